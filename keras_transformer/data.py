@@ -380,7 +380,7 @@ def choose_boundaries(lengths, num_buckets):
     return boundaries[::-1]
 
 
-def choose_shapes(lengths, batch_tokens, num_buckets, num_replicas):
+def choose_shapes(lengths, batch_tokens, num_buckets, rows_multiple):
     """A few shapes of batches for pairs of these lengths.
 
     With `batch_tokens=24` and boundaries at 3 and 10:
@@ -392,17 +392,17 @@ def choose_shapes(lengths, batch_tokens, num_buckets, num_replicas):
         lengths: Tokens of the longer side of each pair, `[pairs]`.
         batch_tokens: Most tokens of a batch on one side, padding included.
         num_buckets: Greatest number of shapes.
-        num_replicas: The rows of a batch are a multiple of this.
+        rows_multiple: The rows of a batch are a multiple of this.
 
     Returns:
         List of `(rows, length)`, by increasing length.
 
-    >>> choose_shapes([2, 2, 3, 9, 10], 24, num_buckets=2, num_replicas=1)
+    >>> choose_shapes([2, 2, 3, 9, 10], 24, num_buckets=2, rows_multiple=1)
     [(8, 3), (2, 10)]
     """
     for name, value in (
         ("num_buckets", num_buckets),
-        ("num_replicas", num_replicas),
+        ("rows_multiple", rows_multiple),
     ):
         if value < 1:
             raise ValueError(
@@ -410,12 +410,13 @@ def choose_shapes(lengths, batch_tokens, num_buckets, num_replicas):
             )
     shapes = []
     for length in choose_boundaries(lengths, num_buckets):
-        rows = batch_tokens // length // num_replicas * num_replicas
+        rows = batch_tokens // length // rows_multiple * rows_multiple
         if not rows:
             raise ValueError(
-                f"batch_tokens must be at least {length * num_replicas}, a"
-                f" sentence of {length} tokens on each replica. Received:"
-                f" batch_tokens={batch_tokens}, num_replicas={num_replicas}"
+                f"batch_tokens must be at least {length * rows_multiple}, a"
+                f" sentence of {length} tokens for each of {rows_multiple}"
+                " (replicas, times parts of a step). Received:"
+                f" batch_tokens={batch_tokens}"
             )
         shapes.append((rows, length))
     return shapes
@@ -487,7 +488,7 @@ class Batches:
         shapes: List of `(rows, length)` by increasing length; every batch has
             one of these shapes. Validate with the shapes of training, and XLA
             has none to add.
-        seed: As in `make_batches`.
+        seed, run_length: As in `make_batches`.
 
     Attributes:
         corpus, shapes: As given.
@@ -496,10 +497,11 @@ class Batches:
             in [0, 1).
     """
 
-    def __init__(self, corpus, shapes, seed):
+    def __init__(self, corpus, shapes, seed, run_length):
         self.corpus = corpus
         self.shapes = shapes
         self._seed = seed
+        self._run_length = run_length
         self._buckets = np.searchsorted(
             [length for _, length in shapes], corpus.longer_side
         ).astype(np.uint16)  # two bytes sort in linear time
@@ -547,6 +549,8 @@ class Batches:
             random = np.random.default_rng([self._seed, epoch])
             order = random.permutation(order)
             batches = random.permutation(batches)
+            if self._run_length > 1:
+                batches = self._in_runs(batches, random)
         # Stable, so that each bucket keeps the order of the shuffle.
         order = order[np.argsort(self._buckets[order], kind="stable")]
         plan = []
@@ -554,6 +558,16 @@ class Batches:
             start, stop, bucket = self._slices[batch]
             plan.append((order[start:stop], self.shapes[bucket]))
         return plan
+
+    def _in_runs(self, batches, random):
+        """Brings batches of one shape together, `run_length` at a time."""
+        buckets = np.array([self._slices[batch][2] for batch in batches])
+        runs = []
+        for bucket in np.unique(buckets):
+            of_bucket = batches[buckets == bucket]
+            cuts = range(self._run_length, len(of_bucket), self._run_length)
+            runs += np.split(of_bucket, cuts)
+        return np.concatenate([runs[i] for i in random.permutation(len(runs))])
 
     def assemble(self, indices, shape):
         """The batch of some pairs.
@@ -572,59 +586,130 @@ class Batches:
         }
         return inputs, labels
 
-    def dataset(self, start_step=0, epochs=None, shard=0, num_shards=1):
+    def dataset(
+        self,
+        start_step=0,
+        epochs=None,
+        *,
+        end_step=None,
+        shards=(0,),
+        num_shards=1,
+        stack=False,
+    ):
         """The batches as a `tf.data.Dataset`.
 
         Args:
             start_step: Batches to leave out, counted over all epochs: the data
                 set goes on as if it had never stopped.
             epochs: Where to end, in epochs from step 0; None: nowhere.
-            shard: This worker's number, in [0, num_shards).
-            num_shards: Workers that share each batch, each a slice of its rows.
+            end_step: The same in steps.
+            shards: Which slices of the rows to make, in [0, num_shards): those
+                of a worker's replicas. They come one after the other.
+            num_shards: Replicas that share each batch, each a slice of its
+                rows.
+            stack: Whether to give every element one more axis, of steps: 1, or
+                the run length of these batches where as many of one shape
+                follow each other.
 
         Returns:
             Data set of `({"source_ids": [B, S], "target_ids": [B, T]}, labels
-            [B, T])`, int32.
+            [B, T])`, int32; stacked, `[steps, B, S]` and so on.
         """
-        self._check_shards(shard, num_shards)
+        self._check_shards(shards, num_shards)
+        if epochs is not None:
+            end_step = epochs * self.steps_per_epoch
 
         def generate():
-            first_epoch, skip = divmod(start_step, self.steps_per_epoch)
-            for epoch in itertools.count(first_epoch):
-                if epochs is not None and epoch >= epochs:
-                    return
-                for indices, (rows, length) in self.plan_epoch(epoch)[skip:]:
-                    rows //= num_shards
-                    indices = indices[shard * rows : (shard + 1) * rows]
-                    yield self.assemble(indices, (rows, length))
-                skip = 0
+            for run in self._runs(start_step, end_step, stack):
+                for shard in shards:
+                    parts = [
+                        self._assemble_shard(*batch, shard, num_shards)
+                        for batch in run
+                    ]
+                    yield _stack(parts) if stack else parts[0]
 
-        ids = tf.TensorSpec([None, None], tf.int32)
-        dataset = tf.data.Dataset.from_generator(
+        dataset = self._as_dataset(generate, rank=3 if stack else 2)
+        if not stack:
+            dataset = dataset.apply(
+                tf.data.experimental.assert_cardinality(
+                    tf.data.INFINITE_CARDINALITY
+                    if end_step is None
+                    else max(0, end_step - start_step) * len(shards)
+                )
+            )
+        return dataset.prefetch(tf.data.AUTOTUNE)
+
+    def _as_dataset(self, generate, rank):
+        """What a function yields, batches of some rank, as a data set."""
+        ids = tf.TensorSpec([None] * rank, tf.int32)
+        return tf.data.Dataset.from_generator(
             generate,
             output_signature=({"source_ids": ids, "target_ids": ids}, ids),
         )
-        num_steps = (
-            tf.data.INFINITE_CARDINALITY
-            if epochs is None
-            else max(0, epochs * self.steps_per_epoch - start_step)
-        )
-        dataset = dataset.apply(
-            tf.data.experimental.assert_cardinality(num_steps)
-        )
-        return dataset.prefetch(tf.data.AUTOTUNE)
 
-    def _check_shards(self, shard, num_shards):
-        """The rows of every batch must divide among the workers."""
-        if not 0 <= shard < num_shards or any(
+    def longest(self, shards=(0,), num_shards=1):
+        """The batch that needs the most memory, as `dataset` gives batches."""
+        rows, length = self.shapes[-1]
+        pairs = np.argsort(self.corpus.longer_side, kind="stable")[-rows:]
+
+        def generate():
+            for shard in shards:
+                yield self._assemble_shard(
+                    pairs, (rows, length), shard, num_shards
+                )
+
+        return self._as_dataset(generate, rank=2)
+
+    def _steps(self, start_step, end_step):
+        """Yields `(indices, shape)` from one step to another."""
+        first_epoch, skip = divmod(start_step, self.steps_per_epoch)
+        step = start_step
+        for epoch in itertools.count(first_epoch):
+            if end_step is not None and step >= end_step:
+                return  # before it plans an epoch for nothing
+            for batch in self.plan_epoch(epoch)[skip:]:
+                if step == end_step:
+                    return
+                yield batch
+                step += 1
+            skip = 0
+
+    def _runs(self, start_step, end_step, stack):
+        """Yields lists of batches of one shape: as many as a run, or one."""
+        run_length = self._run_length if stack else 1
+        run = []
+        for batch in self._steps(start_step, end_step):
+            if run and run[0][1] != batch[1]:
+                yield from ([single] for single in run)
+                run = []
+            run.append(batch)
+            if len(run) == run_length:
+                yield run
+                run = []
+        yield from ([single] for single in run)
+
+    def _assemble_shard(self, indices, shape, shard, num_shards):
+        """A slice of the rows of a batch."""
+        rows = shape[0] // num_shards
+        indices = indices[shard * rows : (shard + 1) * rows]
+        return self.assemble(indices, (rows, shape[1]))
+
+    def _check_shards(self, shards, num_shards):
+        """The rows of every batch must divide among the replicas."""
+        if not all(0 <= shard < num_shards for shard in shards) or any(
             rows % num_shards for rows, _ in self.shapes
         ):
             raise ValueError(
-                "The rows of a batch must divide by num_shards, and shard be in"
-                f" [0, num_shards). Received: shard={shard},"
+                "The rows of a batch must divide by num_shards, and shards be"
+                f" in [0, num_shards). Received: shards={tuple(shards)},"
                 f" num_shards={num_shards}, rows"
                 f" {[rows for rows, _ in self.shapes]}"
             )
+
+
+def _stack(batches):
+    """Batches of one shape as one, with an axis of steps before the rows."""
+    return tf.nest.map_structure(lambda *parts: np.stack(parts), *batches)
 
 
 def _slice_batches(counts, rows):
@@ -654,7 +739,13 @@ def _slice_batches(counts, rows):
 
 
 def make_batches(
-    corpus, batch_tokens, *, num_buckets=8, num_replicas=1, seed=None
+    corpus,
+    batch_tokens,
+    *,
+    num_buckets=8,
+    rows_multiple=1,
+    run_length=1,
+    seed=None,
 ):
     """Batches of at most `batch_tokens` tokens on each side.
 
@@ -665,7 +756,10 @@ def make_batches(
         corpus: The `Corpus`.
         batch_tokens: Most tokens of a batch on one side, padding included.
         num_buckets: Greatest number of shapes.
-        num_replicas: The rows of a batch are a multiple of this.
+        rows_multiple: The rows of a batch are a multiple of this: of the
+            replicas, times the parts that each computes its rows in.
+        run_length: Batches of one shape that follow each other, where there are
+            enough of them; 1: the order is a plain shuffle.
         seed: Non-negative; decides the order of pairs and batches in every
             epoch. None: as in the corpus, by increasing length.
 
@@ -673,6 +767,6 @@ def make_batches(
         `Batches`; train on its `dataset()`.
     """
     shapes = choose_shapes(
-        corpus.longer_side, batch_tokens, num_buckets, num_replicas
+        corpus.longer_side, batch_tokens, num_buckets, rows_multiple
     )
-    return Batches(corpus, shapes, seed)
+    return Batches(corpus, shapes, seed, run_length)

@@ -44,7 +44,13 @@ READERS = {
 
 
 class CommandError(Exception):
-    """What the user got wrong, in one line; see `exit_status`."""
+    """What the user got wrong, in one line; see `exit_status`.
+
+    Attributes:
+        status: The process' exit status.
+    """
+
+    status = 2
 
 
 class Arguments:
@@ -148,7 +154,7 @@ def user_errors():
 
 @contextlib.contextmanager
 def exit_status(command):
-    """Ends the process with status 2 and one line on a `CommandError`.
+    """Ends the process with one line and a status on a `CommandError`.
 
     Args:
         command: The command's name, which begins the line.
@@ -157,7 +163,7 @@ def exit_status(command):
         yield
     except CommandError as error:
         print(f"{command}: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+        raise SystemExit(error.status) from None
 
 
 class _FieldParser(flags.ArgumentParser):

@@ -18,6 +18,8 @@ from keras_transformer.loss import (
     token_weights,
 )
 
+SEED_STRIDE = 1_000_003  # between the seeds of replicas
+
 
 class StepResult(typing.NamedTuple):
     """What one replica saw in a step; sums, so that replicas add up.
@@ -26,7 +28,7 @@ class StepResult(typing.NamedTuple):
         loss_sum: Sum of the smoothed token losses, float32 scalar, nats.
         nll_sum: The same without smoothing.
         num_tokens: Target tokens (their weights, if any), float32 scalar.
-        logits: float32 `[B, T, V]`.
+        logits: float32 `[B, T, V]`; None if the step has several parts.
     """
 
     loss_sum: typing.Any
@@ -38,11 +40,24 @@ class StepResult(typing.NamedTuple):
 class TrainStep:
     """Forward, backward and update; call it in a replica context.
 
+    The update is that of one big batch, whether its rows are spread over
+    replicas, over workers, or over parts that are computed one after the other
+    to save memory:
+
+        gradient = sum of token losses' gradients / tokens of all of them
+        gradient *= min(1, clip_norm / |gradient|)
+
     Args:
         model: A built `Transformer`, or any model with its inputs and outputs.
-        optimizer: A Keras optimizer; built here for the model's variables.
+        optimizer: A Keras optimizer; built here for the model's variables. A
+            `LossScaleOptimizer` sees the same gradients on every replica, so
+            that all of them skip an update, or none.
         label_smoothing: As in `SmoothedCrossEntropy`.
         jit_compile: Whether XLA compiles forward and backward in the replica.
+        accumulate_steps: Parts that a replica's rows are computed in; the rows
+            must divide by it.
+        clip_norm: Greatest norm of the gradient of all weights together; 0: no
+            limit.
 
     Call arguments:
         inputs: Dictionary of `source_ids` `[B, S]` and `target_ids` `[B, T]`.
@@ -53,20 +68,48 @@ class TrainStep:
         The replica's `StepResult`.
     """
 
-    def __init__(self, model, optimizer, label_smoothing, jit_compile):
+    def __init__(
+        self,
+        model,
+        optimizer,
+        label_smoothing,
+        jit_compile,
+        accumulate_steps,
+        clip_norm,
+    ):
         import tensorflow as tf
 
         self.model = model
         self.optimizer = optimizer
         self.label_smoothing = label_smoothing
+        self.accumulate_steps = accumulate_steps
+        self.clip_norm = clip_norm
         if not optimizer.built:
             optimizer.build(model.trainable_variables)
         if jit_compile:
-            self.gradients = tf.function(
-                self.gradients, jit_compile=True, reduce_retracing=True
+            self._gradients = tf.function(
+                self._gradients, jit_compile=True, reduce_retracing=True
             )
 
     def __call__(self, inputs, labels, sample_weight=None):
+        result, gradients = self.gradients(inputs, labels, sample_weight)
+        self.optimizer.apply_gradients(
+            zip(
+                self._same_on_every_replica(gradients),
+                self.model.trainable_variables,
+                strict=True,
+            )
+        )
+        return result
+
+    def gradients(self, inputs, labels, sample_weight=None):
+        """The step without its update.
+
+        Returns:
+            The replica's `StepResult`, and its share of the gradient for each
+            trainable variable: replicas add up. Scaled, if the optimizer scales
+            the loss.
+        """
         import tensorflow as tf
 
         weights = token_weights(labels)
@@ -75,16 +118,19 @@ class TrainStep:
         replica = tf.distribute.get_replica_context()
         num_tokens = tf.reduce_sum(weights)
         global_tokens = replica.all_reduce("SUM", num_tokens)
-        result, gradients = self.gradients(
-            inputs, labels, weights, num_tokens, global_tokens
+        (loss_sum, nll_sum), logits, gradients = self._gradients(
+            inputs, labels, weights, global_tokens
         )
-        self.optimizer.apply_gradients(
-            zip(gradients, self.model.trainable_variables, strict=True)
-        )
-        return result
+        return StepResult(loss_sum, nll_sum, num_tokens, logits), gradients
 
-    def gradients(self, inputs, labels, weights, num_tokens, global_tokens):
-        """`StepResult` and dense gradients of the loss over `global_tokens`."""
+    def _gradients(self, inputs, labels, weights, global_tokens):
+        """Sums of losses, logits, and gradients; what XLA compiles."""
+        if self.accumulate_steps == 1:
+            return self._part(inputs, labels, weights, global_tokens)
+        return self._sum_of_parts(inputs, labels, weights, global_tokens)
+
+    def _part(self, inputs, labels, weights, global_tokens):
+        """The same for rows that are computed at once."""
         import tensorflow as tf
 
         with tf.GradientTape() as tape:
@@ -99,8 +145,89 @@ class TrainStep:
             loss, [v.value for v in self.model.trainable_variables]
         )
         nll_sum = tf.reduce_sum(nll * weights)
-        result = StepResult(loss_sum, nll_sum, num_tokens, logits)
-        return result, [tf.convert_to_tensor(g) for g in gradients]
+        dense = [tf.convert_to_tensor(g) for g in gradients]
+        return (loss_sum, nll_sum), logits, dense
+
+    def _sum_of_parts(self, inputs, labels, weights, global_tokens):
+        """The same, part by part in a loop; there are no logits."""
+        import tensorflow as tf
+
+        def split(rows):  # [B, ...] -> [parts, B / parts, ...]
+            shape = [self.accumulate_steps, -1, *tf.unstack(tf.shape(rows))[1:]]
+            return tf.reshape(rows, shape)
+
+        parts = tf.nest.map_structure(split, (inputs, labels, weights))
+
+        def add_part(index, so_far):
+            part = tf.nest.map_structure(lambda rows: rows[index], parts)
+            sums, _, gradients = self._part(*part, global_tokens)
+            added = tf.nest.map_structure(tf.add, so_far, (sums, gradients))
+            return index + 1, added
+
+        zeros = [tf.zeros(v.shape) for v in self.model.trainable_variables]
+        _, (sums, gradients) = tf.while_loop(
+            lambda index, _: index < self.accumulate_steps,
+            add_part,
+            (0, ((tf.zeros([]), tf.zeros([])), zeros)),
+            parallel_iterations=1,
+        )
+        return sums, None, gradients
+
+    def _same_on_every_replica(self, gradients):
+        """Gradients as the optimizer is to sum them up over the replicas.
+
+        Keras' optimizers sum up at the very end. What looks at the whole
+        gradient (its norm, whether it is finite) needs the sum before; each
+        replica then hands over its equal part of it.
+        """
+        import tensorflow as tf
+
+        scales_loss = isinstance(
+            self.optimizer, keras.optimizers.LossScaleOptimizer
+        )
+        if not self.clip_norm and not scales_loss:
+            return gradients
+        replica = tf.distribute.get_replica_context()
+        gradients = replica.all_reduce("SUM", gradients)
+        factor = 1.0 / replica.num_replicas_in_sync
+        if self.clip_norm:
+            norm = tf.linalg.global_norm(gradients)
+            limit = self.optimizer.scale_loss(tf.constant(self.clip_norm))
+            factor *= limit / tf.maximum(norm, limit)
+        return [factor * gradient for gradient in gradients]
+
+
+def seeds_of(model):
+    """The states of a model's random generators, TensorFlow variables."""
+    weights = {id(variable) for variable in model.weights}
+    return [v.value for v in model.variables if id(v) not in weights]
+
+
+def spread_seeds(model):
+    """Gives the dropout of every replica its own seeds.
+
+    Variables are copied to the replicas, those of random generators too, and
+    all replicas would drop the same units. Replica 0 keeps its seeds: they are
+    what a checkpoint has. Call it in the strategy's scope, once the model has
+    its first weights or those of a checkpoint.
+    """
+    import tensorflow as tf
+
+    seeds = seeds_of(model)
+    strategy = tf.distribute.get_strategy()
+
+    @tf.function(autograph=False)
+    def spread():
+        strategy.run(in_replica)
+
+    def in_replica():
+        replica = tf.distribute.get_replica_context()
+        for seed in seeds:
+            number = tf.cast(replica.replica_id_in_sync_group, seed.dtype)
+            seed.assign(seed + tf.stack([number * SEED_STRIDE, 0 * number]))
+
+    if strategy.num_replicas_in_sync > 1:
+        spread()
 
 
 class TokenExactTraining:
@@ -130,6 +257,8 @@ class TokenExactTraining:
                 self.optimizer,
                 loss.label_smoothing,
                 jit_compile=resolve_jit_compile(self._jit_compile),
+                accumulate_steps=1,
+                clip_norm=0.0,
             )
 
     def get_compile_config(self):

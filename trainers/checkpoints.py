@@ -6,6 +6,7 @@ import tensorflow as tf
 from keras_transformer import workdir as workdirs
 from keras_transformer.config import TransformerConfig
 from keras_transformer.model import Transformer
+from keras_transformer.training import seeds_of
 
 
 class TrainingCheckpoint:
@@ -25,9 +26,7 @@ class TrainingCheckpoint:
         self.keep = keep
         self._variables = progress.make_variables()
         weights = workdirs.weights_of(model)
-        known = {id(variable) for variable in weights.values()}
-        values = [variable.value for variable in model.variables]
-        self._seeds = [v for v in values if id(v) not in known]
+        self._seeds = seeds_of(model)
         parts = {
             "weights": weights,
             "optimizer": [v.value for v in optimizer.variables],

@@ -4,7 +4,6 @@ import dataclasses
 import random
 
 import keras
-import tensorflow as tf
 
 from keras_transformer import phrasebook
 from keras_transformer.config import (
@@ -23,9 +22,9 @@ from keras_transformer.model import Transformer
 from keras_transformer.schedule import NoamSchedule, paper_adam
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.translator import Translator
+from trainers.strategies import STRATEGIES
 
 PHRASEBOOK_HELD_OUT = 1000  # pairs of its validation, and of its test
-STRATEGIES = ("auto", "one_device", "mirrored")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
 
@@ -130,8 +129,25 @@ class TrainingConfig:
     seed: int = hp(1, "Of initial weights, dropout and data order.", low=0)
     strategy: str = hp(
         "auto",
-        "Devices; auto: mirrored if there is more than one GPU.",
+        "Devices; auto: multi_worker if TF_CONFIG names several workers, else"
+        " mirrored if there is more than one GPU.",
         choices=STRATEGIES,
+    )
+    tpu: str = hp("", "With strategy=tpu: its name; local on a TPU VM.")
+    accumulate_steps: int = hp(
+        1,
+        "Parts that a device computes its rows of a batch in, to save memory;"
+        " the update is the same.",
+        low=1,
+    )
+    clip_norm: float = hp(
+        0.0, "Greatest norm of the gradient; 0: no limit.", low=0.0
+    )
+    steps_per_call: int = hp(
+        1,
+        "Updates that the devices make before the host looks again; batches of"
+        " one shape then come in runs of that length.",
+        low=1,
     )
     jit_compile: bool | None = hp(
         None, "Compile the training step with XLA; left out: on GPUs only."
@@ -147,6 +163,11 @@ class TrainingConfig:
                 "average_last must be at most keep_checkpoints. Received:"
                 f" average_last={self.average_last},"
                 f" keep_checkpoints={self.keep_checkpoints}"
+            )
+        if (self.strategy == "tpu") != bool(self.tpu):
+            raise ValueError(
+                "strategy=tpu and tpu=NAME go together. Received:"
+                f" strategy={self.strategy!r}, tpu={self.tpu!r}"
             )
 
 
@@ -191,10 +212,17 @@ class Experiment:
         train_corpus: `Corpus` of the training pairs.
         valid_pairs: Validation pairs, a list of (source, target); may be empty.
         test_pairs: The same for the test.
+        strategy: The `tf.distribute.Strategy` to train under.
     """
 
     def __init__(
-        self, configuration, tokenizer, train_corpus, valid_pairs, test_pairs
+        self,
+        configuration,
+        tokenizer,
+        train_corpus,
+        valid_pairs,
+        test_pairs,
+        strategy,
     ):
         self.configuration = configuration
         self.data = configuration.data
@@ -202,12 +230,14 @@ class Experiment:
         self.tokenizer = tokenizer
         self.valid_pairs = valid_pairs
         self.test_pairs = test_pairs
-        self.strategy = make_strategy(self.training.strategy)
+        self.strategy = strategy
         self.train_batches = make_batches(
             train_corpus,
             self.data.batch_tokens,
             num_buckets=self.data.num_buckets,
-            num_replicas=self.strategy.num_replicas_in_sync,
+            rows_multiple=strategy.num_replicas_in_sync
+            * self.training.accumulate_steps,
+            run_length=self.training.steps_per_call,
             seed=self.training.seed,
         )
         self.valid_batches = None
@@ -260,16 +290,18 @@ class Experiment:
 # Opening a work directory: whatever is wrong is found here, before work begins
 
 
-def open_experiment(workdir, configuration, tell=print):
+def open_experiment(workdir, configuration, strategy, keep, tell=print):
     """Reads the data and readies a work directory, new or begun.
 
     Args:
         workdir: The `WorkDirectory`.
         configuration: The `Configuration`.
+        strategy: The `tf.distribute.Strategy`.
+        keep: Whether to write configuration and vocabulary.
         tell: Function that shows a line.
 
     Returns:
-        The `Experiment`; configuration and vocabulary are written.
+        The `Experiment`.
 
     Raises:
         ValueError: The data or the configuration is of no use, or the work
@@ -283,12 +315,15 @@ def open_experiment(workdir, configuration, tell=print):
     valid, test = list(valid), list(test)
     tokenizer = open_tokenizer(workdir, configuration, train, tell)
     corpus = encode_corpus(train, tokenizer, data.max_length)
-    experiment = Experiment(configuration, tokenizer, corpus, valid, test)
+    experiment = Experiment(
+        configuration, tokenizer, corpus, valid, test, strategy
+    )
     tell(f"training: {corpus.counts}; {experiment.train_batches}")
     tell(f"validation: {len(valid):,} pairs; test: {len(test):,} pairs")
-    workdir.path.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(workdir.tokenizer_path)
-    workdir.write_config(**configuration.sections())
+    if keep:
+        workdir.path.mkdir(parents=True, exist_ok=True)
+        tokenizer.save(workdir.tokenizer_path)
+        workdir.write_config(**configuration.sections())
     return experiment
 
 
@@ -399,13 +434,3 @@ def open_tokenizer(workdir, configuration, pairs, tell):
             f" {given}. Received: vocab_size={vocab_size}"
         )
     return tokenizer
-
-
-def make_strategy(name):
-    """The `tf.distribute.Strategy` of a name in `STRATEGIES`."""
-    several = len(tf.config.list_logical_devices("GPU")) > 1
-    if name == "mirrored" or (name == "auto" and several):
-        devices = tf.config.list_logical_devices("GPU")
-        devices = devices or tf.config.list_logical_devices("CPU")
-        return tf.distribute.MirroredStrategy([d.name for d in devices])
-    return tf.distribute.get_strategy()

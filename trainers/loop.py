@@ -10,49 +10,52 @@ import math
 import signal
 import time
 
+import numpy as np
 import sacrebleu
 import tensorflow as tf
 
 from keras_transformer import vocabulary
 from keras_transformer.flags import CommandError
 from keras_transformer.loss import smoothed_cross_entropy, token_weights
-from keras_transformer.training import TrainStep, resolve_jit_compile
+from keras_transformer.training import (
+    TrainStep,
+    resolve_jit_compile,
+    spread_seeds,
+)
 from keras_transformer.translator import Translator
 from trainers.checkpoints import TrainingCheckpoint, average
 from trainers.progress import Clock, Progress, Reporter, perplexity, span
+from trainers.strategies import distribute, is_tpu
 
 SAMPLES = 3  # translations shown when training ends
+MEETING_STEPS = 10  # updates after which workers ask each other whether to end
 
 
 class Sums:
-    """Sums over the tokens of steps; replicas add up when they are read."""
+    """Sums over the tokens of steps, in float64; nobody waits until they are
+    taken.
+
+    Args:
+        team: The `Team`, whose workers' sums are added up.
+    """
 
     NAMES = ("loss", "nll", "target_tokens", "source_tokens")
 
-    def __init__(self):
-        self._variables = {
-            name: tf.Variable(
-                0.0,
-                dtype=tf.float64,  # float32 stops counting at 2^24 tokens
-                trainable=False,
-                synchronization=tf.VariableSynchronization.ON_READ,
-                aggregation=tf.VariableAggregation.SUM,
-                name=name,
-            )
-            for name in self.NAMES
-        }
+    def __init__(self, team):
+        self._team = team
+        self._steps = []
 
-    def add(self, **values):
-        """Adds a replica's sums; in the graph of a step."""
-        for name, value in values.items():
-            self._variables[name].assign_add(tf.cast(value, tf.float64))
+    def add(self, values):
+        """Adds the sums of this worker's steps, a float32 tensor `[4]`."""
+        self._steps.append(values)
 
     def take(self):
         """The sums as floats by name; they begin again at zero."""
-        values = {k: float(v.numpy()) for k, v in self._variables.items()}
-        for variable in self._variables.values():
-            variable.assign(0.0)
-        return values
+        steps = [values.numpy().astype(np.float64) for values in self._steps]
+        self._steps = []
+        return dict(
+            zip(self.NAMES, self._team.sum(sum(steps).tolist()), strict=True)
+        )
 
 
 class StopSignals:
@@ -75,8 +78,22 @@ class StopSignals:
             signal.signal(number, handler)
 
     def _note(self, number, _):
-        self.received = signal.Signals(number).name
+        self.received = number
         signal.signal(number, self._before[number])
+
+
+class Reason(str):
+    """Why training ends, in words.
+
+    Args:
+        text: The words.
+        signal: Name of the signal, if it was one.
+    """
+
+    def __new__(cls, text, signal=None):
+        reason = super().__new__(cls, text)
+        reason.signal = signal
+        return reason
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,14 +159,22 @@ class Trainer:
     Args:
         experiment: The `Experiment`.
         workdir: Its `WorkDirectory`, with the configuration written.
+        team: The `Team` of the experiment's strategy.
     """
 
-    def __init__(self, experiment, workdir):
+    def __init__(self, experiment, workdir, team):
         self.experiment = experiment
         self.config = experiment.training
         self.workdir = workdir
+        self.team = team
         self.progress = Progress()
         self.strategy = experiment.strategy
+        self.static_shapes = is_tpu(self.strategy)
+        self.jit_compile = not self.static_shapes and resolve_jit_compile(
+            "auto"
+            if self.config.jit_compile is None
+            else self.config.jit_compile
+        )  # a TPU's steps are compiled as a whole
         with self.strategy.scope():
             self.model = experiment.make_model()
             self.optimizer = experiment.make_optimizer()
@@ -157,13 +182,19 @@ class Trainer:
                 self.model,
                 self.optimizer,
                 self.config.label_smoothing,
-                resolve_jit_compile(
-                    "auto"
-                    if self.config.jit_compile is None
-                    else self.config.jit_compile
-                ),
+                self.jit_compile,
+                self.config.accumulate_steps,
+                self.config.clip_norm,
             )
-            self.sums = Sums()
+        self._one_step, self._several_steps = (
+            tf.function(
+                steps,
+                reduce_retracing=not self.static_shapes,
+                autograph=False,
+            )
+            for steps in (self._one_step, self._several_steps)
+        )
+        self.sums = Sums(team)
         self.checkpoint = TrainingCheckpoint(
             workdir,
             self.model,
@@ -172,94 +203,212 @@ class Trainer:
             self.config.keep_checkpoints,
         )
         self.validator = None
-        if experiment.valid_pairs:
+        if experiment.valid_pairs and team.is_chief:
             self.validator = Validator(self.model, experiment)
 
     def restore(self):
         """Takes up the newest whole checkpoint; returns its path, or None."""
-        return self.checkpoint.restore()
+        prefix = self.checkpoint.restore()
+        steps = self.team.sum([float(self.progress.step)])[0]
+        if steps != self.progress.step * self.team.size:
+            raise ValueError(
+                f"{self.workdir.path} is not the same for every worker:"
+                f" {self.team.name} stands at step {self.progress.step}, the"
+                f" average worker at {steps / self.team.size:g}"
+            )
+        with self.strategy.scope():
+            spread_seeds(self.model)
+        return prefix
+
+    def try_longest(self):
+        """Makes the step that needs the most memory, and takes it back.
+
+        Returns:
+            Seconds of such a step, compilation left out.
+
+        Raises:
+            CommandError: The memory of a device is too small for it.
+        """
+        variables = [v.value for v in self.model.variables]
+        variables += [v.value for v in self.optimizer.variables]
+        before = [variable.numpy() for variable in variables]
+        batches = self.experiment.train_batches
+        (batch,) = distribute(self.strategy, batches.longest)
+        try:
+            self._one_step(batch).numpy()
+            started = time.monotonic()
+            self._one_step(batch).numpy()
+            seconds = time.monotonic() - started
+        except tf.errors.ResourceExhaustedError as error:
+            rows, length = batches.shapes[-1]
+            raise CommandError(
+                f"the longest batch, {rows} x {length} tokens, does not fit"
+                " into memory: a greater accumulate_steps computes it in more"
+                " parts, a smaller batch_tokens makes it smaller"
+                f" ({str(error.message).splitlines()[0]})"
+            ) from error
+        for variable, value in zip(variables, before, strict=True):
+            variable.assign(value)
+        return seconds
 
     def run(self):
         """Trains to the end, or until a signal.
 
         Returns:
             The signal's name, or None when training has come to its end.
+
+        Raises:
+            LostWorkerError: Another worker is gone.
         """
-        self.reporter = Reporter(self.workdir.logs, self.config.train_steps)
+        self.reporter = Reporter(
+            self.workdir.logs, self.config.train_steps, self.team.is_chief
+        )
         self.clock = Clock(self.progress)
         self.saved_step = self.progress.step
         self.told_step = self.progress.step
         self.told_seconds = self.progress.train_seconds
-        with contextlib.closing(self.reporter), StopSignals() as signals:
+        with (
+            contextlib.closing(self.reporter),
+            StopSignals() as signals,
+            self.team.watch(),
+        ):
             reason = self._reason_to_end(signals)
             if reason is None:
                 for batch in self._batches():
+                    before = self.progress.step
                     self._step(batch)
-                    self._after_step()
-                    reason = self._reason_to_end(signals)
+                    self._after_step(before)
+                    reason = self._reason_to_end(signals, before)
                     if reason:
                         break
             self._save()
             self.reporter.tell(f"{reason} | step {self.progress.step}")
-        return signals.received
+        return reason.signal
 
     # The stages of a step
 
     def _batches(self):
-        """Batches from where the data stands, epoch after epoch, for ever."""
-        batches = self.experiment.train_batches.dataset(self.progress.step)
-        if self.strategy.num_replicas_in_sync > 1:
-            options = tf.data.Options()  # rows are split, files are not
-            options.experimental_distribute.auto_shard_policy = (
-                tf.data.experimental.AutoShardPolicy.OFF
-            )
-            batches = self.strategy.experimental_distribute_dataset(
-                batches.with_options(options)
-            )
-        return batches
+        """Batches from where the data stands to the end of training."""
 
-    @tf.function(reduce_retracing=True, autograph=False)
-    def _step_graph(self, batch):
-        def in_replica(inputs, labels):
-            result = self.train_step(inputs, labels)
-            source_tokens = inputs["source_ids"] != vocabulary.PAD
-            self.sums.add(
-                loss=result.loss_sum,
-                nll=result.nll_sum,
-                target_tokens=result.num_tokens,
-                source_tokens=tf.math.count_nonzero(source_tokens),
+        def make_dataset(shards, num_shards):
+            return self.experiment.train_batches.dataset(
+                self.progress.step,
+                end_step=self.config.train_steps,
+                shards=shards,
+                num_shards=num_shards,
+                stack=self.config.steps_per_call > 1,
             )
 
-        self.strategy.run(in_replica, args=batch)
+        return distribute(self.strategy, make_dataset)
+
+    def _one_step(self, batch):
+        """A step; returns what `Sums` adds up."""
+        return self._sum_over_replicas(
+            self.strategy.run(self._in_replica, args=batch)
+        )
+
+    def _several_steps(self, batches):
+        """The steps of batches of one shape, stacked: a loop on the devices."""
+        inputs, labels = batches
+        num_steps = tf.shape(
+            self.strategy.experimental_local_results(labels)[0]
+        )
+
+        def in_replica(index, inputs, labels):
+            batch = tf.nest.map_structure(lambda x: x[index], (inputs, labels))
+            return self._in_replica(*batch)
+
+        def step(index, sums):
+            of_step = self.strategy.run(in_replica, (index, inputs, labels))
+            return index + 1, sums + self._sum_over_replicas(of_step)
+
+        _, sums = tf.while_loop(
+            lambda index, _: index < num_steps[0],
+            step,
+            (0, tf.zeros(len(Sums.NAMES))),
+            parallel_iterations=1,
+        )
+        return sums
+
+    def _in_replica(self, inputs, labels):
+        result = self.train_step(inputs, labels)
+        source_tokens = tf.math.count_nonzero(
+            inputs["source_ids"] != vocabulary.PAD, dtype=tf.int32
+        )
+        return tf.stack(
+            [
+                result.loss_sum,
+                result.nll_sum,
+                result.num_tokens,
+                tf.cast(source_tokens, tf.float32),
+            ]
+        )
+
+    def _sum_over_replicas(self, values):
+        """The sum over this worker's replicas."""
+        return tf.add_n(self.strategy.experimental_local_results(values))
 
     def _step(self, batch):
-        self._step_graph(batch)
-        self.progress.step += 1
+        """Makes the steps of an element of the data."""
+        if self.config.steps_per_call > 1:
+            _, labels = batch
+            local = self.strategy.experimental_local_results(labels)
+            num_steps = local[0].shape[0]
+            self.sums.add(self._several_steps(batch))
+        else:
+            num_steps = 1
+            self.sums.add(self._one_step(batch))
+        self.progress.step += num_steps
         self.reporter.advance(self.progress.step)
 
-    def _after_step(self):
-        """Whatever is due at this step."""
-        step = self.progress.step
-        last = step == self.config.train_steps
-        if last or step % self.config.log_steps == 0:
+    def _after_step(self, before):
+        """Whatever became due since step `before`."""
+        if self._is_due(self.config.log_steps, before):
             self._tell_steps()
-        if self.validator and (last or step % self.config.valid_steps == 0):
+        if self.validator and self._is_due(self.config.valid_steps, before):
             self._validate()
-        if step % self.config.checkpoint_steps == 0:
+        if self._is_due(self.config.checkpoint_steps, before):
             self._save()
 
-    def _reason_to_end(self, signals):
-        """Why training ends after this step, in words; None: it goes on."""
+    def _is_due(self, every, before):
+        """Whether a multiple of `every`, or the end, has been reached."""
+        step = self.progress.step
+        return (
+            step == self.config.train_steps or step // every > before // every
+        )
+
+    def _reason_to_end(self, signals, before=None):
+        """Why training ends after this step; None: it goes on.
+
+        Workers end at the same step: they ask each other now and then, and the
+        chief's clock and BLEU count.
+        """
         self.clock.tick()
         progress, config = self.progress, self.config
-        if signals.received:
-            return f"stopped by {signals.received}"
         if progress.step >= config.train_steps:
-            return "all steps made"
-        if 0 < config.train_minutes * 60 <= progress.wall_seconds:
-            return f"{config.train_minutes:g} minutes are over"
-        if 0 < config.patience <= progress.stale_validations:
-            return f"no better BLEU in {progress.stale_validations} validations"
+            return Reason("all steps made")
+        if self.team.size > 1 and before is not None:
+            if progress.step // MEETING_STEPS == before // MEETING_STEPS:
+                return None
+        signal_number = signals.received or 0
+        is_chief = self.team.is_chief
+        minutes = 0 < config.train_minutes * 60 <= progress.wall_seconds
+        stale = 0 < config.patience <= progress.stale_validations
+        signal_sum, minutes, stale, workers = self.team.sum(
+            [
+                float(signal_number),
+                float(minutes and is_chief),
+                float(stale and is_chief),
+                float(signal_number > 0),
+            ]
+        )
+        if workers:
+            name = signal.Signals(round(signal_sum / workers)).name
+            return Reason(f"stopped by {name}", name)
+        if minutes:
+            return Reason(f"{config.train_minutes:g} minutes are over")
+        if stale:
+            return Reason(f"no better BLEU in {config.patience} validations")
         return None
 
     # What is told
@@ -346,8 +495,8 @@ class Trainer:
                 self.checkpoint.save_best()
 
     def _save(self):
-        """Writes a checkpoint, unless this step has one."""
-        if self.saved_step == self.progress.step:
+        """Writes a checkpoint, unless this step has one; the chief does."""
+        if self.saved_step == self.progress.step or not self.team.is_chief:
             return
         for weight in self.model.weights:
             _check_finite(tf.reduce_sum(weight.value), self.progress.step)

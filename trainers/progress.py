@@ -78,16 +78,22 @@ class Reporter:
     Args:
         logs: Directory of TensorBoard's files.
         total_steps: Updates when training ends.
+        is_chief: Whether this worker is the one that tells; others are silent.
     """
 
-    def __init__(self, logs, total_steps):
-        self._writer = tf.summary.create_file_writer(str(logs))
+    def __init__(self, logs, total_steps, is_chief):
+        self._is_chief = is_chief
+        self._writer = tf.summary.create_noop_writer()
+        if is_chief:
+            self._writer = tf.summary.create_file_writer(str(logs))
         self._bar = None
-        if sys.stderr.isatty():
+        if is_chief and sys.stderr.isatty():
             self._bar = tqdm(total=total_steps, unit="step", dynamic_ncols=True)
 
     def tell(self, line):
         """Prints one line, above the bar if there is one."""
+        if not self._is_chief:
+            return
         if self._bar is None:
             print(line, flush=True)
         else:

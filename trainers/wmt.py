@@ -20,6 +20,7 @@ from keras_transformer.config import (
 )
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.workdir import WorkDirectory, write_whole
+from trainers import budget
 from trainers.experiment import (
     Configuration,
     DataConfig,
@@ -27,6 +28,7 @@ from trainers.experiment import (
     open_experiment,
 )
 from trainers.loop import Trainer, finish
+from trainers.strategies import Team, make_strategy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +38,9 @@ class Options:
     workdir: str = hp("", "Directory of the run, new or begun. Required.")
     preset: str = hp(
         "base", "Model whose fields are the defaults.", choices=tuple(PRESETS)
+    )
+    dry_run: bool = hp(
+        False, "Tell what the run will cost, try its longest batch, and end."
     )
 
     def __post_init__(self):
@@ -73,22 +78,45 @@ def read_configuration(arguments, preset):
 
 
 def prepare(argv):
-    """A `Trainer` that stands where the work directory stands.
+    """A `Trainer` that stands where the work directory stands, and `Options`.
 
     Everything that may be wrong with the flags, the data or the work directory
     is found here.
     """
     arguments, options = read_arguments(argv)
+    training = arguments.build(TrainingConfig)
+    with flags.user_errors():
+        strategy = make_strategy(training.strategy, training.tpu)
+        team = Team(strategy)
     configuration = read_configuration(arguments, options.preset)
     workdir = WorkDirectory(options.workdir)
-    with flags.user_errors():
-        experiment = open_experiment(workdir, configuration)
-        write_flags(workdir, configuration)
-        trainer = Trainer(experiment, workdir)
+    with flags.user_errors(), team.watch():
+        experiment = open_in_turn(
+            team, workdir, configuration, strategy, keep=not options.dry_run
+        )
+        trainer = Trainer(experiment, workdir, team)
+        seconds = trainer.try_longest()
         restored = trainer.restore()
-    if restored:
-        print(f"resuming at step {trainer.progress.step}: {restored}")
-    return trainer
+        if team.is_chief and not options.dry_run:
+            write_flags(workdir, configuration)
+    if team.is_chief:
+        for line in budget.describe(trainer, seconds):
+            print(line)
+        if restored:
+            print(f"resuming at step {trainer.progress.step}: {restored}")
+    return trainer, options
+
+
+def open_in_turn(team, workdir, configuration, strategy, keep):
+    """The `Experiment`: the chief makes what the others find."""
+    if team.is_chief:
+        experiment = open_experiment(workdir, configuration, strategy, keep)
+    team.wait()
+    if not team.is_chief:
+        experiment = open_experiment(
+            workdir, configuration, strategy, False, tell=lambda line: None
+        )
+    return experiment
 
 
 def write_flags(workdir, configuration):
@@ -102,8 +130,12 @@ def write_flags(workdir, configuration):
 def main(argv=None):
     """Runs the command."""
     with flags.exit_status("trainers.wmt"):
-        trainer = prepare(argv)
+        trainer, options = prepare(argv)
+        if options.dry_run:
+            return
         stopped = trainer.run()
+        if not trainer.team.is_chief:
+            return
         if stopped:
             print(
                 f"saved in {trainer.workdir.path};"

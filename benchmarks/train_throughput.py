@@ -80,6 +80,8 @@ def make_step(arguments, vocab_size):
         optimizer,
         label_smoothing=0.1,
         jit_compile=arguments.jit_compile,
+        accumulate_steps=1,
+        clip_norm=0.0,
     )
 
     @tf.function(reduce_retracing=True, autograph=False)

@@ -53,6 +53,12 @@ class CommandError(Exception):
     status = 2
 
 
+class RunError(CommandError):
+    """What went wrong around a command that was right, in one line."""
+
+    status = 1
+
+
 class Arguments:
     """What a command line says, by dataclass.
 

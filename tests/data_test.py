@@ -273,16 +273,16 @@ def test_shapes_keep_to_the_budget(corpus):
 
 def test_a_batch_must_hold_the_longest_sentence():
     with pytest.raises(ValueError, match="at least 20.*batch_tokens=19"):
-        data.choose_shapes([3, 10], 19, num_buckets=2, num_replicas=2)
-    for wrong in ({"num_buckets": 0}, {"num_replicas": 0}):
-        kwargs = {"num_buckets": 2, "num_replicas": 1, **wrong}
+        data.choose_shapes([3, 10], 19, num_buckets=2, rows_multiple=2)
+    for wrong in ({"num_buckets": 0}, {"rows_multiple": 0}):
+        kwargs = {"num_buckets": 2, "rows_multiple": 1, **wrong}
         with pytest.raises(ValueError, match="at least 1. Received"):
             data.choose_shapes([3, 10], 100, **kwargs)
 
 
 def test_shapes_must_hold_the_longest_pair(corpus):
     with pytest.raises(ValueError, match=r"Received: shapes=\[\(9, 3\)\]"):
-        data.Batches(corpus, [(9, 3)], seed=None)
+        data.Batches(corpus, [(9, 3)], seed=None, run_length=1)
 
 
 # ------------------------------------------------------------------- batches
@@ -293,7 +293,7 @@ def test_labels_are_the_target_shifted():
     counts = data.CorpusCounts(2, 2, 0, 0, 9)
     source = data.TokenRows(np.array([8, 2, 9, 9, 9, 2]), np.array([0, 2, 6]))
     corpus = data.Corpus(source, rows, counts)
-    batches = data.Batches(corpus, [(3, 4)], seed=None)
+    batches = data.Batches(corpus, [(3, 4)], seed=None, run_length=1)
     ((source_ids, target_ids, labels),) = take(batches.dataset(epochs=1))
     assert source_ids.tolist() == [[8, 2, 0, 0], [9, 9, 9, 2], [0, 0, 0, 0]]
     assert target_ids.tolist() == [[1, 5, 6, 0], [1, 7, 0, 0], [0, 0, 0, 0]]
@@ -411,10 +411,10 @@ def test_epochs_end_where_they_should(batches):
 
 
 def test_shards_are_slices_of_the_rows(corpus):
-    batches = data.make_batches(corpus, 256, num_replicas=4, seed=1)
+    batches = data.make_batches(corpus, 256, rows_multiple=4, seed=1)
     whole = take(batches.dataset(epochs=1))
     shards = [
-        take(batches.dataset(epochs=1, shard=shard, num_shards=4))
+        take(batches.dataset(epochs=1, shards=[shard], num_shards=4))
         for shard in range(4)
     ]
     joined = [
@@ -422,12 +422,51 @@ def test_shards_are_slices_of_the_rows(corpus):
         for parts in zip(*shards, strict=True)
     ]
     assert_equal_batches(joined, whole)
+    # A worker with two replicas gets the slices of both, batch by batch.
+    both = take(batches.dataset(epochs=1, shards=(2, 3), num_shards=4))
+    assert_equal_batches(both[0::2], shards[2])
+    assert_equal_batches(both[1::2], shards[3])
 
 
 def test_shards_must_divide_the_rows(batches):
     for shard, num_shards in ((0, 7), (2, 2), (-1, 1)):
-        with pytest.raises(ValueError, match="Received: shard="):
-            batches.dataset(shard=shard, num_shards=num_shards)
+        with pytest.raises(ValueError, match="Received: shards="):
+            batches.dataset(shards=[shard], num_shards=num_shards)
+
+
+def test_runs_of_one_shape(corpus):
+    batches = data.make_batches(
+        corpus, 256, num_buckets=3, run_length=4, seed=1
+    )
+    plan = batches.plan_epoch(0)
+    pairs = np.concatenate([indices for indices, _ in plan])
+    np.testing.assert_array_equal(np.sort(pairs), np.arange(len(corpus)))
+    # Stacked, it is the same batches in the same order, and nearly all come in
+    # runs: at most 3 of a shape are left over in an epoch.
+    stacked = take(batches.dataset(epochs=1, stack=True))
+    lengths = [len(labels) for _, _, labels in stacked]
+    assert set(lengths) == {1, 4}
+    assert lengths.count(1) <= 3 * len(batches.shapes)
+    unstacked = [
+        tuple(part[step] for part in run)
+        for run in stacked
+        for step in range(len(run[0]))
+    ]
+    assert_equal_batches(unstacked, take(batches.dataset(epochs=1)))
+    # Cut anywhere, it goes on with the batch that was next.
+    cut = take(batches.dataset(3, end_step=9, stack=True))
+    assert sum(len(labels) for _, _, labels in cut) == 6
+    np.testing.assert_array_equal(cut[0][2][0], unstacked[3][2])
+
+
+def test_longest_batch(corpus):
+    batches = data.make_batches(corpus, 256, num_buckets=3, seed=1)
+    ((source_ids, _, labels),) = take(batches.longest())
+    rows, length = batches.shapes[-1]
+    assert source_ids.shape == (rows, length)
+    tokens = np.maximum((source_ids != PAD).sum(1), (labels != PAD).sum(1))
+    longest = np.sort(corpus.longer_side)[-rows:]
+    np.testing.assert_array_equal(np.sort(tokens), longest)
 
 
 def test_a_corpus_smaller_than_a_batch(tokenizer):

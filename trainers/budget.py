@@ -32,6 +32,8 @@ def describe(trainer, seconds_per_step):
     rows, length = batches.shapes[-1]
     sizes = memory(trainer)
     epochs = config.train_steps / steps
+    parts = ", ".join(f"{k} {size / MIB:,.0f} MiB" for k, size in sizes.items())
+    time = span(seconds_per_step * config.train_steps)
     return [
         f"budget: {trainer.model.count_params():,} parameters;"
         f" {config.train_steps:,} steps are {epochs:.1f} epochs of {steps:,}",
@@ -41,25 +43,20 @@ def describe(trainer, seconds_per_step):
         f" {counted(config.accumulate_steps, 'part')} each",
         f"  {counted(len(batches.shapes), 'shape')} of a batch; XLA"
         f" {programs(trainer)}",
-        "  memory of a replica, about: "
-        + ", ".join(
-            f"{name} {size / MIB:,.0f} MiB" for name, size in sizes.items()
-        )
-        + f"; {sum(sizes.values()) / MIB:,.0f} MiB in all",
-        f"  the longest batch, {rows} x {length}, fits: {seconds_per_step:.2f} s"
-        f" a step, so about {span(seconds_per_step * config.train_steps)} for"
+        f"  memory of a replica, about: {parts};"
+        f" {sum(sizes.values()) / MIB:,.0f} MiB in all",
+        f"  the longest batch, {rows} x {length}, fits:"
+        f" {seconds_per_step:.2f} s a step, so about {time} for"
         f" {config.train_steps:,} steps without validation",
     ]
 
 
 def programs(trainer):
     """How often XLA compiles."""
-    if trainer.static_shapes:
-        times = 1 + (trainer.config.steps_per_call > 1)
-        count = times * len(trainer.experiment.train_batches.shapes)
-        return f"compiles {counted(count, 'program')}"
-    if trainer.jit_compile:
-        count = len(trainer.experiment.train_batches.shapes)
+    count = len(trainer.experiment.train_batches.shapes)
+    if trainer.static_shapes and trainer.config.steps_per_call > 1:
+        count *= 2  # runs of steps, and single ones
+    if trainer.static_shapes or trainer.jit_compile:
         return f"compiles {counted(count, 'program')}"
     return "is not used"
 

@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from keras_transformer import workdir as workdirs
 from keras_transformer.config import TransformerConfig
+from keras_transformer.flags import RunError
 from keras_transformer.model import Transformer
 from keras_transformer.training import seeds_of
 
@@ -36,7 +37,11 @@ class TrainingCheckpoint:
         self._checkpoint = tf.train.Checkpoint(seeds=self._seeds, **parts)
 
     def save(self):
-        """Writes a checkpoint of now among the latest."""
+        """Writes a checkpoint of now among the latest.
+
+        Raises:
+            RunError: It cannot be written; those before are still there.
+        """
         return self._save(self.workdir.latest, self.keep)
 
     def save_best(self):
@@ -66,7 +71,15 @@ class TrainingCheckpoint:
 
     def _save(self, checkpoints, keep):
         self.progress.store(self._variables)
-        return checkpoints.save(self._checkpoint, self.progress.step, keep)
+        step = self.progress.step
+        try:
+            return checkpoints.save(self._checkpoint, step, keep)
+        except (tf.errors.OpError, OSError) as error:
+            raise RunError(
+                f"cannot write the checkpoint of step {step} into"
+                f" {checkpoints.directory}: {' '.join(str(error).split())}."
+                f" The one before is whole: {checkpoints.find_whole()}"
+            ) from error
 
 
 def average(workdir, last):

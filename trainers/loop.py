@@ -310,9 +310,8 @@ class Trainer:
     def _several_steps(self, batches):
         """The steps of batches of one shape, stacked: a loop on the devices."""
         inputs, labels = batches
-        num_steps = tf.shape(
-            self.strategy.experimental_local_results(labels)[0]
-        )
+        local_labels = self.strategy.experimental_local_results(labels)
+        num_steps = tf.shape(local_labels[0])[0]
 
         def in_replica(index, inputs, labels):
             batch = tf.nest.map_structure(lambda x: x[index], (inputs, labels))
@@ -323,7 +322,7 @@ class Trainer:
             return index + 1, sums + self._sum_over_replicas(of_step)
 
         _, sums = tf.while_loop(
-            lambda index, _: index < num_steps[0],
+            lambda index, _: index < num_steps,
             step,
             (0, tf.zeros(len(Sums.NAMES))),
             parallel_iterations=1,
@@ -373,9 +372,8 @@ class Trainer:
     def _is_due(self, every, before):
         """Whether a multiple of `every`, or the end, has been reached."""
         step = self.progress.step
-        return (
-            step == self.config.train_steps or step // every > before // every
-        )
+        at_end = step == self.config.train_steps
+        return at_end or step // every > before // every
 
     def _reason_to_end(self, signals, before=None):
         """Why training ends after this step; None: it goes on.

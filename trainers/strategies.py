@@ -12,10 +12,11 @@ of them, tells the progress and writes the work directory, which all can read.
 import contextlib
 import json
 import os
+import re
 
 import tensorflow as tf
 
-from keras_transformer.flags import CommandError
+from keras_transformer.flags import RunError
 
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
 
@@ -109,10 +110,8 @@ def distribute(strategy, make_dataset):
     return strategy.distribute_datasets_from_function(of_worker)
 
 
-class LostWorkerError(CommandError):
+class LostWorkerError(RunError):
     """Another worker is gone, and the run cannot go on without it."""
-
-    status = 1
 
 
 class Team:
@@ -190,10 +189,10 @@ class Team:
         except self.LOST as error:
             if self.size == 1:
                 raise
-            reason = str(error.message).strip().splitlines()
+            reason = re.sub(r"\{\{.*?\}\}", "", str(error.message)).split()
             raise LostWorkerError(
                 f"{self.name} has lost another worker"
-                f" ({reason[0] if reason else type(error).__name__})."
+                f" ({' '.join(reason)[:200] or type(error).__name__})."
                 " Start the same command on every worker again: it resumes at"
                 " the last checkpoint"
             ) from error

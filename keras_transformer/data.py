@@ -557,8 +557,8 @@ class Batches:
             random = np.random.default_rng([self._seed, epoch])
             random.shuffle(order)
             batches = random.permutation(batches)
-        # Each bucket keeps the order of the shuffle. Many times as quick as to
-        # sort, and with a third of the memory, where there are millions.
+        # Each bucket keeps the order of the shuffle. Sorting would, too, with
+        # several times the memory.
         buckets = self._buckets[order]
         order = np.concatenate(
             [order[buckets == bucket] for bucket in range(len(self.shapes))]

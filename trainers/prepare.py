@@ -281,7 +281,7 @@ class Preparation:
     """
 
     def __init__(self, folder, pairs, tokenizer, cleaning_options, options):
-        self._folder = folder
+        self.folder = folder
         self._pairs = pairs
         self._tokenizer = tokenizer
         self._cleaning = cleaning_options
@@ -296,7 +296,7 @@ class Preparation:
         return next(
             number
             for number in itertools.count()
-            if not self._folder.part(number, "part.json").exists()
+            if not self.folder.part(number, "part.json").exists()
         )
 
     def encode(self):
@@ -349,11 +349,11 @@ class Preparation:
             tuple(zip(*(result[side] for result in results), strict=True))
             for side in ("source", "target")
         ]
-        record = shards.write_shard(self._folder.part(number, "part"), *sides)
+        record = shards.write_shard(self.folder.part(number, "part"), *sides)
         hashes = np.concatenate([result["hashes"] for result in results])
-        hashes.tofile(self._folder.part(number, "hashes"))
+        hashes.tofile(self.folder.part(number, "hashes"))
         write_json(
-            self._folder.part(number, "part.json"),
+            self.folder.part(number, "part.json"),
             {
                 "read": sum(read for (_, read), _ in chunks),
                 "dropped": {name: dropped[name] for name in cleaning.REASONS},
@@ -371,7 +371,7 @@ class Preparation:
             bool `[pairs]`, in a file.
         """
         paths = [
-            self._folder.part(number, "hashes")
+            self.folder.part(number, "hashes")
             for number in range(self.num_parts)
         ]
         num_pairs = sum(path.stat().st_size for path in paths) // 8
@@ -380,7 +380,7 @@ class Preparation:
                 f"no pair is left. Received: {self._counts()}"
             )
         found = np.memmap(
-            self._folder.unfinished / "duplicates", bool, "w+", shape=num_pairs
+            self.folder.unfinished / "duplicates", bool, "w+", shape=num_pairs
         )
         if not (self._cleaning.clean and self._cleaning.drop_duplicates):
             return found
@@ -408,14 +408,14 @@ class Preparation:
             self.num_parts, desc="write shards", disable=None
         ):
             stop = start + self._part(number)["shard"]["pairs"]
-            if not self._folder.part(number, "shard.json").exists():
+            if not self.folder.part(number, "shard.json").exists():
                 self._write_shard(number, ~duplicates[start:stop])
             start = stop
 
     def _write_shard(self, number, keep):
         """Writes the pairs of a part where `keep` is true."""
-        part = self._folder.part(number, "part")
-        path = self._folder.path / f"{number:05}.shard"
+        part = self.folder.part(number, "part")
+        path = self.folder.path / f"{number:05}.shard"
         record = self._part(number)["shard"]
         if keep.all():  # or it has been moved, and not been noted
             if part.exists():
@@ -432,10 +432,10 @@ class Preparation:
                 )
             )
             record = shards.write_shard(
-                self._folder.part(number, "shard"), source, target
+                self.folder.part(number, "shard"), source, target
             )
-            self._folder.publish(path.name)
-        write_json(self._folder.part(number, "shard.json"), record)
+            self.folder.publish(path.name)
+        write_json(self.folder.part(number, "shard.json"), record)
         part.unlink(missing_ok=True)
 
     def finish(self):
@@ -445,7 +445,7 @@ class Preparation:
             `PreparedCounts`.
         """
         records = [
-            read_json(self._folder.part(number, "shard.json"))
+            read_json(self.folder.part(number, "shard.json"))
             for number in range(self.num_parts)
         ]
         counts = self._counts()
@@ -453,9 +453,9 @@ class Preparation:
         counts.dropped["duplicate"] = counts.kept - kept
         for record in records:
             if not record["pairs"]:
-                (self._folder.path / record["file"]).unlink(missing_ok=True)
-        settings = read_json(self._folder.settings)
-        self._folder.publish(shards.TOKENIZER)
+                (self.folder.path / record["file"]).unlink(missing_ok=True)
+        settings = read_json(self.folder.settings)
+        self.folder.publish(shards.TOKENIZER)
         index = {
             "format_version": shards.FORMAT_VERSION,
             "source_language": settings["source_language"],
@@ -470,13 +470,13 @@ class Preparation:
             "settings": settings,
             "shards": [record for record in records if record["pairs"]],
         }
-        write_json(self._folder.unfinished / shards.INDEX, index)
-        self._folder.publish(shards.INDEX)
-        self._folder.remove_unfinished()
+        write_json(self.folder.unfinished / shards.INDEX, index)
+        self.folder.publish(shards.INDEX)
+        self.folder.remove_unfinished()
         return counts
 
     def _part(self, number):
-        return read_json(self._folder.part(number, "part.json"))
+        return read_json(self.folder.part(number, "part.json"))
 
     def _counts(self):
         """`PreparedCounts` of all parts, duplicates not yet among them."""
@@ -642,7 +642,10 @@ def main(argv=None):
             raise SystemExit(130) from None
     seconds = time.monotonic() - start
     tell_counts(counts)
-    print(f"{encoded:,} pairs cleaned and encoded in {seconds:.1f} s")
+    print(
+        f"{preparation.folder.path}: {encoded:,} pairs cleaned and encoded in"
+        f" {seconds:.0f} s"
+    )
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ Corpora of any size are made by recombining a real one: a pair is two pairs of
 one in twenty is a copy of an earlier one. Prints a JSON line for each size:
 
     pairs_per_second   of the whole command, its start included
+    cpu_seconds        of the command and its processes: on a busy machine the
+                       better measure
     own_peak_mib       resident memory of the command, greatest
     all_peak_mib       greatest sum of the resident memory of the command and
                        its processes at one time (shared pages count in each),
@@ -21,6 +23,7 @@ import json
 import os
 import pathlib
 import random
+import resource
 import shutil
 import subprocess
 import sys
@@ -115,6 +118,7 @@ def write_corpus(base, num_pairs, prefix):
 def measure_prepare(prefix, output, vocabulary):
     """Runs the command; a dictionary of what it took."""
     shutil.rmtree(output, ignore_errors=True)
+    before = _cpu_seconds_of_children()
     start = time.monotonic()
     process = subprocess.Popen(
         [
@@ -146,6 +150,7 @@ def measure_prepare(prefix, output, vocabulary):
         "kept": index["kept"],
         "seconds": round(seconds, 1),
         "pairs_per_second": round(index["read"] / seconds),
+        "cpu_seconds": round(_cpu_seconds_of_children() - before, 1),
         "own_peak_mib": round(own_peak),
         "all_peak_mib": round(all_peak),
         "shards_mib": round(sum(s["bytes"] for s in index["shards"]) / 2**20),
@@ -154,7 +159,6 @@ def measure_prepare(prefix, output, vocabulary):
 
 def resident_mib(pid):
     """Resident memory of a process, and with that of its children, in MiB."""
-    children = pathlib.Path(f"/proc/{pid}/task/{pid}/children")
     own = everyone = 0.0
     try:
         own = everyone = _resident_mib(pid)
@@ -169,6 +173,12 @@ def resident_mib(pid):
 def _resident_mib(pid):
     pages = int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def _cpu_seconds_of_children():
+    """CPU time of the processes that were started and have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def measure_reading(prefix, output):

@@ -17,7 +17,6 @@ import os
 import pickle
 import queue
 import re
-import signal
 import string
 import subprocess
 import sys
@@ -384,6 +383,7 @@ class _Process:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+            process_group=0,  # Ctrl-C is ours to answer
         )
         self._send((model_bytes, rules))
 
@@ -425,7 +425,6 @@ def _serve(stdin, stdout):
 
 
 if __name__ == "__main__":
-    # Ctrl-C reaches the whole group; whoever started us ends our input.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Whoever started us and is gone, ends our input or closes our output.
     with contextlib.suppress(BrokenPipeError, pickle.UnpicklingError):
         _serve(sys.stdin.buffer, sys.stdout.buffer)

@@ -266,10 +266,10 @@ def write_json(path, value):
 class Preparation:
     """The work on one corpus, stage by stage.
 
-        encode         chunks of text -> parts: ids, hashes and counts
-        find_duplicates   hashes of all parts -> which pairs came before
-        write_shards   parts, without duplicates -> shards
-        finish         the index
+        encode             text -> parts: ids, hashes and counts
+        find_duplicates    hashes of all parts -> which pairs came before
+        write_shards       parts, but for duplicates -> shards
+        finish             the index
 
     Each stage leaves its results on disk and skips what is there already.
 

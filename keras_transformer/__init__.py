@@ -53,6 +53,7 @@ _TENSORFLOW_SIDE = {
     "encode_corpus": "data",
     "make_batches": "data",
     "read_parallel_files": "data",
+    "read_prepared": "shards",
     "read_tfds": "data",
 }
 
@@ -92,6 +93,7 @@ __all__ = [
     "positional_encoding",
     "preset",
     "read_parallel_files",
+    "read_prepared",
     "read_tfds",
     "sample",
     "scaled_dot_product_attention",

@@ -33,10 +33,15 @@ class Pairs:
     Args:
         read: Function without arguments that returns an iterator over pairs
             `(source, target)` of `str`.
+        num_pairs: How many it gives.
     """
 
-    def __init__(self, read):
+    def __init__(self, read, num_pairs):
         self._read = read
+        self._num_pairs = num_pairs
+
+    def __len__(self):
+        return self._num_pairs
 
     def __iter__(self):
         return self._read()
@@ -69,12 +74,13 @@ def read_parallel_files(prefixes, source_language, target_language):
         )
     corpora = [
         (
-            _find_file(prefix, source_language),
-            _find_file(prefix, target_language),
+            find_file(prefix, source_language),
+            find_file(prefix, target_language),
         )
         for prefix in prefixes
     ]
-    if not sum(_count_pairs(*paths) for paths in corpora):
+    num_pairs = sum(_count_pairs(*paths) for paths in corpora)
+    if not num_pairs:
         raise ValueError(
             "The corpus has no lines."
             f" Received: prefixes={[str(prefix) for prefix in prefixes]}"
@@ -86,11 +92,15 @@ def read_parallel_files(prefixes, source_language, target_language):
                 _read_lines(source_path), _read_lines(target_path), strict=True
             )
 
-    return Pairs(read)
+    return Pairs(read, num_pairs)
 
 
-def _find_file(prefix, language):
-    """`PREFIX.LANGUAGE`, or else its `.gz`."""
+def find_file(prefix, language):
+    """`PREFIX.LANGUAGE`, or else its `.gz`.
+
+    Raises:
+        FileNotFoundError: There is neither.
+    """
     plain = pathlib.Path(f"{prefix}.{language}")
     zipped = pathlib.Path(f"{prefix}.{language}.gz")
     for path in (plain, zipped):
@@ -131,6 +141,10 @@ def _read_lines(path):
             raise ValueError(f"{path}: broken gzip file ({error})") from error
 
 
+class MissingSplitError(ValueError):
+    """A data set does not have the part that was asked for."""
+
+
 def read_tfds(name, split, source_language, target_language, data_dir=None):
     """Pairs of a translation data set of TensorFlow Datasets.
 
@@ -148,6 +162,7 @@ def read_tfds(name, split, source_language, target_language, data_dir=None):
         `Pairs`, read from the data set anew each time.
 
     Raises:
+        MissingSplitError: The data set has no such part.
         ValueError: The data set, or one of the languages in it, is unknown.
     """
     import tensorflow_datasets as tfds  # slow to import, and seldom needed
@@ -165,6 +180,11 @@ def read_tfds(name, split, source_language, target_language, data_dir=None):
                 f" {', '.join(sorted(features))}. Received: {language!r}"
             )
     builder.download_and_prepare()
+    if split.split("[")[0] not in builder.info.splits:
+        raise MissingSplitError(
+            f"{name} has {', '.join(builder.info.splits)}."
+            f" Received: split={split!r}"
+        )
     dataset = builder.as_dataset(split=split).batch(1024)
 
     def read():
@@ -175,7 +195,7 @@ def read_tfds(name, split, source_language, target_language, data_dir=None):
                 strict=True,
             )
 
-    return Pairs(read)
+    return Pairs(read, builder.info.splits[split].num_examples)
 
 
 def _clean_strings(values):
@@ -543,16 +563,20 @@ class Batches:
             List of `(indices, shape)`, one for each batch: the pairs, at most
             `shape[0]`, and the shape that they are padded to.
         """
-        order = np.arange(len(self._buckets))
+        order = np.arange(len(self._buckets), dtype=np.int32)
         batches = np.arange(self.steps_per_epoch)
         if self._seed is not None:
             random = np.random.default_rng([self._seed, epoch])
-            order = random.permutation(order)
+            random.shuffle(order)
             batches = random.permutation(batches)
             if self._run_length > 1:
                 batches = self._in_runs(batches, random)
-        # Stable, so that each bucket keeps the order of the shuffle.
-        order = order[np.argsort(self._buckets[order], kind="stable")]
+        # Each bucket keeps the order of the shuffle. Sorting would, too, with
+        # several times the memory.
+        buckets = self._buckets[order]
+        order = np.concatenate(
+            [order[buckets == bucket] for bucket in range(len(self.shapes))]
+        )
         plan = []
         for batch in batches:
             start, stop, bucket = self._slices[batch]

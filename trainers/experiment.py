@@ -1,7 +1,9 @@
 """What a training run is made of: its data, its recipe, its parts."""
 
 import dataclasses
+import pathlib
 import random
+import tempfile
 
 import keras
 
@@ -13,6 +15,7 @@ from keras_transformer.config import (
     hp,
 )
 from keras_transformer.data import (
+    MissingSplitError,
     encode_corpus,
     make_batches,
     read_parallel_files,
@@ -20,6 +23,7 @@ from keras_transformer.data import (
 )
 from keras_transformer.model import Transformer
 from keras_transformer.schedule import NoamSchedule, paper_adam
+from keras_transformer.shards import TOKENIZER, read_index, read_prepared
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.translator import Translator
 from trainers.strategies import STRATEGIES
@@ -34,13 +38,15 @@ class DataConfig:
 
     dataset: str = hp(
         "phrasebook",
-        "phrasebook (built in), files, or tfds:NAME such as"
-        " tfds:wmt14_translate/de-en.",
+        "phrasebook (built in), files, prepared (by trainers.prepare), or"
+        " tfds:NAME such as tfds:wmt14_translate/de-en.",
     )
     source_language: str = hp("en", "Language to translate from.")
     target_language: str = hp("de", "Language to translate into.")
     train_files: tuple[str, ...] = hp(
-        (), "With files: PREFIX of PREFIX.en[.gz] and PREFIX.de[.gz], or many."
+        (),
+        "With files: PREFIX of PREFIX.en[.gz] and PREFIX.de[.gz], or many; with"
+        " prepared: the directory.",
     )
     valid_files: tuple[str, ...] = hp(
         (), "Prefixes of the validation pairs; none: no validation."
@@ -53,7 +59,9 @@ class DataConfig:
         40000, "With phrasebook: training pairs to generate.", low=1
     )
     tokenizer: str = hp(
-        "", "A SentencePiece model to use; none: train one from the text."
+        "",
+        "A SentencePiece model to use; none: train one from the text, or take"
+        " that of prepared pairs.",
     )
     batch_tokens: int = hp(
         25000, "Source tokens, and target tokens, at most in a batch.", low=1
@@ -65,19 +73,28 @@ class DataConfig:
 
     def __post_init__(self):
         check_fields(self)
-        if self.dataset not in ("phrasebook", "files") and not (
+        if self.dataset not in ("phrasebook", "files", "prepared") and not (
             self.dataset.startswith("tfds:") and len(self.dataset) > 5
         ):
             raise ValueError(
-                "dataset must be phrasebook, files or tfds:NAME."
+                "dataset must be phrasebook, files, prepared or tfds:NAME."
                 f" Received: dataset={self.dataset!r}"
             )
         if self.dataset == "files" and not self.train_files:
             raise ValueError("dataset=files needs train_files=PREFIX[,PREFIX].")
-        files = self.train_files + self.valid_files + self.test_files
-        if files and self.dataset != "files":
+        if self.dataset == "prepared" and (
+            len(self.train_files) != 1 or self.tokenizer
+        ):
             raise ValueError(
-                "Files of sentence pairs need dataset=files."
+                "dataset=prepared needs train_files=DIR, one directory, and"
+                " takes its tokenizer from there. Received:"
+                f" train_files={','.join(self.train_files)!r},"
+                f" tokenizer={self.tokenizer!r}"
+            )
+        files = self.train_files + self.valid_files + self.test_files
+        if files and self.dataset not in ("files", "prepared"):
+            raise ValueError(
+                "Files of sentence pairs need dataset=files or prepared."
                 f" Received: dataset={self.dataset!r}, {', '.join(files)}"
             )
         if self.source_language == self.target_language:
@@ -86,6 +103,13 @@ class DataConfig:
                 f" source_language={self.source_language!r},"
                 f" target_language={self.target_language!r}"
             )
+
+    @property
+    def given_tokenizer(self):
+        """Path of the SentencePiece model to use; empty: train one."""
+        if self.dataset == "prepared":
+            return str(pathlib.Path(self.train_files[0]) / TOKENIZER)
+        return self.tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,9 +203,9 @@ FIXED_FIELDS = {
         "d_ff",
         "num_heads",
         "num_layers",
-        "num_decoder_layers",
-        "d_key",
-        "d_value",
+        "decoder_depth",
+        "key_size",
+        "value_size",
         "pre_norm",
     ),
     "data": ("dataset", "source_language", "target_language"),
@@ -308,23 +332,40 @@ def open_experiment(workdir, configuration, strategy, keep, tell=print):
             directory was made with another configuration.
         FileNotFoundError: A file of sentence pairs is missing.
     """
-    if workdir.config_path.exists():
+    if workdir.latest.prefixes():
         check_same(workdir, configuration)
+    if keep:
+        check_writable(workdir)
     data = configuration.data
     train, valid, test = read_splits(data, "train", "valid", "test")
     valid, test = list(valid), list(test)
     tokenizer = open_tokenizer(workdir, configuration, train, tell)
-    corpus = encode_corpus(train, tokenizer, data.max_length)
+    corpus = open_corpus(data, train, tokenizer)
+    if configuration.training.patience and not valid:
+        raise ValueError(
+            "patience needs validation pairs. Received:"
+            f" patience={configuration.training.patience}, no pairs"
+        )
     experiment = Experiment(
         configuration, tokenizer, corpus, valid, test, strategy
     )
     tell(f"training: {corpus.counts}; {experiment.train_batches}")
     tell(f"validation: {len(valid):,} pairs; test: {len(test):,} pairs")
     if keep:
-        workdir.path.mkdir(parents=True, exist_ok=True)
         tokenizer.save(workdir.tokenizer_path)
         workdir.write_config(**configuration.sections())
     return experiment
+
+
+def check_writable(workdir):
+    """Makes the work directory, and a file in it for a moment.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    workdir.path.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=workdir.path):
+        pass
 
 
 def check_same(workdir, configuration):
@@ -361,7 +402,7 @@ def read_splits(data, *names):
     """
     if data.dataset == "phrasebook":
         read = read_phrasebook
-    elif data.dataset == "files":
+    elif data.dataset in ("files", "prepared"):
         read = read_files
     else:
         read = read_dataset
@@ -370,9 +411,9 @@ def read_splits(data, *names):
 
 
 def read_files(data, name):
-    """A split of parallel files."""
+    """A split of parallel files; prepared training pairs are no text."""
     prefixes = getattr(data, f"{name}_files")
-    if not prefixes:
+    if not prefixes or (data.dataset == "prepared" and name == "train"):
         return []
     return read_parallel_files(
         list(prefixes), data.source_language, data.target_language
@@ -380,14 +421,19 @@ def read_files(data, name):
 
 
 def read_dataset(data, name):
-    """A split of TensorFlow Datasets."""
-    return read_tfds(
-        data.dataset.removeprefix("tfds:"),
-        {"valid": "validation"}.get(name, name),
-        data.source_language,
-        data.target_language,
-        data_dir=data.data_dir or None,
-    )
+    """A split of TensorFlow Datasets; those but for training may be missing."""
+    try:
+        return read_tfds(
+            data.dataset.removeprefix("tfds:"),
+            {"valid": "validation"}.get(name, name),
+            data.source_language,
+            data.target_language,
+            data_dir=data.data_dir or None,
+        )
+    except MissingSplitError:
+        if name == "train":
+            raise
+        return []
 
 
 def read_phrasebook(data, name):
@@ -413,7 +459,7 @@ def open_tokenizer(workdir, configuration, pairs, tell):
         ValueError: Its size is not the model's, or the one given is not the
             work directory's.
     """
-    given = configuration.data.tokenizer
+    given = configuration.data.given_tokenizer
     vocab_size = configuration.model.vocab_size
     tokenizer = Tokenizer.load(given) if given else None
     path = workdir.tokenizer_path
@@ -434,3 +480,28 @@ def open_tokenizer(workdir, configuration, pairs, tell):
             f" {given}. Received: vocab_size={vocab_size}"
         )
     return tokenizer
+
+
+def open_corpus(data, pairs, tokenizer):
+    """The training pairs as ids: encoded now, or prepared before.
+
+    Raises:
+        ValueError: What was prepared has other languages, or longer pairs than
+            this configuration takes, or is damaged.
+    """
+    if data.dataset != "prepared":
+        return encode_corpus(pairs, tokenizer, data.max_length)
+    (directory,) = data.train_files
+    index = read_index(directory)
+    for name in ("source_language", "target_language"):
+        if getattr(data, name) != index[name]:
+            raise ValueError(
+                f"{name} must be {index[name]!r}, that of {directory}."
+                f" Received: {name}={getattr(data, name)!r}"
+            )
+    if data.max_length < index["max_length"]:
+        raise ValueError(
+            f"max_length must be at least {index['max_length']}, that of"
+            f" {directory}. Received: max_length={data.max_length}"
+        )
+    return read_prepared(directory)

@@ -18,6 +18,7 @@ from keras_transformer.config import (
     check_fields,
     hp,
 )
+from keras_transformer.shards import read_index
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.workdir import WorkDirectory, write_whole
 from trainers import budget
@@ -66,9 +67,11 @@ def read_configuration(arguments, preset):
     """The `Configuration` of a command line."""
     data = arguments.build(DataConfig)
     base = dict(PRESETS[preset])
-    if data.tokenizer:
+    if data.given_tokenizer:
         with flags.user_errors():
-            base["vocab_size"] = Tokenizer.load(data.tokenizer).vocab_size
+            if data.dataset == "prepared":
+                read_index(*data.train_files)  # is it one, and finished?
+            base["vocab_size"] = Tokenizer.load(data.given_tokenizer).vocab_size
     return Configuration(
         model=arguments.build(TransformerConfig, **base),
         data=data,

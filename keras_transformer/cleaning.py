@@ -1,0 +1,430 @@
+"""Which sentence pairs are fit to learn from, and their ids, on all cores.
+
+The rules know no language. A pair is dropped, and counted, by the first rule
+that applies, in the order of `REASONS`.
+
+`clean_chunks` works in processes of its own. Each runs this file by its path,
+so that it starts in a moment and stays small: nothing here may import
+TensorFlow, nor the package itself.
+"""
+
+import collections
+import concurrent.futures
+import contextlib
+import hashlib
+import itertools
+import os
+import pickle
+import queue
+import re
+import string
+import subprocess
+import sys
+import unicodedata
+
+import numpy as np
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
+
+REASONS = {
+    "empty": "an empty side",
+    "unreadable": "control or replacement characters",
+    "identical": "the same text on both sides",
+    "long_word": "too long a word",
+    "no_letter": "a side without a letter",
+    "few_letters": "too few letters",
+    "too_short": "too few tokens",
+    "too_long": "too many tokens",
+    "uneven": "sides of too different length",
+    "duplicate": "the same text as an earlier pair",
+}
+KEPT = ""  # the reason of what is not dropped
+CHUNK_SIZE = 4096  # pairs that a process takes at a time
+MAX_WORDS = 2**18  # that are remembered: below 100 MB
+
+_SPACE = "\u2581"  # how SentencePiece spells it
+
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+_REPLACEMENT = "\ufffd"  # what a decoder leaves of bytes it cannot read
+_NO_ASCII_LETTERS = bytes(set(range(256)) - set(string.ascii_letters.encode()))
+
+
+def letter_share(text):
+    """Share of letters, with their marks, among all that is not a space.
+
+    >>> letter_share("No. 12"), letter_share("हिन्दी")
+    (0.4, 1.0)
+    """
+    categories = [unicodedata.category(char)[0] for char in text if char != " "]
+    letters = sum(category in "LM" for category in categories)
+    return letters / max(1, len(categories))
+
+
+def longest_word(text):
+    """Characters of the longest word.
+
+    A script from U+0E00 on (Thai, Khmer, Chinese, Japanese, ...) may have no
+    spaces; each of its characters counts as the end of a word.
+
+    >>> longest_word("a rose"), longest_word("薔薇は薔薇")
+    (4, 0)
+    """
+    words = re.split("[ \u0e00-\U0010ffff]", text)
+    return max(map(len, words))
+
+
+class TextRules:
+    """The rules that need no tokenizer; a limit of 0 is none.
+
+    Args:
+        drop_unreadable: Whether control and replacement characters matter.
+        drop_identical: Whether the two sides must differ.
+        max_word_length: Most characters of a word, as `longest_word` counts.
+        min_letter_share: Least share of letters among the characters of a side,
+            in [0, 1]; 0: not even one is needed.
+    """
+
+    def __init__(
+        self, drop_unreadable, drop_identical, max_word_length, min_letter_share
+    ):
+        self._drop_unreadable = drop_unreadable
+        self._drop_identical = drop_identical
+        self._max_word_length = max_word_length
+        self._min_letter_share = min_letter_share
+
+    def judge(self, source, target):
+        """The reason to drop a pair of strings, or `KEPT`.
+
+        White space is as `read_parallel_files` leaves it: single spaces.
+        """
+        if not source or not target:
+            return "empty"
+        both = f"{source} {target}"
+        if self._drop_unreadable and _unreadable(both):
+            return "unreadable"
+        if self._drop_identical and source == target:
+            return "identical"
+        if self._max_word_length and _long_word(both, self._max_word_length):
+            return "long_word"
+        if self._min_letter_share:
+            shares = [
+                letter_share(side)
+                for side in (source, target)
+                if not _surely_letters(side, self._min_letter_share)
+            ]
+            if 0 in shares:
+                return "no_letter"
+            if shares and min(shares) < self._min_letter_share:
+                return "few_letters"
+        return KEPT
+
+
+class Cleaner:
+    """All rules but that of duplicates, and the ids of what is left.
+
+    Tokens are counted with the end mark.
+
+    Args:
+        model_bytes: A SentencePiece model, as in `Tokenizer.model_bytes`.
+        min_length: Least tokens of a side, at least 2.
+        max_length: Most tokens of a side, below 65,536.
+        max_ratio: Most tokens of the longer side for each of the shorter; 0:
+            any.
+        **text_rules: As `TextRules` takes them.
+    """
+
+    def __init__(
+        self, model_bytes, min_length, max_length, max_ratio, **text_rules
+    ):
+        self._encoder = Encoder(model_bytes)
+        self._text_rules = TextRules(**text_rules)
+        self._min_length = min_length
+        self._max_length = max_length
+        self._max_ratio = max_ratio or np.inf
+
+    def judge_lengths(self, source_lengths, target_lengths):
+        """Masks of the pairs to drop for their tokens, by reason, disjoint."""
+        shorter = np.minimum(source_lengths, target_lengths)
+        longer = np.maximum(source_lengths, target_lengths)
+        too_short = shorter < self._min_length
+        too_long = ~too_short & (longer > self._max_length)
+        uneven = longer > self._max_ratio * shorter
+        return {
+            "too_short": too_short,
+            "too_long": too_long,
+            "uneven": ~too_short & ~too_long & uneven,
+        }
+
+    def clean(self, sources, targets):
+        """The pairs that are left, as ids.
+
+        Args:
+            sources, targets: Lists of `str`, as many.
+
+        Returns:
+            Dictionary of `dropped`, the number of pairs by reason; `hashes`,
+            uint64 `[pairs]`, by the text of both sides; and `source` and
+            `target`, each the flat ids and the uint16 lengths of its rows.
+        """
+        reasons = list(map(self._text_rules.judge, sources, targets))
+        dropped = collections.Counter(reasons)
+        del dropped[KEPT]
+        keep = [reason == KEPT for reason in reasons]
+        sources = list(itertools.compress(sources, keep))
+        targets = list(itertools.compress(targets, keep))
+        source_ids, source_lengths = self._encoder.encode(sources)
+        target_ids, target_lengths = self._encoder.encode(targets)
+        keep = np.ones(len(sources), bool)
+        judged = self.judge_lengths(source_lengths, target_lengths)
+        for reason, drop in judged.items():
+            dropped[reason] += int(drop.sum())
+            keep &= ~drop
+        return {
+            "dropped": dict(dropped),
+            "hashes": _hash_pairs(
+                itertools.compress(sources, keep),
+                itertools.compress(targets, keep),
+            ),
+            "source": _select(source_ids, source_lengths, keep),
+            "target": _select(target_ids, target_lengths, keep),
+        }
+
+
+class Encoder:
+    """`Tokenizer.encode` in NumPy, word by word.
+
+    Where no piece has a space but at its beginning, as in all vocabularies of
+    `Tokenizer.train`, a word has the same pieces in every sentence: each is
+    looked up once, and remembered. That is several times as quick.
+
+    Args:
+        model_bytes: A SentencePiece model.
+
+    Attributes:
+        by_word: Whether it works so; if not, by the line.
+    """
+
+    def __init__(self, model_bytes):
+        self._processor = sentencepiece.SentencePieceProcessor()
+        self._processor.LoadFromSerializedProto(model_bytes)
+        small = self._processor.get_piece_size() <= 2**16
+        self._dtype = np.uint16 if small else np.int32
+        self.by_word = _is_by_word(model_bytes)
+        self._words = {}  # word -> ids, as bytes
+
+    def encode(self, lines):
+        """Flat ids of the lines, each with its end mark, and their lengths.
+
+        Args:
+            lines: List of `str`, white space made single spaces.
+
+        Returns:
+            uint16 or int32 `[tokens]`, and int64 `[lines]`.
+        """
+        encode = self._encode_words if self.by_word else self._encode_lines
+        ids = np.frombuffer(encode(lines), self._dtype)
+        # The end mark is no piece of a text: it is nowhere else.
+        ends = np.flatnonzero(ids == self._processor.eos_id())
+        return ids, np.diff(ends, prepend=-1)
+
+    def _encode_lines(self, lines):
+        """The ids of the lines as bytes, each with its end mark."""
+        rows = self._processor.encode(
+            lines, out_type=int, add_eos=True, num_threads=1
+        )
+        return b"".join(map(self._pack, rows))
+
+    def _encode_words(self, lines):
+        """The same, each word but once."""
+        words = "".join(f"{line} \n " for line in lines).split(" ")
+        new = set(words) - self._words.keys()
+        if len(self._words) + len(new) > MAX_WORDS:
+            self._words, new = {}, set(words)
+        new = list(new - {"\n", ""})  # no line has a line break in it
+        rows = self._processor.encode(new, out_type=int, num_threads=1)
+        self._words.update(zip(new, map(self._pack, rows), strict=True))
+        self._words["\n"] = self._pack([self._processor.eos_id()])
+        self._words[""] = b""
+        return b"".join(map(self._words.__getitem__, words))
+
+    def _pack(self, ids):
+        return np.array(ids, self._dtype).tobytes()
+
+
+def _is_by_word(model_bytes):
+    """Whether a sentence's pieces are those of its words, in order."""
+    model = sentencepiece_model_pb2.ModelProto.FromString(model_bytes)
+    trainer, normalizer = model.trainer_spec, model.normalizer_spec
+    pieces = [piece.piece for piece in model.pieces]
+    return (
+        trainer.model_type == trainer.BPE
+        and not trainer.treat_whitespace_as_suffix
+        and normalizer.add_dummy_prefix
+        and normalizer.remove_extra_whitespaces
+        and normalizer.escape_whitespaces
+        and _SPACE in pieces  # or unknown characters would join over it
+        and not any(_SPACE in piece[1:] for piece in pieces)
+    )
+
+
+def _unreadable(text):
+    """Whether there is a control character or U+FFFD."""
+    if _REPLACEMENT in text:
+        return True
+    return not text.isprintable() and _CONTROL.search(text) is not None
+
+
+def _long_word(text, limit):
+    """Whether the longest word has more characters than `limit`."""
+    # What has no space is no shorter than a word.
+    return max(map(len, text.split())) > limit and longest_word(text) > limit
+
+
+def _surely_letters(text, share):
+    """Whether `letter_share` is at least `share`, seen without marks."""
+    least = share * (len(text) - text.count(" "))
+    # In most scripts of Europe the letters of ASCII suffice, counted at once.
+    return (
+        len(text.encode().translate(None, _NO_ASCII_LETTERS)) >= least
+        or sum(map(str.isalpha, text)) >= least
+    )
+
+
+def _hash_pairs(sources, targets):
+    """uint64 `[pairs]`; equal pairs have equal hashes, on any machine."""
+    digests = b"".join(
+        hashlib.blake2b(f"{source}\n{target}".encode(), digest_size=8).digest()
+        for source, target in zip(sources, targets, strict=True)
+    )
+    return np.frombuffer(digests, "<u8")
+
+
+def _select(ids, lengths, keep):
+    """The rows where `keep` is true: ids and lengths."""
+    return ids[np.repeat(keep, lengths)], lengths[keep].astype(np.uint16)
+
+
+# ----------------------------------------------------------------- processes
+
+
+@contextlib.contextmanager
+def open_workers(num_workers, model_bytes, rules):
+    """Starts the processes; they end with the context.
+
+    Args:
+        num_workers: How many.
+        model_bytes, rules: What `Cleaner` takes, the rules as a dictionary.
+
+    Yields:
+        The `Workers`.
+    """
+    with contextlib.ExitStack() as stack:
+        yield Workers(
+            [
+                stack.enter_context(_Process(model_bytes, rules))
+                for _ in range(num_workers)
+            ]
+        )
+
+
+class Workers:
+    """Processes that clean; `open_workers` makes them."""
+
+    def __init__(self, processes):
+        self._processes = processes
+        self._idle = queue.SimpleQueue()
+        for process in processes:
+            self._idle.put(process)
+
+    def clean_chunks(self, chunks):
+        """Yields what `Cleaner.clean` returns for each chunk, in order.
+
+        Few chunks are under way at a time, so that memory stays bounded.
+
+        Args:
+            chunks: Iterable of `(tag, sources, targets)`.
+
+        Yields:
+            `(tag, result)`.
+        """
+        pending = collections.deque()
+        limit = 2 * len(self._processes)
+        with concurrent.futures.ThreadPoolExecutor(
+            len(self._processes)
+        ) as threads:
+            try:
+                for tag, *chunk in chunks:
+                    pending.append((tag, threads.submit(self._clean, chunk)))
+                    if len(pending) > limit:
+                        done, future = pending.popleft()
+                        yield done, future.result()
+                while pending:
+                    done, future = pending.popleft()
+                    yield done, future.result()
+            finally:
+                for _, future in pending:
+                    future.cancel()
+
+    def _clean(self, chunk):
+        process = self._idle.get()
+        try:
+            return process.clean(chunk)
+        finally:
+            self._idle.put(process)
+
+
+class _Process:
+    """One process, driven over its standard input and output."""
+
+    def __init__(self, model_bytes, rules):
+        # -P: the package's folder is no place to import its modules from.
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", os.path.abspath(__file__)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+            process_group=0,  # Ctrl-C is ours to answer
+        )
+        self._send((model_bytes, rules))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.wait()
+
+    def clean(self, chunk):
+        try:
+            self._send(chunk)
+            return pickle.load(self._process.stdout)
+        except (EOFError, BrokenPipeError):
+            status = self._process.wait()
+            raise RuntimeError(
+                f"a process that cleans ended early, with status {status}"
+            ) from None
+
+    def _send(self, value):
+        pickle.dump(value, self._process.stdin, protocol=5)
+        self._process.stdin.flush()
+
+
+def _serve(stdin, stdout):
+    """What a process does until its standard input ends."""
+    model_bytes, rules = pickle.load(stdin)
+    cleaner = Cleaner(model_bytes, **rules)
+    while True:
+        try:
+            sources, targets = pickle.load(stdin)
+        except EOFError:
+            return
+        pickle.dump(cleaner.clean(sources, targets), stdout, protocol=5)
+        stdout.flush()
+
+
+if __name__ == "__main__":
+    # Whoever started us and is gone, ends our input or closes our output.
+    with contextlib.suppress(BrokenPipeError, pickle.UnpicklingError):
+        _serve(sys.stdin.buffer, sys.stdout.buffer)

@@ -1,0 +1,565 @@
+"""Preparing corpora: the rules, the command, killed and resumed, trained on."""
+
+import itertools
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_transformer import cleaning, data, phrasebook, shards
+from keras_transformer.tokenization import Tokenizer
+from trainers import prepare, wmt
+
+ROOT = pathlib.Path(__file__).parent.parent
+VOCAB_SIZE = 120
+LOOSE = {
+    "drop_unreadable": False,
+    "drop_identical": False,
+    "max_word_length": 0,
+    "min_letter_share": 0,
+    "min_length": 2,
+    "max_length": 1000,
+    "max_ratio": 0,
+}
+ODD = [
+    ("", "leer"),
+    ("empty", " "),
+    ("a\x07bell", "eine Glocke"),
+    ("lost", "verl\ufffdren"),
+    ("the same", "the same"),
+    ("so " + "long" * 16, "so lang"),
+    ("12 - 34 !", "eins zwei"),
+    ("No . 1234567890 , 12", "Nummer eins zwei"),
+    ("a lot of words " * 40, "ein Wort " * 60),
+    ("a", "eine viel zu lange Übersetzung für ein einziges Wort"),
+]
+
+
+def write_pairs(prefix, pairs):
+    for language, side in (("en", 0), ("de", 1)):
+        lines = "".join(pair[side] + "\n" for pair in pairs)
+        path = pathlib.Path(f"{prefix}.{language}")
+        path.write_text(lines, encoding="utf-8")
+    return str(prefix)
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    """Good pairs, odd ones, and copies."""
+    pairs = phrasebook.make_split("train", 900)
+    pairs = [*pairs[:500], *ODD, *pairs[100:200], ODD[4], *pairs[500:]]
+    return [*pairs, pairs[0]]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(pairs, tmp_path_factory):
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.model"
+    lines = (line for pair in pairs[:400] for line in pair)
+    Tokenizer.train(lines, VOCAB_SIZE).save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def command(pairs, tokenizer, tmp_path_factory):
+    """Flags of a preparation, but for its output."""
+    prefix = tmp_path_factory.mktemp("corpus") / "train"
+    return [
+        "--dataset=files",
+        f"--train_files={write_pairs(prefix, pairs)}",
+        f"--tokenizer={tokenizer}",
+        "--max_length=256",
+        "--shard_pairs=150",
+        "--workers=2",
+    ]
+
+
+@pytest.fixture(scope="module")
+def prepared(command, tmp_path_factory):
+    path = tmp_path_factory.mktemp("prepared") / "out"
+    prepare.main([*command, f"--output={path}"])
+    return path
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def rows_of(corpus):
+    """The pairs of a corpus as lists of ids."""
+    sides = []
+    for rows in (corpus.source, corpus.target):
+        ids = rows.ids[np.arange(len(rows.ids))]
+        sides.append(
+            [row.tolist() for row in np.split(ids, rows.offsets[1:-1])]
+        )
+    return list(zip(*sides, strict=True))
+
+
+def fails(main, argv, capsys):
+    """The one line on standard error of a command that ends with status 2."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as status:
+        main(argv)
+    assert status.value.code == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1, err
+    return err
+
+
+# --------------------------------------------------------------------- rules
+
+
+@pytest.mark.parametrize(
+    "source, target, reason",
+    [
+        ("A dog runs.", "Ein Hund läuft.", cleaning.KEPT),
+        ("", "x", "empty"),
+        ("x", "", "empty"),
+        ("a\x00b c", "x y", "unreadable"),
+        ("a b", "x\x9fy", "unreadable"),
+        ("a \ufffd b", "x y", "unreadable"),
+        ("a\u200db", "x\u00ady", cleaning.KEPT),  # joiner and soft hyphen
+        ("OK then", "OK then", "identical"),
+        ("OK then", "ok then", cleaning.KEPT),
+        ("a " + "b" * 11, "x", "long_word"),
+        ("a", "x" * 11 + " y", "long_word"),
+        ("a " + "b" * 10, "x", cleaning.KEPT),
+        ("a b", "薔" * 30, cleaning.KEPT),
+        ("1 2", "eins", "no_letter"),
+        ("one", "- !", "no_letter"),
+        ("a 1 2 3", "x", "few_letters"),
+        ("a b", "x .....", "few_letters"),
+        ("a 1", "x 1", cleaning.KEPT),
+        ("किताब", "книга", cleaning.KEPT),
+        ("हिन्दी में", "книга 12345678", "few_letters"),
+    ],
+)
+def test_rules_of_text(source, target, reason):
+    rules = cleaning.TextRules(True, True, 10, 0.5)
+    assert rules.judge(source, target) == reason
+    rules = cleaning.TextRules(False, False, 0, 0)
+    kept = "empty" if reason == "empty" else cleaning.KEPT
+    assert rules.judge(source, target) == kept
+
+
+def test_rules_of_tokens(tokenizer):
+    rules = {**LOOSE, "min_length": 3, "max_length": 12, "max_ratio": 2.0}
+    cleaner = cleaning.Cleaner(tokenizer.read_bytes(), **rules)
+    lengths = [(2, 4), (4, 2), (3, 3), (6, 3), (7, 3), (12, 6), (13, 12)]
+    masks = cleaner.judge_lengths(*np.array([*lengths, (4, 9), (2, 13)]).T)
+    assert {name: np.flatnonzero(m).tolist() for name, m in masks.items()} == {
+        "too_short": [0, 1, 8],
+        "too_long": [6],
+        "uneven": [4, 7],
+    }
+
+
+def make_strange_lines(num_lines):
+    """Lines with characters from everywhere in Unicode."""
+    rng = random.Random(5)
+    planes = [(0x20, 0x250), (0x300, 0x370), (0x20, 0x3000), (0x1F000, 0x1FA00)]
+    lines = []
+    for source, _ in phrasebook.make_split("train", num_lines):
+        characters = list(source)
+        for _ in range(rng.randrange(12)):
+            place = rng.randrange(len(characters) + 1)
+            strange = chr(rng.randrange(*rng.choice(planes)))
+            characters.insert(place, rng.choice(["", " "]) + strange)
+        lines.append(" ".join("".join(characters).split()))
+    return [*lines, "", "\u00a8", "a \u200b b", "\u2581 a \u2581b", "</s> a"]
+
+
+@pytest.mark.parametrize("by_word", [True, False])
+def test_ids_are_those_of_the_tokenizer(tokenizer, by_word):
+    lines = make_strange_lines(400)
+    encoder = cleaning.Encoder(tokenizer.read_bytes())
+    assert encoder.by_word
+    encoder.by_word = by_word
+    ids, lengths = encoder.encode(lines)
+    expected = Tokenizer.load(tokenizer).encode(lines)
+    np.testing.assert_array_equal(ids, expected.values)
+    np.testing.assert_array_equal(lengths, expected.row_lengths())
+
+
+def test_few_words_are_remembered(tokenizer, monkeypatch):
+    lines = make_strange_lines(60)
+    whole = cleaning.Encoder(tokenizer.read_bytes()).encode(lines)
+    monkeypatch.setattr(cleaning, "MAX_WORDS", 20)
+    encoder = cleaning.Encoder(tokenizer.read_bytes())
+    parts = [encoder.encode(lines[i : i + 5]) for i in range(0, len(lines), 5)]
+    for one, other in zip(
+        map(np.concatenate, zip(*parts, strict=True)), whole, strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_pieces_with_spaces_inside_are_not_found_by_word(tmp_path):
+    import sentencepiece
+
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["of the a of the b of the c"] * 9),
+        model_prefix=str(tmp_path / "m"),
+        model_type="bpe",
+        vocab_size=22,
+        split_by_whitespace=False,
+        pad_id=0,
+        bos_id=1,
+        eos_id=2,
+        unk_id=3,
+        minloglevel=2,
+    )
+    encoder = cleaning.Encoder((tmp_path / "m.model").read_bytes())
+    assert not encoder.by_word
+    expected = Tokenizer.load(tmp_path / "m.model").encode(["of the of the"])
+    np.testing.assert_array_equal(
+        encoder.encode(["of the of the"])[0], expected.values
+    )
+
+
+def test_workers_keep_the_order_and_end(tokenizer):
+    chunks = [(n, [f"word {n}"] * n, ["Wort"] * n) for n in range(1, 30)]
+    model = tokenizer.read_bytes()
+    with cleaning.open_workers(2, model, LOOSE) as workers:
+        results = list(workers.clean_chunks(iter(chunks)))
+        processes = [process._process for process in workers._processes]
+    assert [tag for tag, _ in results] == list(range(1, 30))
+    assert [len(r["hashes"]) for _, r in results] == list(range(1, 30))
+    assert [process.returncode for process in processes] == [0, 0]
+
+
+def test_a_worker_that_dies_is_told(tokenizer):
+    with cleaning.open_workers(1, tokenizer.read_bytes(), LOOSE) as workers:
+        workers._processes[0]._process.kill()
+        with pytest.raises(RuntimeError, match="early, with status -9"):
+            list(workers.clean_chunks([(0, ["a"], ["b"])]))
+
+
+# ------------------------------------------------------------------- command
+
+
+def test_each_rule_is_counted_on_its_own(prepared, pairs):
+    index = json.loads((prepared / "index.json").read_text())
+    assert index["dropped"] == {
+        "empty": 2,
+        "unreadable": 2,
+        "identical": 2,
+        "long_word": 1,
+        "no_letter": 1,
+        "few_letters": 1,
+        "too_short": 0,
+        "too_long": 1,
+        "uneven": 1,
+        "duplicate": 900 - len(set(pairs) - set(ODD)) + 101,
+    }
+    assert index["read"] == len(pairs)
+    assert index["kept"] == len(set(pairs) - set(ODD))
+    assert set(contents(prepared)) == {
+        "index.json",
+        "tokenizer.model",
+        *(shard["file"] for shard in index["shards"]),
+    }
+
+
+def test_the_pairs_are_the_first_of_each(prepared, pairs, tokenizer):
+    corpus = shards.read_prepared(prepared)
+    unique = [pair for pair in dict.fromkeys(pairs) if pair not in ODD]
+    expected = data.encode_corpus(unique, Tokenizer.load(tokenizer), 256)
+    assert rows_of(corpus) == rows_of(expected)
+    batches, others = (
+        data.make_batches(each, 400, num_buckets=3, seed=4)
+        for each in (corpus, expected)
+    )
+    for one, other in zip(
+        batches.dataset(epochs=1), others.dataset(epochs=1), strict=True
+    ):
+        tf.nest.map_structure(np.testing.assert_array_equal, one, other)
+
+
+def test_without_cleaning_it_is_the_corpus(command, pairs, tokenizer, tmp_path):
+    prepare.main([*command, f"--output={tmp_path}/out", "--noclean"])
+    corpus = shards.read_prepared(tmp_path / "out")
+    stripped = [tuple(" ".join(s.split()) for s in pair) for pair in pairs]
+    expected = data.encode_corpus(stripped, Tokenizer.load(tokenizer), 256)
+    assert rows_of(corpus) == rows_of(expected)
+    assert corpus.counts.dropped["empty"] == expected.counts.empty
+    assert corpus.counts.dropped["too_long"] == expected.counts.too_long
+
+
+def test_duplicates_in_many_partitions(
+    command, prepared, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(prepare, "PARTITION_PAIRS", 50)
+    prepare.main([*command, f"--output={tmp_path}/out"])
+    assert contents(tmp_path / "out") == contents(prepared)
+
+
+def test_workers_and_chunks_change_nothing(
+    command, prepared, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(cleaning, "CHUNK_SIZE", 64)
+    prepare.main([*command, f"--output={tmp_path}/out", "--workers=1"])
+    assert contents(tmp_path / "out") == contents(prepared)
+
+
+def test_shards_do_not_change_the_pairs(command, prepared, tmp_path):
+    prepare.main([*command, f"--output={tmp_path}/out", "--shard_pairs=9999"])
+    assert rows_of(shards.read_prepared(tmp_path / "out")) == rows_of(
+        shards.read_prepared(prepared)
+    )
+    assert len(list((tmp_path / "out").glob("*.shard"))) == 1
+
+
+def test_done_is_done(command, prepared, capsys):
+    before = contents(prepared)
+    times = {path: path.stat().st_mtime_ns for path in prepared.iterdir()}
+    prepare.main([*command, f"--output={prepared}"])
+    assert "finished already" in capsys.readouterr().out
+    assert contents(prepared) == before
+    assert times == {p: p.stat().st_mtime_ns for p in prepared.iterdir()}
+
+
+def test_a_vocabulary_is_learned_and_phrasebook_prepared(tmp_path, capsys):
+    argv = [f"--output={tmp_path}/out", "--phrasebook_pairs=400"]
+    argv += [f"--vocab_size={VOCAB_SIZE}", "--vocabulary_pairs=150"]
+    prepare.main([*argv, "--workers=1"])
+    out = capsys.readouterr().out
+    assert "a vocabulary of 120 pieces from 134 pairs" in out
+    assert "400 pairs read" in out
+    index = shards.read_index(tmp_path / "out")
+    assert index["vocab_size"] == VOCAB_SIZE
+    tokenizer = Tokenizer.load(tmp_path / "out/tokenizer.model")
+    assert index["tokenizer_sha256"] == prepare.sha256(tokenizer.model_bytes)
+
+
+class Killed(BaseException):
+    """Stands for the end of the process at some place."""
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        (prepare, "write_json", 1),  # settings
+        (prepare, "write_json", 4),  # the third part
+        (shards, "write_shard", 3),
+        (prepare.Preparation, "find_duplicates", 1),
+        (prepare, "write_json", 10),  # the first shard
+        (prepare, "write_json", 13),
+        (shards, "write_shard", 9),
+        (os, "replace", 31),
+        (prepare.Folder, "publish", 4),
+        (prepare.Folder, "remove_unfinished", 1),
+    ],
+    ids=lambda place: f"{place[1]}-{place[2]}",
+)
+def test_resumed_is_as_never_stopped(
+    command, prepared, tmp_path, monkeypatch, place
+):
+    owner, name, number = place
+    real, calls = getattr(owner, name), itertools.count(1)
+
+    def stop(*args, **kwargs):
+        if next(calls) == number:
+            raise Killed
+        return real(*args, **kwargs)
+
+    argv = [*command, f"--output={tmp_path}/out", "--workers=1"]
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, stop)
+        with pytest.raises(Killed):
+            prepare.main(argv)
+    prepare.main(argv)
+    assert contents(tmp_path / "out") == contents(prepared)
+
+
+def test_killed_and_resumed(command, prepared, tmp_path):
+    argv = [*command, f"--output={tmp_path}/out", "--workers=1"]
+    code = (
+        "import sys, time; from trainers import prepare\n"
+        "real = prepare.Preparation._write_part\n"
+        "def slow(*args): real(*args); print('part', flush=True);"
+        " time.sleep(0.3)\n"
+        "prepare.Preparation._write_part = slow\n"
+        "prepare.main(sys.argv[1:])\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *argv],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    for line in process.stdout:
+        if line == "part\n" and next(process.stdout) == "part\n":
+            break
+    children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    workers = children.read_text().split() if children.exists() else []
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    done = len(list((tmp_path / "out/unfinished").glob("*.part.json")))
+    assert 2 <= done < 7
+    assert not (tmp_path / "out/index.json").exists()
+    prepare.main(argv)
+    assert contents(tmp_path / "out") == contents(prepared)
+    deadline = time.monotonic() + 10
+    while any(pathlib.Path(f"/proc/{pid}").exists() for pid in workers):
+        assert time.monotonic() < deadline, "a worker outlives its parent"
+        time.sleep(0.05)
+
+
+# -------------------------------------------------------------------- errors
+
+
+def test_other_settings_are_refused(command, prepared, tmp_path, capsys):
+    argv = [*command, f"--output={prepared}"]
+    err = fails(prepare.main, [*argv, "--max_ratio=2.5"], capsys)
+    assert "max_ratio was 3.0 and is 2.5. --overwrite begins anew" in err
+    for given in ("--shard_pairs=9", "--nodrop_duplicates", "--max_length=99"):
+        assert "was prepared otherwise" in fails(
+            prepare.main, [*argv, given], capsys
+        )
+
+
+def test_other_input_is_refused_or_overwrites(command, pairs, tmp_path, capsys):
+    prefix = write_pairs(tmp_path / "train", pairs[:200])
+    argv = [*command, f"--train_files={prefix}", f"--output={tmp_path}/out"]
+    prepare.main(argv)
+    write_pairs(prefix, pairs[:210])
+    assert "train_files was" in fails(prepare.main, argv, capsys)
+    prepare.main([*argv, "--overwrite", "--shard_pairs=9999"])
+    assert shards.read_index(tmp_path / "out")["read"] == 210
+    assert len(list((tmp_path / "out").glob("*.shard"))) == 1
+
+
+def test_what_is_not_ours_is_not_touched(command, tmp_path, capsys):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    for flag in ("--nooverwrite", "--overwrite"):
+        argv = [*command, f"--output={tmp_path}", flag]
+        assert "has other files" in fails(prepare.main, argv, capsys)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize(
+    "flag, message",
+    [
+        ("--train_files=nowhere", "No such file: nowhere.en"),
+        ("--tokenizer=nowhere", "No tokenizer model"),
+        ("--vocab_size=121", "vocab_size must be 120"),
+        ("--dataset=prepared", "must have text"),
+        ("--max_length=70000", "at most 65535"),
+        ("--min_length=300", "at most max_length"),
+        ("--workers=0", "at least 1"),
+        ("--output=", "--output=DIR"),
+        ("--source_language=de", "must differ"),
+        ("--min_letter_share=1", "below 1"),
+    ],
+)
+def test_bad_flags(command, tmp_path, capsys, flag, message):
+    argv = [*command, f"--output={tmp_path}/out", flag]
+    assert message in fails(prepare.main, argv, capsys)
+    assert not (tmp_path / "out").exists()
+
+
+def test_nothing_left_is_an_error(command, tmp_path, capsys):
+    argv = [*command, f"--output={tmp_path}/out", "--max_length=2"]
+    assert "no pair is left" in fails(prepare.main, argv, capsys)
+
+
+# ------------------------------------------------------------------ training
+
+
+@pytest.fixture(scope="module")
+def training(tmp_path_factory):
+    """Flags of a small training, but for its data and work directory."""
+    folder = tmp_path_factory.mktemp("test")
+    test = write_pairs(folder / "test", phrasebook.make_split("test", 2))
+    return [
+        f"--test_files={test}",
+        "--beam_size=1",
+        "--extra_length=2",
+        "--d_model=16",
+        "--d_ff=16",
+        "--num_heads=2",
+        "--num_layers=1",
+        "--batch_tokens=400",
+        "--num_buckets=1",
+        "--warmup_steps=10",
+        "--train_steps=3",
+        "--checkpoint_steps=3",
+        "--strategy=one_device",
+    ]
+
+
+def test_training_is_as_from_text(
+    prepared, pairs, tokenizer, training, tmp_path, capsys
+):
+    unique = [pair for pair in dict.fromkeys(pairs) if pair not in ODD]
+    prefix = write_pairs(tmp_path / "train", unique)
+    found = []
+    for name, source in (
+        (
+            "text",
+            [
+                "--dataset=files",
+                f"--train_files={prefix}",
+                f"--tokenizer={tokenizer}",
+            ],
+        ),
+        ("shards", ["--dataset=prepared", f"--train_files={prepared}"]),
+    ):
+        workdir = tmp_path / name
+        wmt.main([*training, *source, f"--workdir={workdir}"])
+        reader = tf.train.load_checkpoint(str(workdir / "checkpoints/ckpt-3"))
+        found.append(
+            {
+                key: reader.get_tensor(key)
+                for key in reader.get_variable_to_shape_map()
+                if key.split("/")[0]
+                not in ("_CHECKPOINTABLE_OBJECT_GRAPH", "progress")
+            }
+        )
+        vocabulary = workdir / "tokenizer.model"
+        assert vocabulary.read_bytes() == tokenizer.read_bytes()
+    out = capsys.readouterr().out
+    assert "with the same text as an earlier pair" in out
+    assert "test: 2 pairs" in out
+    text, from_shards = found
+    assert text and text.keys() == from_shards.keys()
+    for key in text:
+        np.testing.assert_allclose(
+            text[key], from_shards[key], rtol=1e-4, atol=1e-6, err_msg=key
+        )
+
+
+def test_training_refuses_what_does_not_fit(
+    prepared, training, tmp_path, tokenizer, capsys
+):
+    copy = tmp_path / "copy"
+    shutil.copytree(prepared, copy)
+    argv = [*training, "--dataset=prepared", f"--train_files={copy}"]
+    argv += [f"--workdir={tmp_path}/run"]
+    for given, message in (
+        (["--vocab_size=121"], "vocab_size must be 120"),
+        (["--max_length=255"], "max_length must be at least 256"),
+        (
+            ["--source_language=de", "--target_language=en"],
+            "source_language must be 'en'",
+        ),
+        ([f"--tokenizer={tokenizer}"], "takes its tokenizer from there"),
+        (["--train_files=a,b"], "one directory"),
+        ([f"--train_files={tmp_path}/no"], "not finished"),
+    ):
+        unmeasured = [*argv, *given, "--test_files="]
+        assert message in fails(wmt.main, unmeasured, capsys)
+    (copy / "00002.shard").write_bytes(b"")
+    assert "damaged shard" in fails(wmt.main, argv, capsys)
+    (copy / "index.json").unlink()
+    assert "run trainers.prepare (again)" in fails(wmt.main, argv, capsys)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,161 @@
+"""Prepared corpora on disk: shards, index, checksums, batches from them."""
+
+import json
+
+import numpy as np
+import pytest
+
+from keras_transformer import data, shards
+
+
+def make_rows(num_rows, seed, longest=30):
+    """Ids and lengths of random rows that end with 2."""
+    random = np.random.default_rng(seed)
+    lengths = random.integers(2, longest, num_rows).astype(np.uint16)
+    ids = random.integers(4, 90, lengths.sum()).astype(np.uint16)
+    ids[np.cumsum(lengths) - 1] = 2
+    return ids, lengths
+
+
+def write_corpus(folder, sizes, kind=np.uint16):
+    """Writes a prepared corpus; returns its sides as `(ids, lengths)`."""
+    records, sides = [], ([], [])
+    for number, size in enumerate(sizes):
+        written = []
+        for side, seed in enumerate((2 * number, 2 * number + 1)):
+            ids, lengths = make_rows(size, seed)
+            ids = ids.astype(kind)
+            sides[side].append((ids, lengths))
+            # In two pieces, as chunks come.
+            half = int(lengths[: size // 2].sum())
+            pieces = [ids[:half], ids[half:]]
+            written.append((pieces, np.split(lengths, [size // 2])))
+        path = folder / f"{number:05}.shard"
+        records.append(shards.write_shard(path, *written))
+    index = {
+        "format_version": shards.FORMAT_VERSION,
+        "ids": np.dtype(kind).name,
+        "read": sum(sizes) + 5,
+        "dropped": {"empty": 2, "duplicate": 3},
+        "shards": records,
+    }
+    (folder / shards.INDEX).write_text(json.dumps(index))
+    return [
+        tuple(map(np.concatenate, zip(*side, strict=True))) for side in sides
+    ]
+
+
+@pytest.mark.parametrize("kind", [np.uint16, np.int32])
+@pytest.mark.parametrize("sizes", [[7], [5, 1, 9]])
+def test_what_is_written_is_read(tmp_path, sizes, kind):
+    sides = write_corpus(tmp_path, sizes, kind)
+    corpus = shards.read_prepared(tmp_path)
+    assert len(corpus) == sum(sizes)
+    for rows, (ids, lengths) in zip(
+        (corpus.source, corpus.target), sides, strict=True
+    ):
+        assert len(rows.ids) == len(ids)
+        found = rows.ids[np.arange(len(ids))]
+        assert found.dtype == kind
+        np.testing.assert_array_equal(found, ids)
+        np.testing.assert_array_equal(rows.lengths, lengths)
+    np.testing.assert_array_equal(
+        corpus.longer_side, np.maximum(sides[0][1], sides[1][1])
+    )
+    assert str(corpus.counts) == (
+        f"{sum(sizes) + 5} pairs read, {sum(sizes)} kept; dropped: 2 with an"
+        " empty side, 3 with the same text as an earlier pair"
+    )
+
+
+def test_batches_are_those_of_the_same_corpus_in_memory(tmp_path):
+    sides = write_corpus(tmp_path, [40, 3, 57])
+    prepared = shards.read_prepared(tmp_path)
+    rows = [
+        data.TokenRows(
+            ids, np.concatenate([[0], np.cumsum(lengths, dtype=int)])
+        )
+        for ids, lengths in sides
+    ]
+    corpus = data.Corpus(*rows, data.CorpusCounts(100, 100, 0, 0, 30))
+    for seed in (None, 3):
+        batches, expected = (
+            data.make_batches(each, 200, num_buckets=3, seed=seed)
+            for each in (prepared, corpus)
+        )
+        assert str(batches) == str(expected)
+        plans = batches.plan_epoch(1), expected.plan_epoch(1)
+        for one, other in zip(*plans, strict=True):
+            assert one[1] == other[1]
+            np.testing.assert_array_equal(one[0], other[0])
+            arrays = batches.assemble(*one), expected.assemble(*other)
+            for (inputs, labels), (inputs2, labels2) in [arrays]:
+                np.testing.assert_array_equal(labels, labels2)
+                for name in inputs:
+                    np.testing.assert_array_equal(inputs[name], inputs2[name])
+
+
+def test_ids_stay_on_disk(tmp_path):
+    write_corpus(tmp_path, [5, 6])
+    corpus = shards.read_prepared(tmp_path)
+    for rows in (corpus.source, corpus.target):
+        for array in rows.ids._arrays:
+            while array.base is not None and not isinstance(array, np.memmap):
+                array = array.base
+            assert isinstance(array, np.memmap)
+
+
+@pytest.mark.parametrize(
+    "damage, reason",
+    [
+        (lambda path: path.unlink(), "No such file"),
+        (lambda path: path.write_bytes(b""), "empty file"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-2]), "bytes"),
+        (lambda path: path.write_bytes(path.read_bytes() + b"x"), "bytes"),
+        (lambda path: flip_bit(path), "checksum"),
+    ],
+)
+def test_a_damaged_shard_is_named(tmp_path, damage, reason):
+    write_corpus(tmp_path, [4, 5, 6])
+    damage(tmp_path / "00001.shard")
+    with pytest.raises(ValueError, match=rf"shard .*00001\.shard: .*{reason}"):
+        shards.read_prepared(tmp_path)
+
+
+def flip_bit(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
+
+
+def test_without_an_index_it_is_not_finished(tmp_path):
+    write_corpus(tmp_path, [4])
+    (tmp_path / shards.INDEX).unlink()
+    message = r"not finished: no index\.json; run trainers\.prepare"
+    with pytest.raises(ValueError, match=message):
+        shards.read_prepared(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        shards.read_prepared(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    "text, reason",
+    [("{", "not JSON"), ('{"format_version": 9}', "9$"), ("[]", "None$")],
+)
+def test_another_index_is_an_error(tmp_path, text, reason):
+    (tmp_path / shards.INDEX).write_text(text)
+    with pytest.raises(ValueError, match=rf"index\.json: .*{reason}"):
+        shards.read_prepared(tmp_path)
+
+
+def test_a_stopped_writer_leaves_no_shard(tmp_path):
+    def pieces():
+        yield np.zeros(3, np.uint16)
+        raise KeyboardInterrupt
+
+    lengths = [np.array([3], np.uint16)]
+    with pytest.raises(KeyboardInterrupt):
+        shards.write_shard(
+            tmp_path / "00000.shard", (pieces(), lengths), (pieces(), lengths)
+        )
+    assert not (tmp_path / "00000.shard").exists()

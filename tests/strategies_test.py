@@ -210,6 +210,16 @@ def ends(process, status=0, timeout=240):
     return out, err
 
 
+def read_until(text, process):
+    """What a process tells up to the line that has a text in it."""
+    told = ""
+    while text not in told:
+        line = process.stdout.readline()
+        assert line, process.stderr.read()[-3000:]
+        told += line
+    return told
+
+
 def test_two_workers_are_one_device(tmp_path, one_big_batch):
     paths = [tmp_path / f"{index}.npz" for index in range(2)]
     for worker in start_workers(
@@ -392,11 +402,7 @@ def test_two_workers_train_lose_one_and_resume(tmp_path):
     command += ["--strategy=multi_worker", f"--workdir={workdir}"]
     endless = [*command, "--train_steps=1000000"]
     chief, other = start_workers([endless] * 2)
-    told = ""
-    while "step 13 " not in told:
-        line = chief.stdout.readline()
-        assert line, chief.stderr.read()[-3000:]
-        told += line
+    told = read_until("step 13 ", chief)
     other.send_signal(signal.SIGKILL)
     out, err = ends(chief, status=1)
     told += out
@@ -421,8 +427,7 @@ def test_a_signal_to_one_worker_stops_both(tmp_path):
         "--train_steps=1000000",
     ]  # fmt: skip
     chief, other = start_workers([command] * 2)
-    while "step 5 " not in chief.stdout.readline():
-        pass
+    read_until("step 5 ", chief)
     other.send_signal(signal.SIGTERM)
     out, _ = ends(chief)
     ends(other)

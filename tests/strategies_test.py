@@ -249,7 +249,8 @@ def test_replicas_agree_to_skip_an_overflow():
     inputs, labels = make_batches().assemble(np.arange(2), (2, 9))
 
     def weights_of_tokens(context):
-        size = 1e30 if context.replica_id_in_sync_group == 1 else 1.0
+        first = context.replica_id_in_sync_group == 0
+        size = 1.0 if first else np.inf
         return tf.fill(labels.shape, size)
 
     weights = strategy.experimental_distribute_values_from_function(
@@ -263,9 +264,9 @@ def test_replicas_agree_to_skip_an_overflow():
         )
 
     before = model.get_weights()
-    scale = float(optimizer.dynamic_scale)
+    scale = optimizer.dynamic_scale.value.numpy()
     run(weights)
-    assert float(optimizer.dynamic_scale) == scale / 2
+    assert optimizer.dynamic_scale.value.numpy() == scale / 2
     for variable, value in zip(model.weights, before, strict=True):
         for copy in strategy.experimental_local_results(variable.value):
             np.testing.assert_array_equal(copy, value)
@@ -333,10 +334,8 @@ def test_calls_of_several_steps_are_those_steps(tmp_path):
     together = trainer_of(tmp_path / "1", "--steps_per_call=3")
     one_by_one = trainer_of(tmp_path / "2")
     one_by_one.experiment.train_batches = together.experiment.train_batches
-    seen = [
-        len(labels) for _, labels in together._batches().take(12)
-    ]  # in calls
-    assert set(seen) == {1, 3}
+    in_calls = [len(labels) for _, labels in together._batches()]
+    assert 3 in in_calls and sum(in_calls) == 24
     together.run()
     one_by_one.run()
     assert together.progress.step == one_by_one.progress.step == 24
@@ -391,7 +390,8 @@ def test_two_workers_train_lose_one_and_resume(tmp_path):
     """Equal to one device; killed, the other says so; restarted, it ends."""
     command = [sys.executable, "-m", "trainers.wmt", *MODEL, "--dropout=0"]
     one = subprocess.run(
-        [*command, f"--workdir={tmp_path}/one"],
+        # Two parts: its batches have as many rows as those of two workers.
+        [*command, f"--workdir={tmp_path}/one", "--accumulate_steps=2"],
         cwd=ROOT, capture_output=True, text=True,
     )  # fmt: skip
     assert one.returncode == 0, one.stderr[-3000:]

@@ -136,7 +136,7 @@ def test_work_directory(trained):
 
 def test_written_flags_are_the_configuration(trained):
     argv = [f"--flagfile={trained}/flags.txt", f"--workdir={trained}"]
-    trainer = wmt.prepare(argv)
+    trainer, _ = wmt.prepare(argv)
     assert trainer.progress.step == 8
     assert trainer.experiment.configuration.model.d_model == 16
 
@@ -264,7 +264,7 @@ def test_damaged_checkpoint_is_named_and_the_one_before_used(
     wmt.main(argv)
     newest = tmp_path / "checkpoints/ckpt-4"
     cut(newest, ending)
-    trainer = wmt.prepare(argv)
+    trainer, _ = wmt.prepare(argv)
     assert f"damaged checkpoint {newest}: " in caplog.text
     assert "resuming at step 2" in capsys.readouterr().out
     trainer.checkpoint.save()
@@ -300,7 +300,7 @@ def test_killed_training_goes_on_from_its_last_checkpoint(
     finally:
         process.kill()
         process.wait()
-    trainer = wmt.prepare(argv)
+    trainer, _ = wmt.prepare(argv)
     assert trainer.progress.step >= 4
     assert "resuming at step" in capsys.readouterr().out
 
@@ -328,8 +328,14 @@ def test_misspelled_flag_in_a_process(tmp_path):
     [
         ("--preset=bigg", "preset must be one of 'base', 'big', 'tiny'"),
         ("--d_model=15", "d_model must be even"),
-        ("--dataset=book", "dataset must be phrasebook, files or tfds:NAME"),
-        ("--dataset=tfds:", "dataset must be phrasebook, files or tfds:NAME"),
+        (
+            "--dataset=book",
+            "dataset must be phrasebook, files, prepared or tfds:NAME",
+        ),
+        (
+            "--dataset=tfds:",
+            "dataset must be phrasebook, files, prepared or tfds:NAME",
+        ),
         ("--train_files=", "dataset=files needs train_files"),
         ("--target_language=en", "source_language and target_language must"),
         ("--target_language=fr", "train.fr"),
@@ -341,7 +347,7 @@ def test_misspelled_flag_in_a_process(tmp_path):
         ("--batch_tokens=5", "batch_tokens must be at least"),
         ("--average_last=9", "average_last must be at most keep_checkpoints"),
         ("--workdir=", "expected --workdir=DIR"),
-        ("--strategy=tpu", "strategy must be one of"),
+        ("--strategy=pod", "strategy must be one of"),
     ],
 )
 def test_bad_flag(flag, message, command, tmp_path, capsys):
@@ -389,7 +395,7 @@ def test_work_directory_of_another_configuration(
 
 
 def test_harmless_changes_are_allowed(command, trained):
-    trainer = wmt.prepare(
+    trainer, _ = wmt.prepare(
         [*command, f"--workdir={trained}", "--dropout=0.3", "--log_steps=1"]
     )
     assert trainer.progress.step == 8
@@ -399,7 +405,7 @@ def test_given_vocabulary(command, trained, tmp_path):
     """Its size need not be told, and it is copied."""
     path = trained / "tokenizer.model"
     argv = [a for a in command if not a.startswith("--vocab_size")]
-    trainer = wmt.prepare(
+    trainer, _ = wmt.prepare(
         [*argv, f"--workdir={tmp_path}/run", f"--tokenizer={path}"]
     )
     assert trainer.model.config.vocab_size == VOCAB_SIZE

@@ -352,19 +352,21 @@ def open_experiment(workdir, configuration, strategy, keep, tell=print):
     tell(f"training: {corpus.counts}; {experiment.train_batches}")
     tell(f"validation: {len(valid):,} pairs; test: {len(test):,} pairs")
     if keep:
+        workdir.path.mkdir(parents=True, exist_ok=True)
         tokenizer.save(workdir.tokenizer_path)
         workdir.write_config(**configuration.sections())
     return experiment
 
 
 def check_writable(workdir):
-    """Makes the work directory, and a file in it for a moment.
+    """Makes a file for a moment where the work directory is or will be.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: It cannot be made.
     """
-    workdir.path.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=workdir.path):
+    path = workdir.path.absolute()
+    there = next(p for p in (path, *path.parents) if p.exists())
+    with tempfile.TemporaryFile(dir=there):
         pass
 
 

@@ -273,13 +273,15 @@ class Translator(tf.Module):
         """`search` by one graph for each length of the source."""
         length = source_ids.shape[1]
         if length not in self._graphs:
+            # Concrete at once: TensorFlow warns of a function that is traced
+            # for many shapes, which is what is wanted here.
             self._graphs[length] = tf.function(
                 self.search,
                 input_signature=[tf.TensorSpec([None, length], tf.int32)],
                 jit_compile=self.jit_compile,
                 autograph=False,  # it would take most of the tracing time
-            )
-        return self._graphs[length](source_ids)
+            ).get_concrete_function()
+        return self._graphs[length](tf.constant(source_ids))
 
     def _read(self, found):
         """`(translation, score)` of each hypothesis of each sentence."""

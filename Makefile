@@ -10,8 +10,8 @@ quickstart: $(VENV)/installed  ## Train a translator on the phrasebook, try it.
 	$(BIN)/python -m trainers.wmt \
 	    --flagfile=trainers/configs/quickstart.flags --workdir=$(WORKDIR)
 
-test: $(VENV)/installed-test  ## The whole test suite.
-	$(BIN)/python -m pytest
+test: $(VENV)/installed-test  ## The whole test suite, in two processes.
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check .

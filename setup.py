@@ -49,6 +49,7 @@ setup(
             *TFLITE,
             "jax>=0.10,<0.11",
             "pytest>=8,<10",
+            "pytest-xdist>=3.8,<4",
             "ruff>=0.14,<0.16",
         ],
     },

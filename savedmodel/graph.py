@@ -31,7 +31,22 @@ def make_search(translator, length=None):
             "lengths": found.lengths,
         }
 
-    return tf.function(search, input_signature=[source_ids], autograph=False)
+    def search_of_any_number(source_ids):
+        found = search(at_least_one(source_ids))
+        number = tf.shape(source_ids)[0]
+        return {name: rows[:number] for name, rows in found.items()}
+
+    return tf.function(
+        search_of_any_number if length is None else search,
+        input_signature=[source_ids],
+        autograph=False,
+    )
+
+
+def at_least_one(ids):
+    """Pads to at least one row and one column: an empty batch is legal."""
+    missing = tf.maximum(1 - tf.shape(ids), 0)
+    return tf.pad(ids, tf.stack([tf.zeros_like(missing), missing], axis=1))
 
 
 def hold_variables(model):

@@ -96,7 +96,7 @@ def load_onnx(directory, description):
 
     def translate(sentences):
         rows = [encode(sentence) for sentence in sentences]
-        shape = len(rows), max(map(len, rows))
+        shape = len(rows), max(map(len, rows), default=0)
         source_ids = np.full(shape, PAD, "int32")
         for source, row in zip(source_ids, rows, strict=True):
             source[: len(row)] = row

@@ -20,7 +20,7 @@ import contextlib
 import tensorflow as tf
 
 from keras_transformer.vocabulary import BOS, EOS, PAD
-from savedmodel.graph import hold_variables
+from savedmodel.graph import at_least_one, hold_variables
 
 PRECISIONS = ("float32",)
 REQUIREMENTS = ()
@@ -203,12 +203,6 @@ def cut(ids, max_length):
     ids = ids[:, :max_length]
     is_last = tf.range(tf.shape(ids)[1]) == max_length - 1
     return at_least_one(tf.where((lengths > max_length) & is_last, EOS, ids))
-
-
-def at_least_one(ids):
-    """Pads to at least one row and one column: an empty batch is legal."""
-    missing = tf.maximum(1 - tf.shape(ids), 0)
-    return tf.pad(ids, tf.stack([tf.zeros_like(missing), missing], axis=1))
 
 
 def shift_right(labels):

@@ -1,9 +1,11 @@
 """TFLite, ONNX and CTranslate2: the translator's answer, without TensorFlow."""
 
 import exports
+import numpy as np
 import pytest
 
-from savedmodel import reload, verify
+from keras_transformer.vocabulary import PAD
+from savedmodel import reload, saved_model, verify
 from savedmodel.graph import with_beam_size
 
 LINES = list(exports.SENTENCES)
@@ -46,6 +48,27 @@ def test_an_answer_does_not_depend_on_the_company(format_name):
     together = [result["ids"] for result in translate(LINES)]
     backwards = [result["ids"] for result in translate(LINES[::-1])]
     assert alone == together == backwards[::-1]
+
+
+def test_padding_changes_no_onnx_answer():
+    loaded("onnx", 3)
+    onnxruntime = pytest.importorskip("onnxruntime")
+    directory, _ = exports.exported("onnx")
+    session = onnxruntime.InferenceSession(str(directory / "model.onnx"))
+    rows = exports.translator().tokenizer.encode(LINES).to_tensor()
+    rows = saved_model.cut(rows, exports.MAX_SOURCE_LENGTH)
+    for columns in (1, 9):
+        padded = np.pad(rows, [(0, 0), (0, columns)])
+        ids, scores = session.run(["ids", "scores"], {"source_ids": padded})
+        best = [row[row != PAD].tolist() for row in ids[:, 0]]
+        assert best == exports.translator().best_ids(LINES)
+        wanted = [hypotheses[0][1] for hypotheses in expected(3)]
+        np.testing.assert_allclose(scores[:, 0], wanted, rtol=1e-3)
+
+
+@pytest.mark.parametrize("format_name", list(MODULES))
+def test_an_empty_batch_has_an_empty_answer(format_name):
+    assert list(loaded(format_name, 3)([])) == []
 
 
 def test_each_tflite_answer_is_the_first(format_name="tflite"):

@@ -91,10 +91,13 @@ def test_n_best_lists_every_hypothesis(signatures):
             assert score == pytest.approx(wanted, rel=1e-4)
 
 
-def test_tokens_take_and_give_ids(signatures):
+@pytest.mark.parametrize("columns", [0, 1, 7])
+def test_tokens_take_and_give_ids(columns, signatures):
+    """However wide the padding."""
     translator = exports.translator()
-    rows = translator.tokenizer.encode(list(exports.SENTENCES))
-    found = signatures["tokens"](source_ids=rows.to_tensor(PAD))
+    rows = translator.tokenizer.encode(list(exports.SENTENCES)).to_tensor(PAD)
+    rows = tf.pad(rows, [[0, 0], [0, columns]], constant_values=PAD)
+    found = signatures["tokens"](source_ids=rows)
     best = [
         ids[0, : lengths[0]].tolist()
         for ids, lengths in zip(
@@ -236,6 +239,29 @@ def test_operations_are_those_that_tensorflow_serving_has(directory):
         nodes += function.node_def
     used = {node.op for node in nodes}
     assert used - TEXT_OPS - CORE_OPS == set()
+
+
+def test_xla_inside_is_an_option(signatures):
+    """Verified by the export itself; here the signatures, one by one."""
+    directory = exports.exported("saved_model", "--jit_compile")[0] / "1"
+    saved = saved_model_pb2.SavedModel()
+    saved.ParseFromString((directory / "saved_model.pb").read_bytes())
+    compiled = [
+        function.signature.name
+        for function in saved.meta_graphs[0].graph_def.library.function
+        if function.attr["_XlaMustCompile"].b
+    ]
+    assert any("search" in name for name in compiled)
+    with_xla = tf.saved_model.load(str(directory)).signatures
+    text = tf.constant(["two red dogs", "", "tree"])
+    for name in ("serving_default", "n_best", "attention"):
+        expected, found = (s[name](text=text) for s in (signatures, with_xla))
+        assert expected.keys() == found.keys()
+        for key, value in expected.items():
+            if value.dtype == tf.float32:
+                np.testing.assert_allclose(found[key], value, atol=1e-4)
+            else:
+                np.testing.assert_array_equal(found[key], value)
 
 
 def test_warm_up_requests_are_what_serving_reads(directory, signatures):

@@ -22,7 +22,12 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.11",
-    packages=["keras_transformer", "trainers", "savedmodel"],
+    packages=[
+        "keras_transformer",
+        "keras_transformer.phrasebook",
+        "trainers",
+        "savedmodel",
+    ],
     package_data={"trainers": ["configs/*.flags"]},
     install_requires=[
         "absl-py>=2.3,<3",

@@ -5,6 +5,19 @@ configurations and `config.json` are generated from these dataclasses.
 """
 
 import dataclasses
+import functools
+import math
+import numbers
+import types
+import typing
+
+TYPE_NAMES = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    tuple: "a list of texts",
+}
 
 
 def hp(default, help, *, low=None, high=None, choices=None):
@@ -24,19 +37,39 @@ def hp(default, help, *, low=None, high=None, choices=None):
     return dataclasses.field(default=default, metadata=metadata)
 
 
+@functools.cache
+def kinds_of(section):
+    """The type of each field of a dataclass, and whether it may be None.
+
+    >>> kinds_of(TransformerConfig)["d_key"]
+    (<class 'int'>, True)
+    """
+    kinds = {}
+    for name, annotation in typing.get_type_hints(section).items():
+        may_be_none = isinstance(annotation, types.UnionType)
+        if may_be_none:
+            (annotation,) = set(typing.get_args(annotation)) - {types.NoneType}
+        kinds[name] = typing.get_origin(annotation) or annotation, may_be_none
+    return kinds
+
+
 def check_fields(config):
     """Holds every field of a dataclass made of `hp` against its valid values.
 
     Raises:
-        ValueError: A value is outside its range or choices.
+        ValueError: A value is of another type, or outside its range or choices.
     """
+    kinds = kinds_of(type(config))
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         low, high = field.metadata["low"], field.metadata["high"]
         choices = field.metadata["choices"]
-        if value is None:
+        kind, may_be_none = kinds[field.name]
+        if value is None and may_be_none:
             continue
-        if choices is not None and value not in choices:
+        if not is_of_kind(value, kind):
+            expected = TYPE_NAMES[kind] + ", or None" * may_be_none
+        elif choices is not None and value not in choices:
             expected = "one of " + ", ".join(map(repr, choices))
         elif low is not None and value < low:
             expected = f"at least {low}"
@@ -47,6 +80,26 @@ def check_fields(config):
         raise ValueError(
             f"{field.name} must be {expected}. Received: {field.name}={value!r}"
         )
+
+
+def is_of_kind(value, kind):
+    """Whether a value is of a type, a key of `TYPE_NAMES`.
+
+    A whole number is a number, NumPy's are both; true and false are neither.
+    What is infinite or not a number is none.
+
+    >>> is_of_kind(1, float), is_of_kind(True, float), is_of_kind("1", float)
+    (True, False, False)
+    """
+    if isinstance(value, bool):
+        return kind is bool
+    if kind is int:
+        return isinstance(value, numbers.Integral)
+    if kind is float:
+        return isinstance(value, numbers.Real) and -math.inf < value < math.inf
+    if kind is tuple and isinstance(value, tuple):
+        return all(isinstance(item, str) for item in value)
+    return isinstance(value, kind)
 
 
 @dataclasses.dataclass(frozen=True)

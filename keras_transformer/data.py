@@ -24,6 +24,8 @@ import tqdm
 
 from keras_transformer.vocabulary import BOS, PAD
 
+NUM_BUCKETS = 8  # different shapes of a batch, unless told otherwise
+
 # ------------------------------------------------------------------- sources
 
 
@@ -766,7 +768,7 @@ def make_batches(
     corpus,
     batch_tokens,
     *,
-    num_buckets=8,
+    num_buckets=NUM_BUCKETS,
     rows_multiple=1,
     run_length=1,
     seed=None,

@@ -80,7 +80,7 @@ def greedy_search(
     *,
     max_length,
     length_penalty,
-    min_length=0,
+    min_length=DecodingConfig.min_length,
     prefix=None,
 ):
     """Takes the most probable token at each position.
@@ -133,7 +133,7 @@ def sample(
     top_k,
     top_p,
     seed,
-    min_length=0,
+    min_length=DecodingConfig.min_length,
     prefix=None,
 ):
     """Draws each token from the model's distribution, sharpened or cut.
@@ -216,7 +216,7 @@ def beam_search(
     max_length,
     beam_size,
     length_penalty,
-    min_length=0,
+    min_length=DecodingConfig.min_length,
     prefix=None,
 ):
     """Keeps the W most probable unfinished hypotheses, and the W best finished.

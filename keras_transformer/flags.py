@@ -11,19 +11,13 @@ import dataclasses
 import math
 import sys
 import textwrap
-import types
-import typing
 
 from absl import flags
 
+from keras_transformer.config import TYPE_NAMES, kinds_of
+
 ABSENT = "none"  # how a flag spells None, for a field that may be left out
-TYPE_NAMES = {
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    str: "text",
-    tuple: "a comma-separated list",
-}
+FLAG_TYPE_NAMES = {**TYPE_NAMES, tuple: "a comma-separated list"}
 
 
 def _finite(text):
@@ -137,9 +131,8 @@ def usage(description, *sections):
     for section in sections:
         title = (section.__doc__ or section.__name__).strip().splitlines()[0]
         lines += ["", title]
-        types_of = typing.get_type_hints(section)
         for field in dataclasses.fields(section):
-            lines += _explain(field, types_of[field.name])
+            lines += _explain(field, kinds_of(section)[field.name][0])
     lines += ["", "Reading flags from a file"]
     lines += ["  --flagfile=PATH", "      One flag a line; # is a comment."]
     return "\n".join(lines)
@@ -175,12 +168,12 @@ def exit_status(command):
 class _FieldParser(flags.ArgumentParser):
     """Reads a flag's text as the type of a dataclass field."""
 
-    def __init__(self, kind):
-        self.kind, self.may_be_none = _kind_of(kind)
+    def __init__(self, kind, may_be_none):
+        self.kind, self.may_be_none = kind, may_be_none
         self.syntactic_help = ""
 
     def flag_type(self):
-        return TYPE_NAMES[self.kind]
+        return FLAG_TYPE_NAMES[self.kind]
 
     def parse(self, argument):
         if not isinstance(argument, str):
@@ -191,30 +184,21 @@ class _FieldParser(flags.ArgumentParser):
             return READERS[self.kind](argument)
         except ValueError:
             raise ValueError(
-                f"expected {TYPE_NAMES[self.kind]}"
+                f"expected {FLAG_TYPE_NAMES[self.kind]}"
                 + f" or {ABSENT}" * self.may_be_none
             ) from None
 
 
 def _define(section, values):
     """Defines the flags of one dataclass."""
-    for name, annotation in typing.get_type_hints(section).items():
-        parser = _FieldParser(annotation)
+    for name, (kind, may_be_none) in kinds_of(section).items():
+        parser = _FieldParser(kind, may_be_none)
         if parser.kind is bool:
             flag = flags.BooleanFlag(name, None, "")
             flag.parser = parser
             flags.DEFINE_flag(flag, values)
         else:
             flags.DEFINE(parser, name, None, "", flag_values=values)
-
-
-def _kind_of(annotation):
-    """The plain type of an annotation, and whether it may be None."""
-    may_be_none = False
-    if isinstance(annotation, types.UnionType):
-        (annotation,) = set(typing.get_args(annotation)) - {types.NoneType}
-        may_be_none = True
-    return typing.get_origin(annotation) or annotation, may_be_none
 
 
 def _spell(value):
@@ -226,11 +210,10 @@ def _spell(value):
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
-def _explain(field, annotation):
+def _explain(field, kind):
     """The lines of `--help` on one flag."""
-    kind, _ = _kind_of(annotation)
     choices = field.metadata.get("choices")
-    expected = "|".join(map(str, choices)) if choices else TYPE_NAMES[kind]
+    expected = "|".join(map(str, choices)) if choices else FLAG_TYPE_NAMES[kind]
     head = f"  --{field.name}=({expected}; default {_spell(field.default)})"
     if kind is bool:
         head = f"  --[no]{field.name}  (default {_spell(field.default)})"

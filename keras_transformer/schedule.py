@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+PAPER_SCALE = 1.0  # eq. 3 as it stands
+
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
@@ -16,7 +18,7 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
     Args:
         d_model: Width of the model.
         warmup_steps: Updates until the peak.
-        scale: Factor of the whole schedule; the paper's is 1.
+        scale: Factor of the whole schedule.
 
     Raises:
         ValueError: An argument is not positive.
@@ -25,7 +27,7 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
     0.0006988
     """
 
-    def __init__(self, d_model, warmup_steps, scale=1.0):
+    def __init__(self, d_model, warmup_steps, scale=PAPER_SCALE):
         super().__init__()
         for name, value in (
             ("d_model", d_model),
@@ -54,13 +56,13 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
         }
 
 
-def paper_adam(d_model, warmup_steps, scale=1.0):
+def paper_adam(d_model, warmup_steps, scale=PAPER_SCALE):
     """Adam with beta_1 0.9, beta_2 0.98, epsilon 1e-9 and eq. 3 (sec. 5.3).
 
     Args:
         d_model: Width of the model.
         warmup_steps: Updates until the learning rate's peak.
-        scale: Factor of the schedule; the paper's is 1.
+        scale: Factor of the schedule.
 
     Returns:
         A `keras.optimizers.Adam`.

@@ -97,8 +97,7 @@ class Translator(tf.Module):
         workdir = WorkDirectory(workdir)
         config = workdir.read_section("model", TransformerConfig)
         if "max_source_length" not in options:
-            data = workdir.read_config()["data"]
-            options["max_source_length"] = data["max_length"]
+            options["max_source_length"] = workdir.read_max_length()
         if decoding is None:
             decoding = workdir.read_section("decoding", DecodingConfig)
         tokenizer = Tokenizer.load(workdir.tokenizer_path)

@@ -22,7 +22,10 @@ import shutil
 import tensorflow as tf
 from absl import logging
 
+from keras_transformer.config import TYPE_NAMES, is_of_kind, kinds_of
+
 FORMAT_VERSION = 1
+SHOWN = 60  # characters of a wrong value that a message shows
 PREFERENCE = ("averaged", "best", "latest")  # what is served, if there is any
 
 
@@ -58,6 +61,11 @@ class WorkDirectory:
             ) from None
         except ValueError as error:
             raise ValueError(f"{self.config_path}: not JSON: {error}") from None
+        if not isinstance(config, dict):
+            raise ValueError(
+                f"{self.config_path}: expected sections, an object."
+                f" Received: {_shown(config)}"
+            )
         version = config.pop("format_version", None)
         if version != FORMAT_VERSION:
             raise ValueError(
@@ -70,18 +78,52 @@ class WorkDirectory:
         """One section of `config.json` as its dataclass.
 
         Raises:
-            ValueError: As `read_config`, or the fields are not the dataclass'.
+            ValueError: As `read_config`, or there is no such section, or its
+                fields or their values are not the dataclass'.
         """
-        values = self.read_config().get(name, {})
-        known = {field.name for field in dataclasses.fields(section)}
-        unknown = sorted(set(values) - known)
+        values, kinds = self._read_fields(name), kinds_of(section)
+        unknown = sorted(set(values) - set(kinds))
         if unknown:
             raise ValueError(
                 f"{self.config_path}: unknown fields in {name!r}:"
                 f" {', '.join(unknown)}"
             )
-        tuples = {k: tuple(v) for k, v in values.items() if type(v) is list}
-        return section(**{**values, **tuples})
+        for field, value in values.items():
+            if kinds[field][0] is tuple and isinstance(value, list):
+                values[field] = tuple(value)
+        try:
+            return section(**values)
+        except ValueError as error:
+            raise ValueError(
+                f"{self.config_path}: in {name!r}: {error}"
+            ) from None
+
+    def read_max_length(self):
+        """The longest sentence in training, in tokens, end mark included.
+
+        Raises:
+            ValueError: As `read_section`.
+        """
+        value = self._read_fields("data").get("max_length")
+        if not is_of_kind(value, int) or value < 2:
+            raise ValueError(
+                f"{self.config_path}: in 'data': max_length must be"
+                f" {TYPE_NAMES[int]}, at least 2. Received:"
+                f" max_length={value!r}"
+            )
+        return value
+
+    def _read_fields(self, name):
+        """The fields of one section, as they are in `config.json`."""
+        config = self.read_config()
+        values = config.get(name)
+        if not isinstance(values, dict):
+            received = _shown(values) if name in config else "no such section"
+            raise ValueError(
+                f"{self.config_path}: expected fields of {name!r}, an object."
+                f" Received: {received}"
+            )
+        return values
 
     def write_config(self, **sections):
         """Writes dataclasses as the sections of `config.json`."""
@@ -266,6 +308,12 @@ def write_whole(path, text):
     unfinished = path.with_name(path.name + f".{os.getpid()}")
     unfinished.write_text(text, encoding="utf-8")
     os.replace(unfinished, path)
+
+
+def _shown(value):
+    """A value as JSON has it, cut if it is long."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= SHOWN else text[:SHOWN] + " ..."
 
 
 def _remove(path):

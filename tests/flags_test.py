@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from keras_transformer import flags
@@ -104,6 +105,30 @@ def test_errors_are_one_line_and_status_2(argument, message, capsys):
     assert err.count("\n") == 1
     assert err.startswith("eat: ")
     assert message in err
+
+
+@pytest.mark.parametrize(
+    "field, value, expected",
+    [
+        ("spoons", "2", "a whole number"),
+        ("spoons", None, "a whole number"),
+        ("salt", float("inf"), "a number"),
+        ("hot", 1, "true or false"),
+        ("guests", ["Ann"], "a list of texts"),
+        ("minutes", True, "a whole number, or None"),
+    ],
+)
+def test_a_value_of_another_type_is_refused(field, value, expected):
+    with pytest.raises(ValueError) as error:
+        Meal(**{field: value})
+    assert str(error.value) == (
+        f"{field} must be {expected}. Received: {field}={value!r}"
+    )
+
+
+def test_numbers_of_numpy_are_numbers():
+    meal = Meal(spoons=np.int64(2), salt=np.float32(0.5))
+    assert meal == Meal(spoons=2, salt=0.5)
 
 
 def test_our_own_errors_keep_their_traceback():

@@ -140,6 +140,26 @@ def test_dropout_acts_in_training_only(small_config):
     assert np.abs(noisy - logits_of(model)).max() > 1e-3
 
 
+def test_each_dropout_has_the_rate_of_its_field(small_config, monkeypatch):
+    """A layer that is told no rate has none: here every one is told."""
+    rates = set()
+    make = keras.layers.Dropout
+
+    def remember(rate, name, **kwargs):
+        rates.add((name, rate))
+        return make(rate, name=name, **kwargs)
+
+    monkeypatch.setattr(keras.layers, "Dropout", remember)
+    fields = {"attention_dropout": 0.2, "activation_dropout": 0.3}
+    kt.Transformer(dataclasses.replace(small_config, dropout=0.1, **fields))
+    assert rates == {
+        ("sum_dropout", 0.1),
+        ("output_dropout", 0.1),
+        ("weight_dropout", 0.2),
+        ("activation_dropout", 0.3),
+    }
+
+
 def test_bfloat16_stays_close_and_gives_float32_logits(small_config):
     model = kt.Transformer(small_config)
     half = kt.Transformer(small_config, dtype="mixed_bfloat16")

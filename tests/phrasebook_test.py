@@ -5,31 +5,35 @@ import zlib
 
 import pytest
 
-from keras_transformer import phrasebook
 from keras_transformer.phrasebook import (
-    ACCUSATIVE,
-    ADJECTIVES,
-    BE,
-    CASES,
-    DATIVE,
+    MAX_PAIRS,
+    SPLITS,
+    clauses,
+    make_pairs,
+    make_split,
+    morphology,
+)
+from keras_transformer.phrasebook.clauses import Clause
+from keras_transformer.phrasebook.constituents import (
     IT,
-    LIKE,
-    MODALS,
     NAMES,
-    NOUNS,
     PRONOUNS,
-    VERBS,
     WHAT,
     WHO,
     WHO_RELATIVE,
-    Clause,
     NounPhrase,
-    Phrase,
-    clock_time,
-    make_pairs,
-    make_split,
     prepositional_phrase,
 )
+from keras_transformer.phrasebook.entries import (
+    ADJECTIVES,
+    BE,
+    LIKE,
+    MODALS,
+    NOUNS,
+    VERBS,
+)
+from keras_transformer.phrasebook.morphology import ACCUSATIVE, CASES, DATIVE
+from keras_transformer.phrasebook.phrases import CITIES, Phrase, clock_time
 
 # ------------------------------------------------ short names for structures
 
@@ -504,35 +508,33 @@ SUBORDINATES = [
 
 @pytest.mark.parametrize("clause, english, german", STATEMENTS)
 def test_statement(clause, english, german):
-    assert phrasebook.english_statement(clause) == english
-    assert phrasebook.german_verb_second(clause) == german
+    assert clauses.english_statement(clause) == english
+    assert clauses.german_verb_second(clause) == german
 
 
 @pytest.mark.parametrize("clause, english, german", QUESTIONS)
 def test_question(clause, english, german):
     asks_word = clause.fronted != "subject" or clause.subject is WHO
     spell = (
-        phrasebook.german_verb_second
-        if asks_word
-        else phrasebook.german_verb_first
+        clauses.german_verb_second if asks_word else clauses.german_verb_first
     )
-    assert phrasebook.english_question(clause) == english
+    assert clauses.english_question(clause) == english
     assert spell(clause) == german
 
 
 @pytest.mark.parametrize("clause, opening, german", SUBORDINATES)
 def test_verb_stands_last_in_subordinate_clause(clause, opening, german):
-    assert phrasebook.german_verb_last(clause, opening) == german
+    assert clauses.german_verb_last(clause, opening) == german
 
 
 def test_infinitive_of_purpose():
     fetch = do(HE, "pick up", accusative=np("the", "children"))
     read = do(HE, "read", accusative=np("a", "book"))
     assert (
-        phrasebook.english_infinitive(fetch),
-        phrasebook.german_zu_infinitive(fetch),
+        clauses.english_infinitive(fetch),
+        clauses.german_zu_infinitive(fetch),
     ) == ("to pick up the children", "um die Kinder abzuholen")
-    assert phrasebook.german_zu_infinitive(read) == "um ein Buch zu lesen"
+    assert clauses.german_zu_infinitive(read) == "um ein Buch zu lesen"
 
 
 # ------------------------------------------------------------------ paradigms
@@ -600,7 +602,7 @@ def test_declension(determiner, words):
     ],
 )
 def test_conjugation(infinitive, changed, expected):
-    forms = phrasebook.german_present(infinitive, changed)
+    forms = morphology.german_present(infinitive, changed)
     assert " ".join(forms) == expected
 
 
@@ -624,8 +626,8 @@ def test_conjugation(infinitive, changed, expected):
     ],
 )
 def test_english_verb_forms(base, third, participle):
-    assert phrasebook.english_third_person(base) == third
-    assert phrasebook.english_participle(base) == participle
+    assert morphology.english_third_person(base) == third
+    assert morphology.english_participle(base) == participle
 
 
 @pytest.mark.parametrize(
@@ -643,8 +645,8 @@ def test_english_verb_forms(base, third, participle):
     ],
 )
 def test_number(number, english, german):
-    assert phrasebook.english_number(number) == english
-    assert phrasebook.german_number(number) == german
+    assert morphology.english_number(number) == english
+    assert morphology.german_number(number) == german
 
 
 @pytest.mark.parametrize(
@@ -710,15 +712,15 @@ def test_equal_english_means_equal_german(pairs):
 
 
 def test_splits_share_no_sentence():
-    splits = {name: make_split(name, 4000) for name in phrasebook.SPLITS}
+    splits = {name: make_split(name, 4000) for name in SPLITS}
     sentences = {english for split in splits.values() for english, _ in split}
     assert list(splits) == ["train", "valid", "test"]
     assert len(sentences) == 3 * 4000
 
 
 def test_split_of_a_sentence_never_changes():
-    splits = {name: dict(make_split(name, 500)) for name in phrasebook.SPLITS}
-    for name, percentiles in phrasebook.SPLITS.items():
+    splits = {name: dict(make_split(name, 500)) for name in SPLITS}
+    for name, percentiles in SPLITS.items():
         for english in splits[name]:
             assert zlib.crc32(english.encode()) % 100 in percentiles
 
@@ -750,7 +752,7 @@ def test_every_word_of_the_lexicon_is_used():
         for entry in group:
             assert words & {entry.base, entry.third, entry.past}, entry.english
     names = {name.name.lower() for name in NAMES}
-    cities = {city.lower() for city in phrasebook.CITIES}
+    cities = {city.lower() for city in CITIES}
     assert names | cities <= words
 
 
@@ -792,7 +794,7 @@ def test_phenomenon_is_frequent(pairs, phenomenon):
     assert count >= 10
 
 
-@pytest.mark.parametrize("num_pairs", [0, -1, phrasebook.MAX_PAIRS + 1])
+@pytest.mark.parametrize("num_pairs", [0, -1, MAX_PAIRS + 1])
 def test_impossible_sizes_are_refused(num_pairs):
     with pytest.raises(ValueError, match=f"Received: num_pairs={num_pairs}"):
         make_pairs(num_pairs)

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -419,6 +420,35 @@ def test_no_work_directory(main, tmp_path, capsys):
     message = fails(main, argv, capsys)
     assert "expected a work directory made by trainers.wmt" in message
     assert "expected --workdir=DIR" in fails(main, [], capsys)
+
+
+@pytest.mark.parametrize(
+    "name, section, field, value, expected",
+    [
+        ("wmt", "model", "d_model", "16", "a whole number"),
+        ("translate", "decoding", "beam_size", None, "a whole number"),
+        ("translate", "model", "dropout", "none", "a number"),
+        ("translate", "data", "max_length", 40.5, "a whole number, at least 2"),
+        ("evaluate", "data", "test_files", "test", "a list of texts"),
+        ("average", "model", "pre_norm", 0, "true or false"),
+    ],
+)
+def test_wrong_field_in_the_configuration_of_a_work_directory(
+    name, section, field, value, expected, command, trained, tmp_path, capsys
+):
+    workdir = tmp_path / "run"
+    shutil.copytree(trained, workdir)
+    path = workdir / "config.json"
+    config = json.loads(path.read_text())
+    config[section][field] = value
+    path.write_text(json.dumps(config))
+    mains = {"wmt": wmt, "translate": translate}
+    mains |= {"evaluate": evaluate, "average": average}
+    argv = [*(command if name == "wmt" else []), f"--workdir={workdir}"]
+    assert fails(mains[name].main, argv, capsys) == (
+        f"trainers.{name}: {path}: in {section!r}: {field} must be {expected}."
+        f" Received: {field}={value!r}\n"
+    )
 
 
 # Translating and evaluating

@@ -11,6 +11,7 @@ from keras_transformer import flags
 from keras_transformer.config import check_fields, hp
 from keras_transformer.workdir import WorkDirectory
 from trainers.checkpoints import average
+from trainers.experiment import TrainingConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,7 +19,9 @@ class Options:
     """What is averaged."""
 
     workdir: str = hp("", "Directory that trainers.wmt made. Required.")
-    last: int = hp(5, "Newest checkpoints to average.", low=1)
+    last: int = hp(
+        TrainingConfig.average_last, "Newest checkpoints to average.", low=1
+    )
 
     def __post_init__(self):
         check_fields(self)

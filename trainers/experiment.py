@@ -15,6 +15,7 @@ from keras_transformer.config import (
     hp,
 )
 from keras_transformer.data import (
+    NUM_BUCKETS,
     MissingSplitError,
     encode_corpus,
     make_batches,
@@ -22,7 +23,7 @@ from keras_transformer.data import (
     read_tfds,
 )
 from keras_transformer.model import Transformer
-from keras_transformer.schedule import NoamSchedule, paper_adam
+from keras_transformer.schedule import PAPER_SCALE, NoamSchedule, paper_adam
 from keras_transformer.shards import TOKENIZER, read_index, read_prepared
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.translator import Translator
@@ -69,7 +70,9 @@ class DataConfig:
     max_length: int = hp(
         256, "Training pairs with more tokens on a side are dropped.", low=2
     )
-    num_buckets: int = hp(8, "Different shapes of a batch, at most.", low=1)
+    num_buckets: int = hp(
+        NUM_BUCKETS, "Different shapes of a batch, at most.", low=1
+    )
 
     def __post_init__(self):
         check_fields(self)
@@ -125,7 +128,7 @@ class TrainingConfig:
     )
     warmup_steps: int = hp(4000, "Updates until the peak rate (eq. 3).", low=1)
     learning_rate_scale: float = hp(
-        1.0, "Factor of the learning rate of eq. 3.", low=1e-9
+        PAPER_SCALE, "Factor of the learning rate of eq. 3.", low=1e-9
     )
     label_smoothing: float = hp(
         0.1, "Probability spread over the vocabulary.", low=0.0, high=1.0

@@ -1,0 +1,193 @@
+"""Forms of words: numerals, determiners, endings, conjugation."""
+
+import functools
+import re
+
+# Agreement of a verb with its subject. German `ihr` is left out, so that all
+# plural subjects share their forms, and the paradigms have these four cells.
+FIRST, SECOND, THIRD, PLURAL = range(4)
+
+NOMINATIVE, ACCUSATIVE, DATIVE = "nominative", "accusative", "dative"
+CASES = (NOMINATIVE, ACCUSATIVE, DATIVE)
+GENDERS = {"der": "masculine", "die": "feminine", "das": "neuter"}
+
+ENGLISH_ONES = (
+    "zero one two three four five six seven eight nine ten eleven twelve"
+    " thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
+).split()
+ENGLISH_TENS = (
+    "- - twenty thirty forty fifty sixty seventy eighty ninety"
+).split()
+
+GERMAN_ONES = (
+    "null eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf"
+    " dreizehn vierzehn fünfzehn sechzehn siebzehn achtzehn neunzehn"
+).split()
+GERMAN_TENS = (
+    "- - zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig"
+).split()
+
+
+@functools.cache
+def english_number(number):
+    """An English numeral from 2 to 99.
+
+    >>> english_number(21)
+    'twenty-one'
+    """
+    tens, ones = divmod(number, 10)
+    if number < 20:
+        return ENGLISH_ONES[number]
+    return ENGLISH_TENS[tens] + (f"-{ENGLISH_ONES[ones]}" if ones else "")
+
+
+@functools.cache
+def german_number(number):
+    """A German numeral from 2 to 99: the ones stand before the tens.
+
+    >>> german_number(21)
+    'einundzwanzig'
+    """
+    tens, ones = divmod(number, 10)
+    if number < 20:
+        return GERMAN_ONES[number]
+    ones_text = "ein" if ones == 1 else GERMAN_ONES[ones]
+    return (f"{ones_text}und" if ones else "") + GERMAN_TENS[tens]
+
+
+# Determiner | German stem. Of the first kind are der, dieser, jeder: they
+# always show the case; of the second are ein, kein, mein: they do not always.
+DER_WORDS = {"the": "d", "this": "dies", "every": "jed"}
+EIN_WORDS = {
+    "a": "ein",
+    "no": "kein",
+    "my": "mein",
+    "your": "dein",
+    "his": "sein",
+    "her": "ihr",
+    "our": "unser",
+    "their": "ihr",
+}
+
+# The strong endings: each shows gender (or plural) and case.
+STRONG_ENDINGS = {
+    "masculine": {NOMINATIVE: "er", ACCUSATIVE: "en", DATIVE: "em"},
+    "feminine": {NOMINATIVE: "e", ACCUSATIVE: "e", DATIVE: "er"},
+    "neuter": {NOMINATIVE: "es", ACCUSATIVE: "es", DATIVE: "em"},
+    "plural": {NOMINATIVE: "e", ACCUSATIVE: "e", DATIVE: "en"},
+}
+
+# Where an ein-word has no ending.
+BARE_EIN = {
+    ("masculine", NOMINATIVE),
+    ("neuter", NOMINATIVE),
+    ("neuter", ACCUSATIVE),
+}
+
+
+@functools.cache
+def german_determiner(determiner, gender, case):
+    """The German form of an English determiner, "" for none or a numeral.
+
+    Args:
+        determiner: A key of `DER_WORDS` or `EIN_WORDS`, or "".
+        gender: "masculine", "feminine", "neuter", or "plural".
+        case: A member of `CASES`.
+
+    >>> german_determiner("the", "masculine", "dative")
+    'dem'
+    >>> german_determiner("my", "neuter", "accusative")
+    'mein'
+    """
+    ending = STRONG_ENDINGS[gender][case]
+    if determiner == "the":
+        return "d" + {"e": "ie", "es": "as"}.get(ending, ending)
+    if determiner in DER_WORDS:
+        return DER_WORDS[determiner] + ending
+    if determiner in EIN_WORDS:
+        bare = (gender, case) in BARE_EIN
+        return EIN_WORDS[determiner] + ("" if bare else ending)
+    return ""
+
+
+@functools.cache
+def adjective_ending(determiner, gender, case):
+    """The ending of an attributive adjective.
+
+    If the determiner shows gender and case, the ending is weak ("-e" where
+    the nominative singular shines through, else "-en"); otherwise the
+    adjective has to show them: the ending is strong.
+
+    >>> [adjective_ending(d, "neuter", "nominative") for d in ("the", "a")]
+    ['e', 'es']
+    """
+    shown = determiner in DER_WORDS or (
+        determiner in EIN_WORDS and (gender, case) not in BARE_EIN
+    )
+    if not shown:
+        return STRONG_ENDINGS[gender][case]
+    unmarked = case == NOMINATIVE or (
+        case == ACCUSATIVE and gender != "masculine"
+    )
+    return "e" if unmarked and gender != "plural" else "en"
+
+
+# German present of the verbs that follow no rule: ich, du, er, wir.
+IRREGULAR_PRESENT = {
+    "sein": ("bin", "bist", "ist", "sind"),
+    "haben": ("habe", "hast", "hat", "haben"),
+    "werden": ("werde", "wirst", "wird", "werden"),
+    "wissen": ("weiß", "weißt", "weiß", "wissen"),
+}
+
+# The verbs whose past is the Präteritum, not the Perfekt.
+PRETERITE = {
+    "sein": ("war", "warst", "war", "waren"),
+    "haben": ("hatte", "hattest", "hatte", "hatten"),
+}
+
+
+def german_present(infinitive, changed_stem=""):
+    """The present tense: ich, du, er, wir.
+
+    Args:
+        infinitive: Without a separable prefix.
+        changed_stem: The stem of `du` and `er`, if their vowel changes.
+
+    >>> german_present("arbeiten")
+    ('arbeite', 'arbeitest', 'arbeitet', 'arbeiten')
+    >>> german_present("lesen", "lies")
+    ('lese', 'liest', 'liest', 'lesen')
+    """
+    if infinitive in IRREGULAR_PRESENT:
+        return IRREGULAR_PRESENT[infinitive]
+    stem = infinitive.removesuffix("en")
+    singular = changed_stem or stem
+    # A stem that would not be heard before -st and -t gets an e.
+    needs_e = not changed_stem and re.search("[dt]$|[^aeiouhlmnr][mn]$", stem)
+    link = "e" if needs_e else ""
+    second = "t" if singular[-1] in "sßxz" else f"{link}st"
+    return (stem + "e", singular + second, f"{singular}{link}t", infinitive)
+
+
+def english_third_person(verb):
+    """The third person singular: buys, washes, carries."""
+    if verb == "have":
+        return "has"
+    if re.search("(s|sh|ch|x|z|o)$", verb):
+        return verb + "es"
+    return re.sub("([^aeiou])y$", r"\1ie", verb) + "s"
+
+
+def english_participle(verb):
+    """The present participle: buying, writing, putting, lying."""
+    if re.fullmatch("[^aeiou]*[aeiou][bdgmnpt]", verb):  # one short syllable
+        return verb + verb[-1] + "ing"
+    if verb.endswith("ie"):
+        return verb[:-2] + "ying"
+    return re.sub("([^e])e$", r"\1", verb) + "ing"
+
+
+def with_article(words):
+    """The words behind "a" or "an"."""
+    return ("an " if words[0] in "aeiou" else "a ") + words

@@ -1,0 +1,277 @@
+"""Templates of sentences: statements, questions, two clauses in one.
+
+Each template takes a `ClauseSampler` and returns both texts and the mark.
+"""
+
+from keras_transformer.phrasebook.clauses import (
+    Clause,
+    english_infinitive,
+    english_question,
+    english_statement,
+    german_verb_first,
+    german_verb_last,
+    german_verb_second,
+    german_zu_infinitive,
+)
+from keras_transformer.phrasebook.collocations import (
+    PEOPLE,
+    PURPOSE_VERBS,
+    STATIVE_TENSES,
+    VERBS_WITH_PLACE,
+)
+from keras_transformer.phrasebook.constituents import (
+    THAT_RELATIVE,
+    WHAT,
+    WHO,
+    WHO_RELATIVE,
+    NounPhrase,
+)
+from keras_transformer.phrasebook.entries import (
+    ADJECTIVES_OF,
+    KNOW,
+    MODALS,
+    PAST_MODALS,
+    VERBS,
+)
+from keras_transformer.phrasebook.morphology import NOMINATIVE
+from keras_transformer.phrasebook.phrases import (
+    CONDITIONS,
+    REASONS,
+    THAT,
+    WHEN,
+    WHETHER,
+    Phrase,
+)
+from keras_transformer.phrasebook.sampling import (
+    FRAMES,
+    OBJECT_FRAMES,
+    ClauseSampler,
+)
+
+
+def _statement(clause):
+    """A main clause."""
+    return english_statement(clause), german_verb_second(clause), "."
+
+
+def _with_subordinate(outer, conjunction, inner):
+    """A main clause, a conjunction, and a subordinate clause."""
+    english = [
+        english_statement(outer),
+        conjunction.english,
+        english_statement(inner),
+    ]
+    main, subordinate = (
+        german_verb_second(outer),
+        german_verb_last(inner, conjunction.german),
+    )
+    return " ".join(english), f"{main}, {subordinate}", "."
+
+
+def _plain(sampler):
+    """Somebody does something; what time or place opens it, inverts it."""
+    clause = sampler.action()
+    if sampler.chance(0.2):
+        clause = sampler.negated(clause)
+    elif clause.time and sampler.chance(0.4):
+        clause = clause._replace(fronted="time")
+    elif clause.place and sampler.chance(0.3):
+        clause = clause._replace(fronted="place")
+    return _statement(clause)
+
+
+def _descriptive(sampler):
+    """What somebody or something is like."""
+    kinds = (
+        sampler.description,
+        sampler.comparison,
+        sampler.age,
+        sampler.price,
+        sampler.position,
+        sampler.position,
+    )
+    return _statement(sampler.pick(kinds)())
+
+
+def _yes_no_question(sampler):
+    """Did the cook buy an apple?"""
+    clause = sampler.action(sampler.subject(quantified=False))
+    return english_question(clause), german_verb_first(clause), "?"
+
+
+ADVERBIAL_QUESTIONS = {
+    "when": Phrase("when", "wann"),
+    "where": Phrase("where", "wo"),
+    "why": Phrase("why", "warum"),
+}
+
+
+def _adverbial_question(sampler):
+    """When, where, why did the cook buy an apple?"""
+    clause = sampler.action(sampler.subject(quantified=False))
+    word = ADVERBIAL_QUESTIONS[sampler.pick(("when", "where", "why"))]
+    if word.english == "where":
+        if clause.complement or clause.verb.english not in VERBS_WITH_PLACE:
+            word = ADVERBIAL_QUESTIONS["why"]
+        else:
+            clause = clause._replace(place=word, fronted="place")
+    if word.english == "when":
+        clause = clause._replace(frequency=None, time=word, fronted="time")
+    if word.english == "why":
+        clause = clause._replace(manner=word, fronted="manner")
+    return english_question(clause), german_verb_second(clause), "?"
+
+
+def _object_question(sampler):
+    """What does the cook buy? Whom does the cook help?"""
+    clause = sampler.action(
+        sampler.subject(quantified=False), frame=sampler.pick(OBJECT_FRAMES)
+    )
+    slot = "dative" if clause.dative else "accusative"
+    asked = getattr(clause, slot)
+    is_person = not isinstance(asked, NounPhrase)
+    is_person = is_person or asked.noun.category in PEOPLE
+    word = WHO if is_person else WHAT
+    clause = clause._replace(**{slot: word}, fronted=slot)
+    return english_question(clause), german_verb_second(clause), "?"
+
+
+def _subject_question(sampler):
+    """Who buys an apple?"""
+    clause = sampler.action(subject=WHO)
+    return english_question(clause), german_verb_second(clause), "?"
+
+
+def _reported(sampler):
+    """I know that ... / he does not know whether ..."""
+    inner = sampler.action()
+    if sampler.chance(0.2):
+        inner = sampler.negated(inner)
+    speaker = sampler.subject(quantified=False)
+    doubts = sampler.chance(0.3)
+    verb = KNOW if doubts else sampler.pick(VERBS["speech"])
+    outer = Clause(speaker, verb, "habit", negated=doubts)
+    conjunction = WHETHER if doubts else THAT
+    return _with_subordinate(outer, conjunction, inner)
+
+
+STATES = tuple(
+    adjective
+    for adjective in ADJECTIVES_OF["person"]
+    if adjective.english in ("old", "young", "strong", "tired", "sick")
+)
+
+
+def _reason(sampler, subject, tense):
+    """A clause that may be the reason of another."""
+    draw = sampler.number(0, 10)
+    if draw < 2:
+        return sampler.weather("past" if tense == "past" else "progressive")
+    if draw < 5:
+        tense = "past" if tense == "past" else "habit"
+        state = sampler.pick(STATES)
+        return sampler.quality(sampler.same_person(subject), state, tense)
+    tense = "past" if tense == "past" else "future"
+    clause = sampler.action(sampler.same_person(subject), tense, _dynamic_frame)
+    modals = PAST_MODALS if tense == "past" else MODALS
+    return clause._replace(modal=sampler.pick(modals))
+
+
+def _dynamic_frame(sampler, subject):
+    """A frame whose verb may follow a modal verb."""
+    while True:
+        slots = sampler.pick(FRAMES)(sampler, subject)
+        if slots["verb"].english not in STATIVE_TENSES:
+            return slots
+
+
+def _reasoned(sampler):
+    """... because he is tired / although it is raining."""
+    outer = sampler.action(frame=_dynamic_frame)._replace(time=None)
+    inner = _reason(sampler, outer.subject, outer.tense)
+    conjunction = sampler.pick(REASONS)
+    return _with_subordinate(outer, conjunction, inner)
+
+
+def _conditional(sampler):
+    """If it rains tomorrow, ... / when the guest arrived, ..."""
+    is_past = sampler.chance(0.4)
+    conjunction = WHEN if is_past else sampler.pick(CONDITIONS)
+    tense = "past" if is_past else "habit"
+    inner = (
+        sampler.weather(tense)
+        if sampler.chance(0.2)
+        else sampler.action(
+            sampler.subject(quantified=False), tense, ClauseSampler.event
+        )
+    )
+    inner = inner._replace(modal=None, frequency=None, time=None)
+    outer = sampler.action(tense="past" if is_past else "future")
+    outer = outer._replace(time=None)
+    return (
+        f"{conjunction.english} {english_statement(inner)},"
+        f" {english_statement(outer)}",
+        f"{german_verb_last(inner, conjunction.german)},"
+        f" {german_verb_first(outer)}",
+        ".",
+    )
+
+
+def _presented(head, clause):
+    """This is ..., these are ..., with a relative clause."""
+    start = ("these are", "das sind") if head.plural else ("this is", "das ist")
+    english = english_statement(clause, relative=True)
+    return (
+        f"{start[0]} {head.english(NOMINATIVE)} {english}",
+        f"{start[1]} {head.german(NOMINATIVE)}, {german_verb_last(clause)}",
+        ".",
+    )
+
+
+def _subject_relative(sampler):
+    """This is the man who works in the garden."""
+    head = sampler.noun_phrase(("person",))._replace(determiner="the")
+    clause = sampler.action(subject=WHO_RELATIVE[head.gender])
+    return _presented(head, clause)
+
+
+def _object_relative(sampler):
+    """This is the book that my brother read; the man whom she helped."""
+    while True:
+        clause = sampler.action(frame=sampler.pick(OBJECT_FRAMES))
+        slot = "dative" if clause.dative else "accusative"
+        head = getattr(clause, slot)
+        if isinstance(head, NounPhrase):
+            break
+    is_person = head.noun.category in PEOPLE
+    pronoun = (WHO_RELATIVE if is_person else THAT_RELATIVE)[head.gender]
+    clause = clause._replace(**{slot: pronoun}, fronted=slot)
+    return _presented(head._replace(determiner="the"), clause)
+
+
+def _purposeful(sampler):
+    """... goes to the city to buy a book."""
+    outer = sampler.action(
+        frame=sampler.pick((ClauseSampler.motion, ClauseSampler.travel))
+    )
+    slots = sampler.transitive(outer.subject, PURPOSE_VERBS)
+    inner = Clause(outer.subject, tense="habit", **slots)
+    if outer.time and sampler.chance(0.5):
+        outer = outer._replace(fronted="time")
+    return (
+        f"{english_statement(outer)} {english_infinitive(inner)}",
+        f"{german_verb_second(outer)}, {german_zu_infinitive(inner)}",
+        ".",
+    )
+
+
+TEMPLATES = (
+    (_plain,) * 10
+    + (_descriptive,) * 3
+    + (_yes_no_question, _adverbial_question)
+    + (_object_question, _subject_question)
+    + (_reported,) * 2
+    + (_reasoned,) * 2
+    + (_conditional,) * 2
+    + (_subject_relative, _object_relative, _purposeful)
+)

@@ -196,10 +196,7 @@ class Translator(tf.Module):
         """The search that `decoding` asks for: `SearchResult`."""
         config = self.decoding
         num_beams = 1 if config.sampling else config.beam_size
-        memory = tf.nest.map_structure(
-            lambda part: ops.repeat(part, num_beams, axis=0),
-            self.model.encode(source_ids),
-        )
+        memory = self.model.encode(source_ids)
         num_rows = ops.shape(source_ids)[0] * num_beams
         cache = self.model.make_cache(num_rows, max_length)
 

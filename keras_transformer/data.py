@@ -13,6 +13,7 @@ import collections
 import concurrent.futures
 import dataclasses
 import gzip
+import hashlib
 import itertools
 import os
 import pathlib
@@ -508,8 +509,7 @@ class Batches:
     Args:
         corpus: The `Corpus`.
         shapes: List of `(rows, length)` by increasing length; every batch has
-            one of these shapes. Validate with the shapes of training, and XLA
-            has none to add.
+            one of these shapes.
         seed, run_length: As in `make_batches`.
 
     Attributes:
@@ -547,6 +547,18 @@ class Batches:
     @property
     def steps_per_epoch(self):
         return len(self._slices)
+
+    @property
+    def plan_id(self):
+        """A number for what `plan_epoch` depends on, in [1, 2^60].
+
+        Batches of the same number have the same pairs at every step.
+        """
+        corpus = self.corpus
+        sizes = len(corpus), len(corpus.source.ids), len(corpus.target.ids)
+        parts = self.shapes, self._seed, self._run_length, sizes
+        digest = hashlib.sha256(repr(parts).encode()).digest()
+        return 1 + int.from_bytes(digest[:8], "big") % 2**60
 
     def __str__(self):
         shapes = ", ".join(f"{rows} x {length}" for rows, length in self.shapes)
@@ -673,16 +685,24 @@ class Batches:
             output_signature=({"source_ids": ids, "target_ids": ids}, ids),
         )
 
-    def longest(self, shards=(0,), num_shards=1):
-        """The batch that needs the most memory, as `dataset` gives batches."""
-        rows, length = self.shapes[-1]
-        pairs = np.argsort(self.corpus.longer_side, kind="stable")[-rows:]
+    def fullest(self, shape, shards=(0,), num_shards=1):
+        """The longest pairs that a shape has room for, as `dataset` has them.
+
+        Args:
+            shape: One of `shapes`.
+            shards, num_shards: As in `dataset`.
+
+        Returns:
+            Data set of one batch.
+        """
+        rows, length = shape
+        pairs = np.argsort(self.corpus.longer_side, kind="stable")
+        fitting = np.sum(self.corpus.longer_side <= length)
+        pairs = pairs[max(0, fitting - rows) : fitting]
 
         def generate():
             for shard in shards:
-                yield self._assemble_shard(
-                    pairs, (rows, length), shard, num_shards
-                )
+                yield self._assemble_shard(pairs, shape, shard, num_shards)
 
         return self._as_dataset(generate, rank=2)
 

@@ -9,6 +9,7 @@ one line.
 import contextlib
 import dataclasses
 import math
+import signal
 import sys
 import textwrap
 
@@ -153,7 +154,7 @@ def user_errors():
 
 @contextlib.contextmanager
 def exit_status(command):
-    """Ends the process with one line and a status on a `CommandError`.
+    """Ends the process with one line and a status on a `CommandError`, Ctrl-C.
 
     Args:
         command: The command's name, which begins the line.
@@ -163,6 +164,9 @@ def exit_status(command):
     except CommandError as error:
         print(f"{command}: {error}", file=sys.stderr)
         raise SystemExit(error.status) from None
+    except KeyboardInterrupt:
+        print(f"{command}: interrupted", file=sys.stderr)
+        raise SystemExit(128 + signal.SIGINT) from None
 
 
 class _FieldParser(flags.ArgumentParser):

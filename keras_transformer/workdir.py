@@ -13,6 +13,7 @@ last byte is never used: `find_whole` names it and takes the one before it.
 """
 
 import dataclasses
+import fcntl
 import json
 import os
 import pathlib
@@ -96,6 +97,27 @@ class WorkDirectory:
         except ValueError as error:
             raise ValueError(
                 f"{self.config_path}: in {name!r}: {error}"
+            ) from None
+
+    def lock(self):
+        """Keeps others from training here until this process ends.
+
+        The directory must exist; if it does not, nothing happens.
+
+        Raises:
+            ValueError: Another process trains here.
+        """
+        if not self.path.exists():
+            return
+        # Never closed: the kernel drops the lock with the process, however
+        # that ends. Within a process it can be taken again.
+        file = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            os.close(file)
+            raise ValueError(
+                f"another process is training in {self.path}"
             ) from None
 
     def read_max_length(self):

@@ -121,7 +121,9 @@ def load_ctranslate2(directory, description):
 
     decoding = description["decoding"]
     encode, decode = load_tokenizer(directory, description)
-    translator = ctranslate2.Translator(str(directory))
+    # Threads wait for each other at every layer: for small models one is best,
+    # and the default, four, on fewer cores by far the worst.
+    translator = ctranslate2.Translator(str(directory), intra_threads=1)
     pieces = load_processor(directory)
 
     def penalty(length):

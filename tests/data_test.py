@@ -459,14 +459,33 @@ def test_runs_of_one_shape(corpus):
     np.testing.assert_array_equal(cut[0][2][0], unstacked[3][2])
 
 
-def test_longest_batch(corpus):
+@pytest.mark.parametrize("bucket", [0, 1, 2])
+def test_fullest_batch_of_a_shape(bucket, corpus):
     batches = data.make_batches(corpus, 256, num_buckets=3, seed=1)
-    ((source_ids, _, labels),) = take(batches.longest())
-    rows, length = batches.shapes[-1]
+    rows, length = batches.shapes[bucket]
+    ((source_ids, _, labels),) = take(batches.fullest((rows, length)))
     assert source_ids.shape == (rows, length)
     tokens = np.maximum((source_ids != PAD).sum(1), (labels != PAD).sum(1))
-    longest = np.sort(corpus.longer_side)[-rows:]
-    np.testing.assert_array_equal(np.sort(tokens), longest)
+    fitting = corpus.longer_side[corpus.longer_side <= length]
+    longest = np.sort(fitting)[-rows:]
+    np.testing.assert_array_equal(np.sort(tokens)[-len(longest) :], longest)
+
+
+def test_plan_id_is_that_of_the_plan(corpus):
+    def plan_id(tokens=256, **options):
+        options = {"seed": 1, "num_buckets": 3, **options}
+        return data.make_batches(corpus, tokens, **options).plan_id
+
+    assert plan_id() == plan_id()
+    others = {
+        plan_id(),
+        plan_id(tokens=300),
+        plan_id(seed=2),
+        plan_id(num_buckets=2),
+        plan_id(run_length=2),
+        plan_id(rows_multiple=4),
+    }
+    assert len(others) == 6
 
 
 def test_a_corpus_smaller_than_a_batch(tokenizer):

@@ -3,7 +3,6 @@
 `KILLS=20 pytest tests/resume_test.py` kills more often than the suite does.
 """
 
-import contextlib
 import json
 import os
 import pathlib
@@ -101,10 +100,23 @@ def half_dropped():
         kill()
     at_second_save(lambda *_: setattr(workdir, "_remove", once))
 
+def fill_disk(*_):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
 def full_disk():
-    def act(*_):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
-    at_second_save(act)
+    at_second_save(fill_disk)
+
+def full_disk_at_once():
+    save = workdir.Checkpoints.save
+    def wrapped(self, checkpoint, step, keep):
+        fill_disk()
+        return save(self, checkpoint, step, keep)
+    workdir.Checkpoints.save = wrapped
+
+def interrupted_at_the_door():
+    def prepare(argv):
+        os.kill(os.getpid(), signal.SIGINT)
+    wmt.prepare = prepare
 
 def nothing():
     pass
@@ -160,14 +172,17 @@ class Server:
         """How it ended; waits for that."""
         return int(self._process.stdout.readline())
 
-    def close(self):
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
         self._process.stdin.close()
         self._process.wait()
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    with contextlib.closing(Server(tmp_path_factory.mktemp("logs"))) as server:
+    with Server(tmp_path_factory.mktemp("logs")) as server:
         yield server
 
 
@@ -243,6 +258,36 @@ def test_killed_at_random_moments(server, unbroken, tmp_path):
     assert sorted(losses) == list(range(1, STEPS + 1))
     assert_same_curve(losses, unbroken[0])
     assert_same_end(tmp_path, unbroken[1])
+
+
+@pytest.mark.parametrize(
+    "accident, status, message",
+    [
+        ("full_disk_at_once", 1, "There is none before it"),
+        ("interrupted_at_the_door", 130, "trainers.wmt: interrupted"),
+    ],
+)
+def test_ends_with_one_line(accident, status, message, server, tmp_path):
+    _, log = server.start([*FLAGS, f"--workdir={tmp_path}"], accident)
+    assert server.status() == status, log.read_text()[-2000:]
+    assert log.read_text().splitlines()[-1].endswith(message)
+    assert "Traceback" not in log.read_text()
+
+
+def test_two_trainings_in_one_place(server, tmp_path):
+    """The second is refused; the first has its checkpoints."""
+    argv = [*FLAGS, f"--workdir={tmp_path}"]
+    with Server(tmp_path) as other:
+        process, log = other.start([*argv, "--train_steps=100000"])
+        while "step 3 " not in log.read_text():
+            time.sleep(0.01)
+        _, refused = server.start(argv)
+        assert server.status() == 2
+        last = refused.read_text().splitlines()[-1]
+        assert f"another process is training in {tmp_path}" in last
+        os.kill(process, signal.SIGTERM)
+        assert other.status() == 0, log.read_text()[-2000:]
+    assert WorkDirectory(tmp_path).latest.find_whole()
 
 
 @pytest.mark.parametrize(

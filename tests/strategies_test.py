@@ -19,7 +19,7 @@ from keras_transformer import data
 from keras_transformer.flags import CommandError
 from keras_transformer.training import TrainStep, seeds_of, spread_seeds
 from trainers import strategies, wmt
-from trainers.budget import activations
+from trainers.budget import activations, largest_shape
 from trainers.loop import Trainer
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -343,10 +343,10 @@ def test_calls_of_several_steps_are_those_steps(tmp_path):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
-def test_trying_the_longest_batch_leaves_no_trace(tmp_path):
+def test_trying_the_largest_batch_leaves_no_trace(tmp_path):
     trainer = trainer_of(tmp_path, "--dropout=0.3")
     before = state_of(trainer)
-    assert trainer.try_longest() > 0
+    assert trainer.try_largest() > 0
     for a, b in zip(before, state_of(trainer), strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -358,7 +358,7 @@ def test_too_long_a_batch_is_one_clear_line(tmp_path, monkeypatch):
         )
 
     monkeypatch.setattr(Trainer, "_sum_over_replicas", out_of_memory)
-    with pytest.raises(CommandError, match="longest batch.*accumulate_steps"):
+    with pytest.raises(CommandError, match="largest batch.*accumulate_steps"):
         trainer_of(tmp_path)
 
 
@@ -374,8 +374,47 @@ def test_dry_run_tells_and_writes_nothing(tmp_path, capsys):
     parameters += attention + feed_forward + 2 * norms
     parameters += 2 * attention + feed_forward + 3 * norms
     assert f"budget: {parameters:,} parameters; 24 steps are" in out
-    assert "the longest batch, " in out
+    assert "the largest batch, " in out
     assert "step 1 " not in out
+
+
+def test_the_largest_shape_need_not_be_the_longest(tmp_path):
+    """Rows are rounded down to whole parts."""
+    trainer = trainer_of(tmp_path, "--accumulate_steps=3")
+    trainer.experiment.train_batches.shapes = [(33, 12), (6, 40)]
+    assert largest_shape(trainer.experiment) == (33, 12)
+    trainer.experiment.train_batches.shapes = [(33, 12), (9, 40)]
+    assert largest_shape(trainer.experiment) == (9, 40)
+
+
+def test_validation_computes_no_more_at_once_than_training(tmp_path):
+    experiment = trainer_of(tmp_path, "--accumulate_steps=4").experiment
+    tokens = experiment.data.batch_tokens // 4
+    for rows, length in experiment.valid_batches.shapes:
+        assert rows * length <= tokens
+
+
+def test_other_batches_begin_an_epoch(tmp_path, caplog):
+    """Not in the middle of one, where pairs would come again, or never."""
+    more = "--train_steps=40"
+    before = trainer_of(tmp_path)
+    before.run()
+    per_epoch = before.experiment.train_batches.steps_per_epoch
+    assert before.progress.data_step == 24
+    assert 24 % per_epoch
+
+    same = trainer_of(tmp_path, more)
+    assert same.progress.data_step == 24
+    assert "epoch" not in caplog.text
+    other = trainer_of(tmp_path, more, "--batch_tokens=600")
+    batches = other.experiment.train_batches
+    epoch = -(-24 // per_epoch)
+    assert other.progress.data_step == epoch * batches.steps_per_epoch
+    assert f"epoch {epoch + 1} begins" in caplog.text
+    inputs, _ = next(iter(other._batches()))
+    expected, _ = batches.assemble(*batches.plan_epoch(epoch)[0])
+    np.testing.assert_array_equal(inputs["source_ids"], expected["source_ids"])
+    assert len(list(other._batches())) == 40 - 24
 
 
 def test_activations_grow_with_the_batch_and_its_length():
@@ -418,6 +457,42 @@ def test_two_workers_train_lose_one_and_resume(tmp_path):
     losses = {**first, **losses_in(out)}
     for step, loss in expected.items():
         np.testing.assert_allclose(losses[step], loss, rtol=2e-3)
+
+
+def test_a_taken_port_is_one_clear_line(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("localhost", 0))
+        taken.listen()
+        config = {
+            "cluster": {"worker": [f"localhost:{taken.getsockname()[1]}"] * 2},
+            "task": {"type": "worker", "index": 0},
+        }
+        command = [sys.executable, "-m", "trainers.wmt", *MODEL]
+        done = subprocess.run(
+            [*command, f"--workdir={tmp_path}/run", "--strategy=multi_worker"],
+            cwd=ROOT,
+            env={**os.environ, "TF_CONFIG": json.dumps(config)},
+            capture_output=True,
+            text=True,
+        )
+    assert done.returncode == 2
+    last = done.stderr.splitlines()[-1]
+    assert "worker 0 cannot join the workers of TF_CONFIG" in last
+    assert "worker 0: waiting for the other workers" in done.stderr
+
+
+def test_a_reason_is_not_where_in_the_graph():
+    message = (
+        "Graph execution error:\n\nDetected at node Collective defined at\n"
+        '  File "<frozen runpy>", line 198\n\n<stack traces unavailable>\n'
+        "Socket closed {{while reading}}\n\t [[{{node Collective}}]]"
+    )
+    error = tf.errors.UnavailableError(None, None, message)
+    team = strategies.Team(tf.distribute.get_strategy())
+    team.size = 2
+    with pytest.raises(strategies.LostWorkerError, match=r"\(Socket closed\)"):
+        with team.watch():
+            raise error
 
 
 def test_a_signal_to_one_worker_stops_both(tmp_path):
@@ -492,4 +567,11 @@ def test_a_replicas_step_is_one_xla_program_for_each_shape(accumulate_steps):
         for function in graphs[0].library.function:
             ops |= {node.op for node in function.node_def}
         assert not ops & HOST_OPS
-        assert all(t.shape.is_fully_defined() for t in graph.inputs)
+        numbers = [
+            tensor
+            for operation in graph.get_operations()
+            for tensor in operation.outputs
+            if tensor.dtype.is_floating or tensor.dtype.is_integer
+        ]
+        assert len(numbers) > 100
+        assert all(tensor.shape.is_fully_defined() for tensor in numbers)

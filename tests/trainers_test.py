@@ -1,5 +1,6 @@
 """The commands, from files of sentence pairs to translations."""
 
+import contextlib
 import io
 import json
 import os
@@ -14,11 +15,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer import phrasebook
+from keras_transformer import flags, phrasebook
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
 from trainers import average, evaluate, loop, translate, wmt
 from trainers.checkpoints import average as average_checkpoints
+from trainers.progress import Reporter
 
 ROOT = pathlib.Path(__file__).parent.parent
 VOCAB_SIZE = 120
@@ -115,6 +117,7 @@ def fails(main, argv, capsys):
 
 def test_work_directory(trained):
     assert {path.name for path in trained.iterdir()} == {
+        ".lock",
         "averaged",
         "best",
         "checkpoints",
@@ -393,6 +396,46 @@ def test_work_directory_of_another_configuration(
     argv = [*command, f"--workdir={trained}", *flag.split()]
     assert message in fails(wmt.main, argv, capsys)
     assert (trained / "config.json").read_bytes() == before
+
+
+def test_begun_without_a_checkpoint(command, trained, tmp_path, capsys):
+    """The vocabulary is of these languages; the model may still change."""
+    run = shutil.copytree(trained, tmp_path / "run")
+    for name in ("checkpoints", "best", "averaged"):
+        shutil.rmtree(run / name)
+    argv = [*command, f"--workdir={run}"]
+    turned = ["--source_language=de", "--target_language=en"]
+    message = fails(wmt.main, [*argv, *turned], capsys)
+    assert "target_language was 'de' and is 'en'" in message
+    trainer, _ = wmt.prepare([*argv, "--d_ff=24"])
+    assert trainer.progress.step == 0
+
+
+def test_training_goes_on_without_tensorboard(tmp_path, caplog, capsys):
+    class FullDisk:
+        def as_default(self, step):
+            return contextlib.nullcontext()
+
+        def flush(self):
+            raise tf.errors.OutOfRangeError(None, None, "File too large")
+
+        close = flush
+
+    reporter = Reporter(tmp_path, 10, True)
+    reporter._writer = FullDisk()
+    reporter.record(1, "train", {"loss": 2.0})
+    reporter.record(2, "train", {"loss": 1.0})
+    reporter.tell("step 2")
+    reporter.close()
+    assert caplog.text.count("File too large") == 1
+    assert capsys.readouterr().out == "step 2\n"
+
+
+def test_diverged_training_is_no_bad_input():
+    """Status 1: the command was right."""
+    with pytest.raises(flags.RunError, match="diverged at step 3"):
+        loop._check_finite(float("nan"), 3)
+    loop._check_finite(1.0, 3)
 
 
 def test_harmless_changes_are_allowed(command, trained):

@@ -20,7 +20,7 @@ def describe(trainer, seconds_per_step):
 
     Args:
         trainer: The `Trainer`.
-        seconds_per_step: What the longest batch took.
+        seconds_per_step: What a batch of `largest_shape` took.
 
     Returns:
         List of `str`.
@@ -29,7 +29,7 @@ def describe(trainer, seconds_per_step):
     batches, config = experiment.train_batches, experiment.training
     corpus, steps = batches.corpus, batches.steps_per_epoch
     replicas = experiment.strategy.num_replicas_in_sync
-    rows, length = batches.shapes[-1]
+    rows, length = largest_shape(experiment)
     sizes = memory(trainer)
     epochs = config.train_steps / steps
     parts = ", ".join(f"{k} {size / MIB:,.0f} MiB" for k, size in sizes.items())
@@ -45,7 +45,7 @@ def describe(trainer, seconds_per_step):
         f" {programs(trainer)}",
         f"  memory of a replica, about: {parts};"
         f" {sum(sizes.values()) / MIB:,.0f} MiB in all",
-        f"  the longest batch, {rows} x {length}, fits:"
+        f"  the largest batch, {rows} x {length}, fits:"
         f" {seconds_per_step:.2f} s a step, so about {time} for"
         f" {config.train_steps:,} steps without validation",
     ]
@@ -69,25 +69,37 @@ def counted(number, noun):
 def memory(trainer):
     """Bytes on a replica by what they are for; estimates.
 
-    Activations are those that the backward pass of the longest batch needs,
+    Activations are those that the backward pass of the largest batch needs,
     without the library's own work space.
     """
     weights = sum(bytes_of(v) for v in trainer.model.trainable_variables)
     experiment = trainer.experiment
     parts = experiment.training.accumulate_steps
-    rows, length = experiment.train_batches.shapes[-1]
-    rows //= experiment.strategy.num_replicas_in_sync * parts
     return {
         "weights": weights,
         "gradients": weights * (1 if parts == 1 else 2),
         "optimizer": sum(bytes_of(v) for v in trainer.optimizer.variables),
-        "activations": activations(
-            experiment.configuration.model,
-            rows,
-            length,
-            4 if experiment.training.precision == "float32" else 2,
-        ),
+        "activations": activations_of(experiment, largest_shape(experiment)),
     }
+
+
+def largest_shape(experiment):
+    """The shape of a training batch whose step needs the most memory."""
+    return max(
+        experiment.train_batches.shapes,
+        key=lambda shape: activations_of(experiment, shape),
+    )
+
+
+def activations_of(experiment, shape):
+    """`activations` of what a replica computes at once of a batch."""
+    rows, length = shape
+    return activations(
+        experiment.configuration.model,
+        rows // experiment.parts_of_a_batch,
+        length,
+        4 if experiment.training.precision == "float32" else 2,
+    )
 
 
 def bytes_of(variable):

@@ -71,15 +71,30 @@ class TrainingCheckpoint:
 
     def _save(self, checkpoints, keep):
         self.progress.store(self._variables)
-        step = self.progress.step
-        try:
-            return checkpoints.save(self._checkpoint, step, keep)
-        except (tf.errors.OpError, OSError) as error:
-            raise RunError(
-                f"cannot write the checkpoint of step {step} into"
-                f" {checkpoints.directory}: {' '.join(str(error).split())}."
-                f" The one before is whole: {checkpoints.find_whole()}"
-            ) from error
+        return write(checkpoints, self._checkpoint, self.progress.step, keep)
+
+
+def write(checkpoints, checkpoint, step, keep):
+    """`Checkpoints.save`, whose failure ends the command with one line.
+
+    Raises:
+        RunError: It cannot be written; those before are still there.
+    """
+    try:
+        return checkpoints.save(checkpoint, step, keep)
+    except (tf.errors.OpError, OSError) as error:
+        before = next(
+            (p for p in checkpoints.prefixes() if not workdirs.damage(p)), None
+        )
+        raise RunError(
+            f"cannot write the checkpoint of step {step} into"
+            f" {checkpoints.directory}: {' '.join(str(error).split())}. "
+            + (
+                f"The one before is whole: {before}"
+                if before
+                else "There is none before it"
+            )
+        ) from error
 
 
 def average(workdir, last):
@@ -96,6 +111,7 @@ def average(workdir, last):
 
     Raises:
         ValueError: There is no checkpoint that can be read.
+        RunError: The average cannot be written.
     """
     config = workdir.read_section("model", TransformerConfig)
     prefixes = workdir.latest.whole(last)
@@ -105,7 +121,7 @@ def average(workdir, last):
     _assign_mean(weights, prefixes)
     checkpoint = tf.train.Checkpoint(weights=weights)
     step = workdirs.step_of(prefixes[0])
-    return prefixes, workdir.averaged.save(checkpoint, step, keep=1)
+    return prefixes, write(workdir.averaged, checkpoint, step, keep=1)
 
 
 def _assign_mean(weights, prefixes):

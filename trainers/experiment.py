@@ -122,8 +122,8 @@ class TrainingConfig:
     train_steps: int = hp(100000, "Updates.", low=1)
     train_minutes: float = hp(
         0.0,
-        "Wall-clock minutes, earlier sessions and validation included, after"
-        " which training ends; 0: no limit.",
+        "Wall-clock minutes after which training ends, earlier sessions and"
+        " validation included, reading the data left out; 0: no limit.",
         low=0.0,
     )
     warmup_steps: int = hp(4000, "Updates until the peak rate (eq. 3).", low=1)
@@ -262,19 +262,27 @@ class Experiment:
             train_corpus,
             self.data.batch_tokens,
             num_buckets=self.data.num_buckets,
-            rows_multiple=strategy.num_replicas_in_sync
-            * self.training.accumulate_steps,
+            rows_multiple=self.parts_of_a_batch,
             run_length=self.training.steps_per_call,
             seed=self.training.seed,
         )
         self.valid_batches = None
         if valid_pairs:
             corpus = encode_corpus(valid_pairs, tokenizer, self.data.max_length)
+            # One device computes them whole: no more at once than in training.
+            share = self.data.batch_tokens // self.parts_of_a_batch
             self.valid_batches = make_batches(
                 corpus,
-                self.data.batch_tokens,
+                max(share, int(corpus.longer_side.max())),
                 num_buckets=self.data.num_buckets,
             )
+
+    @property
+    def parts_of_a_batch(self):
+        """Parts that a training batch is computed in, over all replicas."""
+        return (
+            self.strategy.num_replicas_in_sync * self.training.accumulate_steps
+        )
 
     def make_model(self):
         """A new model, its weights drawn with the seed."""
@@ -335,10 +343,13 @@ def open_experiment(workdir, configuration, strategy, keep, tell=print):
             directory was made with another configuration.
         FileNotFoundError: A file of sentence pairs is missing.
     """
-    if workdir.latest.prefixes():
-        check_same(workdir, configuration)
+    if workdir.config_path.exists():
+        # Before there are weights all may change but what the vocabulary is of.
+        begun = bool(workdir.latest.prefixes())
+        check_same(workdir, configuration, FIXED_FIELDS if begun else ("data",))
     if keep:
         check_writable(workdir)
+        workdir.lock()
     data = configuration.data
     train, valid, test = read_splits(data, "train", "valid", "test")
     valid, test = list(valid), list(test)
@@ -356,6 +367,7 @@ def open_experiment(workdir, configuration, strategy, keep, tell=print):
     tell(f"validation: {len(valid):,} pairs; test: {len(test):,} pairs")
     if keep:
         workdir.path.mkdir(parents=True, exist_ok=True)
+        workdir.lock()
         tokenizer.save(workdir.tokenizer_path)
         workdir.write_config(**configuration.sections())
     return experiment
@@ -373,14 +385,15 @@ def check_writable(workdir):
         pass
 
 
-def check_same(workdir, configuration):
-    """Holds the configuration against that of the work directory.
+def check_same(workdir, configuration, names):
+    """Holds sections of the configuration against the work directory's.
 
     Raises:
         ValueError: A field of `FIXED_FIELDS` differs.
     """
     differences = []
-    for name, fields in FIXED_FIELDS.items():
+    for name in names:
+        fields = FIXED_FIELDS[name]
         section = getattr(configuration, name)
         before = workdir.read_section(name, type(section))
         for field in fields:

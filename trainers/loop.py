@@ -6,6 +6,7 @@ up stays on the devices until then.
 
 import contextlib
 import dataclasses
+import functools
 import math
 import signal
 import time
@@ -13,9 +14,10 @@ import time
 import numpy as np
 import sacrebleu
 import tensorflow as tf
+from absl import logging
 
 from keras_transformer import vocabulary
-from keras_transformer.flags import CommandError
+from keras_transformer.flags import CommandError, RunError
 from keras_transformer.loss import smoothed_cross_entropy, token_weights
 from keras_transformer.training import (
     TrainStep,
@@ -23,6 +25,7 @@ from keras_transformer.training import (
     spread_seeds,
 )
 from keras_transformer.translator import Translator
+from trainers.budget import largest_shape
 from trainers.checkpoints import TrainingCheckpoint, average
 from trainers.progress import Clock, Progress, Reporter, perplexity, span
 from trainers.strategies import distribute, is_tpu
@@ -216,11 +219,30 @@ class Trainer:
                 f" {self.team.name} stands at step {self.progress.step}, the"
                 f" average worker at {steps / self.team.size:g}"
             )
+        self._find_place()
         with self.strategy.scope():
             spread_seeds(self.model)
         return prefix
 
-    def try_longest(self):
+    def _find_place(self):
+        """Where the data stands; other batches than before begin an epoch."""
+        progress, batches = self.progress, self.experiment.train_batches
+        if progress.step and progress.plan_id != batches.plan_id:
+            epoch, used = divmod(progress.data_step, progress.epoch_steps)
+            epoch += used > 0
+            progress.data_step = epoch * batches.steps_per_epoch
+            if self.team.is_chief and used:
+                logging.warning(
+                    "the batches are not those of before: %.0f%% of epoch %d"
+                    " are left out, and epoch %d begins",
+                    100 * (1 - used / progress.epoch_steps),
+                    epoch,
+                    epoch + 1,
+                )
+        progress.plan_id = batches.plan_id
+        progress.epoch_steps = batches.steps_per_epoch
+
+    def try_largest(self):
         """Makes the step that needs the most memory, and takes it back.
 
         Returns:
@@ -229,20 +251,23 @@ class Trainer:
         Raises:
             CommandError: The memory of a device is too small for it.
         """
+        shape = largest_shape(self.experiment)
+        batches = self.experiment.train_batches
         variables = [v.value for v in self.model.variables]
         variables += [v.value for v in self.optimizer.variables]
         before = [variable.numpy() for variable in variables]
-        batches = self.experiment.train_batches
-        (batch,) = distribute(self.strategy, batches.longest)
+        (batch,) = distribute(
+            self.strategy, functools.partial(batches.fullest, shape)
+        )
         try:
             self._one_step(batch).numpy()
             started = time.monotonic()
             self._one_step(batch).numpy()
             seconds = time.monotonic() - started
         except tf.errors.ResourceExhaustedError as error:
-            rows, length = batches.shapes[-1]
+            rows, length = shape
             raise CommandError(
-                f"the longest batch, {rows} x {length} tokens, does not fit"
+                f"the largest batch, {rows} x {length} tokens, does not fit"
                 " into memory: a greater accumulate_steps computes it in more"
                 " parts, a smaller batch_tokens makes it smaller"
                 f" ({str(error.message).splitlines()[0]})"
@@ -282,6 +307,7 @@ class Trainer:
                     if reason:
                         break
             self._save()
+            self.team.wait()  # a worker that is gone early would count as lost
             self.reporter.tell(f"{reason} | step {self.progress.step}")
         return reason.signal
 
@@ -290,10 +316,13 @@ class Trainer:
     def _batches(self):
         """Batches from where the data stands to the end of training."""
 
+        start = self.progress.data_step
+        end = start + self.config.train_steps - self.progress.step
+
         def make_dataset(shards, num_shards):
             return self.experiment.train_batches.dataset(
-                self.progress.step,
-                end_step=self.config.train_steps,
+                start,
+                end_step=end,
                 shards=shards,
                 num_shards=num_shards,
                 stack=self.config.steps_per_call > 1,
@@ -358,6 +387,7 @@ class Trainer:
             num_steps = 1
             self.sums.add(self._one_step(batch))
         self.progress.step += num_steps
+        self.progress.data_step += num_steps
         self.reporter.advance(self.progress.step)
 
     def _after_step(self, before):
@@ -388,20 +418,18 @@ class Trainer:
         if self.team.size > 1 and before is not None:
             if progress.step // MEETING_STEPS == before // MEETING_STEPS:
                 return None
-        signal_number = signals.received or 0
         is_chief = self.team.is_chief
         minutes = 0 < config.train_minutes * 60 <= progress.wall_seconds
         stale = 0 < config.patience <= progress.stale_validations
-        signal_sum, minutes, stale, workers = self.team.sum(
+        minutes, stale, *stopped = self.team.sum(
             [
-                float(signal_number),
                 float(minutes and is_chief),
                 float(stale and is_chief),
-                float(signal_number > 0),
+                *(float(signals.received == s) for s in StopSignals.SIGNALS),
             ]
         )
-        if workers:
-            name = signal.Signals(round(signal_sum / workers)).name
+        if any(stopped):
+            name = StopSignals.SIGNALS[int(np.argmax(stopped))].name
             return Reason(f"stopped by {name}", name)
         if minutes:
             return Reason(f"{config.train_minutes:g} minutes are over")
@@ -427,10 +455,9 @@ class Trainer:
             "target_tokens_per_second": tokens / seconds,
         }
         left = self._seconds_left(seconds / (progress.step - self.told_step))
-        steps_per_epoch = self.experiment.train_batches.steps_per_epoch
         self.reporter.tell(
             f"step {progress.step}"
-            f" | epoch {progress.step / steps_per_epoch:.2f}"
+            f" | epoch {progress.data_step / progress.epoch_steps:.2f}"
             f" | loss {values['loss']:.4f}"
             f" | perplexity {values['perplexity']:.2f}"
             f" | rate {values['learning_rate']:.3e}"
@@ -506,7 +533,7 @@ class Trainer:
 def _check_finite(value, step):
     """Ends a training that has diverged, with the good checkpoints kept."""
     if not math.isfinite(float(value)):
-        raise CommandError(
+        raise RunError(
             f"training has diverged at step {step}: the loss is not finite. The"
             " last checkpoint is from before; a smaller learning_rate_scale or"
             " more warmup_steps may help"

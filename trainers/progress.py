@@ -7,6 +7,7 @@ import sys
 import time
 
 import tensorflow as tf
+from absl import logging
 from tqdm import tqdm
 
 
@@ -15,7 +16,10 @@ class Progress:
     """Where training stands; a part of every checkpoint.
 
     Attributes:
-        step: Updates made, and so the batches used, over all epochs.
+        step: Updates made.
+        data_step: Batches used, over all epochs: where the data stands.
+        plan_id: `Batches.plan_id` of the batches that `data_step` counts.
+        epoch_steps: Batches of an epoch of theirs.
         wall_seconds: Time of all sessions, validation and saving included.
         train_seconds: The same without validation and saving.
         best_bleu: Best validation BLEU; below 0: none yet.
@@ -23,6 +27,9 @@ class Progress:
     """
 
     step: int = 0
+    data_step: int = 0
+    plan_id: int = 0
+    epoch_steps: int = 0
     wall_seconds: float = 0.0
     train_seconds: float = 0.0
     best_bleu: float = -1.0
@@ -106,15 +113,28 @@ class Reporter:
 
     def record(self, step, prefix, values):
         """Writes numbers for TensorBoard: `prefix/name`, at a step."""
-        with self._writer.as_default(step=step):
+        with self._never_fatal(), self._writer.as_default(step=step):
             for name, value in values.items():
                 tf.summary.scalar(f"{prefix}/{name}", value)
-        self._writer.flush()
+            self._writer.flush()
 
     def close(self):
         if self._bar is not None:
             self._bar.close()
-        self._writer.close()
+        with self._never_fatal():
+            self._writer.close()
+
+    @contextlib.contextmanager
+    def _never_fatal(self):
+        """Goes on without TensorBoard's file if it cannot be written."""
+        try:
+            yield
+        except tf.errors.OpError as error:
+            self._writer = tf.summary.create_noop_writer()
+            logging.warning(
+                "TensorBoard's file cannot be written any more: %s",
+                " ".join(str(error.message).split()),
+            )
 
 
 def perplexity(nll):

@@ -13,11 +13,14 @@ import contextlib
 import json
 import os
 import re
+import sys
 
 import tensorflow as tf
 
 from keras_transformer.flags import RunError
 
+# How lines begin with which TensorFlow tells where in the graph an error was.
+TRACE = ("Graph execution error", "Detected at", "File ", "<", "[[")
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
 
 
@@ -47,12 +50,26 @@ def make_strategy(name, tpu):
                 ' {"type": "worker", "index": 0}}.'
                 f" Received: TF_CONFIG={os.environ.get('TF_CONFIG')!r}"
             )
-        return tf.distribute.MultiWorkerMirroredStrategy()
+        return _make_workers_strategy()
     devices = tf.config.list_logical_devices("GPU")
     if name == "mirrored" or (name == "auto" and len(devices) > 1):
         devices = devices or tf.config.list_logical_devices("CPU")
         return tf.distribute.MirroredStrategy([d.name for d in devices])
     return tf.distribute.get_strategy()
+
+
+def _make_workers_strategy():
+    """The strategy of the workers in TF_CONFIG; waits for all of them."""
+    task = json.loads(os.environ["TF_CONFIG"]).get("task", {})
+    name = f"{task.get('type')} {task.get('index')}"
+    print(f"{name}: waiting for the other workers", file=sys.stderr, flush=True)
+    try:
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    except tf.errors.OpError as error:
+        reason = " ".join(str(error.message).split())
+        raise ValueError(
+            f"{name} cannot join the workers of TF_CONFIG: {reason}"
+        ) from error
 
 
 def _make_tpu_strategy(tpu):
@@ -189,10 +206,17 @@ class Team:
         except self.LOST as error:
             if self.size == 1:
                 raise
-            reason = re.sub(r"\{\{.*?\}\}", "", str(error.message)).split()
             raise LostWorkerError(
-                f"{self.name} has lost another worker"
-                f" ({' '.join(reason)[:200] or type(error).__name__})."
+                f"{self.name} has lost another worker ({_reason(error)})."
                 " Start the same command on every worker again: it resumes at"
                 " the last checkpoint"
             ) from error
+
+
+def _reason(error):
+    """What an error of the network says, without the graph's trace."""
+    for line in str(error.message).splitlines():
+        line = " ".join(re.sub(r"\{\{.*?\}\}", "", line).split())
+        if line and not line.startswith(TRACE):
+            return line[:200]
+    return type(error).__name__

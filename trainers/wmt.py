@@ -5,7 +5,8 @@
 
 The same command again resumes where the work directory stands: fields of the
 model's shape, the data set, the languages, the vocabulary and the precision
-must be the same, the rest may change. Ctrl-C saves before it ends.
+must be the same, the rest may change; if the batches do, a new epoch begins.
+Ctrl-C saves before it ends.
 """
 
 import dataclasses
@@ -41,7 +42,7 @@ class Options:
         "base", "Model whose fields are the defaults.", choices=tuple(PRESETS)
     )
     dry_run: bool = hp(
-        False, "Tell what the run will cost, try its longest batch, and end."
+        False, "Tell what the run will cost, try its largest batch, and end."
     )
 
     def __post_init__(self):
@@ -98,7 +99,7 @@ def prepare(argv):
             team, workdir, configuration, strategy, keep=not options.dry_run
         )
         trainer = Trainer(experiment, workdir, team)
-        seconds = trainer.try_longest()
+        seconds = trainer.try_largest()
         restored = trainer.restore()
         if team.is_chief and not options.dry_run:
             write_flags(workdir, configuration)

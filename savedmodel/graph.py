@@ -66,4 +66,6 @@ def with_beam_size(translator, beam_size):
         translator.model,
         dataclasses.replace(translator.decoding, beam_size=beam_size),
         translator.max_source_length,
+        batch_tokens=translator.batch_tokens,
+        jit_compile=translator.jit_compile,
     )

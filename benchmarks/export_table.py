@@ -19,11 +19,10 @@ import time
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
-import dataclasses
-
 import sacrebleu
 
 from keras_transformer import DecodingConfig, Translator
+from keras_transformer.workdir import WorkDirectory
 from savedmodel import export, verify
 from savedmodel.graph import with_beam_size
 
@@ -157,19 +156,20 @@ def make_export(translator, format_name, precision, arguments):
         output=str(output),
         precision=precision,
     )
+    checkpoint = WorkDirectory(arguments.workdir).choose_checkpoint(None)
     if options.target.exists():
         before = verify.read_description(options.target)
-        if before["decoding"] != dataclasses.asdict(translator.decoding):
+        if before != export.describe(translator, options, checkpoint):
             raise SystemExit(f"{output} is of other options: remove it")
     else:
-        export.export(translator, options)
+        export.export(translator, options, checkpoint)
     return options.target
 
 
 def read_lines(path, limit):
     opener = gzip.open if str(path).endswith(".gz") else open
     with opener(path, "rt", encoding="utf-8") as file:
-        return file.read().splitlines()[:limit]
+        return file.read().removesuffix("\n").split("\n")[:limit]
 
 
 def score(texts, references):

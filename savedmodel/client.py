@@ -2,7 +2,7 @@
 
     python -m savedmodel.client --server=HOST:PORT < source.txt > found.txt
 
-Needs pip install 'keras_transformer[client]', and no TensorFlow model here.
+Needs the extra `client` (pip install -e '.[client]'), and no model here.
 """
 
 import dataclasses
@@ -44,7 +44,9 @@ class Client:
 
         self._options = options
         self._make_request = predict_pb2.PredictRequest
-        channel = grpc.insecure_channel(options.server)
+        # Of a few long sentences attention has more than the usual 4 MB.
+        unlimited = [("grpc.max_receive_message_length", -1)]
+        channel = grpc.insecure_channel(options.server, unlimited)
         self._stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
 
     def predict(self, signature_name, **inputs):
@@ -87,7 +89,8 @@ def main(argv=None):
             client = Client(options)
         except ImportError as error:
             raise flags.CommandError(
-                f"needs pip install 'keras_transformer[client]': {error}"
+                "needs the extra 'client': pip install -e '.[client]' where"
+                f" this project is ({error})"
             ) from error
         lines = (line.rstrip(b"\n") for line in sys.stdin.buffer)
         try:
@@ -95,7 +98,7 @@ def main(argv=None):
                 for translation in client.translate(batch):
                     sys.stdout.buffer.write(translation + b"\n")
         except grpc.RpcError as error:
-            raise flags.CommandError(
+            raise flags.RunError(
                 f"{options.server}: {error.code().name}: {error.details()}"
             ) from error
 

@@ -20,6 +20,7 @@ import pathlib
 import random
 import shutil
 import sys
+import tempfile
 
 from absl import logging
 
@@ -124,9 +125,12 @@ def export(translator, options, checkpoint=""):
         CommandError: The format does not know such a model.
         ExportError: The export does not translate as the translator does.
     """
-    sentences = choose_sentences(translator, options)
+    examples = make_examples(translator)
+    sentences = ["", *examples]
+    if options.verify_text:
+        sentences = verify.read_sentences(options.verify_text)
     with whole_directory(options.target) as directory:
-        FORMATS[options.format].write(translator, directory, options, sentences)
+        FORMATS[options.format].write(translator, directory, options, examples)
         description = describe(translator, options, checkpoint)
         path = directory / DESCRIPTION
         path.write_text(json.dumps(description, indent=2) + "\n")
@@ -147,10 +151,8 @@ def describe(translator, options, checkpoint):
     }
 
 
-def choose_sentences(translator, options):
-    """The sentences to verify with: a file's, or random pieces; one blank."""
-    if options.verify_text:
-        return verify.read_sentences(options.verify_text)
+def make_examples(translator):
+    """Sentences of random pieces, to warm up and to verify with."""
     rng = random.Random(1)
     tokenizer = translator.tokenizer
     longest = min(20, translator.max_source_length - 1)
@@ -159,7 +161,7 @@ def choose_sentences(translator, options):
         rng.choices(ids, k=rng.randint(1, longest)) for _ in range(NUM_SAMPLES)
     ]
     strings = tokenizer.decode(rows).numpy()
-    return ["", *(string.decode("utf-8") for string in strings)]
+    return [string.decode("utf-8") for string in strings]
 
 
 @contextlib.contextmanager
@@ -183,8 +185,16 @@ def whole_directory(target):
 
 
 def check_target(options):
-    """Raises ValueError if something is in the way that must not be lost."""
+    """Raises ValueError if something is in the way that must not be lost.
+
+    Raises:
+        OSError: Nothing can be written there.
+    """
     target = options.target
+    path = target.absolute().parent
+    there = next(p for p in (path, *path.parents) if p.exists())
+    with tempfile.TemporaryFile(dir=there):
+        pass
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return
     if not (target / DESCRIPTION).is_file():
@@ -201,8 +211,8 @@ def check_requirements(format_name):
             importlib.import_module(name)
     except ImportError as error:
         raise ValueError(
-            f"format={format_name} needs pip install"
-            f" 'keras_transformer[{format_name}]': {error}"
+            f"format={format_name} needs the extra {format_name!r}: pip install"
+            f" -e '.[{format_name}]' where this project is ({error})"
         ) from error
 
 

@@ -33,7 +33,8 @@ def write(translator, directory, options, examples):
         translator: The `Translator`.
         directory: A `pathlib.Path` that exists and is empty.
         options: The `ExportOptions`.
-        examples: Sentences, list of `str`, for the warm-up.
+        examples: Some sentences, list of `str`, none of them blank, for the
+            warm-up.
     """
     signatures = Signatures(translator, options.jit_compile).make()
     module = hold_variables(translator.model)
@@ -242,7 +243,7 @@ def recorded_attention(model):
 
 def make_warmup_inputs(translator, examples):
     """Signature names with the inputs of one request."""
-    text = tf.constant(examples)
+    text = tf.constant(examples, tf.string)
     ids = translator.tokenizer.encode(examples).to_tensor(PAD)
     return [
         ("serving_default", {"text": text[:1]}),

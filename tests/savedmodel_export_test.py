@@ -12,12 +12,12 @@ import pytest
 from savedmodel import ctranslate2, export, verify
 
 
-def fails(argv, capsys, main=export.main):
-    """The one line on standard error of a command that ends with status 2."""
+def fails(argv, capsys, main=export.main, code=2):
+    """The one line on standard error of a command that ends with a status."""
     capsys.readouterr()
     with pytest.raises(SystemExit) as status:
         main(argv)
-    assert status.value.code == 2
+    assert status.value.code == code
     err = capsys.readouterr().err
     assert err.count("\n") == 1, err
     return err
@@ -90,6 +90,36 @@ def test_bad_flags(tmp_path, capsys, options, reason):
     assert reason in fails(arguments(tmp_path / "out", *options), capsys)
 
 
+def test_an_output_that_cannot_be_made(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert "file" in fails(arguments(tmp_path / "file"), capsys)
+    assert "file" in fails(arguments(tmp_path / "file" / "out"), capsys)
+
+
+def test_nothing_to_verify_with(tmp_path, capsys):
+    (tmp_path / "empty.txt").touch()
+    option = f"--verify_text={tmp_path}/empty.txt"
+    err = fails(arguments(tmp_path / "out", option), capsys)
+    assert "expected sentences" in err and "empty.txt" in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_sentences_end_with_line_feeds_only(tmp_path):
+    path = tmp_path / "lines.txt"
+    path.write_bytes("one\u2028two\n\nthree\x0c\n".encode())
+    assert verify.read_sentences(path) == ["one\u2028two", "", "three\x0c"]
+
+
+def test_rounded_weights_may_differ_but_not_by_far():
+    def compared(far, exact):
+        return verify.Comparison(4, (), (1, 2, 3), far, exact)
+
+    assert compared((), exact=False).passed
+    assert compared((1, 2), exact=False).passed
+    assert not compared((1, 2, 3), exact=False).passed
+    assert not compared((), exact=True).passed
+
+
 def test_an_export_is_replaced_only_if_told_to(tmp_path, capsys):
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / export.DESCRIPTION).write_text("{}")
@@ -114,7 +144,8 @@ def test_what_is_replaced_goes_when_the_new_is_complete(tmp_path):
     assert [path.name for path in tmp_path.rglob("*")] == ["model", "new"]
 
 
-def test_a_wrong_export_is_not_kept(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_a_wrong_export_is_not_kept(precision, tmp_path, monkeypatch, capsys):
     pytest.importorskip("ctranslate2")
 
     def break_the_norm(model, num_positions):
@@ -125,7 +156,13 @@ def test_a_wrong_export_is_not_kept(tmp_path, monkeypatch, capsys):
     make_spec = ctranslate2.make_spec
     monkeypatch.setattr(ctranslate2, "make_spec", break_the_norm)
     with pytest.raises(SystemExit, match="a wrong export") as status:
-        export.main(arguments(tmp_path / "out", "--format=ctranslate2"))
+        export.main(
+            arguments(
+                tmp_path / "out",
+                "--format=ctranslate2",
+                f"--precision={precision}",
+            )
+        )
     assert status.value.code not in (0, 2)
     assert not any(tmp_path.iterdir())
 
@@ -155,10 +192,13 @@ def test_verify_names_the_lines_that_differ(tmp_path, capsys, monkeypatch):
 
 def test_verify_of_what_is_no_export(tmp_path, capsys):
     text = tmp_path / "source.txt"
-    text.touch()
+    text.write_text("one\n")
     argv = [f"--workdir={exports.workdir()}", f"--export={tmp_path}"]
     err = fails([*argv, f"--text={text}"], capsys, verify.main)
     assert "is no export" in err
+    (tmp_path / export.DESCRIPTION).write_text('{"format": "onnx"}')
+    err = fails([*argv, f"--text={text}"], capsys, verify.main)
+    assert "without precision, checkpoint, max_source_length, decoding" in err
 
 
 def test_the_reloading_process_does_not_know_this_package():
@@ -201,7 +241,7 @@ def test_client_without_a_server(monkeypatch, capsys):
 
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\n")))
     argv = ["--server=localhost:1", "--timeout=20"]
-    assert "UNAVAILABLE" in fails(argv, capsys, client.main)
+    assert "UNAVAILABLE" in fails(argv, capsys, client.main, code=1)
 
 
 def serving(directory):

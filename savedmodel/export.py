@@ -110,7 +110,7 @@ class ExportOptions:
         return output
 
 
-def export(translator, options, checkpoint=""):
+def export(translator, options, checkpoint):
     """Writes an export and verifies it.
 
     Args:
@@ -145,7 +145,8 @@ def describe(translator, options, checkpoint):
     return {
         "format": options.format,
         "precision": options.precision,
-        "checkpoint": checkpoint,
+        # From the work directory, which may be moved.
+        "checkpoint": os.path.relpath(checkpoint, options.workdir),
         "max_source_length": translator.max_source_length,
         "decoding": dataclasses.asdict(translator.decoding),
     }

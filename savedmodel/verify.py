@@ -7,6 +7,7 @@ The export is loaded by a process that does not import this package.
 
 import dataclasses
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -195,7 +196,7 @@ def load_translator(options):
     return Translator.load(
         options.workdir,
         DecodingConfig(**description["decoding"]),
-        description["checkpoint"],
+        os.path.join(options.workdir, description["checkpoint"]),
         max_source_length=description["max_source_length"],
     )
 

@@ -14,6 +14,7 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
+from commands import fails
 
 from keras_transformer import cleaning, data, phrasebook, shards
 from keras_transformer.tokenization import Tokenizer
@@ -102,17 +103,6 @@ def rows_of(corpus):
             [row.tolist() for row in np.split(ids, rows.offsets[1:-1])]
         )
     return list(zip(*sides, strict=True))
-
-
-def fails(main, argv, capsys):
-    """The one line on standard error of a command that ends with status 2."""
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as status:
-        main(argv)
-    assert status.value.code == 2
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1, err
-    return err
 
 
 # --------------------------------------------------------------------- rules

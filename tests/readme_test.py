@@ -59,7 +59,6 @@ def exported(tmp_path, monkeypatch):
 
 
 def test_litert_translates_standard_input(exported, monkeypatch, capsys):
-    pytest.importorskip("ai_edge_litert.interpreter")
     exported("tflite")
     lines = [SENTENCE, "two red dogs", "tree"]
     text = "".join(line + "\n" for line in lines)
@@ -70,7 +69,6 @@ def test_litert_translates_standard_input(exported, monkeypatch, capsys):
 
 
 def test_onnx_runtime_translates_a_sentence(exported, capsys):
-    pytest.importorskip("tf2onnx")
     exported("onnx")
     run(script_of("### ONNX Runtime"))
     [expected] = exports.translator().translate([SENTENCE])
@@ -79,7 +77,6 @@ def test_onnx_runtime_translates_a_sentence(exported, capsys):
 
 def test_ctranslate2_translates_a_sentence(exported, capsys):
     """Greedily: its beams are ranked otherwise, as the README says."""
-    pytest.importorskip("ctranslate2")
     exported("ctranslate2")
     script = script_of("### CTranslate2")
     script = replace(

@@ -15,6 +15,7 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
+from commands import losses_in
 
 from keras_transformer.workdir import WorkDirectory, damage
 
@@ -186,19 +187,6 @@ def server(tmp_path_factory):
         yield server
 
 
-def losses_in(log):
-    """Loss and source + target tokens' perplexity, by step."""
-    losses = {}
-    for line in log.read_text().splitlines():
-        if line.startswith("step ") and line.count(" | ") >= 6:
-            step, _, loss, perplexity = line.split(" | ")[:4]
-            losses[int(step.split()[1])] = (
-                float(loss.split()[1]),
-                float(perplexity.split()[1]),
-            )
-    return losses
-
-
 def last_weights(path):
     """The tensors of the newest checkpoint, by name."""
     reader = tf.train.load_checkpoint(WorkDirectory(path).latest.prefixes()[0])
@@ -215,7 +203,7 @@ def unbroken(server, tmp_path_factory):
     path = tmp_path_factory.mktemp("unbroken")
     _, log = server.start([*FLAGS, f"--workdir={path}"])
     assert server.status() == 0, log.read_text()[-2000:]
-    losses = losses_in(log)
+    losses = losses_in(log.read_text())
     assert sorted(losses) == list(range(1, STEPS + 1))
     return losses, last_weights(path)
 
@@ -251,10 +239,10 @@ def test_killed_at_random_moments(server, unbroken, tmp_path):
         os.kill(process, signal.SIGKILL)
         assert server.status() == -signal.SIGKILL, log.read_text()[-2000:]
         killed += 1
-        losses.update(losses_in(log))
+        losses.update(losses_in(log.read_text()))
     _, log = server.start(argv)
     assert server.status() == 0, log.read_text()[-2000:]
-    losses.update(losses_in(log))
+    losses.update(losses_in(log.read_text()))
     assert sorted(losses) == list(range(1, STEPS + 1))
     assert_same_curve(losses, unbroken[0])
     assert_same_end(tmp_path, unbroken[1])
@@ -315,13 +303,13 @@ def test_killed_while_it_writes_a_checkpoint(
         assert last.endswith("ckpt-2")  # the one before, whole
     else:
         assert server.status() == -signal.SIGKILL
-    losses = losses_in(log)
+    losses = losses_in(log.read_text())
     checkpoints = WorkDirectory(tmp_path).latest
     assert any(damage(prefix) is None for prefix in checkpoints.prefixes())
     _, log = server.start([*argv, f"--train_steps={STEPS // 2}"])
     assert server.status() == 0, log.read_text()[-2000:]
     assert "resuming at step " in log.read_text()
-    assert_same_curve({**losses, **losses_in(log)}, unbroken[0])
+    assert_same_curve({**losses, **losses_in(log.read_text())}, unbroken[0])
     # What the accident left is gone.
     names = {
         path.name.split(".")[0] for path in checkpoints.directory.iterdir()

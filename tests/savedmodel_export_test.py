@@ -6,21 +6,15 @@ import shutil
 import subprocess
 import sys
 
+import commands
 import exports
 import pytest
 
 from savedmodel import ctranslate2, export, verify
 
 
-def fails(argv, capsys, main=export.main, code=2):
-    """The one line on standard error of a command that ends with a status."""
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as status:
-        main(argv)
-    assert status.value.code == code
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1, err
-    return err
+def fails(argv, capsys):
+    return commands.fails(export.main, argv, capsys)
 
 
 def arguments(output, *options, workdir=None):
@@ -45,6 +39,8 @@ def test_it_prints_what_it_wrote_and_how_it_verified():
     number = export.NUM_SAMPLES + 1
     assert f"{number} of {number} translations identical" in printed
     assert [path.name for path in directory.iterdir()] == ["1"]
+    description = verify.read_description(directory / "1")
+    assert description["checkpoint"] == "averaged/ckpt-3"  # it may be moved
 
 
 def test_foreign_directory(tmp_path, capsys):
@@ -146,7 +142,6 @@ def test_what_is_replaced_goes_when_the_new_is_complete(tmp_path):
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 def test_a_wrong_export_is_not_kept(precision, tmp_path, monkeypatch, capsys):
-    pytest.importorskip("ctranslate2")
 
     def break_the_norm(model, num_positions):
         spec = make_spec(model, num_positions)
@@ -194,10 +189,10 @@ def test_verify_of_what_is_no_export(tmp_path, capsys):
     text = tmp_path / "source.txt"
     text.write_text("one\n")
     argv = [f"--workdir={exports.workdir()}", f"--export={tmp_path}"]
-    err = fails([*argv, f"--text={text}"], capsys, verify.main)
+    err = commands.fails(verify.main, [*argv, f"--text={text}"], capsys)
     assert "is no export" in err
     (tmp_path / export.DESCRIPTION).write_text('{"format": "onnx"}')
-    err = fails([*argv, f"--text={text}"], capsys, verify.main)
+    err = commands.fails(verify.main, [*argv, f"--text={text}"], capsys)
     assert "without precision, checkpoint, max_source_length, decoding" in err
 
 
@@ -220,7 +215,6 @@ runpy.run_path({verify.reload.__file__!r}, run_name="__main__")
 
 
 def test_client_translates_what_a_server_serves(monkeypatch, capsysbinary):
-    pytest.importorskip("tensorflow_serving")
     from savedmodel import client
 
     with serving(exports.exported("saved_model")[0] / "1") as address:
@@ -236,12 +230,11 @@ def test_client_translates_what_a_server_serves(monkeypatch, capsysbinary):
 
 
 def test_client_without_a_server(monkeypatch, capsys):
-    pytest.importorskip("tensorflow_serving")
     from savedmodel import client
 
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\n")))
     argv = ["--server=localhost:1", "--timeout=20"]
-    assert "UNAVAILABLE" in fails(argv, capsys, client.main, code=1)
+    assert "UNAVAILABLE" in commands.fails(client.main, argv, capsys, code=1)
 
 
 def serving(directory):

@@ -2,6 +2,7 @@
 
 import exports
 import numpy as np
+import onnxruntime
 import pytest
 
 from keras_transformer.vocabulary import PAD
@@ -9,16 +10,11 @@ from savedmodel import reload, saved_model, verify
 from savedmodel.graph import with_beam_size
 
 LINES = list(exports.SENTENCES)
-MODULES = {
-    "tflite": "ai_edge_litert.interpreter",
-    "onnx": "tf2onnx",
-    "ctranslate2": "ctranslate2",
-}
+FORMATS = ("tflite", "onnx", "ctranslate2")
 
 
 def loaded(format_name, beam_size, *options):
     """The export's translate function, in this process."""
-    pytest.importorskip(MODULES[format_name])
     directory, _ = exports.exported(format_name, *options)
     description = verify.read_description(directory)
     description["decoding"]["beam_size"] = beam_size
@@ -51,8 +47,6 @@ def test_an_answer_does_not_depend_on_the_company(format_name):
 
 
 def test_padding_changes_no_onnx_answer():
-    loaded("onnx", 3)
-    onnxruntime = pytest.importorskip("onnxruntime")
     directory, _ = exports.exported("onnx")
     session = onnxruntime.InferenceSession(str(directory / "model.onnx"))
     rows = exports.translator().tokenizer.encode(LINES).to_tensor()
@@ -66,7 +60,7 @@ def test_padding_changes_no_onnx_answer():
         np.testing.assert_allclose(scores[:, 0], wanted, rtol=1e-3)
 
 
-@pytest.mark.parametrize("format_name", list(MODULES))
+@pytest.mark.parametrize("format_name", FORMATS)
 def test_an_empty_batch_has_an_empty_answer(format_name):
     assert list(loaded(format_name, 3)([])) == []
 

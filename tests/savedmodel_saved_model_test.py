@@ -265,7 +265,6 @@ def test_xla_inside_is_an_option(signatures):
 
 
 def test_warm_up_requests_are_what_serving_reads(directory, signatures):
-    pytest.importorskip("tensorflow_serving")
     from tensorflow_serving.apis import prediction_log_pb2
 
     path = directory / "assets.extra" / "tf_serving_warmup_requests"

@@ -13,6 +13,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from commands import losses_in
 
 import keras_transformer as kt
 from keras_transformer import data
@@ -318,16 +319,6 @@ def trainer_of(tmp_path, *given):
 def state_of(trainer):
     variables = trainer.model.variables + trainer.optimizer.variables
     return [variable.value.numpy() for variable in variables]
-
-
-def losses_in(text):
-    """Loss by step, of the lines that a training tells."""
-    losses = {}
-    for line in text.splitlines():
-        if line.startswith("step "):
-            step, _, loss = line.split(" | ")[:3]
-            losses[int(step.split()[1])] = float(loss.split()[1])
-    return losses
 
 
 def test_calls_of_several_steps_are_those_steps(tmp_path):

@@ -14,6 +14,7 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
+from commands import fails
 
 from keras_transformer import flags, phrasebook
 from keras_transformer.translator import Translator
@@ -99,17 +100,6 @@ def assert_same_training(first, second):
         np.testing.assert_allclose(
             one[name], two[name], rtol=1e-4, atol=1e-6, err_msg=name
         )
-
-
-def fails(main, argv, capsys):
-    """The one line on standard error of a command that ends with status 2."""
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as status:
-        main(argv)
-    assert status.value.code == 2
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1, err
-    return err
 
 
 # Training

@@ -24,8 +24,9 @@ setup(
     python_requires=">=3.11",
     packages=[
         "keras_transformer",
-        "keras_transformer.phrasebook",
+        "keras_transformer.data",
         "trainers",
+        "trainers.phrasebook",
         "savedmodel",
     ],
     package_data={"trainers": ["configs/*.flags"]},

@@ -10,7 +10,7 @@ import pathlib
 
 import numpy as np
 
-from keras_transformer.data import Corpus, CorpusCounts, TokenRows
+from keras_transformer.data.corpus import Corpus, CorpusCounts, TokenRows
 from keras_transformer.vocabulary import BOS, EOS, PAD, UNK
 
 # Ids of unknown, padding, begin and end in the peers' vocabulary, in order.

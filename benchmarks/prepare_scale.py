@@ -33,7 +33,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
 import keras_transformer as kt
-from keras_transformer.shards import read_prepared
+from keras_transformer.data.shards import read_prepared
 
 COPIES = 0.05
 LANGUAGES = ("en", "de")

@@ -19,7 +19,7 @@ import tensorflow as tf
 from peers import load_reporter, read_corpus
 
 import keras_transformer as kt
-from keras_transformer.data import make_batches
+from keras_transformer.data.batches import make_batches
 from keras_transformer.training import TrainStep
 
 

@@ -45,16 +45,16 @@ from keras_transformer.vocabulary import BOS, EOS, PAD, UNK
 # What needs TensorFlow is imported at its first use: layers, loss, schedule and
 # search run wherever Keras does.
 _TENSORFLOW_SIDE = {
-    "Batches": "data",
-    "Corpus": "data",
-    "Pairs": "data",
+    "Batches": "data.batches",
+    "Corpus": "data.corpus",
+    "Pairs": "data.pairs",
     "Tokenizer": "tokenization",
     "Translator": "translator",
-    "encode_corpus": "data",
-    "make_batches": "data",
-    "read_parallel_files": "data",
-    "read_prepared": "shards",
-    "read_tfds": "data",
+    "encode_corpus": "data.corpus",
+    "make_batches": "data.batches",
+    "read_parallel_files": "data.pairs",
+    "read_prepared": "data.shards",
+    "read_tfds": "data.pairs",
 }
 
 __all__ = [

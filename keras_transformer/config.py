@@ -1,109 +1,12 @@
-"""Hyper-parameters: one dataclass field each, with its default and its help.
-
-A field is the one home of its number. Command-line flags (`flags.py`), layer
-configurations and `config.json` are generated from these dataclasses.
-"""
+"""The numbers: hyper-parameters of the model and of decoding, by field."""
 
 import dataclasses
-import functools
-import math
-import numbers
-import types
-import typing
 
-TYPE_NAMES = {
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    str: "text",
-    tuple: "a list of texts",
-}
-
-
-def hp(default, help, *, low=None, high=None, choices=None):
-    """A dataclass field that knows its help text and its valid values.
-
-    Args:
-        default: The default value.
-        help: One line for `--help`: role, unit, and the paper's section.
-        low: Smallest valid value, or None.
-        high: Values must be below this bound, or None.
-        choices: The valid values, or None.
-
-    Returns:
-        A `dataclasses.Field` with the above in its metadata.
-    """
-    metadata = {"help": help, "low": low, "high": high, "choices": choices}
-    return dataclasses.field(default=default, metadata=metadata)
-
-
-@functools.cache
-def kinds_of(section):
-    """The type of each field of a dataclass, and whether it may be None.
-
-    >>> kinds_of(TransformerConfig)["d_key"]
-    (<class 'int'>, True)
-    """
-    kinds = {}
-    for name, annotation in typing.get_type_hints(section).items():
-        may_be_none = isinstance(annotation, types.UnionType)
-        if may_be_none:
-            (annotation,) = set(typing.get_args(annotation)) - {types.NoneType}
-        kinds[name] = typing.get_origin(annotation) or annotation, may_be_none
-    return kinds
-
-
-def check_fields(config):
-    """Holds every field of a dataclass made of `hp` against its valid values.
-
-    Raises:
-        ValueError: A value is of another type, or outside its range or choices.
-    """
-    kinds = kinds_of(type(config))
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        low, high = field.metadata["low"], field.metadata["high"]
-        choices = field.metadata["choices"]
-        kind, may_be_none = kinds[field.name]
-        if value is None and may_be_none:
-            continue
-        if not is_of_kind(value, kind):
-            expected = TYPE_NAMES[kind] + ", or None" * may_be_none
-        elif choices is not None and value not in choices:
-            expected = "one of " + ", ".join(map(repr, choices))
-        elif low is not None and value < low:
-            expected = f"at least {low}"
-        elif high is not None and value >= high:
-            expected = f"below {high}"
-        else:
-            continue
-        raise ValueError(
-            f"{field.name} must be {expected}. Received: {field.name}={value!r}"
-        )
-
-
-def is_of_kind(value, kind):
-    """Whether a value is of a type, a key of `TYPE_NAMES`.
-
-    A whole number is a number, NumPy's are both; true and false are neither.
-    What is infinite or not a number is none.
-
-    >>> is_of_kind(1, float), is_of_kind(True, float), is_of_kind("1", float)
-    (True, False, False)
-    """
-    if isinstance(value, bool):
-        return kind is bool
-    if kind is int:
-        return isinstance(value, numbers.Integral)
-    if kind is float:
-        return isinstance(value, numbers.Real) and -math.inf < value < math.inf
-    if kind is tuple and isinstance(value, tuple):
-        return all(isinstance(item, str) for item in value)
-    return isinstance(value, kind)
+from keras_transformer.fields import Fields, hp
 
 
 @dataclasses.dataclass(frozen=True)
-class TransformerConfig:
+class TransformerConfig(Fields):
     """The shape of a Transformer; the defaults are the paper's base model.
 
     See Table 3 of the paper. `d_key`, `d_value` and `num_decoder_layers` may be
@@ -149,7 +52,7 @@ class TransformerConfig:
     )
 
     def __post_init__(self):
-        check_fields(self)
+        super().__post_init__()
         if self.d_model % 2:
             raise ValueError(
                 "d_model must be even: sinusoids come in pairs."
@@ -180,7 +83,7 @@ class TransformerConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class DecodingConfig:
+class DecodingConfig(Fields):
     """How a translation is searched for; the defaults are the paper's.
 
     See sec. 6.1: beam 4, length penalty 0.6, at most 50 pieces more than the
@@ -215,9 +118,6 @@ class DecodingConfig:
         low=1e-6,
         high=1.0 + 1e-6,
     )
-
-    def __post_init__(self):
-        check_fields(self)
 
 
 PRESETS = {

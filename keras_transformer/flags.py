@@ -15,7 +15,7 @@ import textwrap
 
 from absl import flags
 
-from keras_transformer.config import TYPE_NAMES, kinds_of
+from keras_transformer.fields import TYPE_NAMES, kinds_of
 
 ABSENT = "none"  # how a flag spells None, for a field that may be left out
 FLAG_TYPE_NAMES = {**TYPE_NAMES, tuple: "a comma-separated list"}

@@ -23,7 +23,7 @@ import shutil
 import tensorflow as tf
 from absl import logging
 
-from keras_transformer.config import TYPE_NAMES, is_of_kind, kinds_of
+from keras_transformer.fields import TYPE_NAMES, is_of_kind, kinds_of
 
 FORMAT_VERSION = 1
 SHOWN = 60  # characters of a wrong value that a message shows

@@ -12,20 +12,17 @@ import sys
 import tensorflow as tf
 
 from keras_transformer import flags
-from keras_transformer.config import check_fields, hp
+from keras_transformer.fields import Fields, hp
 
 
 @dataclasses.dataclass(frozen=True)
-class ClientOptions:
+class ClientOptions(Fields):
     """The server."""
 
     server: str = hp("localhost:8500", "HOST:PORT of gRPC.")
     model: str = hp("translator", "The model's name there.")
     batch_size: int = hp(32, "Lines in a request.", low=1)
     timeout: float = hp(60.0, "Seconds to wait for an answer.", low=0.0)
-
-    def __post_init__(self):
-        check_fields(self)
 
 
 class Client:

@@ -25,7 +25,8 @@ import tempfile
 from absl import logging
 
 from keras_transformer import flags
-from keras_transformer.config import DecodingConfig, check_fields, hp
+from keras_transformer.config import DecodingConfig
+from keras_transformer.fields import Fields, hp
 from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import SPECIAL_IDS
 from keras_transformer.workdir import WorkDirectory
@@ -43,7 +44,7 @@ NUM_SAMPLES = 8  # sentences that an export is verified with
 
 
 @dataclasses.dataclass(frozen=True)
-class ExportOptions:
+class ExportOptions(Fields):
     """The export."""
 
     workdir: str = hp("", "Directory that trainers.wmt made. Required.")
@@ -83,7 +84,7 @@ class ExportOptions:
     )
 
     def __post_init__(self):
-        check_fields(self)
+        super().__post_init__()
         for name in ("workdir", "output"):
             if not getattr(self, name):
                 raise ValueError(f"expected --{name}=DIR. Received: no {name}")

@@ -16,7 +16,8 @@ import tempfile
 from absl import logging
 
 from keras_transformer import flags
-from keras_transformer.config import DecodingConfig, check_fields, hp
+from keras_transformer.config import DecodingConfig
+from keras_transformer.fields import Fields, hp
 from keras_transformer.translator import Translator
 from savedmodel import reload
 from savedmodel.graph import with_beam_size
@@ -32,7 +33,7 @@ class ExportError(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
-class VerifyOptions:
+class VerifyOptions(Fields):
     """The comparison."""
 
     workdir: str = hp("", "Directory that trainers.wmt made. Required.")
@@ -40,7 +41,7 @@ class VerifyOptions:
     text: str = hp("", "File of source sentences, one a line. Required.")
 
     def __post_init__(self):
-        check_fields(self)
+        super().__post_init__()
         for name in ("workdir", "export", "text"):
             if not getattr(self, name):
                 raise ValueError(f"expected --{name}=. Received: no {name}")

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer import data
+from keras_transformer.data import batches as batches_module
+from keras_transformer.data import corpus as corpus_module
+from keras_transformer.data import pairs as pairs_module
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.vocabulary import BOS, EOS, PAD
 
@@ -43,12 +45,14 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def corpus(tokenizer):
-    return data.encode_corpus(make_pairs(1000), tokenizer, max_length=60)
+    return corpus_module.encode_corpus(
+        make_pairs(1000), tokenizer, max_length=60
+    )
 
 
 @pytest.fixture(scope="module")
 def batches(corpus):
-    return data.make_batches(corpus, 256, num_buckets=5, seed=7)
+    return batches_module.make_batches(corpus, 256, num_buckets=5, seed=7)
 
 
 def row_of(rows, index):
@@ -76,9 +80,9 @@ def assert_equal_batches(first, second):
 
 def test_files_give_their_pairs_again_and_again(tmp_path):
     prefix = write_pair(tmp_path, b"a\nb c\n", "ä\nß d\n".encode())
-    pairs = data.read_parallel_files([prefix], "en", "de")
+    pairs = pairs_module.read_parallel_files([prefix], "en", "de")
     assert list(pairs) == list(pairs) == [("a", "ä"), ("b c", "ß d")]
-    swapped = data.read_parallel_files([str(prefix)], "de", "en")
+    swapped = pairs_module.read_parallel_files([str(prefix)], "de", "en")
     assert list(swapped) == [("ä", "a"), ("ß d", "b c")]
 
 
@@ -88,42 +92,42 @@ def test_several_corpora_and_gzip(tmp_path):
     for language, content in (("en", b"e\nf"), ("de", b"g\nh")):
         with gzip.open(f"{second}.{language}.gz", "wb") as file:
             file.write(content)
-    pairs = data.read_parallel_files([first, second], "en", "de")
+    pairs = pairs_module.read_parallel_files([first, second], "en", "de")
     assert list(pairs) == [("a", "c"), ("b", "d"), ("e", "g"), ("f", "h")]
 
 
 def test_lines_end_at_newlines_alone(tmp_path):
     english = "\ufeffa\u2028b\r\nc\x0bd\x85e\x1c\n\n f\u00a0 g".encode()
     prefix = write_pair(tmp_path, english, b"1\n2\n3\n4\n")
-    pairs = data.read_parallel_files([prefix], "en", "de")
+    pairs = pairs_module.read_parallel_files([prefix], "en", "de")
     assert [source for source, _ in pairs] == ["a b", "c d e", "", "f g"]
 
 
 def test_missing_files_are_named(tmp_path):
     (tmp_path / "train.en").write_text("a\n")
     with pytest.raises(FileNotFoundError, match=r"train\.de, nor .*de\.gz$"):
-        data.read_parallel_files([tmp_path / "train"], "en", "de")
+        pairs_module.read_parallel_files([tmp_path / "train"], "en", "de")
 
 
 def test_line_counts_must_agree(tmp_path):
     prefix = write_pair(tmp_path, b"a\nb\nc\n", b"a\nb\n")
     message = r"train\.en with 3 lines, .*train\.de with 2 lines"
     with pytest.raises(ValueError, match=message):
-        data.read_parallel_files([prefix], "en", "de")
+        pairs_module.read_parallel_files([prefix], "en", "de")
 
 
 def test_invalid_utf8_is_located(tmp_path):
     prefix = write_pair(tmp_path, b"a\nb\nc\n", b"a\nb\nc\xfc\n")
     with pytest.raises(ValueError, match=r"train\.de, line 3: not UTF-8.*2 of"):
-        data.read_parallel_files([prefix], "en", "de")
+        pairs_module.read_parallel_files([prefix], "en", "de")
 
 
 def test_a_corpus_must_have_lines(tmp_path):
     prefix = write_pair(tmp_path, b"", b"")
     with pytest.raises(ValueError, match="no lines. Received:.*train"):
-        data.read_parallel_files([prefix], "en", "de")
+        pairs_module.read_parallel_files([prefix], "en", "de")
     with pytest.raises(ValueError, match="must be a list"):
-        data.read_parallel_files(str(prefix), "en", "de")
+        pairs_module.read_parallel_files(str(prefix), "en", "de")
 
 
 @pytest.mark.parametrize("damage", ["cut off", "no gzip"])
@@ -133,7 +137,7 @@ def test_broken_gzip_is_an_error(tmp_path, damage):
     (tmp_path / "train.en.gz").write_bytes(broken)
     (tmp_path / "train.de.gz").write_bytes(zipped)
     with pytest.raises(ValueError, match=r"train\.en\.gz: broken gzip"):
-        data.read_parallel_files([tmp_path / "train"], "en", "de")
+        pairs_module.read_parallel_files([tmp_path / "train"], "en", "de")
 
 
 @pytest.fixture(scope="module")
@@ -158,22 +162,30 @@ def tfds_dir(tmp_path_factory):
 
 
 def test_tfds_gives_its_pairs_again_and_again(tfds_dir):
-    pairs = data.read_tfds("tiny_translate", "train", "en", "de", tfds_dir)
+    pairs = pairs_module.read_tfds(
+        "tiny_translate", "train", "en", "de", tfds_dir
+    )
     assert sorted(pairs) == sorted(make_pairs(50))
     assert list(pairs) == list(pairs)
-    swapped = data.read_tfds("tiny_translate", "train", "de", "en", tfds_dir)
+    swapped = pairs_module.read_tfds(
+        "tiny_translate", "train", "de", "en", tfds_dir
+    )
     assert list(swapped) == [(german, english) for english, german in pairs]
-    part = data.read_tfds("tiny_translate", "train[:10]", "en", "de", tfds_dir)
+    part = pairs_module.read_tfds(
+        "tiny_translate", "train[:10]", "en", "de", tfds_dir
+    )
     assert list(part) == list(pairs)[:10]
 
 
 def test_tfds_errors_are_clear(tfds_dir):
     with pytest.raises(ValueError, match="among de, en. Received: 'fr'"):
-        data.read_tfds("tiny_translate", "train", "en", "fr", tfds_dir)
+        pairs_module.read_tfds("tiny_translate", "train", "en", "fr", tfds_dir)
     with pytest.raises(ValueError, match=r"^No such data set: .*found\.\)$"):
-        data.read_tfds("no_such_set", "train", "en", "de", tfds_dir)
+        pairs_module.read_tfds("no_such_set", "train", "en", "de", tfds_dir)
     with pytest.raises(ValueError, match="no_split"):
-        data.read_tfds("tiny_translate", "no_split", "en", "de", tfds_dir)
+        pairs_module.read_tfds(
+            "tiny_translate", "no_split", "en", "de", tfds_dir
+        )
 
 
 # -------------------------------------------------------------------- corpus
@@ -181,7 +193,9 @@ def test_tfds_errors_are_clear(tfds_dir):
 
 def test_a_corpus_holds_the_ids_of_its_pairs(tokenizer):
     pairs = make_pairs(20)
-    corpus = data.encode_corpus(iter(pairs), tokenizer, max_length=1000)
+    corpus = corpus_module.encode_corpus(
+        iter(pairs), tokenizer, max_length=1000
+    )
     assert len(corpus) == 20
     assert corpus.source.ids.dtype == np.uint16
     for side, strings in zip(
@@ -193,8 +207,11 @@ def test_a_corpus_holds_the_ids_of_its_pairs(tokenizer):
 
 def test_chunks_keep_their_order(tokenizer):
     pairs = make_pairs(200)
-    whole = _rows(data._encode_chunks(pairs, tokenizer))
-    assert _rows(data._encode_chunks(pairs, tokenizer, chunk_size=7)) == whole
+    whole = _rows(corpus_module._encode_chunks(pairs, tokenizer))
+    assert (
+        _rows(corpus_module._encode_chunks(pairs, tokenizer, chunk_size=7))
+        == whole
+    )
 
 
 def _rows(chunks):
@@ -208,7 +225,7 @@ def _rows(chunks):
 def test_dropped_pairs_are_counted(tokenizer):
     pairs = [("the dog", "der Hund")] * 3 + [("", "der"), ("the", " ")]
     pairs += [("dog " * 50, "Hund"), ("the dog", "Hund " * 50), ("", "x " * 99)]
-    corpus = data.encode_corpus(pairs, tokenizer, max_length=20)
+    corpus = corpus_module.encode_corpus(pairs, tokenizer, max_length=20)
     assert len(corpus) == len(corpus.source.lengths) == 3
     assert str(corpus.counts) == (
         "8 pairs read, 3 kept; dropped: 3 with an empty side,"
@@ -219,20 +236,20 @@ def test_dropped_pairs_are_counted(tokenizer):
 def test_max_length_counts_the_end_mark(tokenizer):
     pair = ("the dog", "der Hund")
     longest = max(len(row) for row in tokenizer.encode(pair).to_list())
-    assert len(data.encode_corpus([pair], tokenizer, longest)) == 1
+    assert len(corpus_module.encode_corpus([pair], tokenizer, longest)) == 1
     with pytest.raises(ValueError, match="No pair is left.*1 pairs read, 0"):
-        data.encode_corpus([pair], tokenizer, longest - 1)
+        corpus_module.encode_corpus([pair], tokenizer, longest - 1)
 
 
 @pytest.mark.parametrize("pairs", [[], [("", "")]])
 def test_an_empty_corpus_is_an_error(tokenizer, pairs):
     with pytest.raises(ValueError, match="No pair is left"):
-        data.encode_corpus(pairs, tokenizer, max_length=20)
+        corpus_module.encode_corpus(pairs, tokenizer, max_length=20)
 
 
 def test_max_length_must_leave_room(tokenizer):
     with pytest.raises(ValueError, match="Received: max_length=1"):
-        data.encode_corpus([("a", "b")], tokenizer, max_length=1)
+        corpus_module.encode_corpus([("a", "b")], tokenizer, max_length=1)
 
 
 # ------------------------------------------------------------------- buckets
@@ -247,7 +264,7 @@ def test_boundaries_are_optimal(seed):
     rng = random.Random(seed)
     lengths = [rng.randint(1, 12) for _ in range(rng.randint(1, 40))]
     num_buckets = rng.randint(1, 5)
-    boundaries = data.choose_boundaries(lengths, num_buckets)
+    boundaries = batches_module.choose_boundaries(lengths, num_buckets)
     values = sorted(set(lengths))
     brute_force = min(
         padded_tokens(lengths, [*chosen, values[-1]])
@@ -262,7 +279,7 @@ def test_boundaries_are_optimal(seed):
 
 def test_shapes_keep_to_the_budget(corpus):
     for batch_tokens, replicas in ((256, 1), (300, 2), (1000, 8)):
-        shapes = data.choose_shapes(
+        shapes = batches_module.choose_shapes(
             corpus.longer_side, batch_tokens, 6, replicas
         )
         assert len(shapes) <= 6
@@ -273,27 +290,33 @@ def test_shapes_keep_to_the_budget(corpus):
 
 def test_a_batch_must_hold_the_longest_sentence():
     with pytest.raises(ValueError, match="at least 20.*batch_tokens=19"):
-        data.choose_shapes([3, 10], 19, num_buckets=2, rows_multiple=2)
+        batches_module.choose_shapes(
+            [3, 10], 19, num_buckets=2, rows_multiple=2
+        )
     for wrong in ({"num_buckets": 0}, {"rows_multiple": 0}):
         kwargs = {"num_buckets": 2, "rows_multiple": 1, **wrong}
         with pytest.raises(ValueError, match="at least 1. Received"):
-            data.choose_shapes([3, 10], 100, **kwargs)
+            batches_module.choose_shapes([3, 10], 100, **kwargs)
 
 
 def test_shapes_must_hold_the_longest_pair(corpus):
     with pytest.raises(ValueError, match=r"Received: shapes=\[\(9, 3\)\]"):
-        data.Batches(corpus, [(9, 3)], seed=None, run_length=1)
+        batches_module.Batches(corpus, [(9, 3)], seed=None, run_length=1)
 
 
 # ------------------------------------------------------------------- batches
 
 
 def test_labels_are_the_target_shifted():
-    rows = data.TokenRows(np.array([5, 6, 2, 7, 2]), np.array([0, 3, 5]))
-    counts = data.CorpusCounts(2, 2, 0, 0, 9)
-    source = data.TokenRows(np.array([8, 2, 9, 9, 9, 2]), np.array([0, 2, 6]))
-    corpus = data.Corpus(source, rows, counts)
-    batches = data.Batches(corpus, [(3, 4)], seed=None, run_length=1)
+    rows = corpus_module.TokenRows(
+        np.array([5, 6, 2, 7, 2]), np.array([0, 3, 5])
+    )
+    counts = corpus_module.CorpusCounts(2, 2, 0, 0, 9)
+    source = corpus_module.TokenRows(
+        np.array([8, 2, 9, 9, 9, 2]), np.array([0, 2, 6])
+    )
+    corpus = corpus_module.Corpus(source, rows, counts)
+    batches = batches_module.Batches(corpus, [(3, 4)], seed=None, run_length=1)
     ((source_ids, target_ids, labels),) = take(batches.dataset(epochs=1))
     assert source_ids.tolist() == [[8, 2, 0, 0], [9, 9, 9, 2], [0, 0, 0, 0]]
     assert target_ids.tolist() == [[1, 5, 6, 0], [1, 7, 0, 0], [0, 0, 0, 0]]
@@ -316,7 +339,7 @@ def test_an_element_is_what_the_model_takes(batches):
 @pytest.mark.parametrize("seed", [None, 7])
 @pytest.mark.parametrize("epoch", [0, 3])
 def test_every_pair_is_in_exactly_one_batch(corpus, seed, epoch):
-    batches = data.make_batches(corpus, 256, num_buckets=5, seed=seed)
+    batches = batches_module.make_batches(corpus, 256, num_buckets=5, seed=seed)
     plan = batches.plan_epoch(epoch)
     seen = np.concatenate([indices for indices, _ in plan])
     assert sorted(seen) == list(range(len(corpus)))
@@ -369,8 +392,8 @@ def test_epochs_differ_and_seeds_decide(corpus, batches):
     def order(batches, epoch):
         return np.concatenate([i for i, _ in batches.plan_epoch(epoch)])
 
-    again = data.make_batches(corpus, 256, num_buckets=5, seed=7)
-    other = data.make_batches(corpus, 256, num_buckets=5, seed=8)
+    again = batches_module.make_batches(corpus, 256, num_buckets=5, seed=7)
+    other = batches_module.make_batches(corpus, 256, num_buckets=5, seed=8)
     np.testing.assert_array_equal(order(batches, 1), order(again, 1))
     assert np.any(order(batches, 1) != order(batches, 0))
     assert np.any(order(batches, 1) != order(other, 1))
@@ -382,7 +405,7 @@ def test_batches_mix_all_lengths_of_an_epoch(batches):
 
 
 def test_without_a_seed_order_is_that_of_the_corpus(corpus):
-    plan = data.make_batches(corpus, 256).plan_epoch(0)
+    plan = batches_module.make_batches(corpus, 256).plan_epoch(0)
     assert [shape for _, shape in plan] == sorted(
         (shape for _, shape in plan), key=lambda shape: shape[1]
     )
@@ -411,7 +434,7 @@ def test_epochs_end_where_they_should(batches):
 
 
 def test_shards_are_slices_of_the_rows(corpus):
-    batches = data.make_batches(corpus, 256, rows_multiple=4, seed=1)
+    batches = batches_module.make_batches(corpus, 256, rows_multiple=4, seed=1)
     whole = take(batches.dataset(epochs=1))
     shards = [
         take(batches.dataset(epochs=1, shards=[shard], num_shards=4))
@@ -435,7 +458,7 @@ def test_shards_must_divide_the_rows(batches):
 
 
 def test_runs_of_one_shape(corpus):
-    batches = data.make_batches(
+    batches = batches_module.make_batches(
         corpus, 256, num_buckets=3, run_length=4, seed=1
     )
     plan = batches.plan_epoch(0)
@@ -461,7 +484,7 @@ def test_runs_of_one_shape(corpus):
 
 @pytest.mark.parametrize("bucket", [0, 1, 2])
 def test_fullest_batch_of_a_shape(bucket, corpus):
-    batches = data.make_batches(corpus, 256, num_buckets=3, seed=1)
+    batches = batches_module.make_batches(corpus, 256, num_buckets=3, seed=1)
     rows, length = batches.shapes[bucket]
     ((source_ids, _, labels),) = take(batches.fullest((rows, length)))
     assert source_ids.shape == (rows, length)
@@ -474,7 +497,7 @@ def test_fullest_batch_of_a_shape(bucket, corpus):
 def test_plan_id_is_that_of_the_plan(corpus):
     def plan_id(tokens=256, **options):
         options = {"seed": 1, "num_buckets": 3, **options}
-        return data.make_batches(corpus, tokens, **options).plan_id
+        return batches_module.make_batches(corpus, tokens, **options).plan_id
 
     assert plan_id() == plan_id()
     others = {
@@ -489,8 +512,10 @@ def test_plan_id_is_that_of_the_plan(corpus):
 
 
 def test_a_corpus_smaller_than_a_batch(tokenizer):
-    corpus = data.encode_corpus(make_pairs(3), tokenizer, max_length=100)
-    batches = data.make_batches(corpus, 4096, seed=0)
+    corpus = corpus_module.encode_corpus(
+        make_pairs(3), tokenizer, max_length=100
+    )
+    batches = batches_module.make_batches(corpus, 4096, seed=0)
     assert batches.steps_per_epoch == 1
     ((source_ids, _, _),) = take(batches.dataset(epochs=1))
     assert np.sum(np.any(source_ids != PAD, axis=1)) == 3

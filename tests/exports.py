@@ -19,7 +19,7 @@ import tensorflow as tf
 import keras_transformer as kt
 from keras_transformer.workdir import WorkDirectory, weights_of
 from savedmodel import export
-from trainers.experiment import DataConfig
+from trainers.config import DataConfig
 
 WORDS = {
     "one": "eins",

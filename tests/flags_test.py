@@ -12,7 +12,7 @@ from keras_transformer.config import (
     check_fields,
     hp,
 )
-from trainers.experiment import DataConfig, TrainingConfig
+from trainers.config import DataConfig, TrainingConfig
 
 SECTIONS = (TransformerConfig, DecodingConfig, DataConfig, TrainingConfig)
 

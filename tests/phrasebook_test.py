@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from keras_transformer.phrasebook import (
+from trainers.phrasebook import (
     MAX_PAIRS,
     SPLITS,
     clauses,
@@ -13,8 +13,8 @@ from keras_transformer.phrasebook import (
     make_split,
     morphology,
 )
-from keras_transformer.phrasebook.clauses import Clause
-from keras_transformer.phrasebook.constituents import (
+from trainers.phrasebook.clauses import Clause
+from trainers.phrasebook.constituents import (
     IT,
     NAMES,
     PRONOUNS,
@@ -24,7 +24,7 @@ from keras_transformer.phrasebook.constituents import (
     NounPhrase,
     prepositional_phrase,
 )
-from keras_transformer.phrasebook.entries import (
+from trainers.phrasebook.entries import (
     ADJECTIVES,
     BE,
     LIKE,
@@ -32,8 +32,8 @@ from keras_transformer.phrasebook.entries import (
     NOUNS,
     VERBS,
 )
-from keras_transformer.phrasebook.morphology import ACCUSATIVE, CASES, DATIVE
-from keras_transformer.phrasebook.phrases import CITIES, Phrase, clock_time
+from trainers.phrasebook.morphology import ACCUSATIVE, CASES, DATIVE
+from trainers.phrasebook.phrases import CITIES, Phrase, clock_time
 
 # ------------------------------------------------ short names for structures
 

@@ -16,9 +16,11 @@ import pytest
 import tensorflow as tf
 from commands import fails
 
-from keras_transformer import cleaning, data, phrasebook, shards
+from keras_transformer.data import batches as batches_module
+from keras_transformer.data import cleaning, shards
+from keras_transformer.data import corpus as corpus_module
 from keras_transformer.tokenization import Tokenizer
-from trainers import prepare, wmt
+from trainers import phrasebook, prepare, wmt
 
 ROOT = pathlib.Path(__file__).parent.parent
 VOCAB_SIZE = 120
@@ -262,10 +264,12 @@ def test_each_rule_is_counted_on_its_own(prepared, pairs):
 def test_the_pairs_are_the_first_of_each(prepared, pairs, tokenizer):
     corpus = shards.read_prepared(prepared)
     unique = [pair for pair in dict.fromkeys(pairs) if pair not in ODD]
-    expected = data.encode_corpus(unique, Tokenizer.load(tokenizer), 256)
+    expected = corpus_module.encode_corpus(
+        unique, Tokenizer.load(tokenizer), 256
+    )
     assert rows_of(corpus) == rows_of(expected)
     batches, others = (
-        data.make_batches(each, 400, num_buckets=3, seed=4)
+        batches_module.make_batches(each, 400, num_buckets=3, seed=4)
         for each in (corpus, expected)
     )
     for one, other in zip(
@@ -278,7 +282,9 @@ def test_without_cleaning_it_is_the_corpus(command, pairs, tokenizer, tmp_path):
     prepare.main([*command, f"--output={tmp_path}/out", "--noclean"])
     corpus = shards.read_prepared(tmp_path / "out")
     stripped = [tuple(" ".join(s.split()) for s in pair) for pair in pairs]
-    expected = data.encode_corpus(stripped, Tokenizer.load(tokenizer), 256)
+    expected = corpus_module.encode_corpus(
+        stripped, Tokenizer.load(tokenizer), 256
+    )
     assert rows_of(corpus) == rows_of(expected)
     assert corpus.counts.dropped["empty"] == expected.counts.empty
     assert corpus.counts.dropped["too_long"] == expected.counts.too_long

@@ -8,8 +8,8 @@ import sys
 import exports
 import pytest
 
-from keras_transformer import phrasebook
 from savedmodel.graph import with_beam_size
+from trainers import phrasebook
 
 README = pathlib.Path(__file__).parents[1] / "README.md"
 SENTENCE = "A dog runs."  # which the README's scripts translate

@@ -5,7 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from keras_transformer import data, shards
+from keras_transformer.data import batches as batches_module
+from keras_transformer.data import corpus as corpus_module
+from keras_transformer.data import shards
 
 
 def make_rows(num_rows, seed, longest=30):
@@ -72,15 +74,17 @@ def test_batches_are_those_of_the_same_corpus_in_memory(tmp_path):
     sides = write_corpus(tmp_path, [40, 3, 57])
     prepared = shards.read_prepared(tmp_path)
     rows = [
-        data.TokenRows(
+        corpus_module.TokenRows(
             ids, np.concatenate([[0], np.cumsum(lengths, dtype=int)])
         )
         for ids, lengths in sides
     ]
-    corpus = data.Corpus(*rows, data.CorpusCounts(100, 100, 0, 0, 30))
+    corpus = corpus_module.Corpus(
+        *rows, corpus_module.CorpusCounts(100, 100, 0, 0, 30)
+    )
     for seed in (None, 3):
         batches, expected = (
-            data.make_batches(each, 200, num_buckets=3, seed=seed)
+            batches_module.make_batches(each, 200, num_buckets=3, seed=seed)
             for each in (prepared, corpus)
         )
         assert str(batches) == str(expected)

@@ -16,7 +16,8 @@ import tensorflow as tf
 from commands import losses_in
 
 import keras_transformer as kt
-from keras_transformer import data
+from keras_transformer.data import batches as batches_module
+from keras_transformer.data import corpus as corpus_module
 from keras_transformer.flags import CommandError
 from keras_transformer.training import TrainStep, seeds_of, spread_seeds
 from trainers import strategies, wmt
@@ -39,11 +40,13 @@ def make_batches(num_pairs=15):
         ids = random.integers(4, 16, lengths.sum()).astype("int32")
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         ids[offsets[1:] - 1] = 2
-        return data.TokenRows(ids, offsets)
+        return corpus_module.TokenRows(ids, offsets)
 
-    counts = data.CorpusCounts(num_pairs, num_pairs, 0, 0, 9)
-    corpus = data.Corpus(rows(), rows(), counts)
-    batches = data.Batches(corpus, [(4, 6), (4, 9)], seed=None, run_length=1)
+    counts = corpus_module.CorpusCounts(num_pairs, num_pairs, 0, 0, 9)
+    corpus = corpus_module.Corpus(rows(), rows(), counts)
+    batches = batches_module.Batches(
+        corpus, [(4, 6), (4, 9)], seed=None, run_length=1
+    )
     assert len(batches.plan_epoch(0)[-1][0]) % 4 == num_pairs % 4 != 0
     return batches
 

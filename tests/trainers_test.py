@@ -16,10 +16,10 @@ import pytest
 import tensorflow as tf
 from commands import fails
 
-from keras_transformer import flags, phrasebook
+from keras_transformer import flags
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
-from trainers import average, evaluate, loop, translate, wmt
+from trainers import average, evaluate, loop, phrasebook, translate, wmt
 from trainers.checkpoints import average as average_checkpoints
 from trainers.progress import Reporter
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 import keras_transformer as kt
 from keras_transformer import workdir as workdirs
 from trainers.checkpoints import TrainingCheckpoint
-from trainers.experiment import DataConfig, TrainingConfig
+from trainers.config import DataConfig, TrainingConfig
 from trainers.progress import Progress
 
 

@@ -8,14 +8,14 @@ The result is what trainers.translate and trainers.evaluate then use.
 import dataclasses
 
 from keras_transformer import flags
-from keras_transformer.config import check_fields, hp
+from keras_transformer.fields import Fields, hp
 from keras_transformer.workdir import WorkDirectory
 from trainers.checkpoints import average
-from trainers.experiment import TrainingConfig
+from trainers.config import TrainingConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(Fields):
     """What is averaged."""
 
     workdir: str = hp("", "Directory that trainers.wmt made. Required.")
@@ -24,7 +24,7 @@ class Options:
     )
 
     def __post_init__(self):
-        check_fields(self)
+        super().__post_init__()
         if not self.workdir:
             raise ValueError("expected --workdir=DIR. Received: no workdir")
 

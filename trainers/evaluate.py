@@ -10,26 +10,24 @@ import dataclasses
 import json
 import time
 
-from sacrebleu.metrics import BLEU, CHRF
-
 from keras_transformer import flags
-from keras_transformer.config import DecodingConfig, check_fields, hp
+from keras_transformer.config import DecodingConfig
+from keras_transformer.fields import Fields, hp
 from keras_transformer.workdir import WorkDirectory
-from trainers.experiment import DataConfig, read_splits
+from trainers.config import DataConfig
+from trainers.corpora import read_splits
+from trainers.evaluation import measure
 from trainers.translate import TranslatorOptions, load_translator
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(Fields):
     """The sentence pairs."""
 
     test_files: tuple[str, ...] = hp(
         (), "PREFIX of PREFIX.en[.gz] and PREFIX.de[.gz], or many."
     )
     output: str | None = hp(None, "File for the translations; left out: none.")
-
-    def __post_init__(self):
-        check_fields(self)
 
 
 def read_test_pairs(workdir, test_files):
@@ -51,22 +49,6 @@ def read_test_pairs(workdir, test_files):
     if not pairs:
         raise ValueError("expected --test_files=PREFIX. Received: none")
     return pairs
-
-
-def measure(translations, references):
-    """BLEU (13a, cased and lower-cased) and chrF, with their signatures."""
-    bleu, lowercase, chrf = BLEU(), BLEU(lowercase=True), CHRF()
-    references = [references]
-    return {
-        "bleu": bleu.corpus_score(translations, references).score,
-        "bleu_lowercase": lowercase.corpus_score(
-            translations, references
-        ).score,
-        "chrf": chrf.corpus_score(translations, references).score,
-        "signature": str(bleu.get_signature()),
-        "chrf_signature": str(chrf.get_signature()),
-        "sentences": len(translations),
-    }
 
 
 def main(argv=None):

@@ -21,12 +21,15 @@ import time
 import numpy as np
 import tqdm
 
-from keras_transformer import cleaning, flags, shards
-from keras_transformer.config import TransformerConfig, check_fields, hp
-from keras_transformer.data import find_file
+from keras_transformer import flags
+from keras_transformer.config import TransformerConfig
+from keras_transformer.data import cleaning, shards
+from keras_transformer.data.pairs import find_file
+from keras_transformer.fields import Fields, hp
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.workdir import write_whole
-from trainers.experiment import DataConfig, read_splits
+from trainers.config import DataConfig
+from trainers.corpora import read_splits
 
 PARTITION_PAIRS = 2**20  # held against each other at a time, for duplicates
 ABANDONED = {}  # settings of what is being removed
@@ -44,7 +47,7 @@ def same_field(section, name):
 
 
 @dataclasses.dataclass(frozen=True)
-class CorpusOptions:
+class CorpusOptions(Fields):
     """The sentence pairs and their vocabulary, as trainers.wmt has them."""
 
     dataset: str = same_field(DataConfig, "dataset")
@@ -63,7 +66,7 @@ class CorpusOptions:
     )
 
     def __post_init__(self):
-        check_fields(self)
+        super().__post_init__()
         if self.dataset == "prepared":
             raise ValueError(
                 "dataset must have text to prepare. Received:"
@@ -72,7 +75,7 @@ class CorpusOptions:
 
 
 @dataclasses.dataclass(frozen=True)
-class CleaningOptions:
+class CleaningOptions(Fields):
     """Which pairs are dropped; tokens are counted with the end mark."""
 
     clean: bool = hp(
@@ -111,7 +114,7 @@ class CleaningOptions:
     )
 
     def __post_init__(self):
-        check_fields(self)
+        super().__post_init__()
         if self.max_length > shards.LONGEST:
             raise ValueError(
                 f"max_length must be at most {shards.LONGEST} in a shard."
@@ -143,7 +146,7 @@ class CleaningOptions:
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(Fields):
     """The output."""
 
     output: str = hp("", "Directory to write, new or begun. Required.")
@@ -161,7 +164,7 @@ class Options:
     )
 
     def __post_init__(self):
-        check_fields(self)
+        super().__post_init__()
         if not self.output:
             raise ValueError("expected --output=DIR. Received: no output")
 

@@ -21,7 +21,6 @@ from keras_transformer.flags import RunError
 
 # How lines begin with which TensorFlow tells where in the graph an error was.
 TRACE = ("Graph execution error", "Detected at", "File ", "<", "[[")
-STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
 
 
 def make_strategy(name, tpu):

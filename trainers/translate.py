@@ -14,7 +14,8 @@ import sys
 from absl import logging
 
 from keras_transformer import flags
-from keras_transformer.config import DecodingConfig, check_fields, hp
+from keras_transformer.config import DecodingConfig
+from keras_transformer.fields import Fields, hp
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
 
@@ -22,7 +23,7 @@ CHUNK = 4096  # lines read, sorted and translated together
 
 
 @dataclasses.dataclass(frozen=True)
-class TranslatorOptions:
+class TranslatorOptions(Fields):
     """The translator."""
 
     workdir: str = hp("", "Directory that trainers.wmt made. Required.")
@@ -42,13 +43,13 @@ class TranslatorOptions:
     )
 
     def __post_init__(self):
-        check_fields(self)
+        super().__post_init__()
         if not self.workdir:
             raise ValueError("expected --workdir=DIR. Received: no workdir")
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(Fields):
     """The output."""
 
     n_best: int = hp(
@@ -57,9 +58,6 @@ class Options:
         " 0: the best translation alone.",
         low=0,
     )
-
-    def __post_init__(self):
-        check_fields(self)
 
 
 def load_translator(arguments):

@@ -16,25 +16,21 @@ from keras_transformer.config import (
     PRESETS,
     DecodingConfig,
     TransformerConfig,
-    check_fields,
-    hp,
 )
-from keras_transformer.shards import read_index
+from keras_transformer.data.shards import read_index
+from keras_transformer.fields import Fields, hp
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.workdir import WorkDirectory, write_whole
 from trainers import budget
-from trainers.experiment import (
-    Configuration,
-    DataConfig,
-    TrainingConfig,
-    open_experiment,
-)
-from trainers.loop import Trainer, finish
+from trainers.config import Configuration, DataConfig, TrainingConfig
+from trainers.evaluation import finish
+from trainers.experiment import open_experiment
+from trainers.loop import Trainer
 from trainers.strategies import Team, make_strategy
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(Fields):
     """The run."""
 
     workdir: str = hp("", "Directory of the run, new or begun. Required.")
@@ -46,7 +42,7 @@ class Options:
     )
 
     def __post_init__(self):
-        check_fields(self)
+        super().__post_init__()
         if not self.workdir:
             raise ValueError("expected --workdir=DIR. Received: no workdir")
 

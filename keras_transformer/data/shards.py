@@ -23,8 +23,8 @@ import zlib
 import numpy as np
 import tqdm
 
-from keras_transformer.cleaning import REASONS
-from keras_transformer.data import TokenRows
+from keras_transformer.data.cleaning import REASONS
+from keras_transformer.data.corpus import TokenRows
 
 FORMAT_VERSION = 1
 INDEX = "index.json"

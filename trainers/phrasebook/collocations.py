@@ -1,18 +1,18 @@
 """What goes with what, so that the sentences make sense."""
 
-from keras_transformer.phrasebook.constituents import (
+from trainers.phrasebook.constituents import (
     PRONOUNS,
     Name,
     NounPhrase,
     Pronoun,
 )
-from keras_transformer.phrasebook.entries import (
+from trainers.phrasebook.entries import (
     ADJECTIVES_OF,
     LIKE,
     NOUNS,
     VERBS,
 )
-from keras_transformer.phrasebook.morphology import THIRD
+from trainers.phrasebook.morphology import THIRD
 
 # What is drawn from: the past is twice as frequent.
 TENSES = ("habit", "progressive", "past", "past", "future")

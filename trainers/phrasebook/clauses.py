@@ -9,13 +9,13 @@ German is written with the fields of its clause,
 
 from typing import NamedTuple
 
-from keras_transformer.phrasebook.constituents import (
+from trainers.phrasebook.constituents import (
     WHO,
     Name,
     NounPhrase,
     Pronoun,
 )
-from keras_transformer.phrasebook.entries import (
+from trainers.phrasebook.entries import (
     BE,
     BE_PAST,
     BE_PRESENT,
@@ -24,14 +24,14 @@ from keras_transformer.phrasebook.entries import (
     Modal,
     Verb,
 )
-from keras_transformer.phrasebook.morphology import (
+from trainers.phrasebook.morphology import (
     ACCUSATIVE,
     DATIVE,
     IRREGULAR_PRESENT,
     NOMINATIVE,
     THIRD,
 )
-from keras_transformer.phrasebook.phrases import Phrase
+from trainers.phrasebook.phrases import Phrase
 
 
 class Clause(NamedTuple):
@@ -211,7 +211,7 @@ class Brackets(NamedTuple):
 def german_brackets(clause):
     """Inflects the German verbs.
 
-    >>> from keras_transformer.phrasebook.constituents import PRONOUNS
+    >>> from trainers.phrasebook.constituents import PRONOUNS
     >>> up, *_ = VERBS["event"]
     >>> german_brackets(Clause(PRONOUNS["I"], up, "past"))[:2]
     ('bin', 'aufgestanden')

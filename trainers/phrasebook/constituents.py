@@ -7,8 +7,8 @@ Whatever fills a subject or an object answers to the same few names: `person`,
 import dataclasses
 from typing import NamedTuple
 
-from keras_transformer.phrasebook.entries import Adjective, Noun
-from keras_transformer.phrasebook.morphology import (
+from trainers.phrasebook.entries import Adjective, Noun
+from trainers.phrasebook.morphology import (
     CASES,
     FIRST,
     NOMINATIVE,
@@ -21,7 +21,7 @@ from keras_transformer.phrasebook.morphology import (
     german_number,
     with_article,
 )
-from keras_transformer.phrasebook.phrases import Phrase
+from trainers.phrasebook.phrases import Phrase
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -110,7 +110,7 @@ class NounPhrase(NamedTuple):
     `determiner` is a key of `DER_WORDS` or `EIN_WORDS`, a number (of a plural),
     or "" for none.
 
-    >>> from keras_transformer.phrasebook.entries import ADJECTIVES, NOUNS
+    >>> from trainers.phrasebook.entries import ADJECTIVES, NOUNS
     >>> apple, *_ = NOUNS["food"]
     >>> phrase = NounPhrase("the", ADJECTIVES[0], apple)
     >>> phrase.english("accusative"), phrase.german("accusative")

@@ -3,8 +3,8 @@
 import random
 import zlib
 
-from keras_transformer.phrasebook.sampling import ClauseSampler
-from keras_transformer.phrasebook.sentences import TEMPLATES
+from trainers.phrasebook.sampling import ClauseSampler
+from trainers.phrasebook.sentences import TEMPLATES
 
 # A sentence belongs to a split by the hash of its English text: in percent.
 SPLITS = {"train": range(0, 80), "valid": range(80, 90), "test": range(90, 100)}

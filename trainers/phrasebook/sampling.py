@@ -1,7 +1,7 @@
 """Draws clauses that make sense, from a random generator."""
 
-from keras_transformer.phrasebook.clauses import Clause, join_words
-from keras_transformer.phrasebook.collocations import (
+from trainers.phrasebook.clauses import Clause, join_words
+from trainers.phrasebook.collocations import (
     APPROACHED,
     BENEFICIARY,
     CLUMSY,
@@ -24,7 +24,7 @@ from keras_transformer.phrasebook.collocations import (
     is_negatable,
     may_meet,
 )
-from keras_transformer.phrasebook.constituents import (
+from trainers.phrasebook.constituents import (
     IT,
     NAMES,
     PERSONAL,
@@ -33,7 +33,7 @@ from keras_transformer.phrasebook.constituents import (
     Pronoun,
     prepositional_phrase,
 )
-from keras_transformer.phrasebook.entries import (
+from trainers.phrasebook.entries import (
     ADJECTIVES_OF,
     BE,
     COST,
@@ -43,7 +43,7 @@ from keras_transformer.phrasebook.entries import (
     PAST_MODALS,
     VERBS,
 )
-from keras_transformer.phrasebook.morphology import (
+from trainers.phrasebook.morphology import (
     ACCUSATIVE,
     DATIVE,
     NOMINATIVE,
@@ -51,7 +51,7 @@ from keras_transformer.phrasebook.morphology import (
     english_number,
     german_number,
 )
-from keras_transformer.phrasebook.phrases import (
+from trainers.phrasebook.phrases import (
     AT_HOME,
     CITIES,
     DAYS,

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from keras_transformer.phrasebook.morphology import (
+from trainers.phrasebook.morphology import (
     ENGLISH_ONES,
     GERMAN_ONES,
     english_number,

@@ -27,7 +27,7 @@ A module imports only from those above it:
     corpus         distinct pairs, in splits that share none
 """
 
-from keras_transformer.phrasebook.corpus import (
+from trainers.phrasebook.corpus import (
     MAX_PAIRS,
     SPLITS,
     make_pairs,

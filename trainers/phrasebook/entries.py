@@ -2,14 +2,14 @@
 
 import dataclasses
 
-from keras_transformer.phrasebook.lexicon import (
+from trainers.phrasebook.lexicon import (
     ADJECTIVE_TABLE,
     GROUPS,
     MODAL_TABLE,
     NOUN_TABLE,
     VERB_TABLE,
 )
-from keras_transformer.phrasebook.morphology import (
+from trainers.phrasebook.morphology import (
     DATIVE,
     GENDERS,
     IRREGULAR_PRESENT,

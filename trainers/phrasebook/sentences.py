@@ -3,7 +3,7 @@
 Each template takes a `ClauseSampler` and returns both texts and the mark.
 """
 
-from keras_transformer.phrasebook.clauses import (
+from trainers.phrasebook.clauses import (
     Clause,
     english_infinitive,
     english_question,
@@ -13,28 +13,28 @@ from keras_transformer.phrasebook.clauses import (
     german_verb_second,
     german_zu_infinitive,
 )
-from keras_transformer.phrasebook.collocations import (
+from trainers.phrasebook.collocations import (
     PEOPLE,
     PURPOSE_VERBS,
     STATIVE_TENSES,
     VERBS_WITH_PLACE,
 )
-from keras_transformer.phrasebook.constituents import (
+from trainers.phrasebook.constituents import (
     THAT_RELATIVE,
     WHAT,
     WHO,
     WHO_RELATIVE,
     NounPhrase,
 )
-from keras_transformer.phrasebook.entries import (
+from trainers.phrasebook.entries import (
     ADJECTIVES_OF,
     KNOW,
     MODALS,
     PAST_MODALS,
     VERBS,
 )
-from keras_transformer.phrasebook.morphology import NOMINATIVE
-from keras_transformer.phrasebook.phrases import (
+from trainers.phrasebook.morphology import NOMINATIVE
+from trainers.phrasebook.phrases import (
     CONDITIONS,
     REASONS,
     THAT,
@@ -42,7 +42,7 @@ from keras_transformer.phrasebook.phrases import (
     WHETHER,
     Phrase,
 )
-from keras_transformer.phrasebook.sampling import (
+from trainers.phrasebook.sampling import (
     FRAMES,
     OBJECT_FRAMES,
     ClauseSampler,

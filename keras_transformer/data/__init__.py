@@ -1,0 +1,8 @@
+"""From sentence pairs to training batches of a few fixed shapes.
+
+pairs      sources: parallel files and TFDS, pairs of strings
+corpus     the ids of all pairs, once, flat in memory
+batches    buckets by length, the order of an epoch, `tf.data`
+cleaning   the rules of `trainers.prepare`: which pairs are kept
+shards     the files that `trainers.prepare` writes, memory-mapped
+"""

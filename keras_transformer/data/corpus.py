@@ -1,0 +1,162 @@
+"""The ids of a corpus, encoded once and kept flat in memory."""
+
+import collections
+import concurrent.futures
+import dataclasses
+import itertools
+import os
+
+import numpy as np
+import tqdm
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenRows:
+    """Rows of ids, one after the other in a flat array.
+
+    The rows `[5, 6, 2]` and `[7, 2]` are
+
+        ids      5 6 2 7 2
+        offsets  0     3   5
+
+    Attributes:
+        ids: uint16 or int32 `[tokens]`.
+        offsets: int64 `[rows + 1]`; where each row begins, and the end.
+    """
+
+    ids: np.ndarray
+    offsets: np.ndarray
+
+    @property
+    def lengths(self):
+        """Number of tokens of each row, int64 `[rows]`."""
+        return np.diff(self.offsets)
+
+
+@dataclasses.dataclass(frozen=True)
+class CorpusCounts:
+    """What became of the pairs that were read."""
+
+    read: int
+    kept: int
+    empty: int
+    too_long: int
+    max_length: int
+
+    def __str__(self):
+        return (
+            f"{self.read:,} pairs read, {self.kept:,} kept; dropped:"
+            f" {self.empty:,} with an empty side,"
+            f" {self.too_long:,} with more than {self.max_length} tokens"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Corpus:
+    """The ids of sentence pairs; each row ends with `EOS`.
+
+    Attributes:
+        source: `TokenRows` of the source sentences.
+        target: `TokenRows` of the target sentences, as many.
+        counts: How many pairs were read, kept and dropped.
+    """
+
+    source: TokenRows
+    target: TokenRows
+    counts: CorpusCounts
+
+    def __len__(self):
+        return self.counts.kept
+
+    @property
+    def longer_side(self):
+        """Tokens of the longer side of each pair, int64 `[pairs]`."""
+        return np.maximum(self.source.lengths, self.target.lengths)
+
+
+def encode_corpus(pairs, tokenizer, max_length):
+    """Ids of all pairs that have neither an empty nor a too long side.
+
+    Args:
+        pairs: Iterable of `(source, target)` strings, read once.
+        tokenizer: The `Tokenizer`.
+        max_length: Longest side that is kept, in tokens, `EOS` included.
+
+    Returns:
+        A `Corpus`.
+
+    Raises:
+        ValueError: No pair is left.
+    """
+    if max_length < 2:
+        raise ValueError(
+            "max_length must be at least 2: a token and the end mark."
+            f" Received: max_length={max_length}"
+        )
+    dtype = np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32
+    parts = []
+    empty = too_long = 0
+    for source, target in _encode_chunks(pairs, tokenizer):
+        shortest = np.minimum(source.lengths, target.lengths)
+        longest = np.maximum(source.lengths, target.lengths)
+        keep = (shortest > 1) & (longest <= max_length)
+        empty += int(np.sum(shortest <= 1))
+        too_long += int(np.sum((shortest > 1) & (longest > max_length)))
+        parts.append(
+            [_select_rows(rows, keep, dtype) for rows in (source, target)]
+        )
+    kept = sum(len(source.lengths) for source, _ in parts)
+    counts = CorpusCounts(
+        read=kept + empty + too_long,
+        kept=kept,
+        empty=empty,
+        too_long=too_long,
+        max_length=max_length,
+    )
+    if not kept:
+        raise ValueError(f"No pair is left to learn from. Received: {counts}")
+    source, target = map(_concatenate_rows, zip(*parts, strict=True))
+    return Corpus(source, target, counts)
+
+
+def _encode_chunks(pairs, tokenizer, chunk_size=8192):
+    """Yields source and target `TokenRows`, chunk by chunk, in order.
+
+    TensorFlow encodes without Python's lock, so threads share the work. On a
+    terminal a bar shows the progress.
+    """
+    pairs = iter(tqdm.tqdm(pairs, "encode", disable=None, unit=" pairs"))
+    num_threads = os.cpu_count() or 1
+    pending = collections.deque()
+    with concurrent.futures.ThreadPoolExecutor(num_threads) as threads:
+        while chunk := list(itertools.islice(pairs, chunk_size)):
+            pending.append(threads.submit(_encode_chunk, chunk, tokenizer))
+            if len(pending) > num_threads:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+
+
+def _encode_chunk(pairs, tokenizer):
+    """Source and target `TokenRows` of a list of pairs."""
+    sides = map(tokenizer.encode, zip(*pairs, strict=True))
+    return [
+        TokenRows(side.values.numpy(), side.row_splits.numpy())
+        for side in sides
+    ]
+
+
+def _select_rows(rows, keep, dtype):
+    """The rows where `keep` is true."""
+    lengths = rows.lengths
+    offsets = np.concatenate([[0], np.cumsum(lengths[keep])])
+    return TokenRows(rows.ids[np.repeat(keep, lengths)].astype(dtype), offsets)
+
+
+def _concatenate_rows(parts):
+    """The rows of all parts, in order."""
+    lengths = np.concatenate([rows.lengths for rows in parts])
+    return TokenRows(
+        ids=np.concatenate([rows.ids for rows in parts]),
+        offsets=np.concatenate([[0], np.cumsum(lengths)]),
+    )

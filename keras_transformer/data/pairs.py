@@ -1,0 +1,181 @@
+"""Sources of sentence pairs: parallel text files and TensorFlow Datasets."""
+
+import gzip
+import pathlib
+import zlib
+
+
+class Pairs:
+    """Sentence pairs that can be read more than once.
+
+    Args:
+        read: Function without arguments that returns an iterator over pairs
+            `(source, target)` of `str`.
+        num_pairs: How many it gives.
+    """
+
+    def __init__(self, read, num_pairs):
+        self._read = read
+        self._num_pairs = num_pairs
+
+    def __len__(self):
+        return self._num_pairs
+
+    def __iter__(self):
+        return self._read()
+
+
+def read_parallel_files(prefixes, source_language, target_language):
+    """Pairs of line-aligned files `PREFIX.LANGUAGE` or `PREFIX.LANGUAGE.gz`.
+
+    A line ends at a newline and nowhere else; in a line, white space of any
+    kind and length counts as one space. All files are checked at once, before
+    the first pair is read.
+
+    Args:
+        prefixes: List of paths without the language; the corpora are read one
+            after the other.
+        source_language: Ending of the files to translate from, as in `"en"`.
+        target_language: Ending of the files to translate to, as in `"de"`.
+
+    Returns:
+        `Pairs`, read from the files anew each time.
+
+    Raises:
+        FileNotFoundError: A file is missing.
+        ValueError: The two files of a corpus have different numbers of lines, a
+            line is not UTF-8, or there is no line at all.
+    """
+    if isinstance(prefixes, str):
+        raise ValueError(
+            f"prefixes must be a list. Received: prefixes={prefixes!r}"
+        )
+    corpora = [
+        (
+            find_file(prefix, source_language),
+            find_file(prefix, target_language),
+        )
+        for prefix in prefixes
+    ]
+    num_pairs = sum(_count_pairs(*paths) for paths in corpora)
+    if not num_pairs:
+        raise ValueError(
+            "The corpus has no lines."
+            f" Received: prefixes={[str(prefix) for prefix in prefixes]}"
+        )
+
+    def read():
+        for source_path, target_path in corpora:
+            yield from zip(
+                _read_lines(source_path), _read_lines(target_path), strict=True
+            )
+
+    return Pairs(read, num_pairs)
+
+
+def find_file(prefix, language):
+    """`PREFIX.LANGUAGE`, or else its `.gz`.
+
+    Raises:
+        FileNotFoundError: There is neither.
+    """
+    plain = pathlib.Path(f"{prefix}.{language}")
+    zipped = pathlib.Path(f"{prefix}.{language}.gz")
+    for path in (plain, zipped):
+        if path.is_file():
+            return path
+    raise FileNotFoundError(f"No such file: {plain}, nor {zipped}")
+
+
+def _count_pairs(source_path, target_path):
+    """Reads two files to their ends and returns their number of lines."""
+    source_lines = sum(1 for _ in _read_lines(source_path))
+    target_lines = sum(1 for _ in _read_lines(target_path))
+    if source_lines != target_lines:
+        raise ValueError(
+            "Parallel files must have as many lines as each other. Received:"
+            f" {source_path} with {source_lines:,} lines,"
+            f" {target_path} with {target_lines:,} lines"
+        )
+    return source_lines
+
+
+def _read_lines(path):
+    """Yields the lines of a file, white space made single spaces."""
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rb") as file:
+        try:
+            # Bytes end their lines at \n alone; strings would, once split,
+            # also end them at U+2028 and its like.
+            for number, line in enumerate(file, 1):
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                yield " ".join(text.split())
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{path}, line {number}: not UTF-8"
+                f" ({error.reason}, byte {error.start + 1} of the line)"
+            ) from error
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise ValueError(f"{path}: broken gzip file ({error})") from error
+
+
+class MissingSplitError(ValueError):
+    """A data set does not have the part that was asked for."""
+
+
+def read_tfds(name, split, source_language, target_language, data_dir=None):
+    """Pairs of a translation data set of TensorFlow Datasets.
+
+    What is not in `data_dir` yet is downloaded.
+
+    Args:
+        name: Name of the data set, as in `"wmt14_translate/de-en"`.
+        split: Its part, as in `"train"` or `"train[:10%]"`.
+        source_language: Feature to translate from, as in `"en"`.
+        target_language: Feature to translate to, as in `"de"`.
+        data_dir: Directory of prepared data sets; None: TensorFlow Datasets'
+            own, `~/tensorflow_datasets`.
+
+    Returns:
+        `Pairs`, read from the data set anew each time.
+
+    Raises:
+        MissingSplitError: The data set has no such part.
+        ValueError: The data set, or one of the languages in it, is unknown.
+    """
+    import tensorflow_datasets as tfds  # slow to import, and seldom needed
+
+    try:
+        builder = tfds.builder(name, data_dir=data_dir)
+    except ValueError as error:  # whose further lines list all there is
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"No such data set: {name!r} ({reason})") from error
+    features = builder.info.features
+    for language in (source_language, target_language):
+        if language not in features:
+            raise ValueError(
+                f"Languages of {name} must be among"
+                f" {', '.join(sorted(features))}. Received: {language!r}"
+            )
+    builder.download_and_prepare()
+    if split.split("[")[0] not in builder.info.splits:
+        raise MissingSplitError(
+            f"{name} has {', '.join(builder.info.splits)}."
+            f" Received: split={split!r}"
+        )
+    dataset = builder.as_dataset(split=split).batch(1024)
+
+    def read():
+        for examples in dataset.as_numpy_iterator():
+            yield from zip(
+                _clean_strings(examples[source_language]),
+                _clean_strings(examples[target_language]),
+                strict=True,
+            )
+
+    return Pairs(read, builder.info.splits[split].num_examples)
+
+
+def _clean_strings(values):
+    """Decodes an array of UTF-8 strings; white space as in files."""
+    return [" ".join(value.decode().split()) for value in values]

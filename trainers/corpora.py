@@ -1,0 +1,131 @@
+"""The splits of a `DataConfig`, their vocabulary and their ids."""
+
+from keras_transformer.data.corpus import encode_corpus
+from keras_transformer.data.pairs import (
+    MissingSplitError,
+    read_parallel_files,
+    read_tfds,
+)
+from keras_transformer.data.shards import read_index, read_prepared
+from keras_transformer.tokenization import Tokenizer
+from trainers import phrasebook
+
+PHRASEBOOK_HELD_OUT = 1000  # pairs of its validation, and of its test
+
+
+def read_splits(data, *names):
+    """The pairs of a `DataConfig`.
+
+    Args:
+        data: The `DataConfig`.
+        *names: Of the splits: "train", "valid" or "test".
+
+    Returns:
+        An iterable of (source, target) for each; for one name just that. Empty
+        if there are no files.
+    """
+    if data.dataset == "phrasebook":
+        read = read_phrasebook
+    elif data.dataset in ("files", "prepared"):
+        read = read_files
+    else:
+        read = read_dataset
+    splits = tuple(read(data, name) for name in names)
+    return splits if len(names) > 1 else splits[0]
+
+
+def read_files(data, name):
+    """A split of parallel files; prepared training pairs are no text."""
+    prefixes = getattr(data, f"{name}_files")
+    if not prefixes or (data.dataset == "prepared" and name == "train"):
+        return []
+    return read_parallel_files(
+        list(prefixes), data.source_language, data.target_language
+    )
+
+
+def read_dataset(data, name):
+    """A split of TensorFlow Datasets; those but for training may be missing."""
+    try:
+        return read_tfds(
+            data.dataset.removeprefix("tfds:"),
+            {"valid": "validation"}.get(name, name),
+            data.source_language,
+            data.target_language,
+            data_dir=data.data_dir or None,
+        )
+    except MissingSplitError:
+        if name == "train":
+            raise
+        return []
+
+
+def read_phrasebook(data, name):
+    """A split of the built-in English-German grammar."""
+    languages = data.source_language, data.target_language
+    if set(languages) != {"en", "de"}:
+        raise ValueError(
+            "dataset=phrasebook is English and German. Received:"
+            f" source_language={languages[0]!r},"
+            f" target_language={languages[1]!r}"
+        )
+    order = 1 if languages[0] == "en" else -1
+    num_pairs = PHRASEBOOK_HELD_OUT
+    if name == "train":
+        num_pairs = data.phrasebook_pairs
+    return [pair[::order] for pair in phrasebook.make_split(name, num_pairs)]
+
+
+def open_tokenizer(workdir, configuration, pairs, tell):
+    """The work directory's vocabulary; else the one given; else a new one.
+
+    Raises:
+        ValueError: Its size is not the model's, or the one given is not the
+            work directory's.
+    """
+    given = configuration.data.given_tokenizer
+    vocab_size = configuration.model.vocab_size
+    tokenizer = Tokenizer.load(given) if given else None
+    path = workdir.tokenizer_path
+    if path.exists():
+        used = Tokenizer.load(path)
+        if tokenizer and tokenizer.model_bytes != used.model_bytes:
+            raise ValueError(f"{path} is another vocabulary than {given}")
+        tokenizer, given = used, path
+    elif workdir.config_path.exists():
+        raise ValueError(f"the vocabulary is gone: no {path}")
+    elif tokenizer is None:
+        tell(f"training a vocabulary of {vocab_size:,} pieces")
+        lines = (line for pair in pairs for line in pair if line)
+        return Tokenizer.train(lines, vocab_size)
+    if tokenizer.vocab_size != vocab_size:
+        raise ValueError(
+            f"vocab_size must be {tokenizer.vocab_size}, the pieces of"
+            f" {given}. Received: vocab_size={vocab_size}"
+        )
+    return tokenizer
+
+
+def open_corpus(data, pairs, tokenizer):
+    """The training pairs as ids: encoded now, or prepared before.
+
+    Raises:
+        ValueError: What was prepared has other languages, or longer pairs than
+            this configuration takes, or is damaged.
+    """
+    if data.dataset != "prepared":
+        return encode_corpus(pairs, tokenizer, data.max_length)
+    (directory,) = data.train_files
+    index = read_index(directory)
+    for name in ("source_language", "target_language"):
+        if getattr(data, name) != index[name]:
+            raise ValueError(
+                f"{name} must be {index[name]!r}, that of {directory}."
+                f" Received: {name}={getattr(data, name)!r}"
+            )
+    if data.max_length < index["max_length"]:
+        raise ValueError(
+            f"max_length must be at least {index['max_length']}, that of"
+            f" {directory}. Received: max_length={data.max_length}"
+        )
+    return read_prepared(directory)

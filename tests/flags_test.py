@@ -6,19 +6,15 @@ import numpy as np
 import pytest
 
 from keras_transformer import flags
-from keras_transformer.config import (
-    DecodingConfig,
-    TransformerConfig,
-    check_fields,
-    hp,
-)
+from keras_transformer.config import DecodingConfig, TransformerConfig
+from keras_transformer.fields import Fields, hp
 from trainers.config import DataConfig, TrainingConfig
 
 SECTIONS = (TransformerConfig, DecodingConfig, DataConfig, TrainingConfig)
 
 
 @dataclasses.dataclass(frozen=True)
-class Meal:
+class Meal(Fields):
     """What is eaten."""
 
     dish: str = hp("soup", "The dish.", choices=("soup", "stew"))
@@ -30,7 +26,7 @@ class Meal:
     minutes: int | None = hp(7, "How long.", low=1)
 
     def __post_init__(self):
-        check_fields(self)
+        super().__post_init__()
 
 
 def read(*argv):

@@ -19,7 +19,15 @@ from commands import fails
 from keras_transformer import flags
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
-from trainers import average, evaluate, loop, phrasebook, translate, wmt
+from trainers import (
+    average,
+    evaluate,
+    evaluation,
+    loop,
+    phrasebook,
+    translate,
+    wmt,
+)
 from trainers.checkpoints import average as average_checkpoints
 from trainers.progress import Reporter
 
@@ -206,7 +214,7 @@ def test_time_limit_ends_training(command, tmp_path, capsys):
 def test_patience_ends_training(command, tmp_path, capsys, monkeypatch):
     found = iter([3.0, 2.0, 1.0])
     monkeypatch.setattr(
-        loop.Validator,
+        evaluation.Validator,
         "run",
         lambda self: loop.Validation(loss=1.0, nll=1.0, bleu=next(found)),
     )

@@ -1,4 +1,4 @@
-"""The configuration of the trainers: data, recipe, sections of `config.json`."""
+"""The trainers' configuration: data, recipe, sections of `config.json`."""
 
 import dataclasses
 import pathlib

@@ -113,6 +113,7 @@ def pad_rows(rows, indices, shape):
     Returns:
         int32 `[B, T]`.
 
+    >>> from keras_transformer.data.corpus import TokenRows
     >>> rows = TokenRows(np.array([5, 6, 2, 7, 2]), np.array([0, 3, 5]))
     >>> pad_rows(rows, [0, 1], (2, 4))
     array([[5, 6, 2, 0],

@@ -55,22 +55,33 @@ def kinds_of(section):
     return kinds
 
 
-def check_fields(config):
-    """Holds every field of a dataclass made of `hp` against its valid values.
+def check_values(section, **values):
+    """Checks single values against the fields of a dataclass made of `hp`.
+
+    Args:
+        section: The dataclass.
+        **values: Values by field name.
 
     Raises:
-        ValueError: A value is of another type, or outside its range or choices.
+        ValueError: A value has another type than its field, or is outside its
+            range or choices.
+
+    >>> from keras_transformer.config import DecodingConfig
+    >>> check_values(DecodingConfig, beam_size=0)
+    Traceback (most recent call last):
+    ValueError: beam_size must be at least 1. Received: beam_size=0
     """
-    kinds = kinds_of(type(config))
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        low, high = field.metadata["low"], field.metadata["high"]
-        choices = field.metadata["choices"]
-        kind, may_be_none = kinds[field.name]
+    kinds = kinds_of(section)
+    fields = section.__dataclass_fields__
+    for name, value in values.items():
+        metadata = fields[name].metadata
+        low, high = metadata["low"], metadata["high"]
+        choices = metadata["choices"]
+        kind, may_be_none = kinds[name]
         if value is None and may_be_none:
             continue
         if not is_of_kind(value, kind):
-            expected = TYPE_NAMES[kind] + ", or None" * may_be_none
+            expected = TYPE_NAMES[kind] + (", or None" if may_be_none else "")
         elif choices is not None and value not in choices:
             expected = "one of " + ", ".join(map(repr, choices))
         elif low is not None and value < low:
@@ -80,7 +91,7 @@ def check_fields(config):
         else:
             continue
         raise ValueError(
-            f"{field.name} must be {expected}. Received: {field.name}={value!r}"
+            f"{name} must be {expected}. Received: {name}={value!r}"
         )
 
 
@@ -112,4 +123,4 @@ class Fields:
     """
 
     def __post_init__(self):
-        check_fields(self)
+        check_values(type(self), **vars(self))

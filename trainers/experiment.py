@@ -7,12 +7,18 @@ import tempfile
 import keras
 
 from keras_transformer.data.batches import make_batches
-from keras_transformer.data.corpus import encode_corpus
 from keras_transformer.model import Transformer
 from keras_transformer.schedule import NoamSchedule, paper_adam
 from keras_transformer.translator import Translator
 from trainers.config import FIXED_FIELDS
-from trainers.corpora import open_corpus, open_tokenizer, read_splits
+from trainers.corpora import (
+    SPLITS,
+    encode_valid_corpus,
+    open_tokenizer,
+    open_train_corpus,
+    read_split,
+)
+from trainers.evaluation import TranslationMetric
 
 
 class Experiment:
@@ -25,6 +31,7 @@ class Experiment:
         valid_pairs: Validation pairs, a list of (source, target); may be empty.
         test_pairs: The same for the test.
         strategy: The `tf.distribute.Strategy` to train under.
+        metric: The `Metric` of validation and test.
     """
 
     def __init__(
@@ -35,6 +42,7 @@ class Experiment:
         valid_pairs,
         test_pairs,
         strategy,
+        metric,
     ):
         self.configuration = configuration
         self.data = configuration.data
@@ -43,6 +51,7 @@ class Experiment:
         self.valid_pairs = valid_pairs
         self.test_pairs = test_pairs
         self.strategy = strategy
+        self.metric = metric
         self.train_batches = make_batches(
             train_corpus,
             self.data.batch_tokens,
@@ -53,7 +62,7 @@ class Experiment:
         )
         self.valid_batches = None
         if valid_pairs:
-            corpus = encode_corpus(valid_pairs, tokenizer, self.data.max_length)
+            corpus = encode_valid_corpus(self.data, valid_pairs, tokenizer)
             # One device computes them whole: no more at once than in training.
             share = self.data.batch_tokens // self.rows_multiple
             self.valid_batches = make_batches(
@@ -135,20 +144,24 @@ def open_experiment(workdir, configuration, strategy, keep, tell=print):
     if keep:
         check_writable(workdir)
         workdir.lock()
-    data = configuration.data
-    train, valid, test = read_splits(data, "train", "valid", "test")
+    data, training = configuration.data, configuration.training
+    metric = TranslationMetric(data.target_language, training.bleu_tokenizer)
+    train, valid, test = (read_split(data, name) for name in SPLITS)
     valid, test = list(valid), list(test)
     tokenizer = open_tokenizer(workdir, configuration, train, tell)
-    corpus = open_corpus(data, train, tokenizer)
-    if configuration.training.patience and not valid:
+    corpus = open_train_corpus(data, train, tokenizer)
+    if training.patience and not valid:
         raise ValueError(
             "patience needs validation pairs. Received:"
-            f" patience={configuration.training.patience}, no pairs"
+            f" patience={training.patience}, no pairs"
         )
     experiment = Experiment(
-        configuration, tokenizer, corpus, valid, test, strategy
+        configuration, tokenizer, corpus, valid, test, strategy, metric
     )
     tell(f"training: {corpus.counts}; {experiment.train_batches}")
+    if valid:
+        counts = experiment.valid_batches.corpus.counts
+        tell(f"validation loss: {counts}")
     tell(f"validation: {len(valid):,} pairs; test: {len(test):,} pairs")
     if keep:
         workdir.path.mkdir(parents=True, exist_ok=True)

@@ -429,21 +429,22 @@ class Trainer:
         with self.clock.pause():
             result = self.validator.run()
         progress = self.progress
-        better = result.bleu > progress.best_bleu
-        progress.best_bleu = max(progress.best_bleu, result.bleu)
+        metric = self.validator.metric
+        better = result.score > progress.best_bleu
+        progress.best_bleu = max(progress.best_bleu, result.score)
         progress.stale_validations = (
             0 if better else progress.stale_validations + 1
         )
         values = {
             "loss": result.loss,
             "perplexity": perplexity(result.nll),
-            "bleu": result.bleu,
+            metric.key: result.score,
         }
         self.reporter.tell(
             f"validation at step {progress.step}"
             f" | loss {values['loss']:.4f}"
             f" | perplexity {values['perplexity']:.2f}"
-            f" | BLEU {values['bleu']:.2f}{' (best)' if better else ''}"
+            f" | {metric.label} {result.score:.2f}{' (best)' if better else ''}"
             f" | took {span(time.monotonic() - started)}"
             f" | {progress.wall_seconds:.0f} s,"
             f" {progress.train_seconds:.0f} s of them training"

@@ -22,8 +22,9 @@ from keras_transformer.fields import Fields, hp
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.workdir import WorkDirectory, write_whole
 from trainers import budget
+from trainers.checkpoints import average
 from trainers.config import Configuration, DataConfig, TrainingConfig
-from trainers.evaluation import finish
+from trainers.evaluation import show_result
 from trainers.experiment import open_experiment
 from trainers.loop import Trainer
 from trainers.strategies import Team, make_strategy
@@ -142,7 +143,9 @@ def main(argv=None):
                 " the same command again goes on from here"
             )
         else:
-            finish(trainer.experiment, trainer.workdir)
+            averaged, _ = average(trainer.workdir, trainer.config.average_last)
+            print(f"averaged {len(averaged)} checkpoints")
+            show_result(trainer.experiment, trainer.workdir)
 
 
 if __name__ == "__main__":

@@ -120,6 +120,15 @@ class DecodingConfig(Fields):
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class LengthConfig(Fields):
+    """The longest sentence: of training, and so of what can be translated."""
+
+    max_length: int = hp(
+        256, "Training pairs with more tokens on a side are dropped.", low=2
+    )
+
+
 PRESETS = {
     # Table 3 of the paper, rows "base" and "big".
     "base": {},

@@ -26,7 +26,7 @@ class TrainingCheckpoint:
         self.progress = progress
         self.keep = keep
         self._variables = progress.make_variables()
-        weights = workdirs.weights_of(model)
+        weights = workdirs.named_weights(model)
         self._seeds = seeds_of(model)
         parts = {
             "weights": weights,
@@ -57,7 +57,7 @@ class TrainingCheckpoint:
         Raises:
             ValueError: There are checkpoints, and all are damaged.
         """
-        prefix = self.workdir.latest.find_whole()
+        prefix = self.workdir.latest.find_intact()
         if prefix:
             # A dropout that was turned on or off since then has no seed there.
             names = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
@@ -84,7 +84,8 @@ def write(checkpoints, checkpoint, step, keep):
         return checkpoints.save(checkpoint, step, keep)
     except (tf.errors.OpError, OSError) as error:
         before = next(
-            (p for p in checkpoints.prefixes() if not workdirs.damage(p)), None
+            (p for p in checkpoints.prefixes() if not workdirs.corruption(p)),
+            None,
         )
         raise RunError(
             f"cannot write the checkpoint of step {step} into"
@@ -114,10 +115,10 @@ def average(workdir, last):
         RunError: The average cannot be written.
     """
     config = workdir.read_section("model", TransformerConfig)
-    prefixes = workdir.latest.whole(last)
+    prefixes = workdir.latest.intact(last)
     if not prefixes:
         raise ValueError(f"no checkpoint in {workdir.latest.directory}")
-    weights = workdirs.weights_of(Transformer(config))
+    weights = workdirs.named_weights(Transformer(config))
     _assign_mean(weights, prefixes)
     checkpoint = tf.train.Checkpoint(weights=weights)
     step = workdirs.step_of(prefixes[0])

@@ -27,7 +27,7 @@ from keras_transformer.data import cleaning, shards
 from keras_transformer.data.pairs import find_file
 from keras_transformer.fields import Fields, hp
 from keras_transformer.tokenization import Tokenizer
-from keras_transformer.workdir import write_whole
+from keras_transformer.workdir import write_atomically
 from trainers.config import DataConfig
 from trainers.corpora import read_splits
 
@@ -263,7 +263,7 @@ def read_json(path):
 
 def write_json(path, value):
     """Writes a file of JSON, whole or not at all."""
-    write_whole(path, json.dumps(value, indent=1) + "\n")
+    write_atomically(path, json.dumps(value, indent=1) + "\n")
 
 
 class Preparation:

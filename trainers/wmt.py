@@ -20,7 +20,7 @@ from keras_transformer.config import (
 from keras_transformer.data.shards import read_index
 from keras_transformer.fields import Fields, hp
 from keras_transformer.tokenization import Tokenizer
-from keras_transformer.workdir import WorkDirectory, write_whole
+from keras_transformer.workdir import WorkDirectory, write_atomically
 from trainers import budget
 from trainers.config import Configuration, DataConfig, TrainingConfig
 from trainers.evaluation import finish
@@ -124,7 +124,7 @@ def write_flags(workdir, configuration):
     lines = []
     for section in configuration.sections().values():
         lines += flags.to_flags(section)
-    write_whole(workdir.flags_path, "\n".join(lines) + "\n")
+    write_atomically(workdir.flags_path, "\n".join(lines) + "\n")
 
 
 def main(argv=None):

@@ -23,9 +23,7 @@ def save_weights(model, folder, step):
 @pytest.mark.parametrize(
     "change", [{"num_layers": 1}, {"num_layers": 4}, {"pre_norm": True}]
 )
-def test_weights_of_another_model_are_refused(
-    small_config, tmp_path, change
-):
+def test_weights_of_another_model_are_refused(small_config, tmp_path, change):
     prefix = save_weights(kt.Transformer(small_config), tmp_path, 1)
     other = kt.Transformer(dataclasses.replace(small_config, **change))
     with pytest.raises(ValueError, match="weights"):

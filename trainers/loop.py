@@ -59,11 +59,11 @@ class TokenTotals:
 
     def take(self):
         """The totals of all workers by name; they begin again at zero."""
-        totals = sum(
+        local = sum(
             totals.numpy().astype(np.float64) for _, totals in self._calls
         )
         self._calls = []
-        totals = self._workers.all_reduce_sum(totals.tolist())
+        totals = self._workers.all_reduce_sum(local.tolist())
         return dict(zip(self.NAMES, totals, strict=True))
 
     def first_not_finite(self):

@@ -34,9 +34,7 @@ def run(configuration, path, dry_run):
     if not trainer.workers.is_chief:
         return
     if ending.signal and saved:
-        log(
-            f"saved in {trainer.workdir.path}; rerun the same command to resume"
-        )
+        log(f"saved in {path}; rerun the same command to resume")
     elif ending.signal:
         log("nothing is saved: there was no step yet")
     elif not saved:

@@ -58,7 +58,7 @@ class Options(Fields):
 
 
 def read_arguments(argv):
-    """The `Arguments` of a command line and of its recipe, and its `Options`."""
+    """`Arguments` of a command line and of its recipe, and the `Options`."""
     sections = (
         Options,
         DataConfig,

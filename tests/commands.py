@@ -1,4 +1,4 @@
-"""What the tests of commands share: how one runs, how one fails, what it logs."""
+"""What the tests of commands share: how one runs, fails, and what it logs."""
 
 import dataclasses
 import json
@@ -47,7 +47,7 @@ def losses_in(text):
 
 
 def open_trainer(argv):
-    """The `Trainer` of a command line of trainers.wmt, before its first step."""
+    """The `Trainer` of a command line of trainers.wmt, before it runs."""
     arguments, options = wmt.read_arguments(argv)
     configuration = wmt.read_configuration(arguments, options.preset)
     return session.open_trainer(configuration, options.workdir, keep=True)

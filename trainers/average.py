@@ -10,8 +10,7 @@ import dataclasses
 
 from keras_transformer import flags
 from keras_transformer.fields import Fields, hp
-from keras_transformer.workdir import WorkDirectory
-from trainers.checkpoints import average
+from keras_transformer.startup import load_tensorflow
 from trainers.config import TrainingConfig
 
 
@@ -37,6 +36,12 @@ def main(argv=None):
     """Runs the command."""
     with flags.exit_status("trainers.average"):
         options = flags.parse(argv, __doc__, Options).build(Options)
+        load_tensorflow()
+        # Imported here, since they import TensorFlow, which takes seconds:
+        # wrong flags are refused, and help is shown, before.
+        from keras_transformer.workdir import WorkDirectory
+        from trainers.checkpoints import average
+
         with flags.user_errors():
             workdir, last = WorkDirectory(options.workdir), options.last
             if last is None:

@@ -11,6 +11,7 @@ before it ends.
 
 import dataclasses
 import importlib.resources
+import os
 import sys
 
 from keras_transformer import flags
@@ -20,6 +21,8 @@ from keras_transformer.config import (
     TransformerConfig,
 )
 from keras_transformer.fields import Fields, hp
+from keras_transformer.startup import load_tensorflow
+from trainers.cluster import read_cluster
 from trainers.config import Configuration, DataConfig, TrainingConfig
 
 RECIPES = importlib.resources.files("trainers") / "configs"
@@ -95,6 +98,7 @@ def read_configuration(arguments, preset):
 
 def given_vocab_size(data):
     """The size of the vocabulary that a `DataConfig` names."""
+    load_tensorflow()
     # Imported here, since they import TensorFlow; see `main`.
     from keras_transformer.data.shards import read_index
     from keras_transformer.tokenization import Tokenizer
@@ -109,9 +113,16 @@ def main(argv=None):
     """Runs the command."""
     with flags.exit_status("trainers.wmt"):
         arguments, options = read_arguments(argv)
+        with flags.user_errors():
+            cluster = read_cluster()
+        if cluster and cluster.num_workers > 1:
+            # When a worker is lost, TensorFlow logs errors of its network from
+            # several threads; `Workers.watch` says in one line what they mean.
+            os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         configuration = read_configuration(arguments, options.preset)
-        # TensorFlow takes seconds to import: wrong flags are refused, and help
-        # is shown, before.
+        load_tensorflow()
+        # Imported here, since it imports TensorFlow, which takes seconds: wrong
+        # flags are refused, and help is shown, before.
         from trainers import session
 
         session.run(configuration, options.workdir, options.dry_run)

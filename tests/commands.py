@@ -122,9 +122,14 @@ class Processes:
         module="trainers.wmt",
         function="main",
         out=None,
+        fresh=False,
         **environment,
     ):
-        """Starts a command; its `Process`."""
+        """Starts a command; its `Process`.
+
+        A fresh one imports TensorFlow anew, as a user's does, with an
+        environment that TensorFlow reads when it is imported.
+        """
         self._count += 1
         paths = [
             self._directory / f"{self._count}.{name}" for name in ("out", "err")
@@ -141,6 +146,7 @@ class Processes:
             "err": str(paths[1]),
             "environment": environment,
             "accident": accident,
+            "fresh": fresh,
         }
         process = Process(self._ask(request), *paths, self)
         self._running.add(process.pid)

@@ -3,7 +3,8 @@
 TensorFlow is imported once; every command is a fork of this process, and ends
 as any Python process does. `commands.Processes` writes a line of JSON for each:
 
-    {"module", "function", "arguments", "out", "err", "environment", "accident"}
+    {"module", "function", "arguments", "out", "err", "environment", "accident",
+     "fresh"}
 
 and reads the process id; {"wait": process id} is answered by the exit status.
 """
@@ -125,6 +126,9 @@ def start(request):
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         os.dup2(os.open(request[name], flags), number)
     os.environ.update(request["environment"])
+    if request["fresh"]:
+        command = [sys.executable, "-m", request["module"]]
+        os.execv(sys.executable, command + request["arguments"])
     globals()[request["accident"]]()
     module = importlib.import_module(request["module"])
     getattr(module, request["function"])(request["arguments"])

@@ -182,7 +182,6 @@ def start_workers(processes, arguments, **options):
                     "task": {"type": "worker", "index": index},
                 }
             ),
-            TF_CPP_MIN_LOG_LEVEL="3",
             **options,
         )
         for index, given in enumerate(arguments)
@@ -461,7 +460,7 @@ def test_two_workers_train_lose_one_and_resume(
     workdir = tmp_path / "two"
     command += ["--strategy=multi_worker", f"--workdir={workdir}"]
     endless = [*command, "--train_steps=1000000"]
-    chief, other = start_workers(processes, [endless] * 2)
+    chief, other = start_workers(processes, [endless] * 2, fresh=True)
     chief.read_until("step 9 ")
     other.send_signal(signal.SIGKILL)
     losses = losses_in(chief.ends(1))

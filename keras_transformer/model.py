@@ -12,9 +12,9 @@ from keras import ops
 
 from keras_transformer import layers
 from keras_transformer.config import TransformerConfig
+from keras_transformer.fit import TokenExactTraining
 from keras_transformer.layers import KeyValue
 from keras_transformer.masking import causal_mask, padding_mask
-from keras_transformer.training import TokenExactTraining
 
 
 class Memory(typing.NamedTuple):

@@ -16,7 +16,7 @@ from trainers.progress import Progress
 
 
 def save_weights(model, folder, step):
-    checkpoint = tf.train.Checkpoint(weights=workdirs.weights_of(model))
+    checkpoint = tf.train.Checkpoint(weights=workdirs.named_weights(model))
     return workdirs.Checkpoints(folder).save(checkpoint, step, keep=2)
 
 
@@ -27,7 +27,7 @@ def test_weights_of_another_model_are_refused(small_config, tmp_path, change):
     prefix = save_weights(kt.Transformer(small_config), tmp_path, 1)
     other = kt.Transformer(dataclasses.replace(small_config, **change))
     with pytest.raises(ValueError, match="weights"):
-        workdirs.restore_weights(workdirs.weights_of(other), prefix)
+        workdirs.restore_weights(workdirs.named_weights(other), prefix)
 
 
 def test_saving_leaves_the_users_files_alone(small_config, tmp_path):
@@ -126,12 +126,20 @@ def test_wrong_field_is_named(tmp_path, section, field, value, expected):
         workdir.read_section(section, SECTIONS[section])
 
 
-@pytest.mark.parametrize("value", ["256", None, 1, 2.5])
-def test_wrong_max_length_is_named(tmp_path, value):
+@pytest.mark.parametrize(
+    "value, expected",
+    [
+        ("256", "a whole number"),
+        (None, "a whole number"),
+        (2.5, "a whole number"),
+        (1, "at least 2"),
+    ],
+)
+def test_wrong_max_length_is_named(tmp_path, value, expected):
     workdir = edited(tmp_path, "data", max_length=value)
     expected = (
-        f"{workdir.config_path}: in 'data': max_length must be a whole number,"
-        f" at least 2. Received: max_length={value!r}"
+        f"{workdir.config_path}: in 'data': max_length must be {expected}."
+        f" Received: max_length={value!r}"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
         workdir.read_max_length()

@@ -3,7 +3,11 @@
 import dataclasses
 import pathlib
 
-from keras_transformer.config import DecodingConfig, TransformerConfig
+from keras_transformer.config import (
+    DecodingConfig,
+    LengthConfig,
+    TransformerConfig,
+)
 from keras_transformer.data.buckets import NUM_BUCKETS
 from keras_transformer.data.shards import TOKENIZER
 from keras_transformer.fields import Fields, hp
@@ -35,7 +39,7 @@ def same_field(section: type, name: str):
 
 
 @dataclasses.dataclass(frozen=True)
-class DataConfig(Fields):
+class DataConfig(LengthConfig):
     """The sentence pairs, and how they become batches (sec. 5.1)."""
 
     dataset: str = hp(
@@ -71,9 +75,6 @@ class DataConfig(Fields):
         25000,
         "Greatest number of source tokens, and of target tokens, in a batch.",
         low=1,
-    )
-    max_length: int = hp(
-        256, "Training pairs with more tokens on a side are dropped.", low=2
     )
     num_buckets: int = hp(
         NUM_BUCKETS, "Greatest number of different batch shapes.", low=1
@@ -217,21 +218,33 @@ class TrainingConfig(Fields):
             )
 
 
-# What a work directory is for; everything else may change between sessions.
-FIXED_FIELDS = {
-    "model": (
-        "vocab_size",
-        "d_model",
-        "d_ff",
-        "num_heads",
-        "num_layers",
-        "decoder_depth",
-        "key_size",
-        "value_size",
-        "pre_norm",
+# What may change between the sessions of a run. Every other field of the model
+# and of the data, and so every new one, must stay as it is: it decides which
+# weights there are, or what they were trained on. Decoding may change freely.
+CHANGEABLE_FIELDS = {
+    "model": ("dropout", "attention_dropout", "activation_dropout"),
+    "data": (
+        "max_length",
+        "train_files",
+        "valid_files",
+        "test_files",
+        "data_dir",
+        "phrasebook_pairs",
+        "tokenizer",
+        "batch_tokens",
+        "num_buckets",
     ),
-    "data": ("dataset", "source_language", "target_language"),
-    "training": ("precision",),
+    "training": tuple(
+        field.name
+        for field in dataclasses.fields(TrainingConfig)
+        if field.name != "precision"
+    ),
+}
+# Fields that may be left out, and the properties that resolve them.
+RESOLVED_BY = {
+    "num_decoder_layers": "decoder_depth",
+    "d_key": "key_size",
+    "d_value": "value_size",
 }
 
 

@@ -94,7 +94,7 @@ def open_tokenizer(workdir, configuration, pairs, log):
     tokenizer = Tokenizer.load(given) if given else None
     path = workdir.tokenizer_path
     if path.exists():
-        used = Tokenizer.load(path)
+        used = workdir.load_tokenizer()
         if tokenizer and tokenizer.model_bytes != used.model_bytes:
             raise ValueError(f"{path} is another vocabulary than {given}")
         tokenizer, given = used, path

@@ -26,7 +26,7 @@ import tqdm
 from keras_transformer.data import cleaning, shards
 from keras_transformer.data.shards import read_json
 from keras_transformer.flags import CommandError, RunError
-from keras_transformer.workdir import write_whole
+from keras_transformer.workdir import write_atomically
 from trainers.corpora import sha256
 
 PARTITION_PAIRS = 2**20  # compared with each other at a time, for duplicates
@@ -170,7 +170,7 @@ class Folder:
 
 def write_json(path, value):
     """Writes a file of JSON: to a temporary name, then renamed."""
-    write_whole(path, json.dumps(value, indent=1) + "\n")
+    write_atomically(path, json.dumps(value, indent=1) + "\n")
 
 
 @contextlib.contextmanager

@@ -88,8 +88,8 @@ def test_batches_are_those_of_the_same_corpus_in_memory(tmp_path):
             for each in (prepared, corpus)
         )
         assert str(batches) == str(expected)
-        plans = batches.plan_epoch(1), expected.plan_epoch(1)
-        for one, other in zip(*plans, strict=True):
+        orders = batches.epoch_order(1), expected.epoch_order(1)
+        for one, other in zip(*orders, strict=True):
             assert one[1] == other[1]
             np.testing.assert_array_equal(one[0], other[0])
             arrays = batches.assemble(*one), expected.assemble(*other)

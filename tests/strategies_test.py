@@ -45,9 +45,9 @@ def make_batches(num_pairs=15):
     counts = corpus_module.CorpusCounts(num_pairs, num_pairs, 0, 0, 9)
     corpus = corpus_module.Corpus(rows(), rows(), counts)
     batches = batches_module.Batches(
-        corpus, [(4, 6), (4, 9)], seed=None, run_length=1
+        corpus, [(4, 6), (4, 9)], seed=None, steps_per_call=1
     )
-    assert len(batches.plan_epoch(0)[-1][0]) % 4 == num_pairs % 4 != 0
+    assert len(batches.epoch_order(0)[-1][0]) % 4 == num_pairs % 4 != 0
     return batches
 
 
@@ -71,8 +71,8 @@ def train(strategy, jit_compile, accumulate_steps=1, clip_norm=0.0):
         result = strategy.run(lambda *args: step(*args)[0], args=batch)
         return strategy.reduce("SUM", result, axis=None)
 
-    def make_dataset(shards, num_shards):
-        return batches.dataset(epochs=1, shards=shards, num_shards=num_shards)
+    def make_dataset(slices, num_slices):
+        return batches.dataset(epochs=1, slices=slices, num_slices=num_slices)
 
     dataset = strategies.distribute(strategy, make_dataset)
     losses = [run(batch).numpy() for batch in dataset]
@@ -99,7 +99,7 @@ def reference(clip_norm=0.0):
     loss = kt.SmoothedCrossEntropy(0.1)
     variables = [v.value for v in model.trainable_variables]
     batches, losses = make_batches(), []
-    for indices, shape in batches.plan_epoch(0):
+    for indices, shape in batches.epoch_order(0):
         inputs, labels = batches.assemble(indices, shape)
         with tf.GradientTape() as tape:
             mean = loss(labels, model(inputs))
@@ -406,7 +406,7 @@ def test_other_batches_begin_an_epoch(tmp_path, caplog):
     assert other.progress.data_step == epoch * batches.steps_per_epoch
     assert f"epoch {epoch + 1} begins" in caplog.text
     inputs, _ = next(iter(other._batches()))
-    expected, _ = batches.assemble(*batches.plan_epoch(epoch)[0])
+    expected, _ = batches.assemble(*batches.epoch_order(epoch)[0])
     np.testing.assert_array_equal(inputs["source_ids"], expected["source_ids"])
     assert len(list(other._batches())) == 40 - 24
 
@@ -548,7 +548,7 @@ def test_a_replicas_step_is_one_xla_program_for_each_shape(accumulate_steps):
         jit_compile=True,
         autograph=False,
     )
-    for indices, shape in batches.plan_epoch(0):
+    for indices, shape in batches.epoch_order(0):
         loss_sum, _, tokens = whole(*batches.assemble(indices, shape))
         assert np.isfinite(loss_sum / tokens)
     assert whole.experimental_get_tracing_count() == len(batches.shapes)

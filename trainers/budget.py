@@ -96,7 +96,7 @@ def activations_of(experiment, shape):
     rows, length = shape
     return activations(
         experiment.configuration.model,
-        rows // experiment.parts_of_a_batch,
+        rows // experiment.rows_multiple,
         length,
         4 if experiment.training.precision == "float32" else 2,
     )

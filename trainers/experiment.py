@@ -47,15 +47,15 @@ class Experiment:
             train_corpus,
             self.data.batch_tokens,
             num_buckets=self.data.num_buckets,
-            rows_multiple=self.parts_of_a_batch,
-            run_length=self.training.steps_per_call,
+            rows_multiple=self.rows_multiple,
+            steps_per_call=self.training.steps_per_call,
             seed=self.training.seed,
         )
         self.valid_batches = None
         if valid_pairs:
             corpus = encode_corpus(valid_pairs, tokenizer, self.data.max_length)
             # One device computes them whole: no more at once than in training.
-            share = self.data.batch_tokens // self.parts_of_a_batch
+            share = self.data.batch_tokens // self.rows_multiple
             self.valid_batches = make_batches(
                 corpus,
                 max(share, int(corpus.longer_side.max())),
@@ -63,8 +63,8 @@ class Experiment:
             )
 
     @property
-    def parts_of_a_batch(self):
-        """Parts that a training batch is computed in, over all replicas."""
+    def rows_multiple(self):
+        """What the rows of a training batch divide by."""
         return (
             self.strategy.num_replicas_in_sync * self.training.accumulate_steps
         )

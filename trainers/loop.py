@@ -166,7 +166,7 @@ class Trainer:
     def _find_place(self):
         """Where the data stands; other batches than before begin an epoch."""
         progress, batches = self.progress, self.experiment.train_batches
-        if progress.step and progress.plan_id != batches.plan_id:
+        if progress.step and progress.plan_id != batches.order_id:
             epoch, used = divmod(progress.data_step, progress.epoch_steps)
             epoch += used > 0
             progress.data_step = epoch * batches.steps_per_epoch
@@ -178,7 +178,7 @@ class Trainer:
                     epoch,
                     epoch + 1,
                 )
-        progress.plan_id = batches.plan_id
+        progress.plan_id = batches.order_id
         progress.epoch_steps = batches.steps_per_epoch
 
     def try_largest(self):
@@ -196,7 +196,7 @@ class Trainer:
         variables += [v.value for v in self.optimizer.variables]
         before = [variable.numpy() for variable in variables]
         (batch,) = distribute(
-            self.strategy, functools.partial(batches.fullest, shape)
+            self.strategy, functools.partial(batches.largest_batch, shape)
         )
         try:
             self._one_step(batch).numpy()
@@ -258,13 +258,12 @@ class Trainer:
         start = self.progress.data_step
         end = start + self.config.train_steps - self.progress.step
 
-        def make_dataset(shards, num_shards):
+        def make_dataset(slices, num_slices):
             return self.experiment.train_batches.dataset(
                 start,
                 end_step=end,
-                shards=shards,
-                num_shards=num_shards,
-                stack=self.config.steps_per_call > 1,
+                slices=slices,
+                num_slices=num_slices,
             )
 
         return distribute(self.strategy, make_dataset)

@@ -18,7 +18,7 @@ class Progress:
     Attributes:
         step: Updates made.
         data_step: Batches used, over all epochs: where the data stands.
-        plan_id: `Batches.plan_id` of the batches that `data_step` counts.
+        plan_id: `Batches.order_id` of the batches that `data_step` counts.
         epoch_steps: Batches of an epoch of theirs.
         wall_seconds: Time of all sessions, validation and saving included.
         train_seconds: The same without validation and saving.

@@ -107,8 +107,8 @@ def distribute(strategy, make_dataset):
 
     Args:
         strategy: The strategy.
-        make_dataset: Function of `(shards, num_shards)`; returns a
-            `tf.data.Dataset` with the slices `shards` of the first batch, then
+        make_dataset: Function of `(slices, num_slices)`; returns a
+            `tf.data.Dataset` with these slices of the first batch, then
             those of the second, and so on.
 
     Returns:

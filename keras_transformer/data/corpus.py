@@ -5,6 +5,7 @@ import concurrent.futures
 import dataclasses
 import itertools
 import os
+import zlib
 
 import numpy as np
 import tqdm
@@ -72,6 +73,16 @@ class Corpus:
     def longer_side(self):
         """Tokens of the longer side of each pair, int64 `[pairs]`."""
         return np.maximum(self.source.lengths, self.target.lengths)
+
+    @property
+    def checksum(self):
+        """A number for the contents: all ids, in their order."""
+        checksum = 0
+        for rows in (self.source, self.target):
+            for array in (rows.ids, rows.offsets):
+                content = np.ascontiguousarray(array).data.cast("B")
+                checksum = zlib.crc32(content, checksum)
+        return checksum
 
 
 def encode_corpus(pairs, tokenizer, max_length):

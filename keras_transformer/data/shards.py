@@ -70,12 +70,14 @@ class PreparedCorpus:
         target: The same of the target sentences.
         longer_side: Tokens of the longer side of each pair, uint16 `[pairs]`.
         counts: `PreparedCounts`.
+        checksum: A number for the contents: all ids, in their order.
     """
 
     source: TokenRows
     target: TokenRows
     longer_side: np.ndarray
     counts: PreparedCounts
+    checksum: int
 
     def __len__(self):
         return len(self.longer_side)
@@ -226,6 +228,7 @@ def read_prepared(directory):
         TokenRows(JoinedIds(target_ids), _offsets(target_lengths)),
         np.maximum(source_lengths, target_lengths),
         PreparedCounts(index["read"], index["dropped"]),
+        _checksum_of(index["shards"]),
     )
 
 
@@ -274,6 +277,13 @@ def _open_shard(directory, shard, dtype):
         np.asarray, open_shard(directory, shard, dtype)
     )
     return source, target, *(array.astype(np.uint16) for array in lengths)
+
+
+def _checksum_of(records):
+    """A number for the contents of all shards, from what the index says."""
+    sizes = ("pairs", "source_tokens", "target_tokens", "crc32")
+    contents = [[record[name] for name in sizes] for record in records]
+    return zlib.crc32(repr(contents).encode())
 
 
 def _offsets(lengths):

@@ -2,9 +2,9 @@
 
     python examples/fit.py
 
-The built-in phrasebook is the corpus, and so small a part of it that the model
-learns it by heart in seconds. To learn to translate, take more pairs and a
-larger model: see `trainers/configs/quickstart.flags`.
+The corpus is a few short pairs of the built-in phrasebook, which the model
+learns by heart in seconds. A model that translates new sentences needs more
+pairs and more weights: see `trainers/configs/quickstart.flags`.
 """
 
 import keras
@@ -13,25 +13,26 @@ import keras_transformer as kt
 from trainers import phrasebook
 
 
+def read_pairs(number):
+    """Short pairs of the phrasebook: (English, German)."""
+    pairs = phrasebook.make_split("train", 20 * number)
+    return [pair for pair in pairs if len(pair[1]) < 32][:number]
+
+
 def train(pairs, epochs):
     """A `Translator` that has seen the pairs `epochs` times."""
     keras.utils.set_random_seed(1)
     lines = [line for pair in pairs for line in pair]
-    tokenizer = kt.Tokenizer.train(lines, vocab_size=200)
+    tokenizer = kt.Tokenizer.train(lines, vocab_size=120)
     corpus = kt.encode_corpus(pairs, tokenizer, max_length=50)
-    batches = kt.make_batches(corpus, batch_tokens=1000, num_buckets=1, seed=1)
+    batches = kt.make_batches(corpus, batch_tokens=500, num_buckets=1, seed=1)
 
+    small = dict(d_model=64, d_ff=128, num_heads=4, num_layers=1, dropout=0.0)
     model = kt.Transformer(
-        vocab_size=tokenizer.vocab_size,
-        d_model=64,
-        d_ff=128,
-        num_heads=4,
-        num_layers=1,
-        pre_norm=True,
-        dropout=0.0,
+        vocab_size=tokenizer.vocab_size, pre_norm=True, **small
     )
     model.compile(
-        optimizer=kt.paper_adam(model.config.d_model, warmup_steps=60),
+        optimizer=kt.paper_adam(model.config.d_model, warmup_steps=30),
         loss=kt.SmoothedCrossEntropy(0.1),
         metrics=[kt.TokenAccuracy(), kt.Perplexity()],
     )
@@ -41,14 +42,16 @@ def train(pairs, epochs):
     return kt.Translator(tokenizer, model, decoding, max_source_length=50)
 
 
-def main(num_pairs=40, epochs=100):
-    pairs = phrasebook.make_split("train", num_pairs)
+def main(num_pairs=20, epochs=120):
+    pairs = read_pairs(num_pairs)
     translator = train(pairs, epochs)
     translations = translator.translate([english for english, _ in pairs])
-    learned = sum(t == german for t, (_, german) in zip(translations, pairs))
-    for (english, _), translation in list(zip(pairs, translations))[:3]:
+    for (english, _), translation in zip(pairs, translations, strict=True):
         print(f"{english} -> {translation}")
-    print(f"{learned} of {num_pairs} translated as in the corpus")
+    references = [german for _, german in pairs]
+    learned = sum(map(str.__eq__, translations, references))
+    print(f"{learned} of {len(pairs)} translated as in the corpus")
+    return learned
 
 
 if __name__ == "__main__":

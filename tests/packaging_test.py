@@ -85,7 +85,7 @@ def test_metadata(wheel):
 
 def test_a_command_finds_its_recipes_elsewhere(installed, tmp_path):
     """An unknown recipe ends at once, with a line that lists those found."""
-    command = ["-m", "trainers.wmt", "--recipe=none", f"--workdir={tmp_path}/r"]
+    command = ["-m", "trainers.wmt", "--recipe=x", f"--workdir={tmp_path}/r"]
     process = run(installed, tmp_path, *command)
     assert process.returncode == 2, process.stderr
     assert process.stderr.count("\n") == 1

@@ -1,13 +1,16 @@
 """Metrics: the tokenizer of BLEU, and one metric wherever a score is shown."""
 
+import json
 import types
 
 import pytest
 import sacrebleu
+from commands import fails
 from sacrebleu.metrics.bleu import _TOKENIZERS
 from sacrebleu.tokenizers import tokenizer_ja_mecab, tokenizer_ko_mecab
 
-from trainers import config, evaluation
+from keras_transformer.workdir import WorkDirectory
+from trainers import config, evaluate, evaluation
 from trainers.evaluation import TranslationMetric, choose_tokenizer
 
 
@@ -184,3 +187,53 @@ def test_no_pairs_nothing_to_show():
     experiment = make_experiment("files", [])
     experiment.valid_pairs = []
     evaluation.show_result(experiment, None, pytest.fail)
+
+
+# ------------------------------------------------------------------- command
+
+
+@pytest.fixture
+def work_directory(tmp_path, monkeypatch):
+    """A work directory whose translator answers in Japanese."""
+    workdir = WorkDirectory(tmp_path / "run")
+    workdir.path.mkdir()
+    data = config.DataConfig(
+        dataset="files", train_files=("train",), target_language="ja"
+    )
+    training = config.TrainingConfig(bleu_tokenizer="char")
+    workdir.write_config(data=data, training=training)
+    for language, lines in (("en", ["a", "b"]), ("ja", JAPANESE)):
+        path = tmp_path / f"test.{language}"
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    translator = types.SimpleNamespace(translate=lambda sources: OURS)
+    monkeypatch.setattr(evaluate, "load_translator", lambda _: translator)
+    return [f"--workdir={workdir.path}", f"--test_files={tmp_path}/test"]
+
+
+@pytest.mark.parametrize("given, used", [(None, "char"), ("13a", "13a")])
+def test_evaluate_takes_the_tokenizer(work_directory, capsys, given, used):
+    flags = [f"--bleu_tokenizer={given}"] if given else []
+    evaluate.main([*work_directory, *flags])
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert f"tok:{used}" in result["signature"]
+    assert (result["bleu"] == 0) == (used == "13a")
+    assert result["sentences"] == 2
+
+
+@pytest.mark.parametrize(
+    "flag, message",
+    [
+        ("--bleu_tokenizer=mecab", "must be one of 'auto', '13a'"),
+        ("--bleu_tokenizer=ja-mecab", "pip install -e '.[ja]'"),
+        ("--test_files=", "expected --test_files=PREFIX"),
+        ("--test_files=no", "No such file: no.en"),
+    ],
+)
+def test_evaluate_refuses(work_directory, without_mecab, capsys, flag, message):
+    assert message in fails(evaluate.main, [*work_directory, flag], capsys)
+
+
+def test_evaluate_writes_the_translations(work_directory, tmp_path, capsys):
+    evaluate.main([*work_directory, f"--output={tmp_path}/out"])
+    written = (tmp_path / "out").read_text(encoding="utf-8").splitlines()
+    assert written == OURS

@@ -258,7 +258,7 @@ class Preparation:
             raise CommandError(f"no sentence pair is left. Received: {counts}")
 
     def find_duplicates(self):
-        """Whether each pair of the parts is the same as one before it.
+        """Which pairs of the parts are the same as an earlier one.
 
         The hashes are compared in partitions by their value, so that only one
         partition has to fit into memory.
@@ -291,7 +291,7 @@ class Preparation:
         """Writes the shards that are not there yet.
 
         Args:
-            duplicates: Of the pairs of all parts, bool `[pairs]`.
+            duplicates: What `find_duplicates` returned.
         """
         start = 0
         for number in tqdm.trange(

@@ -29,7 +29,7 @@ class TokenRows:
 
     Attributes:
         ids: uint16 or int32 `[tokens]`.
-        offsets: int64 `[rows + 1]`; where each row begins, and the end.
+        offsets: int64 `[rows + 1]`; first position of each row, then the end.
     """
 
     ids: np.ndarray

@@ -403,7 +403,7 @@ def _checksum_of(records):
 
 
 def _offsets(lengths):
-    """Where rows of these lengths begin, and the end."""
+    """The first position of each row, and the end of the last."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, dtype=np.int64, out=offsets[1:])
     return offsets

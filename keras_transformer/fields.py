@@ -138,14 +138,12 @@ class Fields:
 
     def __init_subclass__(cls, **kwargs: typing.Any) -> None:
         super().__init_subclass__(**kwargs)
+        fields = dict(getattr(cls, "__dataclass_fields__", {}))  # inherited
+        fields |= {n: vars(cls)[n] for n in inspect.get_annotations(cls)}
         lines = ["", "", "Attributes:"]
-        for name in inspect.get_annotations(cls):
-            field = getattr(cls, name)
-            text = (
-                f"{name}: {field.metadata['help']} Default: {field.default!r}"
-            )
+        for name, field in fields.items():
             lines += textwrap.wrap(
-                text,
+                f"{name}: {field.metadata['help']} Default: {field.default!r}",
                 76,
                 break_long_words=False,
                 break_on_hyphens=False,

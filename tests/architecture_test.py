@@ -1,4 +1,4 @@
-"""Who may import whom: the table of ARCHITECTURE.md, kept by reading imports."""
+"""Who may import whom: the table of ARCHITECTURE.md, held by reading code."""
 
 import ast
 import pathlib

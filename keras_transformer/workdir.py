@@ -214,7 +214,7 @@ class WorkDirectory:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
                 file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-            except FileExistsError:
+            except (FileExistsError, NotADirectoryError):
                 raise self._not_a_directory() from None
             except FileNotFoundError:
                 continue  # another process has just removed the directory

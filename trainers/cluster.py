@@ -25,6 +25,26 @@ class Cluster:
     task: str
 
 
+def find_cluster(strategy):
+    """The `Cluster` to train in; None: this process trains alone.
+
+    Args:
+        strategy: A name in `STRATEGIES`.
+
+    Raises:
+        ValueError: As `read_cluster`, or the strategy needs a cluster and there
+            is none.
+    """
+    if strategy not in ("auto", "multi_worker"):
+        return None
+    cluster = read_cluster()
+    if strategy == "multi_worker":
+        if not cluster:
+            raise wrong_tf_config("strategy=multi_worker needs it")
+        return cluster
+    return cluster if cluster and cluster.num_workers > 1 else None
+
+
 def read_cluster():
     """The `Cluster` of TF_CONFIG; None if it names no workers.
 

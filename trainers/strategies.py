@@ -16,7 +16,7 @@ import sys
 import tensorflow as tf
 
 from keras_transformer.flags import RunError
-from trainers.cluster import read_cluster, wrong_tf_config
+from trainers.cluster import find_cluster
 
 # How lines begin in which TensorFlow says where in the graph an error was.
 TRACE = ("Graph execution error", "Detected at", "File ", "<", "[[")
@@ -40,12 +40,9 @@ def make_strategy(name, tpu):
     """
     if name == "tpu":
         return _make_tpu_strategy(tpu)
-    if name in ("auto", "multi_worker"):
-        cluster = read_cluster()
-        if cluster and (name == "multi_worker" or cluster.num_workers > 1):
-            return _make_workers_strategy(cluster)
-        if name == "multi_worker":
-            raise wrong_tf_config("strategy=multi_worker needs it")
+    cluster = find_cluster(name)
+    if cluster:
+        return _make_workers_strategy(cluster)
     devices = tf.config.list_logical_devices("GPU")
     if name == "mirrored" or (name == "auto" and len(devices) > 1):
         devices = devices or tf.config.list_logical_devices("CPU")

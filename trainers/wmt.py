@@ -22,7 +22,7 @@ from keras_transformer.config import (
 )
 from keras_transformer.fields import Fields, hp
 from keras_transformer.startup import load_tensorflow
-from trainers.cluster import read_cluster
+from trainers.cluster import find_cluster
 from trainers.config import Configuration, DataConfig, TrainingConfig
 
 RECIPES = importlib.resources.files("trainers") / "configs"
@@ -109,16 +109,22 @@ def given_vocab_size(data):
         return Tokenizer.load(data.given_tokenizer).vocab_size
 
 
+def quieten_workers(strategy):
+    """Silences TensorFlow's own account of a lost worker, if there are any.
+
+    It logs errors of its network from several threads; `Workers.watch` says in
+    one line what they mean. It reads the level when it is imported.
+    """
+    with flags.user_errors():
+        if find_cluster(strategy):
+            os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+
 def main(argv=None):
     """Runs the command."""
     with flags.exit_status("trainers.wmt"):
         arguments, options = read_arguments(argv)
-        with flags.user_errors():
-            cluster = read_cluster()
-        if cluster and cluster.num_workers > 1:
-            # When a worker is lost, TensorFlow logs errors of its network from
-            # several threads; `Workers.watch` says in one line what they mean.
-            os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        quieten_workers(arguments.build(TrainingConfig).strategy)
         configuration = read_configuration(arguments, options.preset)
         load_tensorflow()
         # Imported here, since it imports TensorFlow, which takes seconds: wrong

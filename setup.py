@@ -21,6 +21,26 @@ setup(
     .read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
+    project_urls={"Paper": "https://arxiv.org/abs/1706.03762"},
+    keywords=[
+        "neural machine translation",
+        "Transformer",
+        "attention",
+        "TensorFlow",
+        "Keras",
+    ],
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3 :: Only",
+        "Programming Language :: Python :: 3.11",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: Text Processing :: Linguistic",
+        "Typing :: Typed",
+    ],
     python_requires=">=3.11",
     packages=[
         "keras_transformer",
@@ -57,6 +77,7 @@ setup(
             "pytest>=8,<10",
             "pytest-xdist>=3.8,<4",
             "ruff>=0.14,<0.16",
+            "setuptools>=77",  # builds the wheel that a test installs
         ],
     },
 )

@@ -165,7 +165,7 @@ class TokenExactTraining:
             store[SEEDS] = keras.ops.stack([v.value for v in seeds])
 
     def load_own_variables(self, store):
-        store = dict(store.items())
+        store = {name: store[name] for name in store.keys()}
         saved = store.pop(SEEDS, ())
         super().load_own_variables(store)
         seeds = seed_variables(self)

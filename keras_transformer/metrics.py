@@ -18,8 +18,12 @@ class _TokenMean(keras.metrics.Metric):
 
     def __init__(self, name, **kwargs):
         super().__init__(name=name, **kwargs)
-        self.total = self.add_variable((), "zeros", name="total")
-        self.count = self.add_variable((), "zeros", name="count")
+        self.total = self.add_variable(
+            (), "zeros", dtype=self.dtype, name="total"
+        )
+        self.count = self.add_variable(
+            (), "zeros", dtype=self.dtype, name="count"
+        )
 
     def update_state(
         self,

@@ -62,17 +62,17 @@ def test_dropped_pairs_are_counted(tokenizer):
     )
 
 
-def test_max_length_counts_the_end_mark(tokenizer):
+def test_max_length_counts_eos(tokenizer):
     pair = ("the dog", "der Hund")
     longest = max(len(row) for row in tokenizer.encode(pair).to_list())
     assert len(corpus_module.encode_corpus([pair], tokenizer, longest)) == 1
-    with pytest.raises(ValueError, match="No pair is left.*1 pairs read, 0"):
+    with pytest.raises(ValueError, match="pair is left.*1 pairs read, 0"):
         corpus_module.encode_corpus([pair], tokenizer, longest - 1)
 
 
 @pytest.mark.parametrize("pairs", [[], [("", "")]])
 def test_an_empty_corpus_is_an_error(tokenizer, pairs):
-    with pytest.raises(ValueError, match="No pair is left"):
+    with pytest.raises(ValueError, match="no sentence pair is left"):
         corpus_module.encode_corpus(pairs, tokenizer, max_length=20)
 
 

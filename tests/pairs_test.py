@@ -68,13 +68,13 @@ def test_a_corpus_must_have_lines(tmp_path):
         pairs_module.read_parallel_files(str(prefix), "en", "de")
 
 
-@pytest.mark.parametrize("damage", ["cut off", "no gzip"])
-def test_broken_gzip_is_an_error(tmp_path, damage):
+@pytest.mark.parametrize("corruption", ["truncated", "no gzip"])
+def test_corrupt_gzip_is_an_error(tmp_path, corruption):
     zipped = gzip.compress(b"a b c\n" * 100)
-    broken = zipped[:-12] if damage == "cut off" else b"a b c\n"
+    broken = zipped[:-12] if corruption == "truncated" else b"a b c\n"
     (tmp_path / "train.en.gz").write_bytes(broken)
     (tmp_path / "train.de.gz").write_bytes(zipped)
-    with pytest.raises(ValueError, match=r"train\.en\.gz: broken gzip"):
+    with pytest.raises(ValueError, match=r"train\.en\.gz: corrupt gzip"):
         pairs_module.read_parallel_files([tmp_path / "train"], "en", "de")
 
 
@@ -124,3 +124,13 @@ def test_tfds_errors_are_clear(tfds_dir):
         pairs_module.read_tfds(
             "tiny_translate", "no_split", "en", "de", tfds_dir
         )
+
+
+def test_a_file_in_place_of_a_prefix_is_told(tmp_path):
+    write_pair(tmp_path, b"a\n", b"b\n")
+    for name in ("train.en", "train.de"):
+        with pytest.raises(
+            FileNotFoundError,
+            match=rf"expected PREFIX .*train\.{name[-2:]}, which is a file",
+        ):
+            pairs_module.read_parallel_files([tmp_path / name], "en", "de")

@@ -1,5 +1,11 @@
-"""The README's scripts run as they are written, on smaller numbers."""
+"""What README and docs say: scripts run as written, names and flags exist.
 
+Scripts run on smaller numbers and smaller models.
+"""
+
+import contextlib
+import functools
+import importlib
 import io
 import pathlib
 import re
@@ -8,16 +14,42 @@ import sys
 import exports
 import pytest
 
+import keras_transformer as kt
+from keras_transformer import layers
 from savedmodel.graph import with_beam_size
 from trainers import phrasebook
 
-README = pathlib.Path(__file__).parents[1] / "README.md"
-SENTENCE = "A dog runs."  # which the README's scripts translate
+ROOT = pathlib.Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+PAGES += sorted(ROOT.glob("benchmarks/*.md"))
+SENTENCE = "A dog runs."  # which the scripts translate
+# Flags of TensorFlow Serving and of the benchmarks, which have no --help here.
+FLAGS_OF_OTHERS = {
+    "enable_batching",
+    "batching_parameters_file",
+    "xla_cpu_compilation_enabled",
+    "model_version_policy",
+    "skip",
+    "length",
+    "no-jit_compile",
+    "peers",
+    "data",
+}
+COMMANDS = (
+    "trainers.wmt",
+    "trainers.translate",
+    "trainers.evaluate",
+    "trainers.average",
+    "trainers.prepare",
+    "savedmodel.export",
+    "savedmodel.verify",
+    "savedmodel.client",
+)
 
 
-def script_of(section):
+def script_of(page, section):
     """The first Python block below a heading."""
-    text = README.read_text(encoding="utf-8")
+    text = (ROOT / page).read_text(encoding="utf-8")
     return re.search(r"```python\n(.*?)```", text.split(section)[1], re.S)[1]
 
 
@@ -27,15 +59,24 @@ def replace(script, ours, other):
 
 
 def run(script):
-    exec(compile(script, str(README), "exec"), {})
+    exec(compile(script, "<documentation>", "exec"), {})
+
+
+# ---- Scripts -----------------------------------------------------------------
 
 
 def test_the_script_trains_and_translates(tmp_path, monkeypatch, capsys):
-    script = script_of("## In a script of your own")
+    script = script_of("README.md", "## Use a model in Python")
+    assert script.count("\n") <= 12
     script = replace(script, "vocab_size=8000", "vocab_size=300")
     script = replace(script, "epochs=20", "epochs=1")
+    script = replace(
+        script,
+        '"tiny", ',
+        '"tiny", d_model=16, d_ff=32, num_heads=2, num_layers=1, ',
+    )
     (tmp_path / "corpus").mkdir()
-    english, german = zip(*phrasebook.make_split("train", 300), strict=True)
+    english, german = zip(*phrasebook.make_split("train", 100), strict=True)
     for language, lines in (("en", english), ("de", german)):
         path = tmp_path / "corpus" / f"train.{language}"
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -63,22 +104,22 @@ def test_litert_translates_standard_input(exported, monkeypatch, capsys):
     lines = [SENTENCE, "two red dogs", "tree"]
     text = "".join(line + "\n" for line in lines)
     monkeypatch.setattr(sys, "stdin", io.StringIO(text))
-    run(script_of("### LiteRT"))
+    run(script_of("docs/serving.md", "## LiteRT"))
     expected = exports.translator().translate(lines)
     assert capsys.readouterr().out.splitlines() == expected
 
 
 def test_onnx_runtime_translates_a_sentence(exported, capsys):
     exported("onnx")
-    run(script_of("### ONNX Runtime"))
+    run(script_of("docs/serving.md", "## ONNX Runtime"))
     [expected] = exports.translator().translate([SENTENCE])
     assert capsys.readouterr().out == expected + "\n"
 
 
 def test_ctranslate2_translates_a_sentence(exported, capsys):
-    """Greedily: its beams are ranked otherwise, as the README says."""
+    """Greedily: its beams are ranked otherwise, as docs/serving.md says."""
     exported("ctranslate2")
-    script = script_of("### CTranslate2")
+    script = script_of("docs/serving.md", "## CTranslate2")
     script = replace(
         script,
         "beam_size=4, length_penalty=0.6",
@@ -92,3 +133,107 @@ def test_ctranslate2_translates_a_sentence(exported, capsys):
     run(script)
     translator = with_beam_size(exports.translator(), 1)
     assert capsys.readouterr().out == translator.translate([SENTENCE])[0] + "\n"
+
+
+# ---- What the pages name -----------------------------------------------------
+
+
+def read_pages():
+    return [(page, page.read_text(encoding="utf-8")) for page in PAGES]
+
+
+def test_readme_is_short():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert readme.count("\n") < 200
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files(page):
+    text = page.read_text(encoding="utf-8")
+    for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
+        if not link.startswith(("http://", "https://")):
+            assert (page.parent / link).exists(), link
+
+
+def test_public_names_exist():
+    for page, text in read_pages():
+        for name in re.findall(r"\bkt\.(\w+)", text):
+            assert hasattr(kt, name), f"{page.name}: kt.{name}"
+
+
+@functools.cache
+def help_of(command):
+    """Flags that a command's --help names, `nofeature` included."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), pytest.raises(SystemExit):
+        importlib.import_module(command).main(["--help"])
+    flags = re.findall(r"--(\[no\])?(\w+)", printed.getvalue())
+    names = {name for _, name in flags} | {"help", "flagfile"}
+    return names | {f"no{name}" for no, name in flags if no}
+
+
+def commands_of(text):
+    """`(command, its arguments)` of the pages' code, lines joined."""
+    for line in text.replace("\\\n", " ").splitlines():
+        for part in re.split(r"[;`]|&&|\s\|\s", line):
+            found = re.search(r"python3? -m (\S+)(.*)", part)
+            if found and found[1] in COMMANDS:
+                yield found[1], re.sub(r"\s#.*", "", found[2])
+
+
+def test_commands_have_the_flags_that_pages_give_them():
+    number = 0
+    for page, text in read_pages():
+        for command, arguments in commands_of(text):
+            for flag in re.findall(r"(?<!\S)--(\w+)", arguments):
+                assert flag in help_of(command), (
+                    f"{page.name}: {command} {flag}"
+                )
+                number += 1
+    assert number > 60  # else the pages are not read as they should be
+
+
+def test_flags_in_the_text_exist():
+    known = set().union(*map(help_of, COMMANDS)) | FLAGS_OF_OTHERS
+    for page, text in read_pages():
+        for code in re.findall(r"(?<!`)`(--[^`]+)`(?!`)", text):
+            for flag in re.findall(r"(?<!\S)--([\w-]+)", code):
+                assert flag in known, f"{page.name}: --{flag}"
+
+
+def test_recipes_are_listed():
+    text = (ROOT / "docs/training.md").read_text(encoding="utf-8")
+    recipes = {path.stem for path in ROOT.glob("trainers/configs/*.flags")}
+    assert recipes == {name for name in recipes if f"`{name}`" in text}
+    for page, text in read_pages():
+        for name in re.findall(r"--(?:recipe=|flagfile=\S*/)(\w+)", text):
+            assert name in recipes | {"NAME"}, f"{page.name}: {name}"
+
+
+def test_architecture_names_every_module_and_no_other():
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    for package in ("keras_transformer", "trainers", "savedmodel"):
+        for path in ROOT.glob(f"{package}/*.py"):
+            if path.stem != "__init__":
+                assert re.search(rf"`{path.stem}(\.py)?`", text), path
+    for name in re.findall(r"`([\w/]+\.py)`", text):
+        folders = ("", "keras_transformer", "trainers", "savedmodel")
+        assert any((ROOT / f / name).exists() for f in folders), name
+
+
+def test_figure_names_classes_and_files_that_exist():
+    figure = (ROOT / "docs/figure1.svg").read_text(encoding="utf-8")
+    labels = re.findall(r'monospace" font-weight="bold">([^<]+)<', figure)
+    names = re.findall(r"\w+", " ".join(labels).replace(".logits", ""))
+    assert len(names) >= 14
+    for name in names:  # of the frame around sub-layers, which is not public
+        assert hasattr(kt, name) or hasattr(layers, name), name
+    for name in set(re.findall(r"[\w/]+\.py", figure)):
+        assert (ROOT / "keras_transformer" / name).exists(), name
+
+
+def test_versions_agree():
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {kt.__version__}\n" in citation
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"\n## [{kt.__version__}]" in changes

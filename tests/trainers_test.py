@@ -226,10 +226,10 @@ def test_patience_ends_training(command, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(
         evaluation.Validator,
         "run",
-        lambda self: loop.Validation(loss=1.0, nll=1.0, bleu=next(found)),
+        lambda self: evaluation.Validation(1.0, 1.0, score=next(found)),
     )
     argv = [*command, f"--workdir={tmp_path}", "--test_files="]
-    monkeypatch.setattr(session, "finish", lambda *_: None)
+    monkeypatch.setattr(session, "show_result", lambda *_: None)
     wmt.main([*argv, "--valid_steps=1", "--patience=2"])
     out = capsys.readouterr().out
     assert "no better BLEU in 2 validations | step 3" in out

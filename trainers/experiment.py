@@ -8,13 +8,19 @@ import keras
 import tensorflow as tf
 
 from keras_transformer.data.batches import Batches, make_batches
-from keras_transformer.data.corpus import encode_corpus
 from keras_transformer.model import Transformer
 from keras_transformer.schedule import NoamSchedule, paper_adam
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.translator import Translator
 from trainers.config import CHANGEABLE_FIELDS, RESOLVED_BY, Configuration
-from trainers.corpora import open_corpus, open_tokenizer, read_splits
+from trainers.corpora import (
+    SPLITS,
+    encode_valid_corpus,
+    open_tokenizer,
+    open_train_corpus,
+    read_split,
+)
+from trainers.evaluation import Metric, TranslationMetric
 
 
 @dataclasses.dataclass
@@ -29,6 +35,7 @@ class Experiment:
         valid_pairs: Validation pairs, a list of (source, target); may be empty.
         test_pairs: The same for the test.
         strategy: The `tf.distribute.Strategy` to train under.
+        metric: The `Metric` of validation and test.
     """
 
     configuration: Configuration
@@ -38,6 +45,7 @@ class Experiment:
     valid_pairs: list
     test_pairs: list
     strategy: tf.distribute.Strategy
+    metric: Metric
 
     @property
     def data(self):
@@ -133,7 +141,8 @@ def open_experiment(workdir, configuration, strategy, keep, log):
 def read_experiment(workdir, configuration, strategy, log):
     """The `Experiment` of a configuration; see `open_experiment`."""
     data, training = configuration.data, configuration.training
-    train, valid, test = read_splits(data, "train", "valid", "test")
+    metric = TranslationMetric(data.target_language, training.bleu_tokenizer)
+    train, valid, test = (read_split(data, name) for name in SPLITS)
     valid, test = list(valid), list(test)
     if training.patience and not valid:
         raise ValueError(
@@ -141,7 +150,7 @@ def read_experiment(workdir, configuration, strategy, log):
             f" patience={training.patience}, no pairs"
         )
     tokenizer = open_tokenizer(workdir, configuration, train, log)
-    corpus = open_corpus(data, train, tokenizer)
+    corpus = open_train_corpus(data, train, tokenizer)
     rows_multiple = count_micro_batches(training, strategy)
     train_batches = make_batches(
         corpus,
@@ -159,7 +168,8 @@ def read_experiment(workdir, configuration, strategy, log):
             valid, tokenizer, data, data.batch_tokens // rows_multiple
         )
     log(f"training: {corpus.counts}; {train_batches}")
-    log(f"validation: {len(valid):,} pairs; test: {len(test):,} pairs")
+    counts = valid_batches.corpus.counts if valid else "no pairs"
+    log(f"validation: {counts}; test: {len(test):,} pairs")
     return Experiment(
         configuration,
         tokenizer,
@@ -168,12 +178,13 @@ def read_experiment(workdir, configuration, strategy, log):
         valid,
         test,
         strategy,
+        metric,
     )
 
 
 def make_valid_batches(pairs, tokenizer, data, batch_tokens):
     """`Batches` of validation pairs, a pair longer than a batch included."""
-    corpus = encode_corpus(pairs, tokenizer, data.max_length)
+    corpus = encode_valid_corpus(data, pairs, tokenizer)
     return make_batches(
         corpus,
         max(batch_tokens, int(corpus.longer_side.max())),

@@ -467,18 +467,22 @@ class Trainer:
         if not math.isfinite(result.loss):
             raise self._diverged("the validation loss", None)
         progress = self.progress
-        is_best = result.bleu > progress.best_bleu
-        progress.best_bleu = max(progress.best_bleu, result.bleu)
+        metric = self.experiment.metric
+        is_best = result.score > progress.best_bleu
+        progress.best_bleu = max(progress.best_bleu, result.score)
         progress.stale_validations += 1
         if is_best:
             progress.stale_validations = 0
         values = {
             "loss": result.loss,
             "perplexity": perplexity(result.nll),
-            "bleu": result.bleu,
+            metric.key: result.score,
         }
         seconds = time.monotonic() - started
-        self.reporter.log(validation_line(progress, values, is_best, seconds))
+        score = f"{metric.label} {result.score:.2f}"
+        self.reporter.log(
+            validation_line(progress, values, score, is_best, seconds)
+        )
         self.reporter.record(
             progress.step,
             "validation",

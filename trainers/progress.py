@@ -211,20 +211,21 @@ def step_line(progress, values, seconds_left):
     )
 
 
-def validation_line(progress, values, is_best, seconds):
+def validation_line(progress, values, score, is_best, seconds):
     """The report of a validation.
 
     Args:
         progress: The `Progress`.
         values: What it found by name, as `Reporter.record` takes them.
-        is_best: Whether no earlier one had a better BLEU.
+        score: The metric's name and its value.
+        is_best: Whether no earlier one had a better score.
         seconds: Seconds that it took.
     """
     return (
         f"validation at step {progress.step}"
         f" | loss {values['loss']:.4f}"
         f" | perplexity {values['perplexity']:.2f}"
-        f" | BLEU {values['bleu']:.2f}{' (best)' if is_best else ''}"
+        f" | {score}{' (best)' if is_best else ''}"
         f" | took {span(seconds)}"
         f" | {progress.wall_seconds:.0f} s,"
         f" {progress.train_seconds:.0f} s of them training"

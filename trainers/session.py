@@ -7,7 +7,8 @@ from keras_transformer import flags
 from keras_transformer.flags import CommandError
 from keras_transformer.workdir import WorkDirectory, write_atomically
 from trainers.budget import budget_lines, memory_of_replica
-from trainers.evaluation import finish
+from trainers.checkpoints import average
+from trainers.evaluation import show_result
 from trainers.experiment import open_experiment
 from trainers.loop import Trainer
 from trainers.progress import log
@@ -43,7 +44,11 @@ def run(configuration, path, dry_run):
             f" train_minutes={configuration.training.train_minutes:g}"
         )
     else:
-        finish(trainer.experiment, trainer.workdir, log)
+        averaged, _ = average(
+            trainer.workdir, configuration.training.average_last
+        )
+        log(f"averaged {len(averaged)} checkpoints")
+        show_result(trainer.experiment, trainer.workdir, log)
 
 
 def open_trainer(configuration, path, keep):

@@ -319,9 +319,8 @@ def test_a_diverged_training_names_the_last_good_checkpoint(
     argv += ["--learning_rate_scale=1e30", "--log_steps=100"]
     message = fails(wmt.main, [*argv, "--checkpoint_steps=100", due], capsys, 1)
     assert "training has diverged: at step 1" in message
-    assert (
-        f"The last good checkpoint is {changed}/checkpoints/ckpt-8." in message
-    )
+    last_good = changed / "checkpoints/ckpt-8"
+    assert f"The last good checkpoint is {last_good}. A smaller" in message
     assert sorted(changed.glob("*/ckpt*")) == before
 
 
@@ -381,9 +380,7 @@ def noted():
         signal.signal(number, handler)
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
-)
+@pytest.mark.parametrize("number", loop.StopSignals.SIGNALS)
 def test_the_second_signal_is_as_ever(number, noted):
     with loop.StopSignals() as signals:
         os.kill(os.getpid(), number)

@@ -387,7 +387,7 @@ class Trainer:
         """The `Ending` after the steps since `before`; None: continue.
 
         Workers end at the same step: they ask each other now and then, and the
-        chief's clock and BLEU count.
+        chief's clock and score count.
         """
         self.clock.tick()
         progress, config = self.progress, self.config
@@ -412,7 +412,8 @@ class Trainer:
         if is_over:
             return Ending(f"{config.train_minutes:g} minutes are over")
         if is_stale:
-            return Ending(f"no better BLEU in {config.patience} validations")
+            label = self.experiment.metric.label
+            return Ending(f"no better {label} in {config.patience} validations")
         return None
 
     def _log_steps(self):
@@ -468,8 +469,8 @@ class Trainer:
             raise self._diverged("the validation loss", None)
         progress = self.progress
         metric = self.experiment.metric
-        is_best = result.score > progress.best_bleu
-        progress.best_bleu = max(progress.best_bleu, result.score)
+        is_best = result.score > progress.best_score
+        progress.best_score = max(progress.best_score, result.score)
         progress.stale_validations += 1
         if is_best:
             progress.stale_validations = 0

@@ -13,10 +13,10 @@ import sys
 
 import exports
 import pytest
-from savedmodel.graph import with_beam_size
 
 import keras_transformer as kt
 from keras_transformer import layers
+from savedmodel.graph import with_beam_size
 from trainers import phrasebook
 
 ROOT = pathlib.Path(__file__).parents[1]

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -310,7 +311,7 @@ def test_a_diverged_training_saves_nothing(
         assert not WorkDirectory(tmp_path / name).path.exists()
 
 
-@pytest.mark.parametrize("due", ["--log_steps=1", "--checkpoint_steps=1"])
+@pytest.mark.parametrize("due", ["--log_steps=2", "--checkpoint_steps=2"])
 def test_a_diverged_training_names_the_last_good_checkpoint(
     due, command, changed, capsys
 ):
@@ -318,7 +319,7 @@ def test_a_diverged_training_names_the_last_good_checkpoint(
     argv = [*command, *UNMEASURED, f"--workdir={changed}", "--train_steps=20"]
     argv += ["--learning_rate_scale=1e30", "--log_steps=100"]
     message = fails(wmt.main, [*argv, "--checkpoint_steps=100", due], capsys, 1)
-    assert "training has diverged: at step 1" in message
+    assert "training has diverged: at step 10, " in message
     last_good = changed / "checkpoints/ckpt-8"
     assert f"The last good checkpoint is {last_good}. A smaller" in message
     assert sorted(changed.glob("*/ckpt*")) == before
@@ -351,20 +352,29 @@ def test_training_outlives_its_reader(
     assert "No space left on device" in caplog.text
 
 
-def test_training_outlives_its_terminal(tmp_path):
-    class GoneBar:
-        n = 0
-
-        def update(self, _):
-            raise OSError(5, "Input/output error")
-
-        clear = close = update
-
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda reporter: reporter.advance(3),
+        lambda reporter: reporter.log("a line"),
+        lambda reporter: reporter.close(),
+    ],
+)
+def test_training_outlives_its_terminal(use, tmp_path, capsys):
+    gone = Mock(n=0)
+    error = OSError(5, "Input/output error")
+    gone.configure_mock(
+        **{
+            f"{name}.side_effect": error
+            for name in ("clear", "close", "update")
+        }
+    )
     reporter = Reporter(tmp_path, 0, 10, is_chief=True)
-    for use in ("advance", "log", "close"):
-        reporter._bar = GoneBar()
-        getattr(reporter, use)(*([3] if use != "close" else []))
-        assert reporter._bar is None
+    reporter._bar = gone
+    use(reporter)
+    assert reporter._bar is None
+    reporter.log("another line")
+    assert capsys.readouterr().out.endswith("another line\n")
 
 
 @pytest.fixture
@@ -420,23 +430,26 @@ def test_stopped_before_a_step(command, tmp_path, monkeypatch, capsys):
 def test_tensorboard_shows_each_step_once(tmp_path):
     """What a killed session recorded past its checkpoint is purged."""
 
-    def session(restored_step, *steps):
+    def session(number, restored_step, *steps):
         reporter = Reporter(tmp_path, restored_step, 10, is_chief=True)
         for step in steps:
-            reporter.record(step, "train", {"loss": 100.0 * restored_step})
+            reporter.record(step, "train", {"loss": 100.0 * number})
         reporter.close()
+        # TensorBoard reads the files in the order of the seconds in their
+        # names; these sessions had the same second.
+        for path in tmp_path.glob("*tfevents.??????????.*"):
+            name = re.sub(r"tfevents\.\d+", f"tfevents.{number}", path.name)
+            path.rename(path.with_name(name))
 
-    session(0, 1, 2, 3, 4)
-    for path in tmp_path.iterdir():
-        os.utime(path, (1, 1))
-    session(2, 3, 4, 5)
-    session(3, 4)
+    session(1, 0, 1, 2, 3, 4)
+    session(2, 2, 3, 4, 5)
+    session(3, 3, 4)
     events = EventAccumulator(str(tmp_path))
     events.Reload()
     assert [
         (event.step, float(tf.make_ndarray(event.tensor_proto)))
         for event in events.Tensors("train/loss")
-    ] == [(1, 0.0), (2, 0.0), (3, 200.0), (4, 300.0)]
+    ] == [(1, 100.0), (2, 100.0), (3, 200.0), (4, 300.0)]
 
 
 # A work directory that was changed

@@ -361,14 +361,10 @@ def test_training_outlives_its_reader(
     ],
 )
 def test_training_outlives_its_terminal(use, tmp_path, capsys):
-    gone = Mock(n=0)
     error = OSError(5, "Input/output error")
-    gone.configure_mock(
-        **{
-            f"{name}.side_effect": error
-            for name in ("clear", "close", "update")
-        }
-    )
+    gone = Mock(n=0)
+    for method in (gone.clear, gone.close, gone.update):
+        method.side_effect = error
     reporter = Reporter(tmp_path, 0, 10, is_chief=True)
     reporter._bar = gone
     use(reporter)

@@ -25,7 +25,7 @@ class Cluster:
     task: str
 
 
-def find_cluster(strategy):
+def find_cluster(strategy: str) -> Cluster | None:
     """The `Cluster` to train in; None: this process trains alone.
 
     Args:
@@ -45,7 +45,7 @@ def find_cluster(strategy):
     return cluster if cluster and cluster.num_workers > 1 else None
 
 
-def read_cluster():
+def read_cluster() -> Cluster | None:
     """The `Cluster` of TF_CONFIG; None if it names no workers.
 
     Raises:
@@ -85,7 +85,7 @@ def _is_host(value):
     return isinstance(value, str) and re.fullmatch(r"\S+:\d+", value)
 
 
-def wrong_tf_config(problem):
+def wrong_tf_config(problem: str) -> ValueError:
     """The error of a TF_CONFIG that has another form."""
     received = os.environ.get("TF_CONFIG")
     if received and len(received) > SHOWN:

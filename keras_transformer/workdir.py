@@ -155,7 +155,10 @@ class WorkDirectory:
 
         Save the vocabulary first: `config.json` gets its SHA-256.
         """
-        config = {k: dataclasses.asdict(v) for k, v in sections.items()}
+        config: dict[str, typing.Any] = {
+            name: dataclasses.asdict(section)
+            for name, section in sections.items()
+        }
         if self.tokenizer_path.exists():
             content = self.tokenizer_path.read_bytes()
             config[TOKENIZER_SUM] = hashlib.sha256(content).hexdigest()

@@ -74,11 +74,11 @@ def read_cluster() -> Cluster | None:
     task = config.get("task")
     if not isinstance(task, dict):
         raise wrong_tf_config("'task' is not an object")
-    job, index = task.get("type"), task.get("index")
-    known = isinstance(job, str) and isinstance(index, int)
-    if not known or index not in range(sizes.get(job, 0)):
+    kind, index = task.get("type"), task.get("index")
+    known = isinstance(kind, str) and isinstance(index, int)
+    if not known or index not in range(sizes.get(kind, 0)):
         raise wrong_tf_config("'task' is none of the cluster's")
-    return Cluster(sum(sizes.values()), f"{job} {index}")
+    return Cluster(sum(sizes.values()), f"{kind} {index}")
 
 
 def _is_host(value):

@@ -122,7 +122,7 @@ class Live:
         self.seconds = time.perf_counter() - started
         self.texts = [hypotheses[0][0] for hypotheses in found]
         self.scores = [hypotheses[0][1] for hypotheses in found]
-        self.ids = translator.best_ids(sentences)
+        self.ids = [h[0][0] for h in translator.n_best_ids(sentences)]
 
     def compare(self, results):
         """Numbers of the lines that tie, and of those that differ."""

@@ -1,10 +1,6 @@
 """The translator's search as a graph from ids to ids."""
 
-import dataclasses
-
 import tensorflow as tf
-
-from keras_transformer.translator import Translator
 
 
 def make_search(translator, length=None):
@@ -24,7 +20,7 @@ def make_search(translator, length=None):
     source_ids = tf.TensorSpec(shape, tf.int32, "source_ids")
 
     def search(source_ids):
-        found = translator.search(source_ids)
+        found = translator.translate_ids(source_ids)
         return {
             "ids": found.ids,
             "scores": found.scores,
@@ -61,11 +57,4 @@ def hold_variables(model):
 
 def with_beam_size(translator, beam_size):
     """The same translator with another beam."""
-    return Translator(
-        translator.tokenizer,
-        translator.model,
-        dataclasses.replace(translator.decoding, beam_size=beam_size),
-        translator.max_source_length,
-        batch_tokens=translator.batch_tokens,
-        jit_compile=translator.jit_compile,
-    )
+    return translator.with_decoding(beam_size=beam_size)

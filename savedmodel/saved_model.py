@@ -15,8 +15,6 @@ source that is too long is cut and a blank one has an empty translation, as in
 `Translator.translate`; whatever bytes come in, as many answers go out.
 """
 
-import contextlib
-
 import tensorflow as tf
 
 from keras_transformer.vocabulary import BOS, EOS, PAD
@@ -79,7 +77,7 @@ class Signatures:
             autograph=False,
         )
         self._search = tf.function(
-            translator.search, jit_compile=jit_compile, autograph=False
+            translator.translate_ids, jit_compile=jit_compile, autograph=False
         )
 
     def make(self):
@@ -168,17 +166,16 @@ class Signatures:
         found = self._search(source_ids)
         longest = tf.maximum(1, tf.reduce_max(found.lengths[:, 0]))
         target_ids = found.ids[:, 0, :longest]
-        with recorded_attention(self.model) as attention:
-            self.model.decode(
-                shift_right(target_ids), self.model.encode(source_ids)
-            )
+        maps = self.model.attention_maps(
+            {"source_ids": source_ids, "target_ids": shift_right(target_ids)}
+        )
         number = tf.shape(text)[0]
         pieces = ["", *self.translator.tokenizer.pieces[PAD + 1 :]]
         return {
             "translation": self._decode(target_ids)[:number],
             "source_pieces": tf.gather(pieces, source_ids[:number]),
             "target_pieces": tf.gather(pieces, target_ids[:number]),
-            "attention": tf.stack(attention, axis=1)[:number],
+            "attention": maps.cross[:number],
         }
 
     def _read(self, text):
@@ -209,33 +206,6 @@ def cut(ids, max_length):
 def shift_right(labels):
     """Labels -> what the decoder reads: BOS, then all but the last."""
     return tf.pad(labels[:, :-1], [[0, 0], [1, 0]], constant_values=BOS)
-
-
-@contextlib.contextmanager
-def recorded_attention(model):
-    """Lists what the decoder's layers attend to in the source meanwhile.
-
-    Yields:
-        A list, to which each layer adds its weights, float32 [B, H, T, S].
-    """
-    layers = [block.cross_attention for block in model.decoder.blocks]
-    weights = []
-
-    def record(weights_of):
-        def recorder(*args):
-            weights.append(weights_of(*args))
-            return weights[-1]
-
-        return recorder
-
-    for layer in layers:
-        # Not by assignment: Keras would note it as a part of the layer.
-        object.__setattr__(layer, "weights_of", record(layer.weights_of))
-    try:
-        yield weights
-    finally:
-        for layer in layers:
-            object.__delattr__(layer, "weights_of")
 
 
 # ---- Warm-up requests, which TensorFlow Serving runs before it serves --------

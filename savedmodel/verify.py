@@ -108,11 +108,11 @@ def compare(translator, directory, sentences):
         translator = with_beam_size(translator, beam_size)
     results = run(directory, sentences, beam_size)["translations"]
     ties, different, far = [], [], []
-    for number, (ids, sentence, result) in enumerate(
-        zip(translator.best_ids(sentences), sentences, results, strict=True), 1
+    for number, ([(ids, score), *_], _, result) in enumerate(
+        zip(translator.n_best_ids(sentences), sentences, results, strict=True),
+        1,
     ):
         if ids != result["ids"]:
-            [[(_, score), *_]] = translator.n_best([sentence])
             distance = abs(score - result["score"])
             (ties if distance < TIE else different).append(number)
             if not distance < FAR:

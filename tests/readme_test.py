@@ -13,7 +13,6 @@ import sys
 
 import exports
 import pytest
-from savedmodel.graph import with_beam_size
 
 import keras_transformer as kt
 from keras_transformer import layers
@@ -131,7 +130,7 @@ def test_ctranslate2_translates_a_sentence(exported, capsys):
         f"len(source) + {exports.DECODING.extra_length}",
     )
     run(script)
-    translator = with_beam_size(exports.translator(), 1)
+    translator = exports.translator().with_decoding(beam_size=1)
     assert capsys.readouterr().out == translator.translate([SENTENCE])[0] + "\n"
 
 

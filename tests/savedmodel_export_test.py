@@ -173,7 +173,7 @@ def test_verify_names_the_lines_that_differ(tmp_path, capsys, monkeypatch):
 
     def run(directory, sentences, beam_size):
         wrong = {"ids": [5, 2], "score": -9.0}
-        right = exports.translator().best_ids(sentences)
+        right = [h[0][0] for h in exports.translator().n_best_ids(sentences)]
         found = [{"ids": ids, "score": -1.0} for ids in right[:2]]
         return {"translations": [*found, wrong]}
 

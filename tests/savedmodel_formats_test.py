@@ -7,7 +7,6 @@ import pytest
 
 from keras_transformer.vocabulary import PAD
 from savedmodel import reload, saved_model, verify
-from savedmodel.graph import with_beam_size
 
 LINES = list(exports.SENTENCES)
 FORMATS = ("tflite", "onnx", "ctranslate2")
@@ -22,7 +21,7 @@ def loaded(format_name, beam_size, *options):
 
 
 def expected(beam_size):
-    return with_beam_size(exports.translator(), beam_size).n_best(LINES)
+    return exports.translator().with_decoding(beam_size=beam_size).n_best(LINES)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +54,7 @@ def test_padding_changes_no_onnx_answer():
         padded = np.pad(rows, [(0, 0), (0, columns)])
         ids, scores = session.run(["ids", "scores"], {"source_ids": padded})
         best = [row[row != PAD].tolist() for row in ids[:, 0]]
-        assert best == exports.translator().best_ids(LINES)
+        assert best == [h[0][0] for h in exports.translator().n_best_ids(LINES)]
         wanted = [hypotheses[0][1] for hypotheses in expected(3)]
         np.testing.assert_allclose(scores[:, 0], wanted, rtol=1e-3)
 

@@ -8,7 +8,7 @@ import sys
 import exports
 import pytest
 
-from savedmodel.graph import with_beam_size
+from savedmodel.search import with_beam_size
 from trainers import phrasebook
 
 README = pathlib.Path(__file__).parents[1] / "README.md"

@@ -20,12 +20,12 @@ numbers of sentences, and ids that are no sources (`search.py`) are errors. The
 graph checks them, since TensorFlow Serving does not. In a batch that it puts
 together of several requests, one bad request fails them all.
 
-`score` and `forced` read text as the tokenizer does, in its canonical
-segmentation: of all ways to spell a sentence in tokens the one that `encode`
-finds, so the log-probability of a text is that of this one spelling. A prefix
-ends at the end of a token; "hou" forces its own tokens and may not continue as
-"house" would begin. A character that the vocabulary lacks is forced as the
-unknown token, and reads " \u2047 " in the translation.
+`score` and `forced` read text in its canonical segmentation: of all sequences of
+tokens that spell a text they take the one that `Tokenizer.encode` finds. The
+log-probability of a text is that of this sequence alone. A prefix is forced token
+by token: after "hou", the model cannot go on to "house" if that is one token. A
+character that the vocabulary lacks becomes the unknown token, in a prefix, too;
+the translation then begins with " \u2047 " in its place.
 """
 
 import tensorflow as tf

@@ -28,7 +28,7 @@ FLAGS_OF_OTHERS = {
     "enable_batching",
     "batching_parameters_file",
     "xla_cpu_compilation_enabled",
-    "model_version_policy",
+    "model_config_file",
     "skip",
     "length",
     "no-jit_compile",

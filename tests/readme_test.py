@@ -4,6 +4,7 @@ Scripts run on smaller numbers and smaller models.
 """
 
 import contextlib
+import dataclasses
 import functools
 import importlib
 import io
@@ -16,7 +17,6 @@ import pytest
 
 import keras_transformer as kt
 from keras_transformer import layers
-from savedmodel.graph import with_beam_size
 from trainers import phrasebook
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -131,7 +131,8 @@ def test_ctranslate2_translates_a_sentence(exported, capsys):
         f"len(source) + {exports.DECODING.extra_length}",
     )
     run(script)
-    translator = with_beam_size(exports.translator(), 1)
+    greedy = dataclasses.replace(exports.DECODING, beam_size=1)
+    translator = kt.Translator.load(exports.workdir(), greedy)
     assert capsys.readouterr().out == translator.translate([SENTENCE])[0] + "\n"
 
 

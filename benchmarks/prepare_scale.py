@@ -187,7 +187,7 @@ def measure_reading(prefix, output):
 
     def assemble(corpus):
         batches = kt.make_batches(corpus, batch_tokens=25000, seed=1)
-        for indices, shape in batches.plan_epoch(0):
+        for indices, shape in batches.epoch_order(0):
             batches.assemble(indices, shape)
 
     start = time.monotonic()

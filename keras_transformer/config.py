@@ -1,8 +1,24 @@
 """The numbers: hyper-parameters of the model and of decoding, by field."""
 
 import dataclasses
+import typing
 
 from keras_transformer.fields import Fields, hp
+
+# Above what a number is a slip of the keyboard.
+MOST_TOKENS = 10**8  # of a vocabulary
+MOST_POSITIONS = 10**6  # of a sentence
+GREATEST_WIDTH = 10**6
+MOST_LAYERS = 10**4
+
+
+def check_even(d_model: int) -> None:
+    """Raises ValueError if `d_model` is odd."""
+    if d_model % 2:
+        raise ValueError(
+            "d_model must be even: sinusoids come in pairs."
+            f" Received: d_model={d_model}"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,22 +34,46 @@ class TransformerConfig(Fields):
     """
 
     vocab_size: int = hp(
-        37000, "Pieces in the shared vocabulary, special ones included.", low=5
+        37000,
+        "Tokens in the shared vocabulary, special ones included.",
+        low=5,
+        high=MOST_TOKENS,
     )
     d_model: int = hp(
-        512, "Width of the residual stream and of the embeddings.", low=2
+        512,
+        "Width of the residual stream and of the embeddings.",
+        low=2,
+        high=GREATEST_WIDTH,
     )
-    d_ff: int = hp(2048, "Width of the feed-forward layer (sec. 3.3).", low=1)
-    num_heads: int = hp(8, "Attention heads, h in the paper.", low=1)
-    num_layers: int = hp(6, "Encoder layers, N in the paper.", low=1)
+    d_ff: int = hp(
+        2048,
+        "Width of the feed-forward layer (sec. 3.3).",
+        low=1,
+        high=GREATEST_WIDTH,
+    )
+    num_heads: int = hp(
+        8, "Attention heads, h in the paper.", low=1, high=GREATEST_WIDTH
+    )
+    num_layers: int = hp(
+        6, "Encoder layers, N in the paper.", low=1, high=MOST_LAYERS
+    )
     num_decoder_layers: int | None = hp(
-        None, "Decoder layers; left out: as many as encoder layers.", low=1
+        None,
+        "Decoder layers; left out: as many as encoder layers.",
+        low=1,
+        high=MOST_LAYERS,
     )
     d_key: int | None = hp(
-        None, "Key size of a head; left out: d_model / num_heads.", low=1
+        None,
+        "Key size of a head; left out: d_model / num_heads.",
+        low=1,
+        high=GREATEST_WIDTH,
     )
     d_value: int | None = hp(
-        None, "Value size of a head; left out: d_model / num_heads.", low=1
+        None,
+        "Value size of a head; left out: d_model / num_heads.",
+        low=1,
+        high=GREATEST_WIDTH,
     )
     dropout: float = hp(
         0.1,
@@ -51,13 +91,9 @@ class TransformerConfig(Fields):
         False, "Normalize the input of sub-layers (the paper: the output)."
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
-        if self.d_model % 2:
-            raise ValueError(
-                "d_model must be even: sinusoids come in pairs."
-                f" Received: d_model={self.d_model}"
-            )
+        check_even(self.d_model)
         if None in (self.d_key, self.d_value) and self.d_model % self.num_heads:
             raise ValueError(
                 "d_model must divide by num_heads unless d_key and d_value are"
@@ -67,17 +103,17 @@ class TransformerConfig(Fields):
             )
 
     @property
-    def key_size(self):
+    def key_size(self) -> int:
         """Key size of one head, d_k in the paper."""
         return self.d_key or self.d_model // self.num_heads
 
     @property
-    def value_size(self):
+    def value_size(self) -> int:
         """Value size of one head, d_v in the paper."""
         return self.d_value or self.d_model // self.num_heads
 
     @property
-    def decoder_depth(self):
+    def decoder_depth(self) -> int:
         """Number of decoder layers."""
         return self.num_decoder_layers or self.num_layers
 
@@ -86,41 +122,65 @@ class TransformerConfig(Fields):
 class DecodingConfig(Fields):
     """How a translation is searched for; the defaults are the paper's.
 
-    See sec. 6.1: beam 4, length penalty 0.6, at most 50 pieces more than the
+    See sec. 6.1: beam 4, length penalty 0.6, at most 50 tokens more than the
     source has.
     """
 
-    beam_size: int = hp(4, "Hypotheses kept alive; 1 is greedy search.", low=1)
+    beam_size: int = hp(
+        4, "Hypotheses kept alive; 1 is greedy search.", low=1, high=10**4
+    )
     length_penalty: float = hp(
         0.6,
         "Alpha in ((5 + length) / 6) ^ alpha; 0 compares bare"
         " log-probabilities.",
         low=0.0,
+        high=10.0,
     )
     extra_length: int = hp(
-        50, "Output may be this many tokens longer than the source.", low=0
+        50,
+        "Output may be this many tokens longer than the source.",
+        low=0,
+        high=MOST_POSITIONS,
     )
     min_length: int = hp(
-        0, "Output has at least this many tokens, end mark included.", low=0
+        0,
+        "Output has at least this many tokens, EOS included.",
+        low=0,
+        high=MOST_POSITIONS,
     )
     sampling: bool = hp(
-        False, "Draw from the model's distribution instead of searching."
+        False, "Sample from the model's distribution instead of searching."
     )
     temperature: float = hp(
-        1.0, "Sampling: logits are divided by this.", low=1e-3
+        1.0, "Sampling: logits are divided by this.", low=1e-3, high=1e3
     )
     top_k: int = hp(
-        0, "Sampling: only the k most probable pieces; 0: all.", low=0
+        0,
+        "Sampling: only the k most probable tokens; 0: all.",
+        low=0,
+        high=MOST_TOKENS,
     )
     top_p: float = hp(
         1.0,
-        "Sampling: smallest set of pieces whose probability reaches p; 1: all.",
+        "Sampling: smallest set of tokens whose probability reaches p; 1: all.",
         low=1e-6,
         high=1.0 + 1e-6,
     )
 
 
-PRESETS = {
+@dataclasses.dataclass(frozen=True)
+class LengthConfig(Fields):
+    """The longest sentence: of training, and so of what can be translated."""
+
+    max_length: int = hp(
+        256,
+        "Training pairs with more tokens on a side are dropped.",
+        low=2,
+        high=MOST_POSITIONS,
+    )
+
+
+PRESETS: dict[str, dict[str, typing.Any]] = {
     # Table 3 of the paper, rows "base" and "big".
     "base": {},
     "big": {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3},
@@ -135,7 +195,7 @@ PRESETS = {
 }
 
 
-def preset(name, **overrides):
+def preset(name: str, **overrides: typing.Any) -> TransformerConfig:
     """The configuration of a published model, by name.
 
     Args:

@@ -7,8 +7,10 @@ its valid values. Command-line flags (`flags.py`), layer configurations and
 
 import dataclasses
 import functools
+import inspect
 import math
 import numbers
+import textwrap
 import types
 import typing
 
@@ -19,16 +21,26 @@ TYPE_NAMES = {
     str: "text",
     tuple: "a list of texts",
 }
+# Below what numbers must stay that have no limit of their own: TensorFlow keeps
+# them as int64 and float32.
+STORAGE_LIMITS = {int: 2**63, float: 3.4e38}
 
 
-def hp(default, help, *, low=None, high=None, choices=None):
+def hp(
+    default: typing.Any,
+    help: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: typing.Sequence | None = None,
+) -> typing.Any:
     """A dataclass field that knows its help text and its valid values.
 
     Args:
         default: The default value.
         help: One line for `--help`: role, unit, and the paper's section.
         low: Smallest valid value, or None.
-        high: Values must be below this bound, or None.
+        high: Values must be below this bound; None: that of `STORAGE_LIMITS`.
         choices: The valid values, or None.
 
     Returns:
@@ -39,7 +51,7 @@ def hp(default, help, *, low=None, high=None, choices=None):
 
 
 @functools.cache
-def kinds_of(section):
+def kinds_of(section: type) -> dict[str, tuple[type, bool]]:
     """The type of each field of a dataclass, and whether it may be None.
 
     >>> from keras_transformer.config import TransformerConfig
@@ -55,7 +67,7 @@ def kinds_of(section):
     return kinds
 
 
-def check_values(section, **values):
+def check_values(section: type, **values: typing.Any) -> None:
     """Checks single values against the fields of a dataclass made of `hp`.
 
     Args:
@@ -74,10 +86,11 @@ def check_values(section, **values):
     kinds = kinds_of(section)
     fields = section.__dataclass_fields__
     for name, value in values.items():
-        metadata = fields[name].metadata
-        low, high = metadata["low"], metadata["high"]
-        choices = metadata["choices"]
         kind, may_be_none = kinds[name]
+        metadata = fields[name].metadata
+        low, high, choices = (metadata[n] for n in ("low", "high", "choices"))
+        if high is None:
+            high = STORAGE_LIMITS.get(kind)
         if value is None and may_be_none:
             continue
         if not is_of_kind(value, kind):
@@ -95,7 +108,7 @@ def check_values(section, **values):
         )
 
 
-def is_of_kind(value, kind):
+def is_of_kind(value: typing.Any, kind: type) -> bool:
     """Whether a value is of a type, a key of `TYPE_NAMES`.
 
     A whole number is a number, NumPy's are both; true and false are neither.
@@ -118,9 +131,29 @@ def is_of_kind(value, kind):
 class Fields:
     """Base class of every configuration: a dataclass made of `hp` fields.
 
-    A subclass that checks more than its single fields extends `__post_init__`
-    and calls this one first.
+    It checks its values when it is made, and its docstring, which `help`
+    shows, lists the fields. A subclass that checks more than its single fields
+    extends `__post_init__` and calls this one first.
     """
 
-    def __post_init__(self):
+    def __init_subclass__(cls, **kwargs: typing.Any) -> None:
+        super().__init_subclass__(**kwargs)
+        lines = ["", "", "Attributes:"]
+        for name in inspect.get_annotations(cls):
+            field = getattr(cls, name)
+            text = (
+                f"{name}: {field.metadata['help']} Default: {field.default!r}"
+            )
+            lines += textwrap.wrap(
+                text,
+                76,
+                break_long_words=False,
+                break_on_hyphens=False,
+                initial_indent=" " * 4,
+                subsequent_indent=" " * 8,
+            )
+        doc = inspect.cleandoc(cls.__doc__ or cls.__name__)
+        cls.__doc__ = doc + "\n".join(lines)
+
+    def __post_init__(self) -> None:
         check_values(type(self), **vars(self))

@@ -2,8 +2,7 @@
 
 Precedence: the field's default < what the command passes as a base (a preset, a
 work directory) < a flag file < the command line, in whatever order the command
-line names them. Whatever the user got wrong ends the command with status 2 and
-one line.
+line names them. Bad input ends the command with status 2 and one line.
 """
 
 import contextlib
@@ -39,7 +38,7 @@ READERS = {
 
 
 class CommandError(Exception):
-    """What the user got wrong, in one line; see `exit_status`.
+    """What is wrong with the command, in one line; see `exit_status`.
 
     Attributes:
         status: The process' exit status.
@@ -49,13 +48,13 @@ class CommandError(Exception):
 
 
 class RunError(CommandError):
-    """What went wrong around a command that was right, in one line."""
+    """What went wrong while a correct command ran, in one line."""
 
     status = 1
 
 
 class Arguments:
-    """What a command line says, by dataclass.
+    """The flags that a command line gave, to build dataclasses from.
 
     Args:
         given: Field names -> values that were given, and no others.
@@ -95,12 +94,19 @@ def parse(argv, description, *sections):
     values = flags.FlagValues()
     for section in sections:
         _define(section, values)
-    flags.DEFINE_boolean("help", False, "Tells this.", flag_values=values)
+    flags.DEFINE_boolean("help", False, "Shows this text.", flag_values=values)
     values.set_gnu_getopt()
+    argv = _flagfiles_first(argv)
     try:
-        rest = values(["command", *_flagfiles_first(argv)])[1:]
+        rest = values(["command", *argv])[1:]
     except flags.Error as error:
         raise CommandError(_one_line(error)) from error
+    except UnicodeDecodeError as error:  # absl reads flag files as text
+        files = [a.partition("=")[2] for a in argv if _is_flagfile(a)]
+        raise CommandError(
+            "a flag file must be UTF-8 text, one flag a line."
+            f" Received: {' '.join(files)} ({error.reason}, byte {error.start})"
+        ) from error
     if values["help"].value:
         print(usage(description, *sections))
         raise SystemExit(0)
@@ -143,8 +149,8 @@ def usage(description, *sections):
 def user_errors():
     """Turns the errors of bad input into `CommandError`.
 
-    For the door only: what is raised once work has begun is ours, and keeps
-    its traceback.
+    Wrap only the code that reads and checks input: an error that is raised
+    after that is a bug, and keeps its traceback.
     """
     try:
         yield
@@ -187,9 +193,9 @@ class _FieldParser(flags.ArgumentParser):
         try:
             return READERS[self.kind](argument)
         except ValueError:
+            or_absent = f" or {ABSENT}" if self.may_be_none else ""
             raise ValueError(
-                f"expected {FLAG_TYPE_NAMES[self.kind]}"
-                + f" or {ABSENT}" * self.may_be_none
+                f"expected {FLAG_TYPE_NAMES[self.kind]}{or_absent}"
             ) from None
 
 
@@ -237,18 +243,23 @@ def _explain(field, kind):
 
 
 def _flagfiles_first(argv):
-    """Moves flag files to the front, so that the command line has its say."""
+    """Moves flag files to the front, so that other flags override them."""
     files, others, rest = [], [], iter(argv)
     for argument in rest:
         if argument.lstrip("-") == "flagfile" and argument.startswith("-"):
             files.append(f"--flagfile={next(rest, '')}")
-        elif argument.startswith(("--flagfile=", "-flagfile=")):
+        elif _is_flagfile(argument):
             files.append(argument)
         else:
             others.append(argument)
     return files + others
 
 
+def _is_flagfile(argument):
+    """Whether an argument is `--flagfile=PATH`."""
+    return argument.startswith(("--flagfile=", "-flagfile="))
+
+
 def _one_line(error):
-    """An error's message without line breaks and shouting."""
+    """An error's message without line breaks and absl's "ERROR::"."""
     return " ".join(str(error).replace("ERROR:: ", "").split())

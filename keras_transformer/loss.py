@@ -1,34 +1,74 @@
 """Cross-entropy with label smoothing, section 5.4, as a mean over tokens."""
 
+import math
+import typing
+
 import keras
 from keras import ops
 
 from keras_transformer.vocabulary import PAD
 
 
-def token_weights(labels):
-    """1 for every token that counts, 0 for padding: float32 `[B, T]`."""
-    return ops.cast(ops.not_equal(labels, PAD), "float32")
+def token_weights(labels, sample_weight=None, dtype="float32"):
+    """The weight of each position: 0 for padding, else 1 or as given.
+
+    Args:
+        labels: int `[B, T]`; `PAD` where a row has ended.
+        sample_weight: Optional float: `[B]` weighs rows, `[B, T]` tokens.
+        dtype: Of the result.
+
+    Returns:
+        `[B, T]`.
+
+    Raises:
+        ValueError: `sample_weight` has another rank.
+
+    >>> token_weights(ops.array([[5, 2, 0], [2, 0, 0]]), [0.5, 2.0]).numpy()
+    array([[0.5, 0.5, 0. ],
+           [2. , 0. , 0. ]], dtype=float32)
+    """
+    weights = ops.cast(ops.not_equal(labels, PAD), dtype)
+    if sample_weight is None:
+        return weights
+    sample_weight = ops.cast(sample_weight, dtype)
+    rank = len(sample_weight.shape)
+    if rank not in (1, 2):
+        raise ValueError(
+            "sample_weight must be of shape [B], for rows, or [B, T], for"
+            f" tokens. Received: sample_weight of shape {sample_weight.shape}"
+        )
+    if rank == 1:
+        sample_weight = sample_weight[:, None]  # [B] -> [B, 1]
+    return weights * sample_weight
+
+
+def is_in_vocabulary(labels, vocab_size):
+    """Whether each label is one of the V ids: bool, shaped as the labels."""
+    return ops.logical_and(labels >= 0, labels < vocab_size)
 
 
 def negative_log_likelihood(labels, logits):
-    """-log p(label) of each position, without smoothing: float32 `[B, T]`."""
-    return ops.sparse_categorical_crossentropy(
-        labels, ops.cast(logits, "float32"), from_logits=True
-    )
+    """-log p(label) of each position, without smoothing: `[B, T]`.
+
+    NaN for a label outside [0, V).
+    """
+    return smoothed_cross_entropy(labels, logits, label_smoothing=0.0)[1]
 
 
 def smoothed_cross_entropy(labels, logits, label_smoothing):
     """Cross-entropy to the smoothed label, of each position (sec. 5.4).
 
-    The target distribution is (1 - e) for the label plus e / V for every piece
+    The target distribution is (1 - e) for the label plus e / V for every token
     of the vocabulary, the label among them, as in Szegedy et al. 2015 whom the
-    paper cites. Other systems spread e over the other pieces only or subtract
+    paper cites. Other systems spread e over the other tokens only or subtract
     the distribution's entropy: a constant or a difference of order e / V.
 
     With l the logits, loss = log sum exp l - (1 - e) l[label] - e mean(l), so
     that no V-wide target is made. Its gradient is written by hand: it reuses
     the softmax of the forward pass and takes half the time of the derived one.
+
+    A label outside [0, V) makes its loss and the gradient NaN, on every backend
+    and with XLA: a visible failure where none can be raised.
 
     Args:
         labels: int `[B, T]`.
@@ -36,13 +76,16 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
         label_smoothing: e, in [0, 1).
 
     Returns:
-        Two float32 `[B, T]`: the loss, and -log p(label) without smoothing.
+        Two `[B, T]`, float64 for float64 logits, else float32: the loss, and
+        -log p(label) without smoothing.
     """
     vocab_size = logits.shape[-1]
     shape = ops.shape(labels)
-    labels = ops.reshape(ops.cast(labels, "int32"), (-1,))  # [B, T] -> [B * T]
+    labels = ops.reshape(labels, (-1,))  # [B, T] -> [B * T]
+    valid = is_in_vocabulary(labels, vocab_size)
+    labels = ops.cast(ops.where(valid, labels, 0), "int32")
     rows = ops.arange(ops.shape(labels)[0], dtype="int32")
-    places = ops.stack([rows, labels], axis=-1)  # [B * T, 2]
+    positions = ops.stack([rows, labels], axis=-1)  # [B * T, 2]
 
     @ops.custom_gradient
     def losses_of(logits):
@@ -55,23 +98,32 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
             :, 0
         ]
         nll = log_sum_exp - label_logits
+        nll = ops.where(valid, nll, math.nan)
         margin = label_logits - ops.mean(logits, axis=-1)
 
         def gradient(*args, upstream=None):
             upstream = args[-1] if upstream is None else upstream
-            loss, nll = upstream[0], upstream[1]  # each [B * T]
-            uniform = loss * (label_smoothing / vocab_size)
-            all_pieces = softmax * (loss + nll)[:, None] - uniform[:, None]
-            at_label = loss * (1 - label_smoothing) + nll
+            of_loss, of_nll = upstream[0], upstream[1]  # each [B * T]
+            uniform = of_loss * (label_smoothing / vocab_size)
+            everywhere = softmax * (of_loss + of_nll)[:, None]
+            everywhere -= uniform[:, None]
+            at_label = of_loss * (1 - label_smoothing) + of_nll
+            at_label = ops.where(valid, at_label, math.nan)
             return ops.scatter_update(
-                all_pieces, places, -at_label, reduction="add"
+                everywhere, positions, -at_label, reduction="add"
             )
 
         return ops.stack([nll + label_smoothing * margin, nll]), gradient
 
-    logits = ops.reshape(ops.cast(logits, "float32"), (-1, vocab_size))
-    losses = losses_of(logits)  # [2, B * T]
+    logits = ops.cast(logits, loss_dtype(logits.dtype))
+    losses = losses_of(ops.reshape(logits, (-1, vocab_size)))  # [2, B * T]
     return ops.reshape(losses[0], shape), ops.reshape(losses[1], shape)
+
+
+def loss_dtype(dtype) -> str:
+    """What losses are computed in: float64 for float64 logits, else float32."""
+    dtype = keras.backend.standardize_dtype(dtype)
+    return "float64" if dtype == "float64" else "float32"
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -80,20 +132,22 @@ class SmoothedCrossEntropy(keras.losses.Loss):
 
     Padding does not count, however much of the batch it is. In `model.fit` and
     in the trainers a `Transformer` weighs by the tokens of the whole global
-    batch, over all replicas; see `training.py`.
+    batch, over all replicas; see `fit.py`.
 
     Args:
         label_smoothing: Share e of probability spread over the vocabulary, in
             [0, 1); the paper's is 0.1.
 
     Call arguments:
-        y_true: int `[B, T]`, labels; `PAD` where a row has ended.
+        y_true: int `[B, T]`, labels; `PAD` where a row has ended. A label
+            outside [0, V) makes the loss NaN.
         y_pred: float `[B, T, V]`, logits.
-        sample_weight: Optional float, broadcastable to `[B, T]`: weights of
-            tokens, on top of the padding.
+        sample_weight: Optional float: `[B]` weighs rows, `[B, T]` tokens, on
+            top of the padding.
 
     Returns:
-        float32 scalar, nats per token; 0 if there is no token.
+        Scalar, nats per token, float64 for float64 logits, else float32; 0 if
+        there is no token.
 
     Raises:
         ValueError: `label_smoothing` is outside [0, 1).
@@ -104,7 +158,10 @@ class SmoothedCrossEntropy(keras.losses.Loss):
     """
 
     def __init__(
-        self, label_smoothing, name="smoothed_cross_entropy", **kwargs
+        self,
+        label_smoothing: float,
+        name: str = "smoothed_cross_entropy",
+        **kwargs: typing.Any,
     ):
         super().__init__(name=name, **kwargs)
         if not 0 <= label_smoothing < 1:
@@ -114,19 +171,21 @@ class SmoothedCrossEntropy(keras.losses.Loss):
             )
         self.label_smoothing = label_smoothing
 
-    def call(self, y_true, y_pred):
-        """The loss of each position, padding included: float32 `[B, T]`."""
-        labels = ops.cast(y_true, "int32")
-        return smoothed_cross_entropy(labels, y_pred, self.label_smoothing)[0]
+    def call(self, y_true: typing.Any, y_pred: typing.Any) -> typing.Any:
+        """The loss of each position, padding included: `[B, T]`."""
+        return smoothed_cross_entropy(y_true, y_pred, self.label_smoothing)[0]
 
-    def __call__(self, y_true, y_pred, sample_weight=None):
+    def __call__(
+        self,
+        y_true: typing.Any,
+        y_pred: typing.Any,
+        sample_weight: typing.Any = None,
+    ) -> typing.Any:
         labels = ops.convert_to_tensor(y_true)
-        weights = token_weights(labels)
-        if sample_weight is not None:
-            weights *= ops.cast(sample_weight, "float32")
         losses = self.call(labels, ops.convert_to_tensor(y_pred))
+        weights = token_weights(labels, sample_weight, losses.dtype)
         total = ops.sum(losses * weights)
         return ops.divide_no_nan(total, ops.sum(weights))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, typing.Any]:
         return {**super().get_config(), "label_smoothing": self.label_smoothing}

@@ -1,9 +1,16 @@
 """Token accuracy and perplexity as true means over tokens, padding left out."""
 
+import math
+import typing
+
 import keras
 from keras import ops
 
-from keras_transformer.loss import negative_log_likelihood, token_weights
+from keras_transformer.loss import (
+    is_in_vocabulary,
+    negative_log_likelihood,
+    token_weights,
+)
 
 
 class _TokenMean(keras.metrics.Metric):
@@ -11,30 +18,37 @@ class _TokenMean(keras.metrics.Metric):
 
     def __init__(self, name, **kwargs):
         super().__init__(name=name, **kwargs)
-        self.total = self.add_variable((), "zeros", name="total")
-        self.count = self.add_variable((), "zeros", name="count")
+        self.total = self.add_variable(
+            (), "zeros", dtype=self.dtype, name="total"
+        )
+        self.count = self.add_variable(
+            (), "zeros", dtype=self.dtype, name="count"
+        )
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
+    def update_state(
+        self,
+        y_true: typing.Any,
+        y_pred: typing.Any,
+        sample_weight: typing.Any = None,
+    ) -> None:
         """Adds a batch: labels int `[B, T]`, logits float `[B, T, V]`.
 
-        `sample_weight`, broadcastable to `[B, T]`, weighs tokens on top of the
-        padding.
+        `sample_weight` weighs rows, `[B]`, or tokens, `[B, T]`, on top of the
+        padding. A label outside [0, V) makes the result NaN.
         """
-        labels = ops.cast(y_true, "int32")
-        weights = token_weights(labels)
-        if sample_weight is not None:
-            weights *= ops.cast(sample_weight, "float32")
+        labels = ops.convert_to_tensor(y_true)
         values = self.token_values(labels, ops.convert_to_tensor(y_pred))
-        self.total.assign_add(ops.sum(values * weights))
+        weights = token_weights(labels, sample_weight, self.dtype)
+        self.total.assign_add(ops.sum(ops.cast(values, self.dtype) * weights))
         self.count.assign_add(ops.sum(weights))
 
-    def result(self):
+    def result(self) -> typing.Any:
         return ops.divide_no_nan(self.total, self.count)
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class TokenAccuracy(_TokenMean):
-    """Share of tokens whose most probable piece is the label, in [0, 1].
+    """Share of tokens whose most probable prediction is the label, in [0, 1].
 
     The previous tokens are those of the reference (teacher forcing).
 
@@ -44,19 +58,21 @@ class TokenAccuracy(_TokenMean):
     0.5
     """
 
-    def __init__(self, name="token_accuracy", **kwargs):
+    def __init__(self, name: str = "token_accuracy", **kwargs: typing.Any):
         super().__init__(name=name, **kwargs)
 
     def token_values(self, labels, logits):
-        best = ops.cast(ops.argmax(logits, axis=-1), "int32")
-        return ops.cast(ops.equal(best, labels), "float32")
+        best = ops.cast(ops.argmax(logits, axis=-1), labels.dtype)
+        hits = ops.cast(ops.equal(best, labels), self.dtype)
+        valid = is_in_vocabulary(labels, logits.shape[-1])
+        return ops.where(valid, hits, math.nan)
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class Perplexity(_TokenMean):
     """exp of the mean of -log p(label), without label smoothing (sec. 5.4).
 
-    Per piece of the vocabulary, not per word, as in Table 3 of the paper.
+    Per token of the vocabulary, not per word, as in Table 3 of the paper.
 
     >>> perplexity = Perplexity()
     >>> perplexity.update_state([[3, 2, 0]], ops.zeros((1, 3, 8)))
@@ -64,11 +80,11 @@ class Perplexity(_TokenMean):
     8.0
     """
 
-    def __init__(self, name="perplexity", **kwargs):
+    def __init__(self, name: str = "perplexity", **kwargs: typing.Any):
         super().__init__(name=name, **kwargs)
 
     def token_values(self, labels, logits):
         return negative_log_likelihood(labels, logits)
 
-    def result(self):
+    def result(self) -> typing.Any:
         return ops.exp(super().result())

@@ -18,9 +18,8 @@ from keras_transformer.config import (
 )
 from keras_transformer.decoding import MISSING_SCORE, beam_search, sample
 from keras_transformer.model import Transformer
-from keras_transformer.tokenization import Tokenizer
 from keras_transformer.vocabulary import EOS, PAD
-from keras_transformer.workdir import WorkDirectory, restore_weights, weights_of
+from keras_transformer.workdir import WorkDirectory, named_weights
 
 SHOWN = 60  # characters of a long line that a warning shows
 
@@ -100,11 +99,9 @@ class Translator(tf.Module):
             options["max_source_length"] = workdir.read_max_length()
         if decoding is None:
             decoding = workdir.read_section("decoding", DecodingConfig)
-        tokenizer = Tokenizer.load(workdir.tokenizer_path)
+        tokenizer = workdir.load_tokenizer()
         model = Transformer(config)
-        restore_weights(
-            weights_of(model), workdir.choose_checkpoint(checkpoint)
-        )
+        workdir.restore_weights(named_weights(model), checkpoint)
         return cls(tokenizer, model, decoding, **options)
 
     def translate(self, strings):

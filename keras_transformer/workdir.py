@@ -1,31 +1,42 @@
 """The work directory: what training writes and everything else reads.
 
-    config.json       the configuration, by section; written whole or not at all
-    flags.txt         the same as a flag file, for another run like it
+    config.json       the configuration by section, and the vocabulary's SHA-256
+    flags.txt         the configuration as a flag file, for another run like it
     tokenizer.model   the vocabulary
-    checkpoints/      the last ones: weights, optimizer, progress
+    checkpoints/      the newest ones: weights, optimizer, progress
     best/             the one with the best validation BLEU
-    averaged/         the mean of the last ones (sec. 6.1): weights only
+    averaged/         the mean of the newest ones (sec. 6.1): weights only
     logs/             TensorBoard's
 
 A checkpoint is `ckpt-STEP.index` and its data. One that cannot be read to its
-last byte is never used: `find_whole` names it and takes the one before it.
+last byte, or whose weights are not finite, is never used: `find_intact` names
+it in a warning and takes the one before it. Readers may run beside a training,
+which removes old checkpoints while they look; a checkpoint whose index is gone
+was removed, and they look again.
 """
 
+import contextlib
 import dataclasses
 import fcntl
+import hashlib
 import json
 import os
 import pathlib
 import re
 import shutil
+import tempfile
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from keras_transformer.fields import TYPE_NAMES, is_of_kind, kinds_of
+from keras_transformer.config import LengthConfig
+from keras_transformer.fields import kinds_of
+from keras_transformer.tokenization import Tokenizer
 
 FORMAT_VERSION = 1
+LOCK = ".lock"
+TOKENIZER_SUM = "tokenizer_sha256"  # in config.json; absent before 0.2
 SHOWN = 60  # characters of a wrong value that a message shows
 PREFERENCE = ("averaged", "best", "latest")  # what is served, if there is any
 
@@ -60,8 +71,14 @@ class WorkDirectory:
                 "expected a work directory made by trainers.wmt, with a"
                 f" config.json. Received: workdir={str(self.path)!r}"
             ) from None
+        except NotADirectoryError:
+            raise self._not_a_directory() from None
         except ValueError as error:
             raise ValueError(f"{self.config_path}: not JSON: {error}") from None
+        except RecursionError:
+            raise ValueError(
+                f"{self.config_path}: not a configuration: nested too deeply"
+            ) from None
         if not isinstance(config, dict):
             raise ValueError(
                 f"{self.config_path}: expected sections, an object."
@@ -78,17 +95,36 @@ class WorkDirectory:
     def read_section(self, name, section):
         """One section of `config.json` as its dataclass.
 
+        Fields that an older version did not write have their defaults.
+
         Raises:
             ValueError: As `read_config`, or there is no such section, or its
                 fields or their values are not the dataclass'.
         """
-        values, kinds = self._read_fields(name), kinds_of(section)
-        unknown = sorted(set(values) - set(kinds))
+        values = self._read_fields(name)
+        unknown = sorted(set(values) - set(kinds_of(section)))
         if unknown:
             raise ValueError(
                 f"{self.config_path}: unknown fields in {name!r}:"
                 f" {', '.join(unknown)}"
             )
+        return self._build(name, section, values)
+
+    def read_max_length(self):
+        """The longest sentence in training, in tokens, EOS included.
+
+        Raises:
+            ValueError: As `read_section`.
+        """
+        # The trainers own the section; the library knows this field of it.
+        known = kinds_of(LengthConfig)
+        fields = self._read_fields("data").items()
+        values = {name: value for name, value in fields if name in known}
+        return self._build("data", LengthConfig, values).max_length
+
+    def _build(self, name, section, values):
+        """A dataclass of values from a section of `config.json`."""
+        kinds = kinds_of(section)
         for field, value in values.items():
             if kinds[field][0] is tuple and isinstance(value, list):
                 values[field] = tuple(value)
@@ -98,42 +134,6 @@ class WorkDirectory:
             raise ValueError(
                 f"{self.config_path}: in {name!r}: {error}"
             ) from None
-
-    def lock(self):
-        """Keeps others from training here until this process ends.
-
-        The directory must exist; if it does not, nothing happens.
-
-        Raises:
-            ValueError: Another process trains here.
-        """
-        if not self.path.exists():
-            return
-        # Never closed: the kernel drops the lock with the process, however
-        # that ends. Within a process it can be taken again.
-        file = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
-            os.close(file)
-            raise ValueError(
-                f"another process is training in {self.path}"
-            ) from None
-
-    def read_max_length(self):
-        """The longest sentence in training, in tokens, end mark included.
-
-        Raises:
-            ValueError: As `read_section`.
-        """
-        value = self._read_fields("data").get("max_length")
-        if not is_of_kind(value, int) or value < 2:
-            raise ValueError(
-                f"{self.config_path}: in 'data': max_length must be"
-                f" {TYPE_NAMES[int]}, at least 2. Received:"
-                f" max_length={value!r}"
-            )
-        return value
 
     def _read_fields(self, name):
         """The fields of one section, as they are in `config.json`."""
@@ -148,13 +148,100 @@ class WorkDirectory:
         return values
 
     def write_config(self, **sections):
-        """Writes dataclasses as the sections of `config.json`."""
+        """Writes dataclasses as the sections of `config.json`.
+
+        Save the vocabulary first: `config.json` gets its SHA-256.
+        """
         config = {k: dataclasses.asdict(v) for k, v in sections.items()}
+        if self.tokenizer_path.exists():
+            content = self.tokenizer_path.read_bytes()
+            config[TOKENIZER_SUM] = hashlib.sha256(content).hexdigest()
         config["format_version"] = FORMAT_VERSION
-        write_whole(self.config_path, json.dumps(config, indent=2) + "\n")
+        write_atomically(self.config_path, json.dumps(config, indent=2) + "\n")
+
+    def load_tokenizer(self):
+        """The `Tokenizer` that the weights were trained with.
+
+        Raises:
+            FileNotFoundError: There is no vocabulary.
+            ValueError: It is not the one that `config.json` names, or it cannot
+                be read.
+        """
+        tokenizer = Tokenizer.load(self.tokenizer_path)
+        expected = None
+        if self.config_path.exists():
+            expected = self.read_config().get(TOKENIZER_SUM)
+        received = hashlib.sha256(tokenizer.model_bytes).hexdigest()
+        if expected not in (None, received):
+            raise ValueError(
+                f"{self.tokenizer_path} is not the vocabulary that training"
+                f" used: expected the SHA-256 of config.json, {expected!r}."
+                f" Received: {received!r}"
+            )
+        return tokenizer
+
+    @contextlib.contextmanager
+    def claimed(self):
+        """Makes the directory, and keeps other processes from training here.
+
+        The lock lasts until this process ends. If the body fails, a directory
+        that was made here is removed again.
+
+        Raises:
+            ValueError: Another process trains here, or the path is a file.
+            OSError: The directory cannot be made or written.
+        """
+        path = self.path.absolute()
+        made = [p for p in (path, *path.parents) if not p.exists()]
+        lock = self._lock()
+        try:
+            with tempfile.TemporaryFile(dir=path):
+                pass  # not writable: say so before any work is done
+            yield
+        except BaseException:
+            if made:
+                (path / LOCK).unlink()
+                os.close(lock)
+            for directory in made:
+                with contextlib.suppress(OSError):  # it has files of others
+                    directory.rmdir()
+            raise
+
+    def _lock(self):
+        """The file descriptor of the lock, held by this process."""
+        path = self.path / LOCK
+        while True:
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            except FileExistsError:
+                raise self._not_a_directory() from None
+            except FileNotFoundError:
+                continue  # another process has just removed the directory
+            # Never closed: the kernel drops the lock with the process, however
+            # that ends. Within a process it can be taken again.
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except (BlockingIOError, PermissionError):
+                os.close(file)
+                raise ValueError(
+                    f"another process is training in {self.path}"
+                ) from None
+            if path.exists() and os.path.samestat(os.fstat(file), path.stat()):
+                return file
+            os.close(file)  # of a directory that was removed meanwhile
+
+    def _not_a_directory(self):
+        """The error of a path that is a file."""
+        return ValueError(
+            "expected a directory, or a path where one can be made. Received:"
+            f" workdir={str(self.path)!r}, which is a file or below one"
+        )
 
     def choose_checkpoint(self, choice=None):
         """The checkpoint to translate with.
+
+        Logs which one it is, and warns of those that were skipped.
 
         Args:
             choice: "averaged", "best", "latest", or a checkpoint's path with or
@@ -164,31 +251,79 @@ class WorkDirectory:
             The path, without ending.
 
         Raises:
-            ValueError: There is no such checkpoint, or it is damaged.
+            ValueError: There is no such checkpoint, or it is corrupt.
         """
         if choice not in (None, *PREFERENCE):
             prefix = re.sub(r"\.index$", "", str(choice))
-            reason = damage(prefix)
+            reason = corruption(prefix)
+            if not is_there(prefix):
+                raise ValueError(
+                    f"no such checkpoint: expected {', '.join(PREFERENCE)}, or"
+                    f" a checkpoint's path. Received: checkpoint={choice!r}"
+                )
             if reason:
-                raise ValueError(f"damaged checkpoint {prefix}: {reason}")
+                raise ValueError(f"corrupt checkpoint {prefix}: {reason}")
+            logging.info("using the checkpoint %s", prefix)
             return prefix
         problem = ValueError(
             f"no {choice or 'usable'} checkpoint yet."
             f" Received: workdir={str(self.path)!r}"
         )
+        skipped = []
         for name in PREFERENCE if choice is None else (choice,):
+            checkpoints = getattr(self, name)
             try:
-                prefix = getattr(self, name).find_whole()
+                prefix = checkpoints.find_intact()
             except ValueError as error:  # the next kind may do
                 problem = error
+                skipped += checkpoints.prefixes()
                 continue
             if prefix:
-                self._warn_if_behind(name, prefix)
+                skipped += checkpoints.newer_than(prefix)
+                self._log_choice(name, prefix, skipped)
                 return prefix
         raise problem
 
+    def restore_weights(self, weights, choice=None):
+        """Sets weights from the checkpoint that `choose_checkpoint` finds.
+
+        Chooses again if a training that runs beside removes it meanwhile.
+
+        Args:
+            weights: What `named_weights` returned.
+            choice: As in `choose_checkpoint`.
+
+        Returns:
+            The path, without ending.
+
+        Raises:
+            ValueError: As `choose_checkpoint`, or the weights are of another
+                model.
+        """
+        while True:
+            prefix = self.choose_checkpoint(choice)
+            try:
+                restore_weights(weights, prefix)
+                return prefix
+            except Exception:  # of half a dozen kinds, if its files are gone
+                if is_there(prefix):
+                    raise
+
+    def _log_choice(self, name, prefix, skipped):
+        """Tells which checkpoint is used, and what else there is."""
+        if skipped:
+            logging.warning(
+                "using the %s checkpoint %s instead of %s",
+                name,
+                prefix,
+                ", ".join(skipped),
+            )
+        else:
+            logging.info("using the %s checkpoint %s", name, prefix)
+        self._warn_if_behind(name, prefix)
+
     def _warn_if_behind(self, name, prefix):
-        """Says so if training has gone on since a checkpoint was made."""
+        """Warns if training has continued since a checkpoint was made."""
         newest = self.latest.prefixes()[:1]
         if (
             name == "averaged"
@@ -196,8 +331,8 @@ class WorkDirectory:
             and step_of(newest[0]) > step_of(prefix)
         ):
             logging.warning(
-                "%s is of step %d, training is at step %d: trainers.average"
-                " makes it anew",
+                "%s is of step %d, training is at step %d: rerun"
+                " trainers.average to bring it up to date",
                 prefix,
                 step_of(prefix),
                 step_of(newest[0]),
@@ -218,7 +353,7 @@ class Checkpoints:
         self.directory = pathlib.Path(directory)
 
     def prefixes(self):
-        """Paths without ending, newest first; whole or not."""
+        """Paths without ending, newest first; intact or not."""
         steps = []
         for path in self.directory.glob("ckpt-*.index"):
             match = re.fullmatch(r"ckpt-(\d+)\.index", path.name)
@@ -226,10 +361,14 @@ class Checkpoints:
                 steps.append(int(match.group(1)))
         return [self._prefix(step) for step in sorted(steps, reverse=True)]
 
+    def newer_than(self, prefix):
+        """Paths of the checkpoints of later steps, newest first."""
+        return [p for p in self.prefixes() if step_of(p) > step_of(prefix)]
+
     def save(self, checkpoint, step, keep):
         """Writes a `tf.train.Checkpoint`, then drops all but the last `keep`.
 
-        Later steps than `step` are dropped, too: they were damaged, or training
+        Later steps than `step` are dropped, too: they were corrupt, or training
         would not have come this way again.
 
         Returns:
@@ -239,38 +378,52 @@ class Checkpoints:
         checkpoint.write(prefix)
         past = [p for p in self.prefixes() if step_of(p) <= step]
         kept = {os.path.basename(p) for p in past[:keep]}
-        for path in self.directory.iterdir():
+        # The index first: readers then see that a checkpoint was removed, and
+        # do not take it for a corrupt one.
+        paths = sorted(
+            self.directory.iterdir(), key=lambda path: path.suffix != ".index"
+        )
+        for path in paths:
             name = re.match(r"ckpt-\d+(?=[._]|$)", path.name)
             if name and name[0] not in kept:
                 _remove(path)
         return prefix
 
-    def find_whole(self):
-        """The newest checkpoint without damage, or None if there is none.
-
-        A damaged one is named in a warning.
+    def find_intact(self):
+        """The newest intact checkpoint, or None if there is none.
 
         Raises:
-            ValueError: There are checkpoints, and all are damaged.
+            ValueError: There are checkpoints, and all are corrupt.
         """
-        found = self.whole(1)
+        found = self.intact(1)
         return found[0] if found else None
 
-    def whole(self, count):
-        """Up to `count` of the newest checkpoints without damage; see above."""
-        found, damaged = [], []
-        for prefix in self.prefixes():
-            reason = damage(prefix)
-            if reason is None:
-                found.append(prefix)
-            else:
-                damaged.append(prefix)
-                logging.warning("damaged checkpoint %s: %s", prefix, reason)
-            if len(found) == count:
+    def intact(self, count):
+        """Up to `count` of the newest intact checkpoints, newest first.
+
+        Warns of each corrupt one on the way.
+
+        Raises:
+            ValueError: There are checkpoints, and all are corrupt.
+        """
+        while True:
+            found, corrupt, removed = [], [], []
+            for prefix in self.prefixes():
+                reason = corruption(prefix)
+                if reason is None:
+                    found.append(prefix)
+                elif is_there(prefix):
+                    corrupt.append(prefix)
+                    logging.warning("corrupt checkpoint %s: %s", prefix, reason)
+                else:
+                    removed.append(prefix)
+                if len(found) == count:
+                    break
+            if not removed:  # else there is a newer one: look again
                 break
-        if damaged and not found:
+        if corrupt and not found:
             raise ValueError(
-                "every checkpoint is damaged: " + ", ".join(damaged)
+                "every checkpoint is corrupt: " + ", ".join(corrupt)
             )
         return found
 
@@ -278,21 +431,39 @@ class Checkpoints:
         return str(self.directory / f"ckpt-{step}")
 
 
-def damage(prefix):
-    """Why a checkpoint cannot be used, in one line; None if it can.
+def corruption(prefix):
+    """Why a checkpoint cannot be used, in one line; None if it is intact.
 
     Reads every tensor, which compares its checksum.
     """
     try:
         reader = tf.train.load_checkpoint(prefix)
         for name in reader.get_variable_to_shape_map():
-            reader.get_tensor(name)
+            tensor = reader.get_tensor(name)
+            if name.startswith("weights/") and not is_finite(tensor):
+                return f"{name.split('/')[1]} is not finite"
     except Exception as error:  # the reader's are of half a dozen kinds
         return " ".join(str(error).split()) or type(error).__name__
     return None
 
 
-def weights_of(model):
+def is_finite(array):
+    """Whether a NumPy array has neither infinities nor NaN.
+
+    >>> is_finite(np.array([1.0, np.inf])), is_finite(np.array([3]))
+    (False, True)
+    """
+    if not np.issubdtype(array.dtype, np.floating):
+        return True
+    return bool(np.isfinite(array).all())
+
+
+def is_there(prefix):
+    """Whether a checkpoint has its index, without which it counts as none."""
+    return os.path.exists(f"{prefix}.index")
+
+
+def named_weights(model):
     """The weights of a Keras model by their names, as a checkpoint has them."""
     return {
         ".".join(variable.path.split("/")[1:]): variable.value
@@ -301,7 +472,7 @@ def weights_of(model):
 
 
 def restore_weights(weights, prefix):
-    """Sets what `weights_of` returned from a checkpoint."""
+    """Sets what `named_weights` returned from a checkpoint."""
     names = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
     num_weights = sum(name.startswith("weights/") for name in names)
     if num_weights != len(weights):
@@ -323,17 +494,21 @@ def step_of(prefix):
     return int(os.path.basename(prefix).split("-")[1])
 
 
-def write_whole(path, text):
-    """Writes a file so that it is there whole, or not at all."""
+def write_atomically(path, text):
+    """Writes a file so that readers see all of it, or the one before."""
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(path.name + f".{os.getpid()}")
-    unfinished.write_text(text, encoding="utf-8")
-    os.replace(unfinished, path)
+    try:
+        unfinished.write_text(text, encoding="utf-8")
+        os.replace(unfinished, path)
+    except OSError:
+        unfinished.unlink(missing_ok=True)
+        raise
 
 
 def _shown(value):
-    """A value as JSON has it, cut if it is long."""
+    """A value as JSON has it, shortened if it is long."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= SHOWN else text[:SHOWN] + " ..."
 

@@ -1,15 +1,18 @@
 """CTranslate2: weights and vocabulary, for its own search on CPUs and GPUs.
 
-Its decoder is not ours, so a few things differ:
+Its decoder differs from ours in a few ways:
 
 - Score: log-probability / length ^ length_penalty, where ours is
   ((5 + length) / 6) ^ length_penalty; with `length_penalty=0` both are the bare
   log-probability. Greedy search is identical.
-- Length: `min_decoding_length` does not count the end mark and is 1 unless
-  told, which takes the end mark's share of the first token's probability;
-  `max_decoding_length` is one number for all sentences of a call, where ours is
-  source tokens + `extra_length` for each of them.
-- Sources are cut by whoever encodes them; see `reload.py`.
+- Length: `min_decoding_length` does not count EOS and is 1 by default, which
+  takes EOS' share of the first token's probability; `max_decoding_length` is
+  one number for all sentences of a call, where ours is source tokens +
+  `extra_length` for each of them.
+- The caller truncates sources; see `reload.py`.
+- `precision` is how weights are stored. What they are computed in depends on
+  the CPU: `ctranslate2.get_supported_compute_types("cpu")` lists what it knows,
+  and `Translator.compute_type` says what was taken instead of another.
 """
 
 import numpy as np
@@ -19,22 +22,14 @@ from keras_transformer.flags import CommandError
 from keras_transformer.layers import LAYER_NORM_EPSILON, positional_encoding
 from keras_transformer.vocabulary import BOS, EOS, UNK
 
-PRECISIONS = ("float32", "float16", "int16", "int8")
-REQUIREMENTS = ("ctranslate2",)
-MAX_INPUT_LENGTH = 1024  # what CTranslate2 cuts sources to unless told
+MAX_INPUT_LENGTH = 1024  # what CTranslate2 truncates sources to by default
 
 
-def write(translator, directory, options, examples):
-    """Writes a CTranslate2 model with its vocabulary and the tokenizer.
-
-    Args:
-        translator: The `Translator`.
-        directory: A `pathlib.Path` that exists and is empty.
-        options: The `ExportOptions`.
-        examples: Not used: nothing runs here.
+def write(translator, directory, options, description, examples):
+    """Writes the model, its vocabulary, the tokenizer: `formats.Exporter`.
 
     Raises:
-        CommandError: The model's shape is none that CTranslate2 knows.
+        CommandError: CTranslate2 knows no model of this shape.
     """
     model = translator.model
     _check_head_sizes(model.config)
@@ -78,8 +73,8 @@ def make_spec(model, num_positions):
     for embedding in (*spec.encoder.embeddings, spec.decoder.embeddings):
         embedding.weight = table
         embedding.multiply_by_sqrt_depth = True
-    for part in (spec.encoder, spec.decoder):
-        part.position_encodings.encodings = positions
+    for stack in (spec.encoder, spec.decoder):
+        stack.position_encodings.encodings = positions
     spec.decoder.projection.weight = table
 
     for layer, block in zip(

@@ -8,39 +8,47 @@ onnx          ONNX Runtime; search and cache in one file
 ctranslate2   CTranslate2, fast on CPUs
 
 The output is reloaded in a process of its own and compared with the live
-translator before it appears under its name; a failed export leaves nothing.
+translator before it appears under its name; a failed export leaves nothing. The
+search flags override the work directory's. Everything is computed on the CPU
+unless CUDA_VISIBLE_DEVICES is set.
 """
 
 import contextlib
 import dataclasses
-import importlib
+import errno
+import importlib.metadata
 import json
 import os
 import pathlib
 import random
-import shutil
 import sys
-import tempfile
+import typing
 
 from absl import logging
 
+import keras_transformer
 from keras_transformer import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp
-from keras_transformer.translator import Translator
-from keras_transformer.vocabulary import SPECIAL_IDS
-from keras_transformer.workdir import WorkDirectory
-from savedmodel import ctranslate2, onnx, saved_model, tflite, verify
-from savedmodel.reload import DESCRIPTION
+from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
+from savedmodel import publishing, verify
+from savedmodel.formats import (
+    FORMATS,
+    PRECISIONS,
+    check_requirements,
+    load_exporter,
+)
 
-FORMATS = {
-    "saved_model": saved_model,
-    "tflite": tflite,
-    "onnx": onnx,
-    "ctranslate2": ctranslate2,
-}
-PRECISIONS = ("float32", "float16", "int16", "int8")
 NUM_SAMPLES = 8  # sentences that an export is verified with
+# What a disk may do to an export that is itself right.
+DISK_ERRORS = (
+    errno.EDQUOT,
+    errno.EEXIST,
+    errno.EFBIG,
+    errno.EIO,
+    errno.ENOSPC,
+    errno.ENOTEMPTY,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,8 +61,8 @@ class ExportOptions(Fields):
     overwrite: bool = hp(False, "Replace an export that is there.")
     precision: str = hp(
         "float32",
-        "Of the stored weights. tflite: float32, float16, int8; ctranslate2:"
-        " these and int16; others: float32.",
+        "Of the stored weights. tflite, onnx: float32, float16, int8;"
+        " ctranslate2: these and int16; saved_model: float32.",
         choices=PRECISIONS,
     )
     version: int = hp(
@@ -70,8 +78,8 @@ class ExportOptions(Fields):
     )
     max_source_length: int | None = hp(
         None,
-        "Longest source in tokens, end mark included, before it is cut; left"
-        " out: the longest in training. tflite computes with this length.",
+        "Longest source in tokens, EOS included; longer ones are truncated."
+        " Left out: the longest in training. tflite computes with this length.",
         low=2,
     )
     jit_compile: bool = hp(
@@ -80,7 +88,9 @@ class ExportOptions(Fields):
         " TensorFlow Serving needs --xla_cpu_compilation_enabled for it.",
     )
     verify_text: str = hp(
-        "", "File of sentences to verify with; none: pieces at random."
+        "",
+        "File of sentences to verify with; none: random entries of the"
+        " vocabulary.",
     )
 
     def __post_init__(self):
@@ -88,72 +98,138 @@ class ExportOptions(Fields):
         for name in ("workdir", "output"):
             if not getattr(self, name):
                 raise ValueError(f"expected --{name}=DIR. Received: no {name}")
-        precisions = FORMATS[self.format].PRECISIONS
+        precisions = FORMATS[self.format].precisions
         if self.precision not in precisions:
             raise ValueError(
                 f"precision must be one of {', '.join(precisions)} with format="
                 f"{self.format}. Received: precision={self.precision!r}"
             )
-        if self.format != "saved_model":
-            for name in ("jit_compile", "version"):
+        for owner, its in FORMATS.items():
+            for name in its.own_options if owner != self.format else ():
                 if getattr(self, name) != getattr(ExportOptions, name):
                     raise ValueError(
-                        f"{name} is an option of format=saved_model."
+                        f"{name} is an option of format={owner}."
                         f" Received: format={self.format!r}"
                     )
 
     @property
-    def target(self):
+    def target(self) -> pathlib.Path:
         """The directory that appears when the export is done."""
         output = pathlib.Path(self.output)
-        if self.format == "saved_model":
+        if FORMATS[self.format].has_versions:
             return output / str(self.version)
         return output
 
 
-def export(translator, options, checkpoint):
-    """Writes an export and verifies it.
+# Those of `DecodingConfig` that a search has: an export does not sample.
+SEARCH_FIELDS = ("beam_size", "length_penalty", "extra_length", "min_length")
+SearchOptions = dataclasses.make_dataclass(
+    "SearchOptions",
+    [
+        (field.name, field.type, field)
+        for field in dataclasses.fields(DecodingConfig)
+        if field.name in SEARCH_FIELDS
+    ],
+    bases=(Fields,),
+    frozen=True,
+    namespace={"__doc__": "The search; left out: that of the work directory."},
+)
+
+
+class Source(typing.NamedTuple):
+    """What is exported, and where it is from.
+
+    Attributes:
+        translator: The `Translator`.
+        checkpoint: Path of its checkpoint, without ending.
+        warnings: Why it is not another checkpoint, lines.
+        languages: Source and target language, as in the work directory.
+    """
+
+    translator: typing.Any
+    checkpoint: str
+    warnings: list[str]
+    languages: tuple[str | None, str | None]
+
+
+def export(
+    source: Source, options: ExportOptions, directory: pathlib.Path
+) -> verify.Comparison:
+    """Writes an export into a directory and verifies it.
 
     Args:
-        translator: The `Translator`.
+        source: What to export.
         options: The `ExportOptions`.
-        checkpoint: Where its weights are from, for the description.
+        directory: Exists and is empty.
 
     Returns:
-        A `verify.Comparison`.
+        A `verify.Comparison` that passed.
 
     Raises:
         CommandError: The format does not know such a model.
         ExportError: The export does not translate as the translator does.
     """
+    translator = source.translator
     examples = make_examples(translator)
     sentences = ["", *examples]
     if options.verify_text:
         sentences = verify.read_sentences(options.verify_text)
-    with whole_directory(options.target) as directory:
-        FORMATS[options.format].write(translator, directory, options, examples)
-        description = describe(translator, options, checkpoint)
-        path = directory / DESCRIPTION
-        path.write_text(json.dumps(description, indent=2) + "\n")
-        comparison = verify.compare(translator, directory, sentences)
-        if not comparison.passed:
-            raise verify.ExportError(f"a wrong export: {comparison}")
+    description = make_description(source, options)
+    exporter = load_exporter(options.format)
+    exporter.write(translator, directory, options, description, examples)
+    description["sha256"] = verify.checksums(directory)
+    write_description(directory, description)
+    comparison = verify.compare(translator, directory, sentences)
+    if not comparison.passed:
+        raise verify.ExportError(f"a wrong export: verification {comparison}")
+    description["verification"] = str(comparison)
+    write_description(directory, description)
     return comparison
 
 
-def describe(translator, options, checkpoint):
+def make_description(source: Source, options: ExportOptions) -> dict:
     """What `export.json` says, beside the model, for whoever runs it."""
+    translator = source.translator
+    source_language, target_language = source.languages
+    decoding = dataclasses.asdict(translator.decoding)
     return {
         "format": options.format,
         "precision": options.precision,
+        "source_language": source_language,
+        "target_language": target_language,
         # From the work directory, which may be moved.
-        "checkpoint": os.path.relpath(checkpoint, options.workdir),
+        "checkpoint": os.path.relpath(source.checkpoint, options.workdir),
+        "checkpoint_warnings": source.warnings,
         "max_source_length": translator.max_source_length,
-        "decoding": dataclasses.asdict(translator.decoding),
+        "vocab_size": translator.tokenizer.vocab_size,
+        "special_ids": {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK},
+        "decoding": {name: decoding[name] for name in SEARCH_FIELDS},
+        "versions": versions(options.format),
     }
 
 
-def make_examples(translator):
+def write_description(directory: pathlib.Path, description: dict) -> None:
+    """Writes `export.json`."""
+    path = directory / publishing.DESCRIPTION
+    path.write_text(json.dumps(description, indent=2) + "\n")
+
+
+def versions(format_name: str) -> dict[str, str]:
+    """Of the packages that make an export, by their names."""
+    modules = importlib.metadata.packages_distributions()
+    packages = {"keras_transformer": keras_transformer.__version__}
+    for module in (
+        "keras",
+        "tensorflow",
+        "tensorflow_text",
+        *FORMATS[format_name].requirements,
+    ):
+        for name in modules[module][:1]:
+            packages[name] = importlib.metadata.version(name)
+    return packages
+
+
+def make_examples(translator) -> list[str]:
     """Sentences of random pieces, to warm up and to verify with."""
     rng = random.Random(1)
     tokenizer = translator.tokenizer
@@ -166,76 +242,79 @@ def make_examples(translator):
     return [string.decode("utf-8") for string in strings]
 
 
-@contextlib.contextmanager
-def whole_directory(target):
-    """Makes a directory that appears under its name when it is complete.
-
-    It is made beside the target, and removed if the block raises. What was
-    there under the name before is replaced.
-    """
-    unfinished = target.with_name(f"{target.name}.{os.getpid()}.unfinished")
-    replaced = target.with_name(f"{target.name}.{os.getpid()}.replaced")
-    unfinished.mkdir(parents=True)
-    try:
-        yield unfinished
-        if target.exists():
-            os.rename(target, replaced)
-        os.rename(unfinished, target)
-        shutil.rmtree(replaced, ignore_errors=True)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
-
-
-def check_target(options):
-    """Raises ValueError if something is in the way that must not be lost.
+def load_source(
+    options: ExportOptions, arguments: flags.Arguments | None = None
+) -> Source:
+    """What the options name, with the search that the arguments ask for.
 
     Raises:
-        OSError: Nothing can be written there.
+        ValueError: The work directory or its checkpoint cannot be used.
     """
-    target = options.target
-    path = target.absolute().parent
-    there = next(p for p in (path, *path.parents) if p.exists())
-    with tempfile.TemporaryFile(dir=there):
-        pass
-    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
-        return
-    if not (target / DESCRIPTION).is_file():
-        raise ValueError(f"{target} is there, and it is no export")
-    if not options.overwrite:
-        raise ValueError(f"{target} is there; --overwrite would replace it")
+    # Not at the top: bad flags are refused before TensorFlow is imported.
+    from keras_transformer.translator import Translator
+    from keras_transformer.workdir import WorkDirectory
 
-
-def check_requirements(format_name):
-    """Raises ValueError if an optional package is not installed."""
-    requirements = FORMATS[format_name].REQUIREMENTS
-    try:
-        for name in requirements:
-            importlib.import_module(name)
-    except ImportError as error:
-        raise ValueError(
-            f"format={format_name} needs the extra {format_name!r}: pip install"
-            f" -e '.[{format_name}]' where this project is ({error})"
-        ) from error
-
-
-def load_translator(arguments, options):
-    """The `Translator` of the work directory, and its checkpoint's path."""
     workdir = WorkDirectory(options.workdir)
     before = workdir.read_section("decoding", DecodingConfig)
-    decoding = arguments.build(DecodingConfig, **dataclasses.asdict(before))
-    if decoding.sampling:
-        raise ValueError("expected a search. Received: sampling=True")
-    checkpoint = workdir.choose_checkpoint(options.checkpoint)
+    if before.sampling:
+        logging.warning(
+            "%s: 'decoding' says sampling=true; an export searches",
+            workdir.config_path,
+        )
+    decoding = {name: getattr(before, name) for name in SEARCH_FIELDS}
+    if arguments is not None:
+        search = arguments.build(SearchOptions, **decoding)
+        decoding = dataclasses.asdict(search)
     others = {}
     if options.max_source_length is not None:
         others["max_source_length"] = options.max_source_length
+    with recorded_warnings() as warnings:
+        checkpoint = workdir.choose_checkpoint(options.checkpoint)
+    data = workdir.read_config().get("data", {})
     translator = Translator.load(
-        options.workdir, decoding, checkpoint, **others
+        options.workdir, DecodingConfig(**decoding), checkpoint, **others
     )
-    return translator, checkpoint
+    languages = data.get("source_language"), data.get("target_language")
+    return Source(translator, checkpoint, warnings, languages)
 
 
-def list_files(directory):
+@contextlib.contextmanager
+def recorded_warnings() -> typing.Iterator[list[str]]:
+    """Lists the warnings that the library logs meanwhile; they still appear."""
+    import logging as standard_logging
+
+    class Recorder(standard_logging.Handler):
+        def emit(self, record):
+            lines.append(record.getMessage())
+
+    lines: list[str] = []
+    recorder = Recorder(standard_logging.WARNING)
+    logging.get_absl_logger().addHandler(recorder)
+    try:
+        yield lines
+    finally:
+        logging.get_absl_logger().removeHandler(recorder)
+
+
+@contextlib.contextmanager
+def disk_errors() -> typing.Iterator[None]:
+    """Turns errors of a full or failing disk into one line."""
+    import tensorflow as tf  # not at the top: see `load_source`
+
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in DISK_ERRORS:
+            raise
+        raise flags.RunError(str(error)) from error
+    except tf.errors.ResourceExhaustedError as error:
+        if os.strerror(errno.ENOSPC) not in error.message:
+            raise
+        line = error.message.strip().splitlines()[0]
+        raise flags.RunError(line) from error
+
+
+def list_files(directory: pathlib.Path) -> list[str]:
     """Lines with the size and name of each file, largest first."""
     files = [path for path in directory.rglob("*") if path.is_file()]
     files.sort(key=lambda path: (-path.stat().st_size, path.name))
@@ -245,26 +324,31 @@ def list_files(directory):
     ]
 
 
-def main(argv=None):
+def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
-    logging.set_verbosity(logging.ERROR)  # what goes wrong is one line
-    with flags.exit_status("savedmodel.export"):
-        arguments = flags.parse(argv, __doc__, ExportOptions, DecodingConfig)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(flags.exit_status("savedmodel.export"))
+        arguments = flags.parse(argv, __doc__, ExportOptions, SearchOptions)
         options = arguments.build(ExportOptions)
+        verify.hide_gpus()
         with flags.user_errors():
-            check_target(options)
             check_requirements(options.format)
-            translator, checkpoint = load_translator(arguments, options)
             if options.verify_text:
                 verify.read_sentences(options.verify_text)
+            reservation = stack.enter_context(
+                publishing.reserved(options.target, options.overwrite)
+            )
+            source = load_source(options, arguments)
         try:
-            comparison = export(translator, options, checkpoint)
+            with disk_errors():
+                comparison = export(source, options, reservation.directory)
+                reservation.publish()
         except verify.ExportError as error:
-            raise SystemExit(f"savedmodel.export: {error}") from None
+            raise flags.RunError(str(error)) from None
     print(f"{options.target}: {options.format}, {options.precision},", end=" ")
-    print(f"from {checkpoint}")
+    print(f"from {source.checkpoint}")
     print(*list_files(options.target), sep="\n")
-    print(f"verified in a process of its own: {comparison}")
+    print(f"verification in a process of its own {comparison}")
     sys.stdout.flush()
 
 

@@ -1,37 +1,108 @@
 """ONNX: encoder, search and cache in one file, run by ONNX Runtime.
 
-Input: `source_ids` int32 [N, S], rows that end with EOS, then PAD. Outputs:
-`ids` int32 [N, W, T], `scores` float32 [N, W], `lengths` int32 [N, W]. N and S
-are free. It is the graph of `Translator.search`: greedy if the beam size is 1.
+Input: `source_ids` int32 [N, S], rows of tokens, then EOS; see `search.py`.
+Outputs: `ids` int32 [N, W, T], `scores` float32 [N, W], `lengths` int32 [N, W],
+`truncated` bool [N]. N and S are free. It is the graph of `Translator.search`:
+greedy if the beam size is 1.
+
+ONNX has no assertions. A row that is no source (an id outside the vocabulary, no
+EOS) has the score NaN and no tokens.
+
+`float16` stores the weights so and computes in float32. `int8` is ONNX Runtime's
+dynamic quantization: products with weights are computed in int8.
 """
 
-from savedmodel.graph import make_search
+import json
+import logging
 
-PRECISIONS = ("float32",)
-REQUIREMENTS = ("onnx", "onnxruntime", "tf2onnx")
+import onnx
+import tf2onnx
+from onnxruntime import quantization
+
+from savedmodel import onnx_rewrites
+from savedmodel.search import make_search
+
 OPSET = 18
+INPUTS = {
+    "source_ids": (
+        ["sentences", "source_tokens"],
+        "Source tokens, then EOS; what follows the first EOS is padding.",
+    )
+}
 
 
-def write(translator, directory, options, examples):
-    """Writes `model.onnx` and the tokenizer.
-
-    Args:
-        translator: The `Translator`.
-        directory: A `pathlib.Path` that exists and is empty.
-        options: The `ExportOptions`.
-        examples: Not used: nothing runs here.
-    """
-    import tf2onnx
-
+def write(translator, directory, options, description, examples):
+    """Writes `model.onnx` and the tokenizer; see `formats.Exporter`."""
     search = make_search(translator)
-    tf2onnx.convert.from_function(
+    model, _ = tf2onnx.convert.from_function(
         search,
         input_signature=search.input_signature,
         opset=OPSET,
         custom_op_handlers={"SelectV2": (_select_by_where, ["Where"])},
-        output_path=str(directory / "model.onnx"),
     )
+    onnx_rewrites.hoist_constants(model)
+    onnx_rewrites.scatter_cache_writes(model)
+    if options.precision == "float16":
+        onnx_rewrites.halve_weights(model)
+    path = directory / "model.onnx"
+    if options.precision == "int8":
+        model = _quantize(model, path)
+    onnx_rewrites.document(
+        model,
+        INPUTS,
+        _outputs(translator),
+        __doc__,
+        {
+            name: value if isinstance(value, str) else json.dumps(value)
+            for name, value in description.items()
+        },
+    )
+    onnx.checker.check_model(model)
+    onnx.save(model, str(path))
     translator.tokenizer.save(directory / "tokenizer.model")
+
+
+def _outputs(translator):
+    """The axes of each output, and what it is."""
+    beam_size = translator.decoding.beam_size
+    target_tokens = (
+        translator.max_source_length + translator.decoding.extra_length
+    )
+    return {
+        "ids": (
+            ["sentences", beam_size, target_tokens],
+            "Hypotheses, best first: tokens, EOS, then PAD.",
+        ),
+        "scores": (
+            ["sentences", beam_size],
+            "Log-probabilities after length penalty; -1e9: no such hypothesis;"
+            " NaN: the row of source_ids is not valid.",
+        ),
+        "lengths": (["sentences", beam_size], "Tokens, EOS included."),
+        "truncated": (
+            ["sentences"],
+            "Whether only the beginning of the source was translated.",
+        ),
+    }
+
+
+def _quantize(model, path):
+    """Dynamic quantization: the model with weights in int8."""
+    # It lists what it leaves in float32, which is everything but weights.
+    log = logging.getLogger()
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        quantization.quantize_dynamic(
+            model,
+            str(path),
+            per_channel=True,
+            weight_type=quantization.QuantType.QInt8,
+            extra_options={"EnableSubgraph": True},
+        )
+    finally:
+        log.setLevel(level)
+    return onnx.load(str(path))
 
 
 def _select_by_where(context, node, name, arguments):

@@ -2,11 +2,13 @@
 
     python -I savedmodel/reload.py DIR [BEAM] < sentences.json > found.json
 
-It imports what the format needs and nothing else of this repository, so it is
-also the example of how to run each format. Input is a JSON list of strings;
-output a JSON object with a list of `translations` (ids, text, score) and the
-`seconds` that they took, loading not counted. BEAM is for the formats that
-leave the choice: ctranslate2 any; tflite 1 or the export's.
+DIR is what was given to `savedmodel.export` as --output. The script imports what
+the format needs and nothing else of this repository, so it is also the example
+of how to run each format. Input is a JSON list of strings. Output is a JSON
+object: a list of `translations` (ids, text, score, and whether the source was
+truncated), the `seconds` that they took, without loading, and `computed_in`, the
+type that CTranslate2 computes in (null for other formats). BEAM is for the
+formats that leave the choice: ctranslate2 any; tflite 1 or the export's.
 """
 
 import json
@@ -20,7 +22,7 @@ BATCH_SIZE = 32  # sentences of about the same length translated together
 
 
 def main():
-    directory = pathlib.Path(sys.argv[1])
+    directory = find_export(sys.argv[1])
     sentences = json.load(sys.stdin)
     description = json.loads((directory / DESCRIPTION).read_text())
     if sys.argv[2:]:
@@ -37,8 +39,40 @@ def main():
     ours = {name.split(".")[0] for name in sys.modules}
     if ours & {"keras_transformer", "savedmodel"}:
         raise SystemExit("an export must run without this package")
-    translations = [results[i] for i in range(len(sentences))]
-    json.dump({"translations": translations, "seconds": seconds}, sys.stdout)
+    found = {
+        "translations": [results[i] for i in range(len(sentences))],
+        "seconds": seconds,
+        "computed_in": getattr(translate, "computed_in", None),
+    }
+    json.dump(found, sys.stdout)
+
+
+def find_export(output):
+    """The directory of an export, of which `output` may be the parent.
+
+    Below the output of a SavedModel are versions; the greatest counts, as in
+    TensorFlow Serving.
+
+    Args:
+        output: What was given to `savedmodel.export`, or a version below it.
+
+    Raises:
+        ValueError: There is no export.
+    """
+    output = pathlib.Path(output)
+    if (output / DESCRIPTION).is_file():
+        return output
+    versions = [
+        path.parent
+        for path in output.glob(f"*/{DESCRIPTION}")
+        if path.parent.name.isdecimal()
+    ]
+    if not versions:
+        raise ValueError(
+            f"expected an export: a directory with {DESCRIPTION}, or with"
+            f" versions that have it. Received: {output}"
+        )
+    return max(versions, key=lambda path: int(path.name))
 
 
 def load_saved_model(directory, description):
@@ -54,8 +88,10 @@ def load_saved_model(directory, description):
         ids, scores = found["ids"][:, 0].numpy(), found["scores"][:, 0].numpy()
         strings = found["hypotheses"][:, 0].numpy()
         return [
-            answer(row, string.decode("utf-8", "replace"), score)
-            for row, string, score in zip(ids, strings, scores, strict=True)
+            answer(row, string.decode("utf-8", "replace"), score, truncated)
+            for row, string, score, truncated in zip(
+                ids, strings, scores, found["truncated"].numpy(), strict=True
+            )
         ]
 
     return translate
@@ -77,11 +113,11 @@ def load_tflite(directory, description):
         source_ids = np.full(
             (1, description["max_source_length"]), PAD, "int32"
         )
-        ids = encode(sentence)
+        ids, truncated = encode(sentence)
         source_ids[0, : len(ids)] = ids
         found = search(source_ids=source_ids)
         best, score = found["ids"][0, 0], found["scores"][0, 0]
-        return answer(best, decode(best), score)
+        return answer(best, decode(best), score, truncated)
 
     return lambda sentences: [translate_one(line) for line in sentences]
 
@@ -91,22 +127,21 @@ def load_onnx(directory, description):
     import numpy as np
     import onnxruntime
 
-    encode, decode = load_tokenizer(directory, description)
+    # The graph truncates, and says so.
+    encode, decode = load_tokenizer(directory, {"max_source_length": None})
     session = onnxruntime.InferenceSession(str(directory / "model.onnx"))
 
     def translate(sentences):
-        rows = [encode(sentence) for sentence in sentences]
+        rows = [encode(sentence)[0] for sentence in sentences]
         shape = len(rows), max(map(len, rows), default=0)
         source_ids = np.full(shape, PAD, "int32")
         for source, row in zip(source_ids, rows, strict=True):
             source[: len(row)] = row
-        ids, scores = session.run(
-            ["ids", "scores"], {"source_ids": source_ids}
-        )  # [N, W, T], [N, W]
-        return [
-            answer(best, decode(best), score)
-            for best, score in zip(ids[:, 0], scores[:, 0], strict=True)
-        ]
+        ids, scores, truncated = session.run(
+            ["ids", "scores", "truncated"], {"source_ids": source_ids}
+        )  # [N, W, T], [N, W], [N]
+        best = zip(ids[:, 0], scores[:, 0], truncated, strict=True)
+        return [answer(row, decode(row), *others) for row, *others in best]
 
     return translate
 
@@ -146,18 +181,20 @@ def load_ctranslate2(directory, description):
             score = result.scores[0]
             if decoding["beam_size"] == 1:
                 score /= penalty(len(ids))
-            yield answer(ids, decode(ids), score)
+            yield ids, decode(ids), score
 
     def translate(sentences):
-        rows = [encode(sentence) for sentence in sentences]
-        results = [answer([], "", 0.0)] * len(rows)
-        for length in {len(row) for row in rows} - {1}:
-            alike = [i for i, row in enumerate(rows) if len(row) == length]
-            found = translate_alike([rows[i] for i in alike])
+        sources = [encode(sentence) for sentence in sentences]
+        results = [answer([], "", 0.0, False)] * len(sources)
+        for length in {len(row) for row, _ in sources} - {1}:
+            alike = [i for i, s in enumerate(sources) if len(s[0]) == length]
+            found = translate_alike([sources[i][0] for i in alike])
             for i, result in zip(alike, found, strict=True):
-                results[i] = result
+                results[i] = answer(*result, sources[i][1])
         return results
 
+    # Not every CPU computes in the type that the weights are stored in.
+    translate.computed_in = translator.compute_type
     return translate
 
 
@@ -171,12 +208,18 @@ def load_processor(directory):
 
 
 def load_tokenizer(directory, description):
-    """Functions from a string to ids that end with EOS, and back."""
+    """A function from a string to its ids, and one from ids to a string.
+
+    The first returns ids that end with EOS, and whether they were truncated.
+    """
     processor = load_processor(directory)
     limit = description["max_source_length"]
 
     def encode(sentence):
-        return processor.encode(sentence)[: limit - 1] + [EOS]
+        ids = processor.encode(sentence)
+        if limit is None or len(ids) < limit:
+            return ids + [EOS], False
+        return ids[: limit - 1] + [EOS], True
 
     def decode(ids):
         return processor.decode([int(i) for i in ids if i not in (PAD, EOS)])
@@ -184,10 +227,15 @@ def load_tokenizer(directory, description):
     return encode, decode
 
 
-def answer(ids, text, score):
+def answer(ids, text, score, truncated):
     """One translation, as JSON has it."""
     ids = [int(i) for i in ids if i != PAD]
-    return {"ids": ids, "text": text, "score": float(score)}
+    return {
+        "ids": ids,
+        "text": text,
+        "score": float(score),
+        "truncated": bool(truncated),
+    }
 
 
 LOADERS = {

@@ -1,6 +1,6 @@
 """SavedModel: text in, text out, as TensorFlow Serving runs it.
 
-Signatures (N sentences, W hypotheses, S source and T target pieces):
+Signatures (N sentences, W hypotheses, S source and T target tokens):
 
     serving_default  text [N] -> translation [N], score [N]
     n_best           text [N] -> hypotheses [N, W], scores [N, W], ids [N, W, T]
@@ -10,32 +10,40 @@ Signatures (N sentences, W hypotheses, S source and T target pieces):
     attention        text [N] -> translation [N], source_pieces [N, S],
                      target_pieces [N, T], attention [N, layer, head, T, S]
 
-Every signature runs the graph of `Translator.search`, or the model itself. A
-source that is too long is cut and a blank one has an empty translation, as in
-`Translator.translate`; whatever bytes come in, as many answers go out.
-"""
+and from each `truncated` [N]: an input of the sentence was longer than the model
+takes, and the answer is about its beginning.
 
-import contextlib
+Every signature runs the graph of `Translator.search`, or the model itself. A
+blank source has an empty translation, as in `Translator.translate`; whatever
+bytes come in, as many answers go out. Inputs of another rank, of different
+numbers of sentences, and ids that are no sources (`search.py`) are errors. The
+graph checks them, since TensorFlow Serving does not. In a batch that it puts
+together of several requests, one bad request fails them all.
+
+`score` and `forced` read text as the tokenizer does, in its canonical
+segmentation: of all ways to spell a sentence in tokens the one that `encode`
+finds, so the log-probability of a text is that of this one spelling. A prefix
+ends at the end of a token; "hou" forces its own tokens and may not continue as
+"house" would begin. A character that the vocabulary lacks is forced as the
+unknown token, and reads " \u2047 " in the translation.
+"""
 
 import tensorflow as tf
 
-from keras_transformer.vocabulary import BOS, EOS, PAD
-from savedmodel.graph import at_least_one, hold_variables
+from keras_transformer.vocabulary import EOS, PAD
+from savedmodel.search import (
+    at_least_one,
+    count_tokens,
+    hold_variables,
+    read_sources,
+    recorded_attention,
+    shift_right,
+    truncate,
+)
 
-PRECISIONS = ("float32",)
-REQUIREMENTS = ()
 
-
-def write(translator, directory, options, examples):
-    """Writes a SavedModel with warm-up requests.
-
-    Args:
-        translator: The `Translator`.
-        directory: A `pathlib.Path` that exists and is empty.
-        options: The `ExportOptions`.
-        examples: Some sentences, list of `str`, none of them blank, for the
-            warm-up.
-    """
+def write(translator, directory, options, description, examples):
+    """Writes a SavedModel with warm-up requests; see `formats.Exporter`."""
     signatures = Signatures(translator, options.jit_compile).make()
     module = hold_variables(translator.model)
     tf.saved_model.save(module, str(directory), signatures=signatures)
@@ -62,9 +70,8 @@ class Signatures:
     def __init__(self, translator, jit_compile=False):
         self.translator = translator
         self.model = translator.model
-        limit = translator.max_source_length
-        self.max_source_length = limit
-        self.max_target_length = limit + translator.decoding.extra_length
+        self.max_source_length = translator.max_source_length
+        self.extra_length = translator.decoding.extra_length
         self._encode = tf.function(
             lambda text: translator.tokenizer.encode(
                 # As commands read their input: U+FFFD for what is not UTF-8.
@@ -107,20 +114,30 @@ class Signatures:
 
     def serving_default(self, text):
         """Best translations."""
-        found = self._search(self._read(text))
-        return self._best(found, tf.shape(text)[0])
+        sources = self._read(check_rank("text", text, 1))
+        return self._best(self._search(sources.ids), sources.truncated)
 
     def forced(self, text, target_prefix):
         """Best translations that begin with given text."""
-        tf.debugging.assert_equal(tf.shape(text), tf.shape(target_prefix))
+        text, target_prefix = check_pairs(
+            text=text, target_prefix=target_prefix
+        )
+        sources = self._read(text)
         prefix = self._encode(target_prefix)
         prefix = at_least_one(tf.where(prefix == EOS, PAD, prefix))
-        found = self._search(self._read(text), prefix)
-        return self._best(found, tf.shape(text)[0])
+        # The search's own limit: a blank source has no output.
+        tokens = (sources.ids != PAD) & (sources.ids != EOS)
+        lengths = tf.reduce_sum(tf.cast(tokens, tf.int32), axis=1)
+        limits = tf.where(lengths > 0, lengths + self.extra_length, 0)
+        too_long = (count_tokens(prefix) > limits)[: tf.shape(text)[0]]
+        return self._best(
+            self._search(sources.ids, prefix), sources.truncated | too_long
+        )
 
     def n_best(self, text):
         """All hypotheses, best first; "" where fewer than W exist."""
-        found = self.tokens(self._encode(text))
+        sources = self._read(check_rank("text", text, 1))
+        found = self._all(sources)
         shape = tf.shape(found["ids"])  # [N, W, T]
         rows = tf.reshape(found["ids"], [shape[0] * shape[1], shape[2]])
         strings = self._decode(rows)
@@ -128,114 +145,158 @@ class Signatures:
             "hypotheses": tf.reshape(strings, shape[:2]),
             "scores": found["scores"],
             "ids": found["ids"],
+            "truncated": found["truncated"],
         }
 
     def tokens(self, source_ids):
-        """Ids to ids; rows of `source_ids` end with EOS, then PAD."""
-        number = tf.shape(source_ids)[0]
-        found = self._search(cut(source_ids, self.max_source_length))
-        longest = tf.maximum(1, tf.reduce_max(found.lengths))
-        return {
-            "ids": found.ids[:number, :, :longest],
-            "scores": found.scores[:number],
-            "lengths": found.lengths[:number],
-        }
+        """Ids to ids."""
+        source_ids = check_rank("source_ids", source_ids, 2)
+        sources = self._read_ids(source_ids)
+        vocab_size = self.translator.tokenizer.vocab_size
+        check = tf.debugging.Assert(
+            tf.reduce_all(sources.valid),
+            [
+                "source_ids must be rows of tokens, then EOS (2); ids up to EOS"
+                f" must be in [0, {vocab_size}), and PAD (0) may only follow"
+                " EOS. Received: rows",
+                tf.where(~sources.valid)[:, 0],
+                "of source_ids =",
+                tf.boolean_mask(source_ids, ~sources.valid),
+            ],
+            summarize=20,
+        )
+        with tf.control_dependencies([check]):
+            ids = tf.identity(sources.ids)
+        return self._all(sources._replace(ids=ids))
 
     def score(self, text, reference):
-        """Log-probabilities of given translations, end mark included.
+        """Log-probabilities of given translations, EOS included.
 
         The end of a reference that is longer than any translation can be is not
-        scored.
+        scored; `truncated` says so.
         """
-        tf.debugging.assert_equal(tf.shape(text), tf.shape(reference))
-        labels = cut(self._encode(reference), self.max_target_length)
+        text, reference = check_pairs(text=text, reference=reference)
+        sources = self._read(text)
+        labels, too_long = truncate(
+            at_least_one(self._encode(reference)),
+            self.max_source_length + self.extra_length,
+        )
         logits = self.model.decode(
-            shift_right(labels), self.model.encode(self._read(text))
+            shift_right(labels), self.model.encode(sources.ids)
         )
         log_probs = tf.gather(
             tf.nn.log_softmax(logits), labels, batch_dims=2
         )  # [N, T, V] -> [N, T]
         log_probs = tf.where(labels == PAD, 0.0, log_probs)
-        log_probs = log_probs[: tf.shape(text)[0]]
+        number = tf.shape(text)[0]
+        log_probs = log_probs[:number]
         return {
             "log_probs": log_probs,
             "log_prob": tf.reduce_sum(log_probs, axis=1),
+            "truncated": sources.truncated | too_long[:number],
         }
 
     def attention(self, text):
         """Best translations, and what the decoder attended to in the source."""
-        source_ids = self._read(text)
-        found = self._search(source_ids)
+        text = check_rank("text", text, 1)
+        sources = self._read(text)
+        found = self._search(sources.ids)
         longest = tf.maximum(1, tf.reduce_max(found.lengths[:, 0]))
         target_ids = found.ids[:, 0, :longest]
         with recorded_attention(self.model) as attention:
             self.model.decode(
-                shift_right(target_ids), self.model.encode(source_ids)
+                shift_right(target_ids), self.model.encode(sources.ids)
             )
         number = tf.shape(text)[0]
         pieces = ["", *self.translator.tokenizer.pieces[PAD + 1 :]]
         return {
             "translation": self._decode(target_ids)[:number],
-            "source_pieces": tf.gather(pieces, source_ids[:number]),
+            "source_pieces": tf.gather(pieces, sources.ids[:number]),
             "target_pieces": tf.gather(pieces, target_ids[:number]),
             "attention": tf.stack(attention, axis=1)[:number],
+            "truncated": sources.truncated,
         }
 
     def _read(self, text):
-        """Strings [N] -> ids [N, S], at least one row and column."""
-        return cut(self._encode(text), self.max_source_length)
+        """Strings [N] as `Sources`."""
+        return self._read_ids(self._encode(text))
 
-    def _best(self, found, number):
+    def _read_ids(self, ids):
+        """Ids [N, S] as `Sources`."""
+        return read_sources(
+            ids, self.translator.tokenizer.vocab_size, self.max_source_length
+        )
+
+    def _best(self, found, truncated):
         """The outputs of `serving_default`."""
+        number = tf.shape(truncated)[0]
         return {
             "translation": self._decode(found.ids[:number, 0]),
             "score": found.scores[:number, 0],
+            "truncated": truncated,
+        }
+
+    def _all(self, sources):
+        """The outputs of `tokens`."""
+        found = self._search(sources.ids)
+        longest = tf.maximum(1, tf.reduce_max(found.lengths))
+        number = tf.shape(sources.truncated)[0]
+        return {
+            "ids": found.ids[:number, :, :longest],
+            "scores": found.scores[:number],
+            "lengths": found.lengths[:number],
+            "truncated": sources.truncated,
         }
 
 
-def cut(ids, max_length):
-    """Cuts rows to a length, end mark included: int32 [N, S] -> [N', S'].
+# ---- Checks in the graph: TensorFlow Serving has none of its own -------------
 
-    As `Translator` does: the last piece that is left becomes the end mark.
+
+def check_rank(name, value, rank):
+    """A tensor, if it has the rank that a signature declares.
+
+    Args:
+        name: The input's name.
+        value: The input.
+        rank: Its number of axes.
+
+    Returns:
+        The same tensor. What is made of it waits for the check.
     """
-    lengths = tf.reduce_sum(
-        tf.cast(ids != PAD, tf.int32), axis=1, keepdims=True
+    # The signature declares the rank, so TensorFlow would take the check for
+    # true and drop it. A placeholder without a shape hides the declaration.
+    hidden = tf.raw_ops.PlaceholderWithDefault(
+        input=value, shape=tf.TensorShape(None)
     )
-    ids = ids[:, :max_length]
-    is_last = tf.range(tf.shape(ids)[1]) == max_length - 1
-    return at_least_one(tf.where((lengths > max_length) & is_last, EOS, ids))
+    axes = {1: "[N], one for each sentence", 2: "[N, S], one row a sentence"}
+    check = tf.debugging.Assert(
+        tf.equal(tf.rank(hidden), rank),
+        [
+            f"{name} must have the shape {axes[rank]}. Received:"
+            f" {name}.shape =",
+            tf.shape(hidden),
+        ],
+    )
+    with tf.control_dependencies([check]):
+        value = tf.identity(hidden)
+    return tf.ensure_shape(value, [None] * rank)
 
 
-def shift_right(labels):
-    """Labels -> what the decoder reads: BOS, then all but the last."""
-    return tf.pad(labels[:, :-1], [[0, 0], [1, 0]], constant_values=BOS)
-
-
-@contextlib.contextmanager
-def recorded_attention(model):
-    """Lists what the decoder's layers attend to in the source meanwhile.
-
-    Yields:
-        A list, to which each layer adds its weights, float32 [B, H, T, S].
-    """
-    layers = [block.cross_attention for block in model.decoder.blocks]
-    weights = []
-
-    def record(weights_of):
-        def recorder(*args):
-            weights.append(weights_of(*args))
-            return weights[-1]
-
-        return recorder
-
-    for layer in layers:
-        # Not by assignment: Keras would note it as a part of the layer.
-        object.__setattr__(layer, "weights_of", record(layer.weights_of))
-    try:
-        yield weights
-    finally:
-        for layer in layers:
-            object.__delattr__(layer, "weights_of")
+def check_pairs(**inputs):
+    """Two inputs `[N]`, if they are of the same number of sentences."""
+    (first, others), (second, values) = inputs.items()
+    others, values = check_rank(first, others, 1), check_rank(second, values, 1)
+    numbers = tf.size(others), tf.size(values)
+    check = tf.debugging.Assert(
+        tf.equal(*numbers),
+        [
+            f"{first} and {second} must be of the same number of sentences."
+            " Received:",
+            *numbers,
+        ],
+    )
+    with tf.control_dependencies([check]):
+        return tf.identity(others), tf.identity(values)
 
 
 # ---- Warm-up requests, which TensorFlow Serving runs before it serves --------

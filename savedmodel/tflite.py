@@ -1,31 +1,25 @@
 """TFLite: greedy and beam search in one file, for LiteRT's own operations.
 
-Signatures `greedy` and `beam`: `source_ids` int32 [1, S], with EOS, then PAD ->
-`ids` int32 [1, W, T], `scores` float32 [1, W], `lengths` int32 [1, W]. One
-sentence at a time; S is the translator's `max_source_length`, and every
-sentence is computed with it. The graph is that of `Translator.search`.
+Signatures `greedy` and `beam`: `source_ids` int32 [1, S], tokens, then EOS (see
+`search.py`) -> `ids` int32 [1, W, T], `scores` float32 [1, W], `lengths` int32
+[1, W]. One sentence at a time; S is the translator's `max_source_length`, and
+every sentence is computed with it. The graph is that of `Translator.search`.
+
+TFLite has no assertions. A row that is no source (an id outside the vocabulary,
+no EOS) has the score NaN and no tokens. LiteRT refuses inputs of another shape.
 """
 
 import tempfile
 
 import tensorflow as tf
 
-from savedmodel.graph import hold_variables, make_search, with_beam_size
-
-PRECISIONS = ("float32", "float16", "int8")
-REQUIREMENTS = ("ai_edge_litert.interpreter",)
+from savedmodel.search import hold_variables, make_search, with_beam_size
 
 
-def write(translator, directory, options, examples):
-    """Writes `model.tflite` and the tokenizer.
-
-    Args:
-        translator: The `Translator`.
-        directory: A `pathlib.Path` that exists and is empty.
-        options: The `ExportOptions`.
-        examples: Not used: nothing runs here.
-    """
-    with tempfile.TemporaryDirectory() as saved_model:
+def write(translator, directory, options, description, examples):
+    """Writes `model.tflite` and the tokenizer; see `formats.Exporter`."""
+    # Inside the directory, so that a killed export leaves nothing elsewhere.
+    with tempfile.TemporaryDirectory(dir=directory) as saved_model:
         save_searches(translator, saved_model)
         content = convert(saved_model, options.precision)
     (directory / "model.tflite").write_bytes(content)

@@ -2,10 +2,18 @@
 
     python -m savedmodel.verify --workdir=DIR --export=DIR --text=FILE
 
-The export is loaded by a process that does not import this package.
+--export is what was given to savedmodel.export as --output; of several versions
+the greatest is compared. A process that does not import this package loads it.
+Both sides compute on the CPU: a GPU rounds differently, and the process that
+runs a SavedModel would find its memory taken.
+
+The last line is the verdict. Float32 weights pass if every translation has the
+same tokens or, where rounding decides, the same score. Quantized weights pass
+if at most half of the translations are far from the translator's in score.
 """
 
 import dataclasses
+import hashlib
 import json
 import os
 import pathlib
@@ -13,18 +21,14 @@ import subprocess
 import sys
 import tempfile
 
-from absl import logging
-
 from keras_transformer import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp
-from keras_transformer.translator import Translator
 from savedmodel import reload
-from savedmodel.graph import with_beam_size
+from savedmodel.formats import FORMATS
 
-GREEDY = ("ctranslate2",)  # formats whose beam search is another's
 TIE = 1e-3  # two searches may part where scores are closer than this
-FAR = 0.25  # between scores: more than rounded weights explain
+FAR = 0.25  # between scores: more than quantized weights explain
 FIELDS = ("format", "precision", "checkpoint", "max_source_length", "decoding")
 
 
@@ -37,7 +41,9 @@ class VerifyOptions(Fields):
     """The comparison."""
 
     workdir: str = hp("", "Directory that trainers.wmt made. Required.")
-    export: str = hp("", "What savedmodel.export printed. Required.")
+    export: str = hp(
+        "", "The --output of savedmodel.export, or a version. Required."
+    )
     text: str = hp("", "File of source sentences, one a line. Required.")
 
     def __post_init__(self):
@@ -57,21 +63,24 @@ class Comparison:
             same score: rounding decided.
         different: Numbers of the other lines whose tokens differ.
         far: Numbers of those of them whose scores differ by `FAR` or more.
-        exact: Whether the export should not have such lines: its weights were
-            not rounded.
+        exact: Whether there should be no such lines: the weights are not
+            quantized.
+        computed_in: The type that the export was computed in, if its runtime
+            says so.
     """
 
     number: int
-    ties: tuple
-    different: tuple
-    far: tuple
+    ties: tuple[int, ...]
+    different: tuple[int, ...]
+    far: tuple[int, ...]
     exact: bool
+    computed_in: str | None = None
 
     @property
-    def passed(self):
+    def passed(self) -> bool:
         """Whether the export is what it should be.
 
-        Rounded weights may find other translations, but seldom of far other
+        Quantized weights may find other translations, but seldom of far other
         scores.
         """
         if self.exact:
@@ -80,14 +89,29 @@ class Comparison:
 
     def __str__(self):
         same = self.number - len(self.ties) - len(self.different)
-        text = f"{same} of {self.number} translations identical"
-        for name in ("ties", "different"):
-            if lines := getattr(self, name):
-                text += f"; {name}: line {', '.join(map(str, lines))}"
+        text = "passed" if self.passed else "failed"
+        text += f": {same} of {self.number} translations identical"
+        if self.computed_in:
+            text += f", computed in {self.computed_in}"
+        near = tuple(line for line in self.different if line not in self.far)
+        for lines, kind in (
+            (self.ties, f"other tokens of the same score (within {TIE:g})"),
+            (near, f"other tokens, score within {FAR:g}"),
+            (self.far, f"other tokens, score {FAR:g} or more apart"),
+        ):
+            if lines:
+                text += f"; {kind}: line {', '.join(map(str, lines))}"
+        if not self.passed:
+            allowed = (
+                "only ties may differ: the weights are not quantized"
+                if self.exact
+                else f"at most {self.number // 2} may be that far apart"
+            )
+            text += f". Expected: {allowed}"
         return text
 
 
-def compare(translator, directory, sentences):
+def compare(translator, directory, sentences: list[str]) -> Comparison:
     """Compares an export with the live translator.
 
     Args:
@@ -100,19 +124,29 @@ def compare(translator, directory, sentences):
 
     Raises:
         ValueError: There is no export.
-        ExportError: It cannot be loaded or run.
+        ExportError: It is corrupt, or cannot be loaded or run.
     """
+    # Not at the top: the command refuses bad flags before it is imported.
+    from savedmodel.search import with_beam_size
+
     description = read_description(directory)
-    beam_size = 1 if description["format"] in GREEDY else None
+    check_files(directory, description)
+    beam_size = 1 if FORMATS[description["format"]].own_search else None
     if beam_size:
         translator = with_beam_size(translator, beam_size)
-    results = run(directory, sentences, beam_size)["translations"]
+    found = run(directory, sentences, beam_size)
     ties, different, far = [], [], []
     for number, (ids, sentence, result) in enumerate(
-        zip(translator.best_ids(sentences), sentences, results, strict=True), 1
+        zip(
+            translator.best_ids(sentences),
+            sentences,
+            found["translations"],
+            strict=True,
+        ),
+        1,
     ):
         if ids != result["ids"]:
-            [[(_, score), *_]] = translator.n_best([sentence])
+            [[(_, score), *_]] = translator.n_best([sentence], number)
             distance = abs(score - result["score"])
             (ties if distance < TIE else different).append(number)
             if not distance < FAR:
@@ -123,10 +157,11 @@ def compare(translator, directory, sentences):
         different=tuple(different),
         far=tuple(far),
         exact=description["precision"] == "float32",
+        computed_in=found["computed_in"],
     )
 
 
-def run(directory, sentences, beam_size=None):
+def run(directory, sentences, beam_size=None) -> dict:
     """What an export answers, from a process of its own; see `reload.py`.
 
     Args:
@@ -147,6 +182,8 @@ def run(directory, sentences, beam_size=None):
             command,
             input=json.dumps(list(sentences)),
             cwd=elsewhere,
+            # This process, or a training, may have taken the GPU's memory.
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
             capture_output=True,
             text=True,
         )
@@ -156,27 +193,61 @@ def run(directory, sentences, beam_size=None):
     return json.loads(process.stdout)
 
 
-def read_description(directory):
+def read_description(directory) -> dict:
     """`export.json` of an export.
 
     Raises:
         ValueError: There is none, or it lacks something.
     """
-    path = pathlib.Path(directory) / reload.DESCRIPTION
+    path = reload.find_export(directory) / reload.DESCRIPTION
     try:
         description = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{directory} is no export: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON: {error}") from error
     if not isinstance(description, dict):
         description = {}
     if missing := [field for field in FIELDS if field not in description]:
         raise ValueError(
             f"{path} is of no export: without {', '.join(missing)}"
         )
+    if description["format"] not in FORMATS:
+        raise ValueError(
+            f"{path}: format must be one of {', '.join(FORMATS)}."
+            f" Received: format={description['format']!r}"
+        )
     return description
 
 
-def read_sentences(path):
+def checksums(directory) -> dict[str, str]:
+    """SHA-256 of each file of an export but its description, by path."""
+    directory = pathlib.Path(directory)
+    sums = {}
+    for path in sorted(directory.rglob("*")):
+        name = path.relative_to(directory).as_posix()
+        if path.is_file() and name != reload.DESCRIPTION:
+            with open(path, "rb") as file:
+                digest = hashlib.file_digest(file, "sha256")
+            sums[name] = digest.hexdigest()
+    return sums
+
+
+def check_files(directory, description) -> None:
+    """Holds the files of an export against the checksums of its description.
+
+    Raises:
+        ExportError: A file is missing or corrupt.
+    """
+    found = checksums(reload.find_export(directory))
+    for name, expected in description.get("sha256", {}).items():
+        if found.get(name) != expected:
+            reason = "corrupt" if name in found else "missing"
+            raise ExportError(
+                f"{directory}: {name} is {reason}. Expected SHA-256 {expected}."
+                f" Received: {found.get(name)}"
+            )
+
+
+def read_sentences(path) -> list[str]:
     """Lines of a file, without their ends.
 
     Raises:
@@ -193,6 +264,9 @@ def read_sentences(path):
 
 def load_translator(options):
     """The `Translator` that an export is from."""
+    # Not at the top: bad flags are refused before TensorFlow is imported.
+    from keras_transformer.translator import Translator
+
     description = read_description(options.export)
     return Translator.load(
         options.workdir,
@@ -202,19 +276,27 @@ def load_translator(options):
     )
 
 
-def main(argv=None):
+def hide_gpus() -> None:
+    """Makes this process compute on the CPU, unless its environment says where.
+
+    Must be called before TensorFlow is imported.
+    """
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+
+
+def main(argv: list[str] | None = None) -> None:
     """Runs the command; status 1 if the export is not what it should be."""
-    logging.set_verbosity(logging.ERROR)  # else a line for each cut sentence
     with flags.exit_status("savedmodel.verify"):
         arguments = flags.parse(argv, __doc__, VerifyOptions)
         options = arguments.build(VerifyOptions)
+        hide_gpus()
         with flags.user_errors():
             sentences = read_sentences(options.text)
             translator = load_translator(options)
-    try:
-        comparison = compare(translator, options.export, sentences)
-    except ExportError as error:
-        raise SystemExit(f"savedmodel.verify: {error}") from None
+        try:
+            comparison = compare(translator, options.export, sentences)
+        except ExportError as error:
+            raise flags.RunError(str(error)) from None
     print(comparison)
     if not comparison.passed:
         raise SystemExit(1)

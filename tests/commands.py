@@ -1,6 +1,19 @@
-"""What the tests of commands share: how one fails, and what training tells."""
+"""What the tests of commands share: how one runs, fails, and what it logs."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
+
+from trainers import session, wmt
+
+ROOT = pathlib.Path(__file__).parents[1]
 
 
 def fails(main, argv, capsys, code=2):
@@ -14,11 +27,146 @@ def fails(main, argv, capsys, code=2):
     return err
 
 
+def write_pairs(prefix, pairs):
+    """Writes PREFIX.en and PREFIX.de; returns the prefix as a flag has it."""
+    for language, side in (("en", 0), ("de", 1)):
+        lines = "".join(pair[side] + "\n" for pair in pairs)
+        path = pathlib.Path(f"{prefix}.{language}")
+        path.write_text(lines, encoding="utf-8")
+    return str(prefix)
+
+
 def losses_in(text):
-    """Loss by step, of what a training tells; the last line may be torn."""
+    """Loss by step, of what a training logs; the last line may be torn."""
     losses = {}
     for line in text.splitlines():
         if line.startswith("step ") and line.count(" | ") >= 6:
             step, _, loss = line.split(" | ")[:3]
             losses[int(step.split()[1])] = float(loss.split()[1])
     return losses
+
+
+def open_trainer(argv):
+    """The `Trainer` of a command line of trainers.wmt, before it runs."""
+    arguments, options = wmt.read_arguments(argv)
+    configuration = wmt.read_configuration(arguments, options.preset)
+    return session.open_trainer(configuration, options.workdir, keep=True)
+
+
+@dataclasses.dataclass
+class Process:
+    """A command in a process of its own, started by `Processes`."""
+
+    pid: int
+    out_path: pathlib.Path
+    err_path: pathlib.Path
+    processes: "Processes"
+
+    @property
+    def out(self):
+        return self.out_path.read_text(errors="replace")
+
+    @property
+    def err(self):
+        return self.err_path.read_text(errors="replace")
+
+    def wait(self):
+        """The exit status; waits for the end."""
+        return self.processes.wait(self.pid)
+
+    def ends(self, status=0):
+        """Waits for the end, which must have a status; the standard output."""
+        found = self.wait()
+        assert found == status, (found, self.out[-500:], self.err[-3000:])
+        return self.out
+
+    def read_until(self, text, seconds=240):
+        """Waits until a text is in the standard output, which it returns."""
+        deadline = time.monotonic() + seconds
+        while text not in self.out:
+            assert time.monotonic() < deadline, (self.out, self.err[-3000:])
+            time.sleep(0.01)
+        return self.out
+
+    def send_signal(self, number):
+        os.kill(self.pid, number)
+
+
+class Processes:
+    """Starts commands by `fork_server.py`.
+
+    Args:
+        directory: For what they print.
+    """
+
+    def __init__(self, directory):
+        self._directory = directory
+        self._count = 0
+        self._running = set()
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+        # As when a user starts a command, not as the tests silence theirs.
+        environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
+        self._server = subprocess.Popen(
+            [sys.executable, ROOT / "tests/fork_server.py"],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def start(
+        self,
+        arguments,
+        accident="none",
+        module="trainers.wmt",
+        function="main",
+        out=None,
+        fresh=False,
+        **environment,
+    ):
+        """Starts a command; its `Process`.
+
+        A fresh one imports TensorFlow anew, as a user's does, with an
+        environment that TensorFlow reads when it is imported.
+        """
+        self._count += 1
+        paths = [
+            self._directory / f"{self._count}.{name}" for name in ("out", "err")
+        ]
+        if out is not None:
+            paths[0] = pathlib.Path(out)
+        for path in paths:
+            path.touch()
+        request = {
+            "module": module,
+            "function": function,
+            "arguments": [str(argument) for argument in arguments],
+            "out": str(paths[0]),
+            "err": str(paths[1]),
+            "environment": environment,
+            "accident": accident,
+            "fresh": fresh,
+        }
+        process = Process(self._ask(request), *paths, self)
+        self._running.add(process.pid)
+        return process
+
+    def wait(self, pid):
+        """The exit status of a process; waits for its end."""
+        status = self._ask({"wait": pid})
+        self._running.discard(pid)
+        return status
+
+    def close(self):
+        """Ends what a failed test has left, and the server."""
+        for pid in list(self._running):
+            os.kill(pid, signal.SIGKILL)
+            self.wait(pid)
+        self._server.stdin.close()
+        self._server.wait()
+
+    def _ask(self, request):
+        self._server.stdin.write(json.dumps(request) + "\n")
+        self._server.stdin.flush()
+        return int(self._server.stdout.readline())

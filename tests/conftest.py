@@ -9,8 +9,10 @@ import keras
 import pytest
 import tensorflow as tf
 from absl import logging
+from commands import Processes, write_pairs
 
 import keras_transformer as kt
+from trainers import phrasebook
 
 if keras.backend.backend() == "tensorflow":
     tf.config.set_logical_device_configuration(
@@ -45,3 +47,19 @@ def small_config():
         d_value=5,
         dropout=0.0,
     )
+
+
+@pytest.fixture(scope="session")
+def processes(tmp_path_factory):
+    """Starts commands in processes of their own."""
+    processes = Processes(tmp_path_factory.mktemp("processes"))
+    yield processes
+    processes.close()
+
+
+@pytest.fixture(scope="session")
+def train_files(tmp_path_factory):
+    """Flags of 300 training pairs in files, with nothing to measure on."""
+    prefix = tmp_path_factory.mktemp("corpus") / "train"
+    write_pairs(prefix, phrasebook.make_split("train", 300))
+    return ["--dataset=files", f"--train_files={prefix}"]

@@ -1,12 +1,13 @@
 """Loss and metrics against an explicit V-wide target distribution."""
 
+import keras
 import numpy as np
 import pytest
 import references
 import tensorflow as tf
 
 import keras_transformer as kt
-from keras_transformer.loss import smoothed_cross_entropy
+from keras_transformer.loss import smoothed_cross_entropy, token_weights
 
 LABELS = np.array([[3, 6, 2, 0], [5, 2, 0, 0]], "int32")
 LOGITS = np.random.default_rng(0).normal(size=(2, 4, 7), scale=3)
@@ -56,17 +57,103 @@ def test_an_empty_batch_costs_nothing():
     assert float(loss) == 0.0
 
 
-def test_sample_weight_weighs_tokens():
+@pytest.mark.parametrize(
+    "weights",
+    [
+        np.array([2.0, 0.5]),  # of rows
+        np.array([[2.0], [0.5]]),
+        np.array([[2.0, 1.0, 0.5, 3.0], [0.0, 4.0, 1.0, 1.0]]),
+    ],
+)
+def test_sample_weight_weighs_rows_or_tokens(weights):
     losses = references.smoothed_cross_entropy(LABELS, LOGITS, 0.1)
-    weights = np.array([[2.0], [1.0]])
-    expected = (losses * REAL * weights).sum() / (REAL * weights).sum()
+    each = REAL * (weights[:, None] if weights.ndim == 1 else weights)
+    expected = (losses * each).sum() / each.sum()
     loss = kt.SmoothedCrossEntropy(0.1)(LABELS, LOGITS, sample_weight=weights)
     np.testing.assert_allclose(loss, expected, rtol=1e-5)
+    accuracy = kt.TokenAccuracy()
+    accuracy.update_state(LABELS, LOGITS, sample_weight=weights)
+    hits = (LOGITS.argmax(-1) == LABELS) * each
+    np.testing.assert_allclose(accuracy.result(), hits.sum() / each.sum(), 1e-6)
 
 
-def test_label_smoothing_must_be_a_share():
-    with pytest.raises(ValueError, match="label_smoothing=1"):
-        kt.SmoothedCrossEntropy(1.0)
+def test_weights_of_rows_are_not_taken_for_columns():
+    """As many rows as columns: [B] could be either."""
+    labels = np.array([[3, 6], [5, 2]])
+    weights = token_weights(labels, np.array([2.0, 5.0]))
+    np.testing.assert_array_equal(weights, [[2, 2], [5, 5]])
+
+
+@pytest.mark.parametrize("weights", [2.0, np.ones((2, 4, 1))])
+def test_other_shapes_of_sample_weight_are_refused(weights):
+    with pytest.raises(ValueError, match=r"\[B\], for rows, or \[B, T\]"):
+        kt.SmoothedCrossEntropy(0.1)(LABELS, LOGITS, sample_weight=weights)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("label", [-1, 7, 2**32 + 3])
+def test_a_label_outside_the_vocabulary_makes_nan(label, jit_compile):
+    """In the loss and in the gradient, of its own position only."""
+
+    @tf.function(jit_compile=jit_compile)
+    def run(labels, logits):
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            losses, nll = smoothed_cross_entropy(labels, logits, 0.1)
+        return losses, nll, tape.gradient(losses, logits)
+
+    labels = LABELS.astype("int64")
+    labels[0, 1] = label
+    losses, nll, gradient = run(tf.constant(labels), tf.constant(LOGITS))
+    is_nan = np.zeros((2, 4), bool)
+    is_nan[0, 1] = True
+    np.testing.assert_array_equal(np.isnan(losses), is_nan)
+    np.testing.assert_array_equal(np.isnan(nll), is_nan)
+    np.testing.assert_array_equal(np.isnan(gradient).any(-1), is_nan)
+
+
+@pytest.mark.parametrize("label", [-1, 7])
+def test_a_label_outside_the_vocabulary_shows_in_the_metrics(label):
+    for metric in (kt.TokenAccuracy(), kt.Perplexity()):
+        metric.update_state([[label, 2]], LOGITS[:1, :2])
+        assert np.isnan(metric.result())
+        metric.reset_state()
+        metric.update_state([[3, 2]], LOGITS[:1, :2])
+        assert np.isfinite(metric.result())
+
+
+def test_float64_stays_float64():
+    logits = LOGITS.astype("float64") + 1e-9 * np.arange(7)
+    expected = references.smoothed_cross_entropy(LABELS, logits, 0.1)
+    loss, nll = smoothed_cross_entropy(LABELS, logits, 0.1)
+    np.testing.assert_allclose(loss, expected, rtol=1e-13)
+    mean = kt.SmoothedCrossEntropy(0.1)(LABELS, logits)
+    np.testing.assert_allclose(mean, expected[REAL].mean(), rtol=1e-13)
+    perplexity = kt.Perplexity(dtype="float64")
+    perplexity.update_state(LABELS, logits)
+    nll = references.smoothed_cross_entropy(LABELS, logits, 0.0)[REAL]
+    np.testing.assert_allclose(perplexity.result(), np.exp(nll.mean()), 1e-13)
+
+
+def test_half_precision_logits_give_float32_losses():
+    loss = kt.SmoothedCrossEntropy(0.1)(LABELS, tf.cast(LOGITS, "float16"))
+    assert loss.dtype == "float32"
+
+
+def test_loss_and_metrics_can_be_saved():
+    loss = kt.SmoothedCrossEntropy(0.25)
+    copy = keras.losses.deserialize(keras.losses.serialize(loss))
+    assert copy.label_smoothing == 0.25
+    for metric in (kt.TokenAccuracy(), kt.Perplexity(name="ppl")):
+        config = keras.metrics.serialize(metric)
+        copy = keras.metrics.deserialize(config)
+        assert type(copy) is type(metric) and copy.name == metric.name
+
+
+@pytest.mark.parametrize("label_smoothing", [1.0, -0.1])
+def test_label_smoothing_must_be_a_share(label_smoothing):
+    with pytest.raises(ValueError, match=f"label_smoothing={label_smoothing}"):
+        kt.SmoothedCrossEntropy(label_smoothing)
 
 
 def test_metrics_are_token_means_over_batches():
@@ -79,3 +166,6 @@ def test_metrics_are_token_means_over_batches():
     hits = (LOGITS.argmax(-1) == LABELS)[REAL]
     np.testing.assert_allclose(perplexity.result(), np.exp(nll.mean()), 1e-5)
     np.testing.assert_allclose(accuracy.result(), hits.mean(), rtol=1e-6)
+    for metric in (accuracy, perplexity):
+        metric.reset_state()
+        assert float(metric.total) == float(metric.count) == 0

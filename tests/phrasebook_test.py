@@ -6,13 +6,17 @@ import zlib
 import pytest
 
 from trainers.phrasebook import (
+    LIMITS,
     MAX_PAIRS,
     SPLITS,
     clauses,
+    coverage,
     make_pairs,
     make_split,
     morphology,
+    sentences,
 )
+from trainers.phrasebook import __main__ as phrasebook_command
 from trainers.phrasebook.clauses import Clause
 from trainers.phrasebook.constituents import (
     IT,
@@ -805,3 +809,60 @@ def test_unknown_split_is_refused():
         make_split("dev", 10)
     with pytest.raises(ValueError, match="Received: num_pairs=100001"):
         make_split("test", 100_001)
+
+
+# ------------------------------------------------------------------ coverage
+
+
+def test_the_command_lists_words_and_constructions(capsys):
+    phrasebook_command.main([])
+    out = capsys.readouterr().out
+    listed = " ".join(out.split())
+    for entry in (*NOUN.values(), *ADJECTIVE.values()):
+        assert f" {entry.english}," in listed or f" {entry.english} " in listed
+    for group in VERBS.values():
+        for entry in group:
+            assert f" {entry.english}" in listed
+    assert "any other word or construction" in listed
+    examples = coverage.list_examples()
+    assert len(examples) == len(sentences.CONSTRUCTIONS)
+    for name, pairs in examples.items():
+        assert f"{name}\n    {pairs[0][0]}\n    {pairs[0][1]}\n" in out
+
+
+def test_all_words_of_the_corpus_are_known():
+    """Each is a form of a listed word, or of numerals and clock times."""
+    listed = set()
+    for words in coverage.list_words().values():
+        listed |= set(" ".join(words).lower().split())
+    for noun in NOUN.values():
+        listed.add(noun.english_plural)
+    for adjective in ADJECTIVES:
+        listed |= set(adjective.english_comparative.split())
+    for group in VERBS.values():
+        for entry in group:
+            listed |= {entry.third, entry.past, entry.participle}
+            listed |= set(entry.preposition)
+    for modal in (*MODALS, LIKE):
+        for forms in (modal.present, modal.past or ()):
+            listed |= set(forms)
+    for pronoun in (*PRONOUNS.values(), WHO, WHAT):
+        listed |= {form.lower() for form in pronoun.english_forms}
+    for number in range(2, 100):
+        listed.add(morphology.english_number(number))
+    # The closed classes: auxiliaries, prepositions, articles, clock times.
+    listed |= set(
+        "do does did not cannot will is are am was were an these than where"
+        " why whom o'clock half past quarter at to one with without for of by"
+        " in front behind on under next before after years old euros ago"
+        " minutes hours days weeks".split()
+    )
+    unknown = set()
+    for english, _ in make_pairs(1500, seed=3):
+        unknown |= set(re.sub("[.,?]", "", english).lower().split()) - listed
+    assert not unknown
+
+
+def test_limits_count_what_there_is():
+    assert f"{len(NOUN)} nouns" in LIMITS[0]
+    assert f"{len(sentences.CONSTRUCTIONS)} constructions" in LIMITS[0]

@@ -1,14 +1,14 @@
 """Preparing corpora: the rules, the command, killed and resumed, trained on."""
 
+import fcntl
 import itertools
 import json
+import multiprocessing
 import os
 import pathlib
 import random
+import resource
 import shutil
-import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -19,10 +19,10 @@ from commands import fails
 from keras_transformer.data import batches as batches_module
 from keras_transformer.data import cleaning, shards
 from keras_transformer.data import corpus as corpus_module
+from keras_transformer.flags import CommandError, user_errors
 from keras_transformer.tokenization import Tokenizer
-from trainers import phrasebook, prepare, wmt
+from trainers import corpora, phrasebook, preparation, prepare, wmt
 
-ROOT = pathlib.Path(__file__).parent.parent
 VOCAB_SIZE = 120
 LOOSE = {
     "drop_unreadable": False,
@@ -217,22 +217,24 @@ def test_pieces_with_spaces_inside_are_not_found_by_word(tmp_path):
     )
 
 
-def test_workers_keep_the_order_and_end(tokenizer):
+def test_processes_keep_the_order_and_end(tokenizer):
     chunks = [(n, [f"word {n}"] * n, ["Wort"] * n) for n in range(1, 30)]
     model = tokenizer.read_bytes()
-    with cleaning.open_workers(2, model, LOOSE) as workers:
-        results = list(workers.clean_chunks(iter(chunks)))
-        processes = [process._process for process in workers._processes]
+    with cleaning.open_processes(2, model, LOOSE) as opened:
+        results = list(opened.clean_chunks(iter(chunks)))
+        processes = [process._process for process in opened._processes]
     assert [tag for tag, _ in results] == list(range(1, 30))
     assert [len(r["hashes"]) for _, r in results] == list(range(1, 30))
     assert [process.returncode for process in processes] == [0, 0]
 
 
-def test_a_worker_that_dies_is_told(tokenizer):
-    with cleaning.open_workers(1, tokenizer.read_bytes(), LOOSE) as workers:
-        workers._processes[0]._process.kill()
-        with pytest.raises(RuntimeError, match="early, with status -9"):
-            list(workers.clean_chunks([(0, ["a"], ["b"])]))
+def test_a_lost_process_is_told(tokenizer):
+    with cleaning.open_processes(1, tokenizer.read_bytes(), LOOSE) as opened:
+        opened._processes[0]._process.kill()
+        with pytest.raises(
+            cleaning.LostProcessError, match="early, with status -9"
+        ):
+            list(opened.clean_chunks([(0, ["a"], ["b"])]))
 
 
 # ------------------------------------------------------------------- command
@@ -293,12 +295,12 @@ def test_without_cleaning_it_is_the_corpus(command, pairs, tokenizer, tmp_path):
 def test_duplicates_in_many_partitions(
     command, prepared, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(prepare, "PARTITION_PAIRS", 50)
+    monkeypatch.setattr(preparation, "PARTITION_PAIRS", 50)
     prepare.main([*command, f"--output={tmp_path}/out"])
     assert contents(tmp_path / "out") == contents(prepared)
 
 
-def test_workers_and_chunks_change_nothing(
+def test_processes_and_chunks_change_nothing(
     command, prepared, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(cleaning, "CHUNK_SIZE", 64)
@@ -328,12 +330,12 @@ def test_a_vocabulary_is_learned_and_phrasebook_prepared(tmp_path, capsys):
     argv += [f"--vocab_size={VOCAB_SIZE}", "--vocabulary_pairs=150"]
     prepare.main([*argv, "--workers=1"])
     out = capsys.readouterr().out
-    assert "a vocabulary of 120 pieces from 134 pairs" in out
+    assert "a vocabulary of 120 subwords on 134 pairs" in out
     assert "400 pairs read" in out
     index = shards.read_index(tmp_path / "out")
     assert index["vocab_size"] == VOCAB_SIZE
     tokenizer = Tokenizer.load(tmp_path / "out/tokenizer.model")
-    assert index["tokenizer_sha256"] == prepare.sha256(tokenizer.model_bytes)
+    assert index["tokenizer_sha256"] == corpora.sha256(tokenizer.model_bytes)
 
 
 class Killed(BaseException):
@@ -344,15 +346,15 @@ class Killed(BaseException):
     "place",
     [
         (prepare, "write_json", 1),  # settings
-        (prepare, "write_json", 4),  # the third part
+        (preparation, "write_json", 3),  # the third part
         (shards, "write_shard", 3),
-        (prepare.Preparation, "find_duplicates", 1),
-        (prepare, "write_json", 10),  # the first shard
-        (prepare, "write_json", 13),
+        (preparation.Preparation, "find_duplicates", 1),
+        (preparation, "write_json", 9),  # the first shard
+        (preparation, "write_json", 12),
         (shards, "write_shard", 9),
         (os, "replace", 31),
-        (prepare.Folder, "publish", 4),
-        (prepare.Folder, "remove_unfinished", 1),
+        (preparation.Folder, "publish", 4),
+        (preparation.Folder, "remove_unfinished", 1),
     ],
     ids=lambda place: f"{place[1]}-{place[2]}",
 )
@@ -376,38 +378,71 @@ def test_resumed_is_as_never_stopped(
     assert contents(tmp_path / "out") == contents(prepared)
 
 
-def test_killed_and_resumed(command, prepared, tmp_path):
+def test_killed_and_resumed(command, prepared, tmp_path, monkeypatch):
+    """A process that is really killed; its cleaning processes end, too."""
+    real = preparation.Preparation._write_part
+
+    def slow(*args):
+        real(*args)
+        time.sleep(0.3)
+
     argv = [*command, f"--output={tmp_path}/out", "--workers=1"]
-    code = (
-        "import sys, time; from trainers import prepare\n"
-        "real = prepare.Preparation._write_part\n"
-        "def slow(*args): real(*args); print('part', flush=True);"
-        " time.sleep(0.3)\n"
-        "prepare.Preparation._write_part = slow\n"
-        "prepare.main(sys.argv[1:])\n"
+    monkeypatch.setattr(preparation.Preparation, "_write_part", slow)
+    # A fork has TensorFlow already, which the command does not use here.
+    process = multiprocessing.get_context("fork").Process(
+        target=prepare.main, args=(argv,)
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, *argv],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    for line in process.stdout:
-        if line == "part\n" and next(process.stdout) == "part\n":
-            break
+    process.start()
+    second = tmp_path / "out/unfinished/00001.part.json"
+    deadline = time.monotonic() + 60
+    while not second.exists():
+        assert process.is_alive() and time.monotonic() < deadline
+        time.sleep(0.01)
+    # While it runs, another one is refused.
+    with pytest.raises(CommandError, match=r"another process is prep.*/out"):
+        with user_errors(), preparation.Folder(tmp_path / "out").lock():
+            pass
     children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    workers = children.read_text().split() if children.exists() else []
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    cleaners = children.read_text().split() if children.exists() else []
+    process.kill()
+    process.join()
     done = len(list((tmp_path / "out/unfinished").glob("*.part.json")))
     assert 2 <= done < 7
     assert not (tmp_path / "out/index.json").exists()
+    monkeypatch.setattr(preparation.Preparation, "_write_part", real)
     prepare.main(argv)
     assert contents(tmp_path / "out") == contents(prepared)
-    deadline = time.monotonic() + 10
-    while any(pathlib.Path(f"/proc/{pid}").exists() for pid in workers):
-        assert time.monotonic() < deadline, "a worker outlives its parent"
+    while any(pathlib.Path(f"/proc/{pid}").exists() for pid in cleaners):
+        assert time.monotonic() < deadline, "a process outlives its parent"
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize("number", range(1, 12))
+def test_starting_over_can_be_killed(
+    command, prepared, tmp_path, monkeypatch, number
+):
+    """Wherever a removal is stopped, the next command starts over."""
+    out = tmp_path / "out"
+    shutil.copytree(prepared, out)
+    calls, real = itertools.count(1), pathlib.Path.unlink
+
+    def stop(path, *args, **kwargs):
+        if path.is_relative_to(out) and next(calls) == number:
+            raise Killed
+        return real(path, *args, **kwargs)
+
+    folder = preparation.Folder(out)
+    with monkeypatch.context() as patch:
+        patch.setattr(pathlib.Path, "unlink", stop)
+        try:
+            folder.clear()
+            assert next(calls) <= number  # it has ended before
+        except Killed:
+            pass
+    settings = json.loads((prepared / "index.json").read_text())["settings"]
+    assert folder.check({**settings, "max_ratio": 9}, False) == "new"
+    folder.clear()
+    assert not any(out.iterdir())
 
 
 # -------------------------------------------------------------------- errors
@@ -416,9 +451,9 @@ def test_killed_and_resumed(command, prepared, tmp_path):
 def test_other_settings_are_refused(command, prepared, tmp_path, capsys):
     argv = [*command, f"--output={prepared}"]
     err = fails(prepare.main, [*argv, "--max_ratio=2.5"], capsys)
-    assert "max_ratio was 3.0 and is 2.5. --overwrite begins anew" in err
+    assert "max_ratio was 3.0 and is 2.5. --overwrite starts over" in err
     for given in ("--shard_pairs=9", "--nodrop_duplicates", "--max_length=99"):
-        assert "was prepared otherwise" in fails(
+        assert "was prepared with other settings" in fails(
             prepare.main, [*argv, given], capsys
         )
 
@@ -448,7 +483,7 @@ def test_what_is_not_ours_is_not_touched(command, tmp_path, capsys):
         ("--train_files=nowhere", "No such file: nowhere.en"),
         ("--tokenizer=nowhere", "No tokenizer model"),
         ("--vocab_size=121", "vocab_size must be 120"),
-        ("--dataset=prepared", "must have text"),
+        ("--dataset=prepared", "must be text"),
         ("--max_length=70000", "at most 65535"),
         ("--min_length=300", "at most max_length"),
         ("--workers=0", "at least 1"),
@@ -464,82 +499,162 @@ def test_bad_flags(command, tmp_path, capsys, flag, message):
 
 
 def test_nothing_left_is_an_error(command, tmp_path, capsys):
-    argv = [*command, f"--output={tmp_path}/out", "--max_length=2"]
-    assert "no pair is left" in fails(prepare.main, argv, capsys)
+    argv = [*command, f"--output={tmp_path}/new/out", "--max_length=2"]
+    message = fails(prepare.main, argv, capsys)
+    assert "no sentence pair is left" in message
+    assert "1,012 pairs read, 0 kept" in message
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    "german, flag, message",
+    [
+        (b"ein Hund\n", "--vocab_size=9999", "vocab_size must be at most"),
+        (b"ein Hund\xff\n", "--vocab_size=99", r"train.de, line 1: not UTF-8"),
+        (b"ein Hund\n\n", "--vocab_size=99", "as many lines"),
+        (b"", "--vocab_size=99", "as many lines"),
+    ],
+)
+def test_bad_input_leaves_no_directory(tmp_path, capsys, german, flag, message):
+    (tmp_path / "train.en").write_bytes(b"a dog\n")
+    (tmp_path / "train.de").write_bytes(german)
+    argv = ["--dataset=files", f"--train_files={tmp_path}/train", flag]
+    argv += [f"--output={tmp_path}/new/out"]
+    assert message in fails(prepare.main, argv, capsys)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_corrupt_directory_is_one_clear_line(command, tmp_path, capsys):
+    argv = [*command, f"--output={tmp_path}/out"]
+    for name in ("index.json", "unfinished/settings.json"):
+        path = tmp_path / "out" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text('{"settings": {')
+        assert f"{path}: not JSON" in fails(prepare.main, argv, capsys)
+        path.unlink()
+    (tmp_path / "file").write_text("")
+    argv = [*command, f"--output={tmp_path}/file"]
+    assert f"{tmp_path}/file" in fails(prepare.main, argv, capsys)
+
+
+def test_a_lock_is_of_one_process(tmp_path):
+    folder = preparation.Folder(tmp_path / "new/out")
+    with folder.lock():
+        with pytest.raises(ValueError, match=r"another process.*new/out$"):
+            with preparation.Folder(folder.path).lock():
+                pass
+        assert folder.path.is_dir()
+    assert not (tmp_path / "new").exists()
+    with folder.lock():
+        (folder.path / "kept").touch()
+    assert [path.name for path in folder.path.iterdir()] == ["kept"]
+
+
+def test_a_lock_on_a_removed_file_does_not_count(tmp_path, monkeypatch):
+    """Another process ends between our opening the file and locking it."""
+    folder, real = preparation.Folder(tmp_path), fcntl.flock
+    others = iter([True])
+
+    def flock(descriptor, operation):
+        if next(others, False):
+            (tmp_path / ".lock").unlink()
+        real(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with folder.lock():
+        with pytest.raises(ValueError, match="another process"):
+            with preparation.Folder(tmp_path).lock():
+                pass
+
+
+@pytest.fixture
+def small_disk():
+    """Files may not grow beyond a size: the system's own refusal."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(
+        resource.RLIMIT_FSIZE, (size, before[1])
+    )
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("stage", ["check", "encode", "finish"])
+def test_a_full_disk_is_one_line_and_resumed(
+    command, prepared, tmp_path, capsys, monkeypatch, small_disk, stage
+):
+    owner = preparation.Folder if stage == "check" else preparation.Preparation
+    real = getattr(owner, stage)
+
+    def on_a_full_disk(*args):
+        small_disk(500)
+        return real(*args)
+
+    argv = [*command, f"--output={tmp_path}/out", "--workers=1"]
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, stage, on_a_full_disk)
+        message = fails(prepare.main, argv, capsys, code=1)
+    small_disk(resource.RLIM_INFINITY)
+    assert f"cannot write to {tmp_path}/out: " in message
+    assert "Rerun the same command to resume" in message
+    prepare.main(argv)
+    assert contents(tmp_path / "out") == contents(prepared)
+
+
+def test_a_mask_takes_its_room_at_once(tmp_path, small_disk):
+    """A write to mapped memory on a full disk would kill the process."""
+    mask = preparation._make_mask(tmp_path / "mask", 100_000)
+    assert mask.shape == (100_000,) and not mask.any()
+    assert (tmp_path / "mask").stat().st_blocks * 512 >= 100_000
+    small_disk(1000)
+    with pytest.raises(OSError) as error:
+        preparation._make_mask(tmp_path / "other", 100_000)
+    assert error.value.errno in preparation.FULL
+
+
+def test_a_lost_process_is_one_line(command, tmp_path, capsys, monkeypatch):
+    real = cleaning._Process.clean
+
+    def clean(self, chunk):
+        self._process.kill()
+        return real(self, chunk)
+
+    monkeypatch.setattr(cleaning._Process, "clean", clean)
+    argv = [*command, f"--output={tmp_path}/out"]
+    message = fails(prepare.main, argv, capsys, code=1)
+    assert "a cleaning process ended early, with status -9. Rerun" in message
 
 
 # ------------------------------------------------------------------ training
 
 
-@pytest.fixture(scope="module")
-def training(tmp_path_factory):
-    """Flags of a small training, but for its data and work directory."""
-    folder = tmp_path_factory.mktemp("test")
-    test = write_pairs(folder / "test", phrasebook.make_split("test", 2))
-    return [
-        f"--test_files={test}",
-        "--beam_size=1",
-        "--extra_length=2",
-        "--d_model=16",
-        "--d_ff=16",
-        "--num_heads=2",
-        "--num_layers=1",
-        "--batch_tokens=400",
-        "--num_buckets=1",
-        "--warmup_steps=10",
-        "--train_steps=3",
-        "--checkpoint_steps=3",
-        "--strategy=one_device",
-    ]
+TRAINING = [
+    "--beam_size=1",
+    "--d_model=16",
+    "--d_ff=16",
+    "--num_heads=2",
+    "--num_layers=1",
+    "--batch_tokens=400",
+    "--num_buckets=1",
+    "--train_steps=1",
+    "--strategy=one_device",
+]
 
 
-def test_training_is_as_from_text(
-    prepared, pairs, tokenizer, training, tmp_path, capsys
-):
-    unique = [pair for pair in dict.fromkeys(pairs) if pair not in ODD]
-    prefix = write_pairs(tmp_path / "train", unique)
-    found = []
-    for name, source in (
-        (
-            "text",
-            [
-                "--dataset=files",
-                f"--train_files={prefix}",
-                f"--tokenizer={tokenizer}",
-            ],
-        ),
-        ("shards", ["--dataset=prepared", f"--train_files={prepared}"]),
-    ):
-        workdir = tmp_path / name
-        wmt.main([*training, *source, f"--workdir={workdir}"])
-        reader = tf.train.load_checkpoint(str(workdir / "checkpoints/ckpt-3"))
-        found.append(
-            {
-                key: reader.get_tensor(key)
-                for key in reader.get_variable_to_shape_map()
-                if key.split("/")[0]
-                not in ("_CHECKPOINTABLE_OBJECT_GRAPH", "progress")
-            }
-        )
-        vocabulary = workdir / "tokenizer.model"
-        assert vocabulary.read_bytes() == tokenizer.read_bytes()
-    out = capsys.readouterr().out
-    assert "with the same text as an earlier pair" in out
-    assert "test: 2 pairs" in out
-    text, from_shards = found
-    assert text and text.keys() == from_shards.keys()
-    for key in text:
-        np.testing.assert_allclose(
-            text[key], from_shards[key], rtol=1e-4, atol=1e-6, err_msg=key
-        )
+def test_training_takes_what_is_prepared(prepared, tokenizer, tmp_path, capsys):
+    """That its batches are those of the text is seen above."""
+    argv = [*TRAINING, "--dataset=prepared", f"--train_files={prepared}"]
+    wmt.main([*argv, f"--workdir={tmp_path}"])
+    assert "with the same text as an earlier pair" in capsys.readouterr().out
+    assert (tmp_path / "checkpoints/ckpt-1.index").exists()
+    vocabulary = tmp_path / "tokenizer.model"
+    assert vocabulary.read_bytes() == tokenizer.read_bytes()
 
 
 def test_training_refuses_what_does_not_fit(
-    prepared, training, tmp_path, tokenizer, capsys
+    prepared, tmp_path, tokenizer, capsys
 ):
     copy = tmp_path / "copy"
     shutil.copytree(prepared, copy)
-    argv = [*training, "--dataset=prepared", f"--train_files={copy}"]
+    argv = [*TRAINING, "--dataset=prepared", f"--train_files={copy}"]
     argv += [f"--workdir={tmp_path}/run"]
     for given, message in (
         (["--vocab_size=121"], "vocab_size must be 120"),
@@ -552,10 +667,17 @@ def test_training_refuses_what_does_not_fit(
         (["--train_files=a,b"], "one directory"),
         ([f"--train_files={tmp_path}/no"], "not finished"),
     ):
-        unmeasured = [*argv, *given, "--test_files="]
-        assert message in fails(wmt.main, unmeasured, capsys)
+        assert message in fails(wmt.main, [*argv, *given], capsys)
+    vocabulary = copy / "tokenizer.model"
+    content = vocabulary.read_bytes()
+    other = content.replace(b"\n\x01b", b"\n\x01=", 1)
+    assert len(other) == len(content) and other != content
+    vocabulary.write_bytes(other)  # of the same size
+    message = fails(wmt.main, argv, capsys)
+    assert f"{copy}: the ids are not of this vocabulary" in message
+    vocabulary.write_bytes(content)
     (copy / "00002.shard").write_bytes(b"")
-    assert "damaged shard" in fails(wmt.main, argv, capsys)
+    assert "corrupt shard" in fails(wmt.main, argv, capsys)
     (copy / "index.json").unlink()
     assert "run trainers.prepare (again)" in fails(wmt.main, argv, capsys)
     assert not (tmp_path / "run").exists()

@@ -26,6 +26,7 @@ def test_schedule_can_be_saved():
     copy = keras.optimizers.schedules.deserialize(config)
     assert copy.get_config() == schedule.get_config()
     np.testing.assert_allclose(copy(7), schedule(7))
+    np.testing.assert_allclose(schedule(7), 2.5 * kt.NoamSchedule(64, 100)(7))
 
 
 def test_optimizer_has_the_papers_constants():
@@ -35,6 +36,25 @@ def test_optimizer_has_the_papers_constants():
     np.testing.assert_allclose(
         optimizer.learning_rate, 512**-0.5 * 4000**-1.5, rtol=1e-5
     )
+
+
+def test_epsilon_is_epsilon_hat():
+    """As documented: added before the correction of the bias."""
+    optimizer = kt.paper_adam(512, warmup_steps=4000, scale=1e6)
+    weight = keras.Variable([0.0, 0.0])
+    gradient = np.array([1.0, 3e-9])
+    optimizer.apply_gradients([(keras.ops.array(gradient, "float32"), weight)])
+    rate = 1e6 * 512**-0.5 * 4000**-1.5
+    size = np.sqrt(1 - 0.98) * gradient  # sqrt(v)
+    expected = -rate * np.sqrt(1 - 0.98) * gradient / (size + 1e-9)
+    np.testing.assert_allclose(weight, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("step", [0, 2**31])
+def test_schedule_takes_any_step(step):
+    rate = kt.NoamSchedule(512, 4000)(keras.ops.array(step, "int64"))
+    expected = 512**-0.5 * min((step + 1) ** -0.5, (step + 1) * 4000**-1.5)
+    np.testing.assert_allclose(rate, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("arguments", [(0, 10), (8, 0), (8, 10, -1.0)])

@@ -1,6 +1,7 @@
 """Prepared corpora on disk: shards, index, checksums, batches from them."""
 
 import json
+import zlib
 
 import numpy as np
 import pytest
@@ -28,16 +29,23 @@ def write_corpus(folder, sizes, kind=np.uint16):
             ids, lengths = make_rows(size, seed)
             ids = ids.astype(kind)
             sides[side].append((ids, lengths))
-            # In two pieces, as chunks come.
+            # In two chunks.
             half = int(lengths[: size // 2].sum())
-            pieces = [ids[:half], ids[half:]]
-            written.append((pieces, np.split(lengths, [size // 2])))
+            chunks = [ids[:half], ids[half:]]
+            written.append((chunks, np.split(lengths, [size // 2])))
         path = folder / f"{number:05}.shard"
         records.append(shards.write_shard(path, *written))
     index = {
         "format_version": shards.FORMAT_VERSION,
+        "source_language": "en",
+        "target_language": "de",
+        "vocab_size": 90,
+        "tokenizer_sha256": "",
+        "max_length": 30,
+        "settings": {},
         "ids": np.dtype(kind).name,
         "read": sum(sizes) + 5,
+        "kept": sum(sizes),
         "dropped": {"empty": 2, "duplicate": 3},
         "shards": records,
     }
@@ -88,8 +96,8 @@ def test_batches_are_those_of_the_same_corpus_in_memory(tmp_path):
             for each in (prepared, corpus)
         )
         assert str(batches) == str(expected)
-        plans = batches.plan_epoch(1), expected.plan_epoch(1)
-        for one, other in zip(*plans, strict=True):
+        orders = batches.epoch_order(1), expected.epoch_order(1)
+        for one, other in zip(*orders, strict=True):
             assert one[1] == other[1]
             np.testing.assert_array_equal(one[0], other[0])
             arrays = batches.assemble(*one), expected.assemble(*other)
@@ -110,7 +118,7 @@ def test_ids_stay_on_disk(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "damage, reason",
+    "corrupt, reason",
     [
         (lambda path: path.unlink(), "No such file"),
         (lambda path: path.write_bytes(b""), "empty file"),
@@ -119,9 +127,9 @@ def test_ids_stay_on_disk(tmp_path):
         (lambda path: flip_bit(path), "checksum"),
     ],
 )
-def test_a_damaged_shard_is_named(tmp_path, damage, reason):
+def test_a_corrupt_shard_is_named(tmp_path, corrupt, reason):
     write_corpus(tmp_path, [4, 5, 6])
-    damage(tmp_path / "00001.shard")
+    corrupt(tmp_path / "00001.shard")
     with pytest.raises(ValueError, match=rf"shard .*00001\.shard: .*{reason}"):
         shards.read_prepared(tmp_path)
 
@@ -144,7 +152,14 @@ def test_without_an_index_it_is_not_finished(tmp_path):
 
 @pytest.mark.parametrize(
     "text, reason",
-    [("{", "not JSON"), ('{"format_version": 9}', "9$"), ("[]", "None$")],
+    [
+        ("{", "not JSON"),
+        ('{"a": ' * 100_000, "nested too deeply"),
+        ("\x00", "not JSON"),
+        ('{"format_version": 9}', "9$"),
+        ('{"shards": []}', "None$"),
+        ("[]", "an object. Received: list$"),
+    ],
 )
 def test_another_index_is_an_error(tmp_path, text, reason):
     (tmp_path / shards.INDEX).write_text(text)
@@ -152,14 +167,93 @@ def test_another_index_is_an_error(tmp_path, text, reason):
         shards.read_prepared(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (
+            {"shards": []},
+            r"expected shards, at least one\. Received: shards=\[\]",
+        ),
+        ({"shards": None}, "expected shards, a list. Received: shards=None"),
+        ({"shards": [1]}, r"shards\[0\]: expected an object. Received: 1"),
+        (
+            {"shards": [{}]},
+            r"shards\[0\]: expected file, text. Received: no fi",
+        ),
+        ({"max_length": "9"}, "max_length, a whole number.*max_length='9'"),
+        ({"max_length": True}, "max_length, a whole number.*max_length=True"),
+        ({"read": -1}, "read, a whole number, 0 or more. Received: read=-1"),
+        ({"ids": "float64"}, "one of uint16, int32. Received: ids='float64'"),
+        ({"dropped": {"x": 1}}, "Received: the reason 'x'"),
+    ],
+)
+def test_a_corrupt_index_is_one_clear_line(tmp_path, change, message):
+    write_corpus(tmp_path, [4])
+    path = tmp_path / shards.INDEX
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(ValueError, match=rf"index\.json: .*{message}") as error:
+        shards.read_prepared(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", [*shards.INDEX_KEYS])
+def test_a_missing_key_is_named(tmp_path, name):
+    write_corpus(tmp_path, [4])
+    path = tmp_path / shards.INDEX
+    index = json.loads(path.read_text())
+    del index[name]
+    path.write_text(json.dumps(index))
+    with pytest.raises(ValueError, match=f"expected {name}, .*: no {name}$"):
+        shards.read_prepared(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"file": "../00000.shard"}, "file, a name without a folder"),
+        ({"file": ""}, "file, a name without a folder"),
+        ({"pairs": 0}, "pairs, at least 1. Received: pairs=0"),
+        ({"pairs": 5}, "expected bytes=.*, by its pairs and tokens"),
+        ({"source_tokens": 10**9}, "expected bytes=.*, by its pairs"),
+        ({"crc32": None}, "crc32, a whole number.*crc32=None"),
+    ],
+)
+def test_a_corrupt_record_is_one_clear_line(tmp_path, change, message):
+    write_corpus(tmp_path, [4])
+    path = tmp_path / shards.INDEX
+    index = json.loads(path.read_text())
+    index["shards"][0].update(change)
+    path.write_text(json.dumps(index))
+    with pytest.raises(ValueError, match=rf"shards\[0\]: .*{message}"):
+        shards.read_prepared(tmp_path)
+
+
+def test_the_checksum_is_of_the_contents(tmp_path):
+    checksums = set()
+    for name, sizes in (("a", [5, 1, 9]), ("b", [1, 5, 9]), ("c", [5, 1, 9])):
+        (tmp_path / name).mkdir()
+        write_corpus(tmp_path / name, sizes)
+        checksums.add(shards.read_prepared(tmp_path / name).checksum)
+    assert len(checksums) == 2
+    # The same sizes and one other id.
+    path = tmp_path / "a" / "00001.shard"
+    flip_bit(path)
+    index_path = tmp_path / "a" / shards.INDEX
+    index = json.loads(index_path.read_text())
+    index["shards"][1]["crc32"] = zlib.crc32(path.read_bytes())
+    index_path.write_text(json.dumps(index))
+    checksums.add(shards.read_prepared(tmp_path / "a").checksum)
+    assert len(checksums) == 3
+
+
 def test_a_stopped_writer_leaves_no_shard(tmp_path):
-    def pieces():
+    def chunks():
         yield np.zeros(3, np.uint16)
         raise KeyboardInterrupt
 
     lengths = [np.array([3], np.uint16)]
     with pytest.raises(KeyboardInterrupt):
         shards.write_shard(
-            tmp_path / "00000.shard", (pieces(), lengths), (pieces(), lengths)
+            tmp_path / "00000.shard", (chunks(), lengths), (chunks(), lengths)
         )
     assert not (tmp_path / "00000.shard").exists()

@@ -1,6 +1,7 @@
 """The commands, from files of sentence pairs to translations."""
 
 import contextlib
+import dataclasses
 import io
 import json
 import os
@@ -9,29 +10,35 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from commands import fails
+from commands import ROOT, fails, open_trainer, write_pairs
+from tensorboard.backend.event_processing.plugin_event_accumulator import (
+    EventAccumulator,
+)
 
-from keras_transformer import flags
+from keras_transformer.config import TransformerConfig
+from keras_transformer.tokenization import Tokenizer
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
 from trainers import (
     average,
+    config,
     evaluate,
     evaluation,
     loop,
     phrasebook,
+    session,
     translate,
     wmt,
 )
 from trainers.checkpoints import average as average_checkpoints
-from trainers.progress import Reporter
+from trainers.progress import Reporter, log
+from trainers.strategies import Workers
 
-ROOT = pathlib.Path(__file__).parent.parent
 VOCAB_SIZE = 120
 MODEL = (
     f"--vocab_size={VOCAB_SIZE}",
@@ -53,14 +60,6 @@ RECIPE = (
     "--train_steps=8",
 )
 UNMEASURED = ("--valid_files=", "--test_files=")  # much faster
-
-
-def write_pairs(prefix, pairs):
-    for language, side in (("en", 0), ("de", 1)):
-        lines = "".join(pair[side] + "\n" for pair in pairs)
-        path = pathlib.Path(f"{prefix}.{language}")
-        path.write_text(lines, encoding="utf-8")
-    return str(prefix)
 
 
 @pytest.fixture(scope="session")
@@ -138,17 +137,17 @@ def test_work_directory(trained):
 
 def test_written_flags_are_the_configuration(trained):
     argv = [f"--flagfile={trained}/flags.txt", f"--workdir={trained}"]
-    trainer, _ = wmt.prepare(argv)
+    trainer = open_trainer(argv)
     assert trainer.progress.step == 8
     assert trainer.experiment.configuration.model.d_model == 16
 
 
-def test_what_training_tells(command, tmp_path, capsys):
+def test_what_training_logs(command, tmp_path, capsys):
     wmt.main([*command, f"--workdir={tmp_path}", "--train_steps=4"])
     out = capsys.readouterr().out
     assert "300 pairs read, 300 kept; dropped: 0 with an empty side" in out
     assert "padding" in out and "rows x tokens" in out
-    for word in ("loss", "perplexity", "rate", "tokens/s", "epoch", "left"):
+    for word in ("loss", "perplexity", "lr", "tokens/s", "epoch", "left"):
         assert word in out.split("step 2 |")[1].splitlines()[0]
     assert "validation at step 4" in out
     assert "averaged 2 checkpoints" in out
@@ -178,7 +177,7 @@ def test_stopped_and_resumed_is_as_never_stopped(
             wmt.main(argv)  # and so ends with status 0
         out = capsys.readouterr().out
         assert f"stopped by {number.name} | step {step}" in out
-        assert "the same command again goes on from here" in out
+        assert f"saved in {tmp_path}; rerun the same command to resume" in out
         assert (tmp_path / f"checkpoints/ckpt-{step}.index").exists()
     wmt.main(argv)
     assert "resuming at step 5" in capsys.readouterr().out
@@ -216,10 +215,10 @@ def test_patience_ends_training(command, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(
         evaluation.Validator,
         "run",
-        lambda self: loop.Validation(loss=1.0, nll=1.0, bleu=next(found)),
+        lambda self: evaluation.Validation(1.0, 1.0, score=next(found)),
     )
     argv = [*command, f"--workdir={tmp_path}", "--test_files="]
-    monkeypatch.setattr(wmt, "finish", lambda *_: None)
+    monkeypatch.setattr(session, "show_result", lambda *_: None)
     wmt.main([*argv, "--valid_steps=1", "--patience=2"])
     out = capsys.readouterr().out
     assert "no better BLEU in 2 validations | step 3" in out
@@ -252,59 +251,263 @@ def test_averaged_weights_are_the_mean(trained, capsys):
         np.testing.assert_allclose(value, expected, atol=1e-6)
 
 
-def cut(prefix, ending):
+def truncate(prefix, ending):
     """Shortens a file of a checkpoint to its half."""
     [path] = prefix.parent.glob(f"{prefix.name}.{ending}*")
     os.truncate(path, path.stat().st_size // 2)
 
 
 @pytest.mark.parametrize("ending", ["data", "index"])
-def test_damaged_checkpoint_is_named_and_the_one_before_used(
+def test_corrupt_checkpoint_is_named_and_the_one_before_used(
     ending, command, tmp_path, capsys, caplog
 ):
     argv = [*command, *UNMEASURED, "--train_steps=4", f"--workdir={tmp_path}"]
     wmt.main(argv)
     newest = tmp_path / "checkpoints/ckpt-4"
-    cut(newest, ending)
-    trainer, _ = wmt.prepare(argv)
-    assert f"damaged checkpoint {newest}: " in caplog.text
+    truncate(newest, ending)
+    trainer = open_trainer(argv)
+    assert f"corrupt checkpoint {newest}: " in caplog.text
     assert "resuming at step 2" in capsys.readouterr().out
     trainer.checkpoint.save()
     assert not newest.with_suffix(".index").exists()
 
 
-def test_all_checkpoints_damaged(command, tmp_path, capsys):
+def test_all_checkpoints_corrupt(command, tmp_path, capsys):
     argv = [*command, *UNMEASURED, "--train_steps=2", f"--workdir={tmp_path}"]
     wmt.main(argv)
-    cut(tmp_path / "checkpoints/ckpt-2", "data")
-    cut(tmp_path / "averaged/ckpt-2", "index")
+    truncate(tmp_path / "checkpoints/ckpt-2", "data")
+    truncate(tmp_path / "averaged/ckpt-2", "index")
     for main in (wmt.main, average.main, translate.main):
         message = fails(main, argv if main is wmt.main else argv[-1:], capsys)
-        assert "every checkpoint is damaged: " in message
+        assert "every checkpoint is corrupt: " in message
         assert "ckpt-2" in message
 
 
-def test_killed_training_goes_on_from_its_last_checkpoint(
-    command, tmp_path, capsys
+# A training that goes wrong
+
+
+@pytest.mark.parametrize("valid_steps", [1, 4])
+def test_a_diverged_training_saves_nothing(
+    valid_steps, command, tmp_path, capsys
 ):
-    argv = [*command, *UNMEASURED, f"--workdir={tmp_path}"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "trainers.wmt", *argv, "--train_steps=100000"],
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-    )
+    """Status 1, since the command was right. The next report is far away."""
+    argv = [*command, f"--workdir={tmp_path}", "--learning_rate_scale=1e30"]
+    argv += [f"--valid_steps={valid_steps}", "--log_steps=100"]
+    message = fails(wmt.main, [*argv, "--checkpoint_steps=100"], capsys, 1)
+    assert f"training has diverged: at step {valid_steps}, " in message
+    assert " is not finite" in message
+    assert ("(the loss since step 2)" in message) == (valid_steps == 4)
+    assert "There is no checkpoint yet" in message
+    for name in ("best", "checkpoints", "averaged"):
+        assert not WorkDirectory(tmp_path / name).path.exists()
+
+
+@pytest.mark.parametrize("due", ["--log_steps=1", "--checkpoint_steps=1"])
+def test_a_diverged_training_names_the_last_good_checkpoint(
+    due, command, trained, tmp_path, capsys
+):
+    run = shutil.copytree(trained, tmp_path / "run")
+    before = sorted(run.glob("*/ckpt*"))
+    argv = [*command, *UNMEASURED, f"--workdir={run}", "--train_steps=20"]
+    argv += ["--learning_rate_scale=1e30", "--log_steps=100"]
+    message = fails(wmt.main, [*argv, "--checkpoint_steps=100", due], capsys, 1)
+    assert "training has diverged: at step 1" in message
+    assert f"The last good checkpoint is {run}/checkpoints/ckpt-8." in message
+    assert sorted(run.glob("*/ckpt*")) == before
+
+
+def test_the_first_step_that_is_not_finite():
+    totals = loop.TokenTotals(Workers(tf.distribute.get_strategy()))
+    for step, loss in ((3, 2.0), (6, np.inf), (9, np.nan)):
+        totals.add(step, tf.constant([loss, 1.0, 5.0, 7.0]))
+    assert totals.first_not_finite() == 6
+    assert totals.take()["target_tokens"] == 15.0
+    assert totals.first_not_finite() is None
+
+
+def test_training_outlives_its_reader(
+    command, tmp_path, monkeypatch, caplog, capsys
+):
+    """Standard output was closed, as by `| head`, or its disk is full."""
+    argv = [*command, *UNMEASURED, f"--workdir={tmp_path}", "--train_steps=2"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as closed, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", closed)
+        wmt.main(argv)
+    assert (tmp_path / "averaged/ckpt-2.index").exists()
+    assert caplog.text.count("standard output cannot be written") == 1
+    with open("/dev/full", "w") as full, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", full)
+        log("a line")
+    assert "No space left on device" in caplog.text
+
+
+def test_training_outlives_its_terminal(tmp_path):
+    class GoneBar:
+        n = 0
+
+        def update(self, _):
+            raise OSError(5, "Input/output error")
+
+        clear = close = update
+
+    reporter = Reporter(tmp_path, 0, 10, is_chief=True)
+    for use in ("advance", "log", "close"):
+        reporter._bar = GoneBar()
+        getattr(reporter, use)(*([3] if use != "close" else []))
+        assert reporter._bar is None
+
+
+def test_a_signal_that_was_ignored_stays_ignored():
+    """As `nohup` has SIGHUP ignored."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        deadline = time.monotonic() + 120
-        while not (tmp_path / "checkpoints/ckpt-6.index").exists():
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        with loop.StopSignals() as signals:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert signals.received is None
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert signals.received == signal.SIGTERM
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
-        process.kill()
-        process.wait()
-    trainer, _ = wmt.prepare(argv)
-    assert trainer.progress.step >= 4
-    assert "resuming at step" in capsys.readouterr().out
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_no_time_for_a_step(command, tmp_path, capsys):
+    argv = [*command, *UNMEASURED, f"--workdir={tmp_path}"]
+    message = fails(wmt.main, [*argv, "--train_minutes=1e-9"], capsys)
+    assert message == (
+        "trainers.wmt: train_minutes must leave time for a step."
+        " Received: train_minutes=1e-09\n"
+    )
+
+
+def test_stopped_before_a_step(command, tmp_path, monkeypatch, capsys):
+    ending = loop.Ending("stopped by SIGTERM", "SIGTERM")
+    monkeypatch.setattr(loop.Trainer, "_find_ending", lambda *_: ending)
+    wmt.main([*command, *UNMEASURED, f"--workdir={tmp_path}"])
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "nothing is saved: there was no step yet"
+
+
+def test_tensorboard_shows_each_step_once(tmp_path):
+    """What a killed session recorded past its checkpoint is purged."""
+
+    def session(restored_step, *steps):
+        reporter = Reporter(tmp_path, restored_step, 10, is_chief=True)
+        for step in steps:
+            reporter.record(step, "train", {"loss": 100.0 * restored_step})
+        reporter.close()
+
+    session(0, 1, 2, 3, 4)
+    for path in tmp_path.iterdir():
+        os.utime(path, (1, 1))
+    session(2, 3, 4, 5)
+    session(3, 4)
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    assert [
+        (event.step, float(tf.make_ndarray(event.tensor_proto)))
+        for event in events.Tensors("train/loss")
+    ] == [(1, 0.0), (2, 0.0), (3, 200.0), (4, 300.0)]
+
+
+# A work directory that was changed
+
+
+@pytest.fixture
+def changed(trained, tmp_path):
+    """A copy of a work directory, to be changed."""
+    return shutil.copytree(trained, tmp_path / "run")
+
+
+def test_another_vocabulary_is_refused_by_every_command(
+    command, changed, capsys
+):
+    """Of the same size: nothing else would notice."""
+    other = Tokenizer.train(["another text of letters"] * 3, 24)
+    content = (changed / "tokenizer.model").read_bytes()
+    assert len(other.model_bytes) != len(content)
+    turned = bytearray(content)
+    turned[turned.index(b"\xe2\x96\x81") + 3] ^= 1  # a letter of a piece
+    (changed / "tokenizer.model").write_bytes(turned)
+    for main in (wmt.main, translate.main, average.main):
+        argv = [*(command if main is wmt.main else []), f"--workdir={changed}"]
+        message = fails(main, argv, capsys)
+        assert "is not the vocabulary that training used" in message
+
+
+def test_the_lock_comes_before_the_vocabulary(
+    command, tmp_path, monkeypatch, capsys
+):
+    """Of two commands in a fresh directory one is refused at once."""
+    monkeypatch.setattr(
+        "keras_transformer.workdir.fcntl.lockf",
+        Mock(side_effect=PermissionError),
+    )
+    monkeypatch.setattr(
+        "trainers.experiment.read_experiment", Mock(side_effect=AssertionError)
+    )
+    (tmp_path / "run").mkdir()
+    message = fails(wmt.main, [*command, f"--workdir={tmp_path}/run"], capsys)
+    assert "another process is training in" in message
+    assert os.listdir(tmp_path / "run") == [".lock"]
+
+
+def test_checkpoints_without_a_configuration(command, changed, capsys):
+    (changed / "config.json").unlink()
+    message = fails(wmt.main, [*command, f"--workdir={changed}"], capsys)
+    assert "config.json is gone, but there are checkpoints" in message
+    assert "ckpt-8: put it back" in message
+
+
+def test_an_averaged_checkpoint_among_the_others(command, changed, capsys):
+    for path in (changed / "averaged").glob("ckpt-8.*"):
+        name = path.name.replace("ckpt-8", "ckpt-9")
+        shutil.copy(path, changed / "checkpoints" / name)
+    message = fails(wmt.main, [*command, f"--workdir={changed}"], capsys)
+    assert "checkpoints/ckpt-9 holds weights only" in message
+
+
+def test_a_checkpoint_of_another_training(command, changed, capsys):
+    prefix = changed / "checkpoints/ckpt-9"
+    tf.train.Checkpoint(
+        progress={"step": tf.Variable(9)}, optimizer=[tf.Variable(1.0)]
+    ).write(str(prefix))
+    message = fails(wmt.main, [*command, f"--workdir={changed}"], capsys)
+    assert f"{prefix} is not a checkpoint of the training in" in message
+
+
+def test_a_file_in_place_of_a_work_directory(command, tmp_path, capsys):
+    path = tmp_path / "run"
+    path.write_text("")
+    for main in (wmt.main, translate.main, average.main):
+        argv = [*(command if main is wmt.main else []), f"--workdir={path}"]
+        assert "expected a directory" in fails(main, argv, capsys)
+
+
+def test_a_new_field_may_not_change(command, trained, monkeypatch, capsys):
+    """Only what is listed may; dropout stands for a field nobody listed."""
+    argv = [*command, f"--workdir={trained}", "--dropout=0.2"]
+    monkeypatch.setitem(config.CHANGEABLE_FIELDS, "model", ())
+    message = fails(wmt.main, argv, capsys)
+    assert "dropout was 0.1 and is 0.2" in message
+    for fields in (TransformerConfig, config.DataConfig, config.TrainingConfig):
+        known = {field.name for field in dataclasses.fields(fields)}
+        listed = {TransformerConfig: "model", config.DataConfig: "data"}
+        name = listed.get(fields, "training")
+        assert set(config.CHANGEABLE_FIELDS[name]) < known
+
+
+def test_average_takes_as_many_as_the_training_did(changed, capsys):
+    path = changed / "config.json"
+    text = path.read_text().replace('"average_last": 5', '"average_last": 3')
+    path.write_text(text)
+    average.main([f"--workdir={changed}"])
+    out = capsys.readouterr().out
+    assert [f"ckpt-{step}" in out for step in (8, 6, 4, 2)] == [True] * 3 + [
+        False
+    ]
 
 
 # Bad input
@@ -405,7 +608,7 @@ def test_begun_without_a_checkpoint(command, trained, tmp_path, capsys):
     turned = ["--source_language=de", "--target_language=en"]
     message = fails(wmt.main, [*argv, *turned], capsys)
     assert "target_language was 'de' and is 'en'" in message
-    trainer, _ = wmt.prepare([*argv, "--d_ff=24"])
+    trainer = open_trainer([*argv, "--d_ff=24"])
     assert trainer.progress.step == 0
 
 
@@ -419,25 +622,18 @@ def test_training_goes_on_without_tensorboard(tmp_path, caplog, capsys):
 
         close = flush
 
-    reporter = Reporter(tmp_path, 10, True)
+    reporter = Reporter(tmp_path, 0, 10, is_chief=True)
     reporter._writer = FullDisk()
     reporter.record(1, "train", {"loss": 2.0})
     reporter.record(2, "train", {"loss": 1.0})
-    reporter.tell("step 2")
+    reporter.log("step 2")
     reporter.close()
     assert caplog.text.count("File too large") == 1
     assert capsys.readouterr().out == "step 2\n"
 
 
-def test_diverged_training_is_no_bad_input():
-    """Status 1: the command was right."""
-    with pytest.raises(flags.RunError, match="diverged at step 3"):
-        loop._check_finite(float("nan"), 3)
-    loop._check_finite(1.0, 3)
-
-
 def test_harmless_changes_are_allowed(command, trained):
-    trainer, _ = wmt.prepare(
+    trainer = open_trainer(
         [*command, f"--workdir={trained}", "--dropout=0.3", "--log_steps=1"]
     )
     assert trainer.progress.step == 8
@@ -447,7 +643,7 @@ def test_given_vocabulary(command, trained, tmp_path):
     """Its size need not be told, and it is copied."""
     path = trained / "tokenizer.model"
     argv = [a for a in command if not a.startswith("--vocab_size")]
-    trainer, _ = wmt.prepare(
+    trainer = open_trainer(
         [*argv, f"--workdir={tmp_path}/run", f"--tokenizer={path}"]
     )
     assert trainer.model.config.vocab_size == VOCAB_SIZE
@@ -572,12 +768,30 @@ def test_evaluate(trained, corpus, tmp_path, capsys):
 
 
 def test_averaging_nothing(command, tmp_path):
-    wmt.prepare([*command, f"--workdir={tmp_path}"])
+    open_trainer([*command, f"--workdir={tmp_path}"])
     with pytest.raises(ValueError, match="no checkpoint"):
         average_checkpoints(WorkDirectory(tmp_path), 5)
 
 
 # Flag files
+
+
+def test_a_recipe_is_found_by_name(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    given = ["--workdir=run", "--train_files=a", "--batch_tokens=7"]
+    flagfile = ROOT / "trainers/configs/multi30k_ende.flags"
+    expected, _ = wmt.read_arguments([*given, f"--flagfile={flagfile}"])
+    found, options = wmt.read_arguments([*given, "--recipe=multi30k_ende"])
+    assert options.preset == "tiny"
+    assert found.given == {**expected.given, "recipe": "multi30k_ende"}
+    assert found.given["batch_tokens"] == 7  # the command line overrides it
+    (tmp_path / "my.flags").write_text("--dropout=0.5\n")
+    found, _ = wmt.read_arguments(
+        [*given, "--flagfile=my.flags", "--recipe=multi30k_ende"]
+    )
+    assert found.given["dropout"] == 0.5  # a flag file does, too
+    message = fails(wmt.main, ["--workdir=run", "--recipe=multi"], capsys)
+    assert "recipe must be one of 'multi30k_ende', 'quickstart', " in message
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""One step, exact in tokens: `fit`, XLA, replicas, another backend."""
+"""One step, exact in tokens: `fit`, XLA, replicas, files, another backend."""
 
 import json
 import os
@@ -12,11 +12,19 @@ import pytest
 import tensorflow as tf
 
 import keras_transformer as kt
+from keras_transformer import fit as fit_module
+from keras_transformer.loss import smoothed_cross_entropy
+from keras_transformer.seeds import seed_variables
+from keras_transformer.training import StepSums, TrainStep
 
 ROOT = pathlib.Path(__file__).parents[1]
+PROGRAMS = pathlib.Path(__file__).with_name("programs")
 SIZES = dict(
     vocab_size=16, d_model=8, d_ff=16, num_heads=2, num_layers=1, dropout=0.0
 )
+# Weights of rows and of tokens, none like another.
+ROW_WEIGHTS = np.arange(1, 7, dtype="float32") / 4
+TOKEN_WEIGHTS = np.arange(24, dtype="float32").reshape(6, 4) / 8
 
 
 def batch(rows=6, seed=0):
@@ -30,29 +38,53 @@ def batch(rows=6, seed=0):
 
 
 def dataset(*batches):
+    """The batches, of any number of rows, with a known number of them."""
+
     def stream():
         yield from batches
 
     signature = tf.nest.map_structure(
         lambda x: tf.TensorSpec((None, *x.shape[1:]), x.dtype), batches[0]
     )
-    return tf.data.Dataset.from_generator(stream, output_signature=signature)
+    data = tf.data.Dataset.from_generator(stream, output_signature=signature)
+    return data.apply(tf.data.experimental.assert_cardinality(len(batches)))
 
 
-def fit(batches, strategy=None, **compile_arguments):
-    """Weights and history after one SGD step for each batch."""
+def make_model(strategy=None, sizes=SIZES, dtype=None, **arguments):
+    """A compiled model, the same in every test."""
     keras.utils.set_random_seed(5)
-    strategy = strategy or tf.distribute.get_strategy()
-    with strategy.scope():
-        model = kt.Transformer(**SIZES)
-        model.compile(
-            keras.optimizers.SGD(0.5),
-            kt.SmoothedCrossEntropy(0.1),
-            metrics=[kt.TokenAccuracy(), kt.Perplexity()],
-            **compile_arguments,
-        )
+    with (strategy or tf.distribute.get_strategy()).scope():
+        model = kt.Transformer(**sizes, dtype=dtype)
+        arguments.setdefault("optimizer", keras.optimizers.SGD(0.5))
+        model.compile(loss=kt.SmoothedCrossEntropy(0.1), **arguments)
+    return model
+
+
+def fit(batches, strategy=None, **arguments):
+    """Weights and history after one SGD step for each batch."""
+    metrics = [kt.TokenAccuracy(), kt.Perplexity()]
+    model = make_model(strategy, metrics=metrics, **arguments)
     history = model.fit(dataset(*batches), verbose=0).history
     return model.get_weights(), history
+
+
+def reference_step(sample_weight=None):
+    """One SGD step, spelled out: weights, and the history of `fit`."""
+    keras.utils.set_random_seed(5)
+    model = kt.Transformer(**SIZES)
+    inputs, labels = batch()
+    weights = (labels != 0).astype("float32")
+    if sample_weight is not None:
+        weights *= sample_weight
+    with tf.GradientTape() as tape:
+        losses, nll = smoothed_cross_entropy(labels, model(inputs), 0.1)
+        loss = tf.reduce_sum(losses * weights) / weights.sum()
+    variables = [v.value for v in model.trainable_variables]
+    for variable, gradient in zip(
+        variables, tape.gradient(loss, variables), strict=True
+    ):
+        variable.assign_sub(0.5 * tf.convert_to_tensor(gradient))
+    return model.get_weights(), {"loss": [float(loss)]}
 
 
 def assert_same(one, other):
@@ -62,82 +94,183 @@ def assert_same(one, other):
         np.testing.assert_allclose(values, other[1][name], rtol=1e-4)
 
 
-@pytest.fixture(scope="module")
-def eager_step():
-    """The reference: plain gradient of the loss, one step."""
-    keras.utils.set_random_seed(5)
-    model = kt.Transformer(**SIZES)
-    inputs, labels = batch()
-    with tf.GradientTape() as tape:
-        loss = kt.SmoothedCrossEntropy(0.1)(labels, model(inputs))
-    variables = [v.value for v in model.trainable_variables]
-    for variable, gradient in zip(
-        variables, tape.gradient(loss, variables), strict=True
-    ):
-        variable.assign_sub(0.5 * tf.convert_to_tensor(gradient))
-    return model.get_weights(), {"loss": [float(loss)]}
-
-
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_fit_takes_the_gradient_of_the_loss(eager_step, jit_compile):
-    assert_same(eager_step, fit([batch()], jit_compile=jit_compile))
-
-
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_two_replicas_are_one(jit_compile):
-    """Unequal tokens, an odd batch first, a last one with an empty replica."""
-    batches = [batch(5), batch(6, seed=1), batch(1, seed=2)]
+def two_replicas():
     # Not by collectives: TensorFlow keeps their shapes under keys that every
     # strategy of a process counts from the same start.
-    strategy = tf.distribute.MirroredStrategy(
+    return tf.distribute.MirroredStrategy(
         ["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice()
     )
+
+
+# The step of `fit`
+
+
+def test_fit_takes_the_gradient_of_the_loss():
+    assert_same(reference_step(), fit([batch()]))
+
+
+@pytest.mark.parametrize(
+    "weights, spelled_out",
+    [(ROW_WEIGHTS, ROW_WEIGHTS[:, None]), (TOKEN_WEIGHTS, TOKEN_WEIGHTS)],
+)
+def test_sample_weight_weighs_rows_or_tokens(weights, spelled_out):
+    inputs, labels = batch()
     assert_same(
-        fit(batches),
-        fit(batches, strategy, jit_compile=jit_compile),
+        reference_step(spelled_out),
+        fit([(inputs, labels, weights)], run_eagerly=True),
     )
 
 
-def test_evaluate_is_a_token_mean_over_batches():
-    keras.utils.set_random_seed(5)
-    model = kt.Transformer(**SIZES)
-    model.compile("sgd", kt.SmoothedCrossEntropy(0.1))
+def test_gradient_is_the_slope_of_the_loss():
+    """By central differences along one direction of each variable.
+
+    The embedding is used three times, and each use has its share.
+    """
+    model = make_model()
+    for variable in model.trainable_variables:
+        if variable.path.endswith("inner/bias"):  # the loss has no kinks when
+            variable.assign(5.0 + variable)  # all units of the ReLU are active
+    inputs, labels = batch()
+    step = TrainStep(model, model.optimizer, 0.1, False, 1, 0.0)
+    _, gradients = step.gradients(inputs, labels)
+    loss = kt.SmoothedCrossEntropy(0.1)
+    random = np.random.default_rng(0)
+    size = 1e-2
+    for variable, gradient in zip(
+        model.trainable_variables, gradients, strict=True
+    ):
+        direction = random.normal(size=variable.shape)
+        direction /= np.linalg.norm(direction)
+        value = variable.numpy()
+        ends = []
+        for sign in (1, -1):
+            variable.assign(value + sign * size * direction)
+            ends.append(float(loss(labels, model(inputs))))
+        variable.assign(value)
+        slope = (ends[0] - ends[1]) / (2 * size)
+        expected = np.sum(gradient.numpy() * direction)
+        np.testing.assert_allclose(
+            slope, expected, atol=2e-4, rtol=1e-2, err_msg=variable.path
+        )
+
+
+def test_two_replicas_are_one():
+    """Unequal tokens, an odd batch first, a last one with an empty replica."""
+    batches = [batch(5), batch(6, seed=1), batch(1, seed=2)]
+    assert_same(fit(batches), fit(batches, two_replicas()))
+
+
+def test_replicas_of_fit_drop_different_units():
+    strategy = two_replicas()
+    model = make_model(strategy, {**SIZES, "dropout": 0.5})
+    before = [v.numpy() for v in seed_variables(model)]
+    for _ in range(2):  # spread once, not at every call
+        model.make_train_function()
+    for variable, first in zip(seed_variables(model), before, strict=True):
+        zero, one = strategy.experimental_local_results(variable.value)
+        np.testing.assert_array_equal(zero, first)
+        assert one[0].numpy() == first[0] + 1_000_003
+
+
+def test_accumulation_and_clipping_work_on_the_scaled_loss():
+    """A loss scale changes nothing, nor do micro-batches."""
+    inputs, labels = batch()
+    weights = []
+    for optimizer, accumulate_steps in (
+        (keras.optimizers.SGD(0.5), 1),
+        (keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.5)), 3),
+    ):
+        model = make_model()
+        step = TrainStep(model, optimizer, 0.1, False, accumulate_steps, 0.1)
+        sums = step(inputs, labels)
+        weights.append(model.get_weights())
+    assert isinstance(sums, StepSums)
+    assert_same((weights[0], {}), (weights[1], {}))
+    start = make_model().get_weights()
+    update = [a - b for a, b in zip(start, weights[0], strict=True)]
+    norm = np.sqrt(sum(np.sum(u**2) for u in update))
+    np.testing.assert_allclose(norm, 0.5 * 0.1, rtol=1e-4)
+
+
+def test_gradients_below_the_limit_are_not_clipped():
+    inputs, labels = batch()
+    model = make_model()
+    step = TrainStep(model, model.optimizer, 0.1, False, 1, clip_norm=1e3)
+    step(inputs, labels)
+    assert_same((reference_step()[0], {}), (model.get_weights(), {}))
+
+
+def test_keras_accumulation_is_a_mean_of_batch_means():
+    """As documented in `compile`: not one big batch."""
+    (inputs, labels), other = batch(2), batch(3, seed=1)
+    accumulating = make_model(
+        optimizer=keras.optimizers.SGD(0.5, gradient_accumulation_steps=2),
+        run_eagerly=True,
+    )
+    accumulating.fit(dataset((inputs, labels), other), verbose=0)
+    start = make_model().get_weights()
+    updates = []
+    for one in ((inputs, labels), other):
+        weights, _ = fit([one], run_eagerly=True)
+        updates.append([w - s for w, s in zip(weights, start, strict=True)])
+    expected = [
+        s + (a + b) / 2 for s, a, b in zip(start, *updates, strict=True)
+    ]
+    assert_same((expected, {}), (accumulating.get_weights(), {}))
+
+
+def test_evaluate_is_a_token_mean_over_batches_without_dropout():
+    model = make_model(
+        sizes={**SIZES, "dropout": 0.5, "attention_dropout": 0.5},
+        metrics=[kt.Perplexity()],
+    )
     (one, one_labels), (two, two_labels) = batch(2), batch(6, seed=1)
     result = model.evaluate(
         dataset((one, one_labels), (two, two_labels)), verbose=0
     )
     inputs = {name: np.concatenate([one[name], two[name]]) for name in one}
     labels = np.concatenate([one_labels, two_labels])
-    expected = kt.SmoothedCrossEntropy(0.1)(labels, model(inputs))
+    logits = model(inputs, training=False)
+    expected = [
+        kt.SmoothedCrossEntropy(0.1)(labels, logits),
+        np.exp(kt.SmoothedCrossEntropy(0.0)(labels, logits)),
+    ]
     np.testing.assert_allclose(result, expected, rtol=1e-5)
 
 
-def test_another_loss_trains_as_keras_does():
-    model = kt.Transformer(**SIZES)
-    model.compile(
-        "sgd",
-        keras.losses.SparseCategoricalCrossentropy(
-            from_logits=True, ignore_class=0
-        ),
-    )
-    history = model.fit(dataset(batch()), verbose=0).history
-    assert np.isfinite(history["loss"][0])
+def test_evaluate_weighs_rows():
+    model = make_model(run_eagerly=True)
+    inputs, labels = batch()
+    result = model.evaluate(dataset((inputs, labels, ROW_WEIGHTS)), verbose=0)
+    expected = kt.SmoothedCrossEntropy(0.1)(labels, model(inputs), ROW_WEIGHTS)
+    np.testing.assert_allclose(result, expected, rtol=1e-5)
 
 
 def test_float16_scales_the_loss():
-    keras.utils.set_random_seed(5)
-    model = kt.Transformer(**SIZES, dtype="mixed_float16")
-    model.compile(
-        kt.paper_adam(8, warmup_steps=10), kt.SmoothedCrossEntropy(0.1)
+    model = make_model(
+        optimizer=keras.optimizers.SGD(0.5),
+        dtype="mixed_float16",
+        run_eagerly=True,
     )
-    before = model.get_weights()
-    history = model.fit(dataset(*[batch()] * 3), verbose=0).history
-    assert np.isfinite(history["loss"][0])
-    changed = [
-        np.abs(a - b).max()
-        for a, b in zip(before, model.get_weights(), strict=True)
-    ]
-    assert np.isfinite(changed).all() and max(changed) > 0
+    assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+    history = model.fit(dataset(batch()), verbose=0).history
+    weights, expected = reference_step()
+    np.testing.assert_allclose(history["loss"], expected["loss"], rtol=1e-2)
+    for a, b in zip(weights, model.get_weights(), strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-3)
+
+
+def test_another_loss_trains_as_keras_does():
+    loss = keras.losses.SparseCategoricalCrossentropy(
+        from_logits=True, ignore_class=0
+    )
+    keras.utils.set_random_seed(5)
+    model = kt.Transformer(**SIZES)
+    model.compile("sgd", loss, run_eagerly=True)
+    inputs, labels = batch()
+    expected = loss(labels, model(inputs))
+    history = model.fit(dataset((inputs, labels)), verbose=0).history
+    np.testing.assert_allclose(history["loss"], expected, rtol=1e-5)
 
 
 def test_learns_to_copy():
@@ -151,63 +284,177 @@ def test_learns_to_copy():
         kt.paper_adam(32, warmup_steps=60), kt.SmoothedCrossEntropy(0.0),
         metrics=[kt.TokenAccuracy()],
     )  # fmt: skip
-    labels = random.integers(4, 14, (64 * 150, 5)).astype("int32")
+    labels = random.integers(4, 14, (32 * 150, 5)).astype("int32")
     target = np.concatenate(
         [np.ones((len(labels), 1), "int32"), labels[:, :-1]], 1
     )
     inputs = {"source_ids": labels, "target_ids": target}
-    pairs = tf.data.Dataset.from_tensor_slices((inputs, labels)).batch(64)
-    model.fit(pairs, verbose=0)
-    _, accuracy = model.evaluate(pairs.take(5), verbose=0)
-    assert accuracy > 0.9
+    pairs = tf.data.Dataset.from_tensor_slices((inputs, labels)).batch(32)
+    history = model.fit(pairs, epochs=2, shuffle=False, verbose=0).history
+    assert history["token_accuracy"][1] > 0.9
 
 
-SCRIPT = """
-import json, sys
-import keras, numpy as np
-import keras_transformer as kt
-
-inputs, labels, weights = np.load(sys.argv[1], allow_pickle=True)["data"]
-model = kt.Transformer(**json.loads(sys.argv[2]))
-model.set_weights(list(weights))
-model.compile(keras.optimizers.SGD(0.5), kt.SmoothedCrossEntropy(0.1),
-              metrics=[kt.Perplexity()])
-losses = [model.train_on_batch(inputs, labels)[0] for _ in range(3)]
-logits = model(inputs)
-step, _ = model.decode_step(inputs["target_ids"][:, 0],
-    model.encode(inputs["source_ids"]), model.make_cache(6, 4), 0)
-print(json.dumps({"backend": keras.backend.backend(),
-    "losses": [float(l) for l in losses],
-    "logits": np.asarray(logits).tolist(), "step": np.asarray(step).tolist()}))
-"""
+# XLA
 
 
-def test_jax_trains_alike(tmp_path):
-    """The same layers, loss and step under another Keras backend."""
+def test_xla_compiles_the_steps_of_fit(tmp_path):
+    """On one device, on two replicas, and after a file; with equal results."""
+    weights = make_model().get_weights()
     inputs, labels = batch()
-    weights = kt.Transformer(**SIZES).get_weights()
-    data = np.empty(3, object)
-    data[:] = inputs, labels, weights
-    np.savez(tmp_path / "data.npz", data=data)
-    results = {}
-    for backend in ("tensorflow", "jax"):
-        run = subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                SCRIPT,
-                str(tmp_path / "data.npz"),
-                json.dumps(SIZES),
-            ],
-            env={**os.environ, "KERAS_BACKEND": backend},
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-        )
-        assert run.returncode == 0, run.stderr[-2000:]
-        results[backend] = json.loads(run.stdout.splitlines()[-1])
-        assert results[backend].pop("backend") == backend
-    for name, values in results["jax"].items():
-        np.testing.assert_allclose(
-            values, results["tensorflow"][name], atol=1e-4
-        )
+    np.savez(
+        tmp_path / "data.npz",
+        sizes=json.dumps(SIZES),
+        labels=labels,
+        count=len(weights),
+        **inputs,
+        **{f"weight_{i}": w for i, w in enumerate(weights)},
+    )
+    dump = tmp_path / "programs"
+    counts = run_program(
+        "fit_with_xla.py",
+        tmp_path / "data.npz",
+        dump,
+        tmp_path,
+        XLA_FLAGS=f"--xla_dump_to={dump} --xla_backend_optimization_level=0",
+    )
+    assert counts.pop("auto") == 0
+    assert set(counts) == {"one_device", "loaded", "mirrored"}
+    assert all(counts.values()), counts
+    expected, _ = reference_step()
+    for name in ("one_device", "mirrored"):
+        with np.load(tmp_path / f"{name}.npz") as file:
+            assert_same((expected, {}), (list(file.values()), {}))
+
+
+def test_eager_steps_are_not_compiled():
+    with pytest.warns(UserWarning, match="run_eagerly"):
+        model = make_model(run_eagerly=True, jit_compile=True)
+    assert model.jit_compile is False
+
+
+# Files
+
+
+def test_a_file_resumes_exactly_with_its_dropout(tmp_path):
+    first, second = batch(), batch(seed=1)
+    model = make_model(
+        sizes={**SIZES, "dropout": 0.5},
+        optimizer=kt.paper_adam(8, warmup_steps=10),
+        run_eagerly=True,
+    )
+    model.fit(dataset(first), verbose=0)
+    model.save(tmp_path / "model.keras")
+    model.fit(dataset(second), verbose=0)
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    loaded.fit(dataset(second), verbose=0)
+    assert_same((model.get_weights(), {}), (loaded.get_weights(), {}))
+    undropped = kt.Transformer(**SIZES)  # no seeds of its own
+    model.save_weights(tmp_path / "model.weights.h5")
+    undropped.load_weights(tmp_path / "model.weights.h5")
+    assert_same((model.get_weights(), {}), (undropped.get_weights(), {}))
+
+
+@pytest.mark.parametrize("jit_compile", [True, False, "auto"])
+def test_the_compile_config_keeps_jit_compile(jit_compile):
+    model = make_model(jit_compile=jit_compile)
+    copy = kt.Transformer(**SIZES)
+    copy.compile_from_config(model.get_compile_config())
+    assert copy.get_compile_config()["jit_compile"] == jit_compile
+    copy.compile("sgd", "mse", jit_compile=False)  # Keras' business again
+    assert copy.get_compile_config()["jit_compile"] is False
+
+
+def test_export_after_fit(tmp_path):
+    model = make_model()
+    model.fit(dataset(batch()), verbose=0)
+    model.export(tmp_path / "export", verbose=False)
+    exported = tf.saved_model.load(tmp_path / "export")
+    inputs, _ = batch(3, seed=4)  # other sizes than in training
+    inputs["source_ids"] = inputs["source_ids"][:, :3]
+    tensors = {name: tf.constant(ids) for name, ids in inputs.items()}
+    np.testing.assert_allclose(
+        exported.serve(tensors), model(inputs), atol=1e-5
+    )
+
+
+def test_quantization_in_place_is_refused():
+    with pytest.raises(NotImplementedError, match="savedmodel.export"):
+        kt.Transformer(**SIZES).quantize("int8")
+
+
+def test_loss_weights_are_refused():
+    with pytest.raises(ValueError, match="loss_weights=2.0"):
+        make_model(loss_weights=2.0)
+
+
+# Keras
+
+
+def test_private_methods_of_keras_are_there_and_called():
+    (name,) = fit_module.OVERRIDDEN_PRIVATE_METHODS
+    assert callable(getattr(keras.Model, name))
+    model = make_model(run_eagerly=True)
+    calls = []
+    setattr(model, name, lambda *args, **kwargs: calls.append(kwargs))
+    model.fit(dataset(batch()), verbose=0)
+    assert [list(kwargs) for kwargs in calls] == [["iterator"]]
+
+
+def test_no_attribute_of_keras_is_taken():
+    """Keras' trainer overwrites its own attributes: ours need other names."""
+
+    class Plain(keras.Model):
+        pass
+
+    plain = Plain()
+    plain.compile()
+    ours = {
+        name
+        for name in vars(fit_module.TokenExactTraining)
+        if name.startswith("_") and not name.startswith("__")
+    }
+    taken = ours & {*vars(plain), *dir(keras.Model)}
+    assert taken == set(fit_module.OVERRIDDEN_PRIVATE_METHODS)
+
+
+# Another backend
+
+
+def run_program(name, *arguments, **environment):
+    """Runs one of `programs` in a process of its own; its last line as JSON."""
+    run = subprocess.run(
+        [sys.executable, str(PROGRAMS / name), *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+def test_jax_trains_alike_without_tensorflow(tmp_path):
+    """Files, layers, loss and step; the package's import imports nothing."""
+    model = make_model()
+    inputs, labels = batch()
+    np.savez(tmp_path / "data.npz", labels=labels, **inputs)
+    model.save(tmp_path / "model.keras")
+    result = run_program(
+        "train_on_jax.py",
+        tmp_path / "data.npz",
+        tmp_path / "model.keras",
+        KERAS_BACKEND="jax",
+    )
+    assert result["backend"] == "jax"
+    assert result["imported"] == []
+    assert result["loaded"] == "Transformer"
+    assert result["out_of_range"] == "nan"
+    np.testing.assert_allclose(result["logits"], model(inputs), atol=1e-4)
+    step, _ = model.decode_step(
+        inputs["target_ids"][:, 0],
+        model.encode(inputs["source_ids"]),
+        model.make_cache(6, 4),
+        0,
+    )
+    np.testing.assert_allclose(result["step"], step, atol=1e-4)
+    losses = [model.train_on_batch(inputs, labels) for _ in range(3)]
+    np.testing.assert_allclose(result["losses"], losses, atol=1e-4)

@@ -3,20 +3,24 @@
 import dataclasses
 import json
 import re
+import subprocess
+import sys
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
 import keras_transformer as kt
 from keras_transformer import workdir as workdirs
-from trainers.checkpoints import TrainingCheckpoint
+from trainers import checkpoints as checkpoints_module
+from trainers.checkpoints import TrainingCheckpoint, average
 from trainers.config import DataConfig, TrainingConfig
 from trainers.progress import Progress
 
 
 def save_weights(model, folder, step):
-    checkpoint = tf.train.Checkpoint(weights=workdirs.weights_of(model))
+    checkpoint = tf.train.Checkpoint(weights=workdirs.named_weights(model))
     return workdirs.Checkpoints(folder).save(checkpoint, step, keep=2)
 
 
@@ -27,7 +31,7 @@ def test_weights_of_another_model_are_refused(small_config, tmp_path, change):
     prefix = save_weights(kt.Transformer(small_config), tmp_path, 1)
     other = kt.Transformer(dataclasses.replace(small_config, **change))
     with pytest.raises(ValueError, match="weights"):
-        workdirs.restore_weights(workdirs.weights_of(other), prefix)
+        workdirs.restore_weights(workdirs.named_weights(other), prefix)
 
 
 def test_saving_leaves_the_users_files_alone(small_config, tmp_path):
@@ -126,12 +130,20 @@ def test_wrong_field_is_named(tmp_path, section, field, value, expected):
         workdir.read_section(section, SECTIONS[section])
 
 
-@pytest.mark.parametrize("value", ["256", None, 1, 2.5])
-def test_wrong_max_length_is_named(tmp_path, value):
+@pytest.mark.parametrize(
+    "value, expected",
+    [
+        ("256", "a whole number"),
+        (None, "a whole number"),
+        (2.5, "a whole number"),
+        (1, "at least 2"),
+    ],
+)
+def test_wrong_max_length_is_named(tmp_path, value, expected):
     workdir = edited(tmp_path, "data", max_length=value)
     expected = (
-        f"{workdir.config_path}: in 'data': max_length must be a whole number,"
-        f" at least 2. Received: max_length={value!r}"
+        f"{workdir.config_path}: in 'data': max_length must be {expected}."
+        f" Received: max_length={value!r}"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
         workdir.read_max_length()
@@ -148,6 +160,7 @@ def test_unknown_fields_are_named(tmp_path):
     "text, expected",
     [
         ("", "not JSON: Expecting value: line 1 column 1 (char 0)"),
+        ("[" * 100_000, "not a configuration: nested too deeply"),
         ("[1, 2]", "expected sections, an object. Received: [1, 2]"),
         ("null", "expected sections, an object. Received: null"),
         (
@@ -179,3 +192,213 @@ def test_another_file_than_a_configuration(tmp_path, text, expected):
 def test_files_without_dataset_files_are_refused():
     with pytest.raises(ValueError, match="dataset=files"):
         DataConfig(train_files=("corpus/train",))
+
+
+# Locks, vocabularies, checkpoints
+
+
+def second_process_is_locked_out(folder):
+    """Whether another process finds the lock taken."""
+    program = (
+        "import fcntl, sys\n"
+        "with open(sys.argv[1], 'r+') as file:\n"
+        "    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
+    )
+    command = [sys.executable, "-S", "-c", program, str(folder / ".lock")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert not done.returncode or "BlockingIOError" in done.stderr
+    return done.returncode != 0
+
+
+def test_a_claimed_directory_is_locked_until_the_process_ends(tmp_path):
+    folder = tmp_path / "new/run"
+    with workdirs.WorkDirectory(folder).claimed():
+        assert second_process_is_locked_out(folder)
+    assert second_process_is_locked_out(folder)
+    with workdirs.WorkDirectory(folder).claimed():
+        pass  # the same process may claim it again
+
+
+def test_a_claim_that_fails_leaves_nothing_new(tmp_path):
+    def fail(folder):
+        with pytest.raises(KeyboardInterrupt):
+            with workdirs.WorkDirectory(folder).claimed():
+                raise KeyboardInterrupt
+
+    fail(tmp_path / "new/run")
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old/notes.txt").write_text("mine")
+    fail(tmp_path / "old")
+    assert (tmp_path / "old/notes.txt").exists()
+
+
+def test_the_lock_of_a_removed_directory_is_none(tmp_path, monkeypatch):
+    """Whoever removes a directory holds its lock, which is then nobody's."""
+    lockf, calls = workdirs.fcntl.lockf, []
+
+    def remove_and_lock(file, operation):
+        lockf(file, operation)
+        calls.append(file)
+        if len(calls) == 1:
+            (tmp_path / "run/.lock").unlink()
+            (tmp_path / "run").rmdir()
+
+    monkeypatch.setattr(workdirs.fcntl, "lockf", remove_and_lock)
+    with workdirs.WorkDirectory(tmp_path / "run").claimed():
+        assert len(calls) == 2
+        assert second_process_is_locked_out(tmp_path / "run")
+
+
+@pytest.mark.parametrize("path", ["file", "file/run"])
+def test_a_file_is_no_work_directory(tmp_path, path):
+    (tmp_path / "file").write_text("")
+    workdir = workdirs.WorkDirectory(tmp_path / path)
+    with pytest.raises(ValueError, match="expected a directory.* is a file"):
+        workdir.read_config()
+    with pytest.raises(ValueError, match="expected a directory.* is a file"):
+        with workdir.claimed():
+            pass
+
+
+def test_another_vocabulary_is_refused(tmp_path):
+    workdir = workdirs.WorkDirectory(tmp_path)
+    ours, other = (
+        kt.Tokenizer.train([line], vocab_size=17)
+        for line in ("a rose is a rose", "o rise us o rise")
+    )
+    assert ours.vocab_size == other.vocab_size
+    ours.save(workdir.tokenizer_path)
+    workdir.write_config()
+    assert workdir.load_tokenizer().model_bytes == ours.model_bytes
+    other.save(workdir.tokenizer_path)
+    with pytest.raises(ValueError, match="not the vocabulary that training"):
+        workdir.load_tokenizer()
+    # Before 0.2 there was no checksum.
+    config = json.loads(workdir.config_path.read_text())
+    del config["tokenizer_sha256"]
+    workdir.config_path.write_text(json.dumps(config))
+    assert workdir.load_tokenizer().model_bytes == other.model_bytes
+
+
+def test_weights_that_are_not_finite_are_passed_over(
+    small_config, tmp_path, caplog
+):
+    model = kt.Transformer(small_config)
+    save_weights(model, tmp_path, 1)
+    first = model.weights[0]
+    first.assign(np.full(first.shape, np.nan))
+    save_weights(model, tmp_path, 2)
+    checkpoints = workdirs.Checkpoints(tmp_path)
+    assert checkpoints.find_intact() == str(tmp_path / "ckpt-1")
+    assert f"corrupt checkpoint {tmp_path}/ckpt-2: " in caplog.text
+    assert "is not finite" in caplog.text
+
+
+def three_kinds(model, folder):
+    """A work directory with an averaged, a best and a latest checkpoint."""
+    workdir = workdirs.WorkDirectory(folder)
+    for step, name in ((3, "averaged"), (2, "best"), (3, "checkpoints")):
+        save_weights(model, folder / name, step)
+    return workdir
+
+
+def test_the_chosen_checkpoint_is_reported(small_config, tmp_path, caplog):
+    workdir = three_kinds(kt.Transformer(small_config), tmp_path)
+    caplog.set_level("INFO")
+    averaged, best = (str(tmp_path / n) for n in ("averaged/ckpt-3", "best"))
+    assert workdir.choose_checkpoint() == averaged
+    [record] = caplog.records
+    assert (record.levelname, record.getMessage()) == (
+        "INFO",
+        f"using the averaged checkpoint {averaged}",
+    )
+    caplog.clear()
+    (tmp_path / "averaged/ckpt-3.index").write_bytes(b"cut")
+    assert workdir.choose_checkpoint() == f"{best}/ckpt-2"
+    skipped, used = caplog.records
+    assert f"corrupt checkpoint {averaged}: " in skipped.getMessage()
+    assert (used.levelname, used.getMessage()) == (
+        "WARNING",
+        f"using the best checkpoint {best}/ckpt-2 instead of {averaged}",
+    )
+
+
+def test_an_unknown_checkpoint_is_none(small_config, tmp_path):
+    workdir = three_kinds(kt.Transformer(small_config), tmp_path)
+    with pytest.raises(
+        ValueError,
+        match="no such checkpoint: expected averaged, best, latest, or .*"
+        "Received: checkpoint='latst'",
+    ):
+        workdir.choose_checkpoint("latst")
+    (tmp_path / "best/ckpt-2.index").write_bytes(b"cut")
+    with pytest.raises(ValueError, match="^corrupt checkpoint .*best/ckpt-2: "):
+        workdir.choose_checkpoint(str(tmp_path / "best/ckpt-2"))
+
+
+def training_beside(monkeypatch, module, name, model, folder):
+    """A training saves step 4, and drops step 3, as a function is called."""
+    function = getattr(module, name)
+
+    def call(*args):
+        monkeypatch.setattr(module, name, function)
+        checkpoint = tf.train.Checkpoint(weights=workdirs.named_weights(model))
+        workdirs.Checkpoints(folder).save(checkpoint, step=4, keep=1)
+        return function(*args)
+
+    monkeypatch.setattr(module, name, call)
+
+
+@pytest.mark.parametrize("name", ["corruption", "restore_weights"])
+def test_a_checkpoint_removed_while_it_is_chosen(
+    name, small_config, tmp_path, monkeypatch, caplog
+):
+    model = kt.Transformer(small_config)
+    workdir = three_kinds(model, tmp_path)
+    training_beside(
+        monkeypatch, workdirs, name, model, tmp_path / "checkpoints"
+    )
+    weights = workdirs.named_weights(kt.Transformer(small_config))
+    newest = str(tmp_path / "checkpoints/ckpt-4")
+    assert workdir.restore_weights(weights, "latest") == newest
+    assert "corrupt" not in caplog.text
+    for name, weight in workdirs.named_weights(model).items():
+        np.testing.assert_array_equal(weights[name], weight)
+
+
+@pytest.mark.parametrize("name", ["corruption", "restore_weights"])
+def test_a_checkpoint_removed_while_it_is_averaged(
+    name, small_config, tmp_path, monkeypatch
+):
+    model = kt.Transformer(small_config)
+    workdir = three_kinds(model, tmp_path)
+    workdir.write_config(model=small_config)
+    kt.Tokenizer.train(["a rose is a rose"], 17).save(workdir.tokenizer_path)
+    module = workdirs if name == "corruption" else checkpoints_module
+    training_beside(monkeypatch, module, name, model, tmp_path / "checkpoints")
+    averaged, result = average(workdir, last=2)
+    assert averaged == [str(tmp_path / "checkpoints/ckpt-4")]
+    assert result == str(tmp_path / "averaged/ckpt-4")
+
+
+def test_the_index_goes_first(small_config, tmp_path, monkeypatch):
+    """Readers beside then see a checkpoint removed, and not a corrupt one."""
+    model, removed = kt.Transformer(small_config), []
+    remove = workdirs._remove
+
+    def note(path):
+        removed.append(path.suffix)
+        remove(path)
+
+    monkeypatch.setattr(workdirs, "_remove", note)
+    for step in (1, 2, 3):
+        save_weights(model, tmp_path, step)
+    assert removed == [".index", ".data-00000-of-00001"]
+
+
+def test_a_failed_write_leaves_nothing(tmp_path):
+    (tmp_path / "config.json").mkdir()  # cannot be replaced by a file
+    with pytest.raises(OSError):
+        workdirs.write_atomically(tmp_path / "config.json", "{}")
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]

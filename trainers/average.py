@@ -1,16 +1,16 @@
 """Averages the weights of the last checkpoints (sec. 6.1).
 
-    python -m trainers.average --workdir=DIR --last=5
+    python -m trainers.average --workdir=DIR [--last=5]
 
-The result is what trainers.translate and trainers.evaluate then use.
+trainers.translate, trainers.evaluate and savedmodel.export then use the result.
+It may run beside a training.
 """
 
 import dataclasses
 
 from keras_transformer import flags
 from keras_transformer.fields import Fields, hp
-from keras_transformer.workdir import WorkDirectory
-from trainers.checkpoints import average
+from keras_transformer.startup import load_tensorflow
 from trainers.config import TrainingConfig
 
 
@@ -19,8 +19,11 @@ class Options(Fields):
     """What is averaged."""
 
     workdir: str = hp("", "Directory that trainers.wmt made. Required.")
-    last: int = hp(
-        TrainingConfig.average_last, "Newest checkpoints to average.", low=1
+    last: int | None = hp(
+        None,
+        "Newest checkpoints to average; left out: average_last of the work"
+        " directory.",
+        low=1,
     )
 
     def __post_init__(self):
@@ -33,11 +36,19 @@ def main(argv=None):
     """Runs the command."""
     with flags.exit_status("trainers.average"):
         options = flags.parse(argv, __doc__, Options).build(Options)
+        load_tensorflow()
+        # Imported here, since they import TensorFlow, which takes seconds:
+        # wrong flags are refused, and help is shown, before.
+        from keras_transformer.workdir import WorkDirectory
+        from trainers.checkpoints import average
+
         with flags.user_errors():
-            averaged, result = average(
-                WorkDirectory(options.workdir), options.last
-            )
-    if len(averaged) < options.last:
+            workdir, last = WorkDirectory(options.workdir), options.last
+            if last is None:
+                training = workdir.read_section("training", TrainingConfig)
+                last = training.average_last
+            averaged, result = average(workdir, last)
+    if len(averaged) < last:
         print(f"there are only {len(averaged)} checkpoints")
     print(f"{result} is the mean of {', '.join(averaged)}")
 

@@ -1,4 +1,4 @@
-"""What a training will cost, told before it begins."""
+"""What a training will cost, shown before it begins."""
 
 import math
 
@@ -15,70 +15,67 @@ WEIGHT_COPIES = 2  # of each head's weights: before and after the softmax
 LOGIT_COPIES = 3  # float32: logits, softmax, gradient
 
 
-def describe(trainer, seconds_per_step):
+def budget_lines(
+    experiment, num_parameters, memory, num_programs, seconds_per_step
+):
     """The budget of a training, as lines.
 
     Args:
-        trainer: The `Trainer`.
+        experiment: The `Experiment`.
+        num_parameters: Parameters of the model.
+        memory: `memory_of_replica`.
+        num_programs: How many programs XLA compiles; 0: it is not used.
         seconds_per_step: What a batch of `largest_shape` took.
 
     Returns:
         List of `str`.
     """
-    experiment = trainer.experiment
     batches, config = experiment.train_batches, experiment.training
     corpus, steps = batches.corpus, batches.steps_per_epoch
     replicas = experiment.strategy.num_replicas_in_sync
     rows, length = largest_shape(experiment)
-    sizes = memory(trainer)
     epochs = config.train_steps / steps
-    parts = ", ".join(f"{k} {size / MIB:,.0f} MiB" for k, size in sizes.items())
+    sizes = ", ".join(f"{k} {n / MIB:,.0f} MiB" for k, n in memory.items())
     time = span(seconds_per_step * config.train_steps)
+    xla = "is not used"
+    if num_programs:
+        xla = f"compiles {counted(num_programs, 'program')}"
     return [
-        f"budget: {trainer.model.count_params():,} parameters;"
+        f"budget: {num_parameters:,} parameters;"
         f" {config.train_steps:,} steps are {epochs:.1f} epochs of {steps:,}",
         f"  a step: {len(corpus.source.ids) / steps:,.0f} source and"
         f" {len(corpus.target.ids) / steps:,.0f} target tokens on average, on"
         f" {counted(replicas, 'replica')} in"
-        f" {counted(config.accumulate_steps, 'part')} each",
-        f"  {counted(len(batches.shapes), 'shape')} of a batch; XLA"
-        f" {programs(trainer)}",
-        f"  memory of a replica, about: {parts};"
-        f" {sum(sizes.values()) / MIB:,.0f} MiB in all",
+        f" {counted(config.accumulate_steps, 'micro-batch', 'micro-batches')}"
+        " each",
+        f"  {counted(len(batches.shapes), 'shape')} of a batch; XLA {xla}",
+        f"  memory of a replica, about: {sizes};"
+        f" {sum(memory.values()) / MIB:,.0f} MiB in all",
         f"  the largest batch, {rows} x {length}, fits:"
         f" {seconds_per_step:.2f} s a step, so about {time} for"
         f" {config.train_steps:,} steps without validation",
     ]
 
 
-def programs(trainer):
-    """How often XLA compiles."""
-    count = len(trainer.experiment.train_batches.shapes)
-    if trainer.static_shapes and trainer.config.steps_per_call > 1:
-        count *= 2  # runs of steps, and single ones
-    if trainer.static_shapes or trainer.jit_compile:
-        return f"compiles {counted(count, 'program')}"
-    return "is not used"
+def counted(number, noun, plural=None):
+    """A number with its noun: `1 shape`, `2 shapes`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
-def counted(number, noun):
-    """A number with its noun: `1 part`, `2 parts`."""
-    return f"{number:,} {noun}{'s' * (number != 1)}"
-
-
-def memory(trainer):
+def memory_of_replica(experiment, model, optimizer):
     """Bytes on a replica by what they are for; estimates.
 
     Activations are those that the backward pass of the largest batch needs,
     without the library's own work space.
     """
-    weights = sum(bytes_of(v) for v in trainer.model.trainable_variables)
-    experiment = trainer.experiment
-    parts = experiment.training.accumulate_steps
+    weights = sum(bytes_of(v) for v in model.trainable_variables)
+    gradients = weights
+    if experiment.training.accumulate_steps > 1:
+        gradients *= 2  # the sum so far, and those of a micro-batch
     return {
         "weights": weights,
-        "gradients": weights * (1 if parts == 1 else 2),
-        "optimizer": sum(bytes_of(v) for v in trainer.optimizer.variables),
+        "gradients": gradients,
+        "optimizer": sum(bytes_of(v) for v in optimizer.variables),
         "activations": activations_of(experiment, largest_shape(experiment)),
     }
 
@@ -96,7 +93,7 @@ def activations_of(experiment, shape):
     rows, length = shape
     return activations(
         experiment.configuration.model,
-        rows // experiment.parts_of_a_batch,
+        rows // experiment.rows_multiple,
         length,
         4 if experiment.training.precision == "float32" else 2,
     )

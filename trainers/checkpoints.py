@@ -1,13 +1,21 @@
-"""What training saves and takes up again, and the average of what it saved."""
+"""Checkpoints of a training: saved, restored, averaged."""
+
+import collections
 
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer import workdir as workdirs
 from keras_transformer.config import TransformerConfig
 from keras_transformer.flags import RunError
 from keras_transformer.model import Transformer
 from keras_transformer.training import seeds_of
+from keras_transformer.workdir import (
+    corruption,
+    is_there,
+    named_weights,
+    restore_weights,
+    step_of,
+)
 
 
 class TrainingCheckpoint:
@@ -25,16 +33,13 @@ class TrainingCheckpoint:
         self.workdir = workdir
         self.progress = progress
         self.keep = keep
-        self._variables = progress.make_variables()
-        weights = workdirs.weights_of(model)
-        self._seeds = seeds_of(model)
-        parts = {
-            "weights": weights,
+        self._groups = {
+            "weights": named_weights(model),
             "optimizer": [v.value for v in optimizer.variables],
-            "progress": self._variables,
+            "progress": progress.make_variables(),
+            "seeds": seeds_of(model),
         }
-        self._without_seeds = tf.train.Checkpoint(**parts)
-        self._checkpoint = tf.train.Checkpoint(seeds=self._seeds, **parts)
+        self._checkpoint = tf.train.Checkpoint(**self._groups)
 
     def save(self):
         """Writes a checkpoint of now among the latest.
@@ -49,28 +54,52 @@ class TrainingCheckpoint:
         return self._save(self.workdir.best, 1)
 
     def restore(self):
-        """Takes up the newest checkpoint without damage.
+        """Restores the newest intact checkpoint.
 
         Returns:
             Its path, or None if there is none.
 
         Raises:
-            ValueError: There are checkpoints, and all are damaged.
+            ValueError: There are checkpoints, and all are corrupt, or the
+                newest is not one of this training.
         """
-        prefix = self.workdir.latest.find_whole()
+        prefix = self.workdir.latest.find_intact()
         if prefix:
-            # A dropout that was turned on or off since then has no seed there.
-            names = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
-            num_seeds = sum(name.startswith("seeds/") for name in names)
-            same = num_seeds == len(self._seeds)
-            checkpoint = self._checkpoint if same else self._without_seeds
-            status = checkpoint.read(prefix)
-            status.assert_existing_objects_matched().expect_partial()
-            self.progress.load(self._variables)
+            groups = self._groups_in(prefix)
+            status = tf.train.Checkpoint(**groups).read(prefix)
+            try:
+                status.assert_existing_objects_matched().expect_partial()
+            except AssertionError:
+                raise ValueError(
+                    f"{prefix} is not a checkpoint of the training in"
+                    " config.json: it lacks some of its variables"
+                ) from None
+            self.progress.load(self._groups["progress"])
         return prefix
 
+    def _groups_in(self, prefix):
+        """The variables that a checkpoint of this training holds."""
+        names = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
+        found = collections.Counter(name.split("/")[0] for name in names)
+        if not found["progress"] or not found["optimizer"]:
+            raise ValueError(
+                f"{prefix} holds weights only, as averaged checkpoints do:"
+                " training cannot resume from it. Move it elsewhere"
+            )
+        groups = dict(self._groups)
+        # A dropout that was turned on or off since then has no seed there.
+        if found["seeds"] != len(groups["seeds"]):
+            del groups["seeds"]
+        # What an older version did not write keeps its default.
+        groups["progress"] = {
+            key: variable
+            for key, variable in groups["progress"].items()
+            if f"progress/{key}/.ATTRIBUTES/VARIABLE_VALUE" in names
+        }
+        return groups
+
     def _save(self, checkpoints, keep):
-        self.progress.store(self._variables)
+        self.progress.store(self._groups["progress"])
         return write(checkpoints, self._checkpoint, self.progress.step, keep)
 
 
@@ -83,18 +112,19 @@ def write(checkpoints, checkpoint, step, keep):
     try:
         return checkpoints.save(checkpoint, step, keep)
     except (tf.errors.OpError, OSError) as error:
-        before = next(
-            (p for p in checkpoints.prefixes() if not workdirs.damage(p)), None
-        )
         raise RunError(
             f"cannot write the checkpoint of step {step} into"
-            f" {checkpoints.directory}: {' '.join(str(error).split())}. "
-            + (
-                f"The one before is whole: {before}"
-                if before
-                else "There is none before it"
-            )
+            f" {checkpoints.directory}: {' '.join(str(error).split())}."
+            f" {last_good(checkpoints)}"
         ) from error
+
+
+def last_good(checkpoints):
+    """A sentence that names the newest intact checkpoint, if there is one."""
+    for prefix in checkpoints.prefixes():
+        if corruption(prefix) is None:
+            return f"The last good checkpoint is {prefix}"
+    return "There is no checkpoint yet"
 
 
 def average(workdir, last):
@@ -114,13 +144,22 @@ def average(workdir, last):
         RunError: The average cannot be written.
     """
     config = workdir.read_section("model", TransformerConfig)
-    prefixes = workdir.latest.whole(last)
-    if not prefixes:
-        raise ValueError(f"no checkpoint in {workdir.latest.directory}")
-    weights = workdirs.weights_of(Transformer(config))
-    _assign_mean(weights, prefixes)
+    workdir.load_tokenizer()  # the vocabulary of the weights is still there
+    weights = named_weights(Transformer(config))
+    while True:
+        prefixes = workdir.latest.intact(last)
+        if not prefixes:
+            raise ValueError(f"no checkpoint in {workdir.latest.directory}")
+        try:
+            _assign_mean(weights, prefixes)
+            break
+        except Exception:  # of half a dozen kinds, if files are gone
+            # A training that runs beside may have removed one meanwhile: its
+            # newer ones are there to be averaged.
+            if all(map(is_there, prefixes)):
+                raise
     checkpoint = tf.train.Checkpoint(weights=weights)
-    step = workdirs.step_of(prefixes[0])
+    step = step_of(prefixes[0])
     return prefixes, write(workdir.averaged, checkpoint, step, keep=1)
 
 
@@ -128,7 +167,7 @@ def _assign_mean(weights, prefixes):
     """Sets variables to their mean over checkpoints, the newest last."""
     sums = dict.fromkeys(weights, 0.0)
     for prefix in reversed(prefixes):
-        workdirs.restore_weights(weights, prefix)
+        restore_weights(weights, prefix)
         for name, variable in weights.items():
             sums[name] = sums[name] + variable.numpy().astype(np.float64)
     for name, variable in weights.items():

@@ -3,18 +3,43 @@
 import dataclasses
 import pathlib
 
-from keras_transformer.config import DecodingConfig, TransformerConfig
-from keras_transformer.data.batches import NUM_BUCKETS
+from keras_transformer.config import (
+    DecodingConfig,
+    LengthConfig,
+    TransformerConfig,
+)
+from keras_transformer.data.buckets import NUM_BUCKETS
 from keras_transformer.data.shards import TOKENIZER
 from keras_transformer.fields import Fields, hp
-from keras_transformer.schedule import PAPER_SCALE
 
+# sacreBLEU's tokenizers that need no download; auto: by the target language.
+BLEU_TOKENIZERS = (
+    "auto",
+    "13a",
+    "intl",
+    "zh",
+    "ja-mecab",
+    "ko-mecab",
+    "char",
+    "none",
+)
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
 
 
+def same_field(section: type, name: str):
+    """A field like that of another dataclass, the home of its default.
+
+    Args:
+        section: The dataclass.
+        name: Of the field.
+    """
+    field = next(f for f in dataclasses.fields(section) if f.name == name)
+    return dataclasses.field(default=field.default, metadata=field.metadata)
+
+
 @dataclasses.dataclass(frozen=True)
-class DataConfig(Fields):
+class DataConfig(LengthConfig):
     """The sentence pairs, and how they become batches (sec. 5.1)."""
 
     dataset: str = hp(
@@ -26,32 +51,33 @@ class DataConfig(Fields):
     target_language: str = hp("de", "Language to translate into.")
     train_files: tuple[str, ...] = hp(
         (),
-        "With files: PREFIX of PREFIX.en[.gz] and PREFIX.de[.gz], or many; with"
-        " prepared: the directory.",
+        "With files: PREFIX of PREFIX.en[.gz] and PREFIX.de[.gz], or several,"
+        " separated by commas; with prepared: the directory.",
     )
     valid_files: tuple[str, ...] = hp(
-        (), "Prefixes of the validation pairs; none: no validation."
+        (), "Prefixes of the validation pairs; left out: no validation."
     )
     test_files: tuple[str, ...] = hp(
         (), "Prefixes of the test pairs, translated when training ends."
     )
-    data_dir: str = hp("", "Where TFDS keeps prepared data; its default if ''.")
+    data_dir: str = hp(
+        "", "Directory of TFDS' prepared data; left out: TFDS' own."
+    )
     phrasebook_pairs: int = hp(
         40000, "With phrasebook: training pairs to generate.", low=1
     )
     tokenizer: str = hp(
         "",
-        "A SentencePiece model to use; none: train one from the text, or take"
-        " that of prepared pairs.",
+        "A SentencePiece model to use; left out: train one on the training"
+        " pairs, or use that of the prepared corpus.",
     )
     batch_tokens: int = hp(
-        25000, "Source tokens, and target tokens, at most in a batch.", low=1
-    )
-    max_length: int = hp(
-        256, "Training pairs with more tokens on a side are dropped.", low=2
+        25000,
+        "Greatest number of source tokens, and of target tokens, in a batch.",
+        low=1,
     )
     num_buckets: int = hp(
-        NUM_BUCKETS, "Different shapes of a batch, at most.", low=1
+        NUM_BUCKETS, "Greatest number of different batch shapes.", low=1
     )
 
     def __post_init__(self):
@@ -89,7 +115,7 @@ class DataConfig(Fields):
 
     @property
     def given_tokenizer(self):
-        """Path of the SentencePiece model to use; empty: train one."""
+        """Path of the SentencePiece model to use; empty: train a new one."""
         if self.dataset == "prepared":
             return str(pathlib.Path(self.train_files[0]) / TOKENIZER)
         return self.tokenizer
@@ -102,23 +128,33 @@ class TrainingConfig(Fields):
     train_steps: int = hp(100000, "Updates.", low=1)
     train_minutes: float = hp(
         0.0,
-        "Wall-clock minutes after which training ends, earlier sessions and"
-        " validation included, reading the data left out; 0: no limit.",
+        "Wall-clock minutes after which training ends. They include earlier"
+        " sessions and validation, but not reading the data. 0: no limit.",
         low=0.0,
     )
-    warmup_steps: int = hp(4000, "Updates until the peak rate (eq. 3).", low=1)
+    warmup_steps: int = hp(
+        4000, "Updates until the peak learning rate (eq. 3).", low=1
+    )
     learning_rate_scale: float = hp(
-        PAPER_SCALE, "Factor of the learning rate of eq. 3.", low=1e-9
+        1.0, "Factor of the learning rate of eq. 3.", low=1e-9
     )
     label_smoothing: float = hp(
         0.1, "Probability spread over the vocabulary.", low=0.0, high=1.0
     )
     valid_steps: int = hp(2000, "Updates between two validations.", low=1)
     valid_sentences: int = hp(
-        1000, "Validation pairs translated for BLEU, at most.", low=1
+        1000,
+        "Greatest number of validation pairs translated for BLEU.",
+        low=1,
     )
     valid_beam_size: int = hp(
         1, "Beam of these translations; 1 is greedy search.", low=1
+    )
+    bleu_tokenizer: str = hp(
+        "auto",
+        "sacreBLEU's tokenizer; auto: by the target language as sacreBLEU does"
+        " (zh, ja-mecab, ko-mecab, else 13a).",
+        choices=BLEU_TOKENIZERS,
     )
     patience: int = hp(
         0,
@@ -133,18 +169,20 @@ class TrainingConfig(Fields):
         5, "Checkpoints averaged when training ends (sec. 6.1).", low=1
     )
     log_steps: int = hp(100, "Updates between two reports.", low=1)
-    seed: int = hp(1, "Of initial weights, dropout and data order.", low=0)
+    seed: int = hp(
+        1, "Seed of initial weights, dropout and batch order.", low=0
+    )
     strategy: str = hp(
         "auto",
-        "Devices; auto: multi_worker if TF_CONFIG names several workers, else"
-        " mirrored if there is more than one GPU.",
+        "Devices to use; auto: multi_worker if TF_CONFIG names several workers,"
+        " else mirrored if there is more than one GPU, else one_device.",
         choices=STRATEGIES,
     )
-    tpu: str = hp("", "With strategy=tpu: its name; local on a TPU VM.")
+    tpu: str = hp("", "With strategy=tpu: the TPU's name; local on a TPU VM.")
     accumulate_steps: int = hp(
         1,
-        "Parts that a device computes its rows of a batch in, to save memory;"
-        " the update is the same.",
+        "Micro-batches that a device divides its rows of a batch into, to save"
+        " memory; the update is the same.",
         low=1,
     )
     clip_norm: float = hp(
@@ -152,15 +190,17 @@ class TrainingConfig(Fields):
     )
     steps_per_call: int = hp(
         1,
-        "Updates that the devices make before the host looks again; batches of"
-        " one shape then come in runs of that length.",
+        "Updates that the devices make in one call from the host; that many"
+        " batches of one shape then follow each other.",
         low=1,
     )
     jit_compile: bool | None = hp(
-        None, "Compile the training step with XLA; left out: on GPUs only."
+        None, "Compile the training step with XLA; left out: only on GPUs."
     )
     precision: str = hp(
-        "float32", "Of computation; weights stay float32.", choices=PRECISIONS
+        "float32",
+        "Precision of computation; weights stay float32.",
+        choices=PRECISIONS,
     )
 
     def __post_init__(self):
@@ -178,21 +218,33 @@ class TrainingConfig(Fields):
             )
 
 
-# What a work directory is for; everything else may change between sessions.
-FIXED_FIELDS = {
-    "model": (
-        "vocab_size",
-        "d_model",
-        "d_ff",
-        "num_heads",
-        "num_layers",
-        "decoder_depth",
-        "key_size",
-        "value_size",
-        "pre_norm",
+# What may change between the sessions of a run. Every other field of the model
+# and of the data, and so every new one, must stay as it is: it decides which
+# weights there are, or what they were trained on. Decoding may change freely.
+CHANGEABLE_FIELDS = {
+    "model": ("dropout", "attention_dropout", "activation_dropout"),
+    "data": (
+        "max_length",
+        "train_files",
+        "valid_files",
+        "test_files",
+        "data_dir",
+        "phrasebook_pairs",
+        "tokenizer",
+        "batch_tokens",
+        "num_buckets",
     ),
-    "data": ("dataset", "source_language", "target_language"),
-    "training": ("precision",),
+    "training": tuple(
+        field.name
+        for field in dataclasses.fields(TrainingConfig)
+        if field.name != "precision"
+    ),
+}
+# Fields that may be left out, and the properties that resolve them.
+RESOLVED_BY = {
+    "num_decoder_layers": "decoder_depth",
+    "d_key": "key_size",
+    "d_value": "value_size",
 }
 
 

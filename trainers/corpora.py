@@ -1,5 +1,7 @@
 """The splits of a `DataConfig`, their vocabulary and their ids."""
 
+import hashlib
+
 from keras_transformer.data.corpus import encode_corpus
 from keras_transformer.data.pairs import (
     MissingSplitError,
@@ -10,31 +12,29 @@ from keras_transformer.data.shards import read_index, read_prepared
 from keras_transformer.tokenization import Tokenizer
 from trainers import phrasebook
 
+SPLITS = ("train", "valid", "test")
 PHRASEBOOK_HELD_OUT = 1000  # pairs of its validation, and of its test
 
 
-def read_splits(data, *names):
-    """The pairs of a `DataConfig`.
+def read_split(data, name):
+    """The pairs of one split of a `DataConfig`.
 
     Args:
         data: The `DataConfig`.
-        *names: Of the splits: "train", "valid" or "test".
+        name: A member of `SPLITS`.
 
     Returns:
-        An iterable of (source, target) for each; for one name just that. Empty
-        if there are no files.
+        An iterable of (source, target), with a length; empty if there are no
+        files.
     """
     if data.dataset == "phrasebook":
-        read = read_phrasebook
-    elif data.dataset in ("files", "prepared"):
-        read = read_files
-    else:
-        read = read_dataset
-    splits = tuple(read(data, name) for name in names)
-    return splits if len(names) > 1 else splits[0]
+        return _read_phrasebook(data, name)
+    if data.dataset in ("files", "prepared"):
+        return _read_files(data, name)
+    return _read_tfds(data, name)
 
 
-def read_files(data, name):
+def _read_files(data, name):
     """A split of parallel files; prepared training pairs are no text."""
     prefixes = getattr(data, f"{name}_files")
     if not prefixes or (data.dataset == "prepared" and name == "train"):
@@ -44,8 +44,8 @@ def read_files(data, name):
     )
 
 
-def read_dataset(data, name):
-    """A split of TensorFlow Datasets; those but for training may be missing."""
+def _read_tfds(data, name):
+    """A split of TensorFlow Datasets; only that for training must be there."""
     try:
         return read_tfds(
             data.dataset.removeprefix("tfds:"),
@@ -60,7 +60,7 @@ def read_dataset(data, name):
         return []
 
 
-def read_phrasebook(data, name):
+def _read_phrasebook(data, name):
     """A split of the built-in English-German grammar."""
     languages = data.source_language, data.target_language
     if set(languages) != {"en", "de"}:
@@ -76,8 +76,14 @@ def read_phrasebook(data, name):
     return [pair[::order] for pair in phrasebook.make_split(name, num_pairs)]
 
 
-def open_tokenizer(workdir, configuration, pairs, tell):
+def open_tokenizer(workdir, configuration, pairs, log):
     """The work directory's vocabulary; else the one given; else a new one.
+
+    Args:
+        workdir: The `WorkDirectory`.
+        configuration: The `Configuration`.
+        pairs: The training pairs, to train a new vocabulary on.
+        log: Function that shows a line.
 
     Raises:
         ValueError: Its size is not the model's, or the one given is not the
@@ -88,33 +94,34 @@ def open_tokenizer(workdir, configuration, pairs, tell):
     tokenizer = Tokenizer.load(given) if given else None
     path = workdir.tokenizer_path
     if path.exists():
-        used = Tokenizer.load(path)
+        used = workdir.load_tokenizer()
         if tokenizer and tokenizer.model_bytes != used.model_bytes:
             raise ValueError(f"{path} is another vocabulary than {given}")
         tokenizer, given = used, path
     elif workdir.config_path.exists():
-        raise ValueError(f"the vocabulary is gone: no {path}")
+        raise ValueError(f"the vocabulary is missing: no {path}")
     elif tokenizer is None:
-        tell(f"training a vocabulary of {vocab_size:,} pieces")
+        log(f"training a vocabulary of {vocab_size:,} subwords")
         lines = (line for pair in pairs for line in pair if line)
         return Tokenizer.train(lines, vocab_size)
     if tokenizer.vocab_size != vocab_size:
         raise ValueError(
-            f"vocab_size must be {tokenizer.vocab_size}, the pieces of"
+            f"vocab_size must be {tokenizer.vocab_size}, the size of"
             f" {given}. Received: vocab_size={vocab_size}"
         )
     return tokenizer
 
 
-def open_corpus(data, pairs, tokenizer):
+def open_train_corpus(data, pairs, tokenizer):
     """The training pairs as ids: encoded now, or prepared before.
 
     Raises:
-        ValueError: What was prepared has other languages, or longer pairs than
-            this configuration takes, or is damaged.
+        ValueError: No pair is left; or the prepared corpus has other languages
+            or another vocabulary, or longer pairs than this configuration
+            takes, or is corrupt.
     """
     if data.dataset != "prepared":
-        return encode_corpus(pairs, tokenizer, data.max_length)
+        return _encode("training", pairs, tokenizer, data.max_length)
     (directory,) = data.train_files
     index = read_index(directory)
     for name in ("source_language", "target_language"):
@@ -128,4 +135,32 @@ def open_corpus(data, pairs, tokenizer):
             f"max_length must be at least {index['max_length']}, that of"
             f" {directory}. Received: max_length={data.max_length}"
         )
+    if sha256(tokenizer.model_bytes) != index["tokenizer_sha256"]:
+        raise ValueError(
+            f"{directory}: the ids are not of this vocabulary: expected a"
+            f" tokenizer of SHA-256 {index['tokenizer_sha256']}."
+            f" Received: {sha256(tokenizer.model_bytes)}"
+        )
     return read_prepared(directory)
+
+
+def encode_valid_corpus(data, pairs, tokenizer):
+    """The validation pairs as ids, for the validation loss.
+
+    Raises:
+        ValueError: No pair is left.
+    """
+    return _encode("validation", pairs, tokenizer, data.max_length)
+
+
+def _encode(name, pairs, tokenizer, max_length):
+    """`encode_corpus`, whose error names the set of pairs."""
+    try:
+        return encode_corpus(pairs, tokenizer, max_length)
+    except ValueError as error:
+        raise ValueError(f"the {name} pairs: {error}") from error
+
+
+def sha256(content):
+    """The SHA-256 of bytes, in hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()

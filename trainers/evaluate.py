@@ -2,8 +2,8 @@
 
     python -m trainers.evaluate --workdir=DIR --test_files=PREFIX[,PREFIX...]
 
-Without --test_files the test pairs of the data set that it was trained on are
-used, if it has any. The last line is a JSON object.
+Without --test_files, the test pairs of the data set that the model was trained
+on are used, if it has any. The last line is a JSON object.
 """
 
 import dataclasses
@@ -14,9 +14,9 @@ from keras_transformer import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp
 from keras_transformer.workdir import WorkDirectory
-from trainers.config import DataConfig
-from trainers.corpora import read_splits
-from trainers.evaluation import measure
+from trainers.config import DataConfig, TrainingConfig, same_field
+from trainers.corpora import read_split
+from trainers.evaluation import TranslationMetric
 from trainers.translate import TranslatorOptions, load_translator
 
 
@@ -25,27 +25,31 @@ class Options(Fields):
     """The sentence pairs."""
 
     test_files: tuple[str, ...] = hp(
-        (), "PREFIX of PREFIX.en[.gz] and PREFIX.de[.gz], or many."
+        (),
+        "PREFIX of PREFIX.en[.gz] and PREFIX.de[.gz], or several, separated by"
+        " commas.",
     )
-    output: str | None = hp(None, "File for the translations; left out: none.")
+    output: str | None = hp(
+        None, "File to write the translations to; left out: none."
+    )
+    bleu_tokenizer: str = same_field(TrainingConfig, "bleu_tokenizer")
 
 
-def read_test_pairs(workdir, test_files):
+def read_test_pairs(data, test_files):
     """The pairs to measure on, a list of (source, target).
 
     Args:
-        workdir: The `WorkDirectory`.
+        data: The `DataConfig` of the work directory.
         test_files: Prefixes; none: those of the work directory's data set.
 
     Raises:
         ValueError: There are none, or they cannot be read.
     """
-    data = workdir.read_section("data", DataConfig)
     if test_files:
         data = dataclasses.replace(
             data, dataset="files", train_files=test_files, test_files=test_files
         )
-    pairs = list(read_splits(data, "test"))
+    pairs = list(read_split(data, "test"))
     if not pairs:
         raise ValueError("expected --test_files=PREFIX. Received: none")
     return pairs
@@ -57,10 +61,18 @@ def main(argv=None):
         arguments = flags.parse(
             argv, __doc__, TranslatorOptions, Options, DecodingConfig
         )
-        options = arguments.build(Options)
         workdir = WorkDirectory(arguments.build(TranslatorOptions).workdir)
         with flags.user_errors():
-            pairs = read_test_pairs(workdir, options.test_files)
+            training = workdir.read_section("training", TrainingConfig)
+            data = workdir.read_section("data", DataConfig)
+        options = arguments.build(
+            Options, bleu_tokenizer=training.bleu_tokenizer
+        )
+        with flags.user_errors():
+            metric = TranslationMetric(
+                data.target_language, options.bleu_tokenizer
+            )
+            pairs = read_test_pairs(data, options.test_files)
             if options.output:  # found now rather than after the work
                 open(options.output, "a", encoding="utf-8").close()
         translator = load_translator(arguments)
@@ -71,7 +83,7 @@ def main(argv=None):
             with flags.user_errors():
                 with open(options.output, "w", encoding="utf-8") as file:
                     file.writelines(line + "\n" for line in translations)
-    result = measure(translations, [reference for _, reference in pairs])
+    result = metric.measure(translations, [reference for _, reference in pairs])
     print(json.dumps({**result, "seconds": round(seconds, 3)}))
 
 

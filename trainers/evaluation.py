@@ -1,58 +1,171 @@
-"""Metrics, in one place: validation, `trainers.evaluate`, end of training."""
+"""Metrics, in one place: validation, `trainers.evaluate`, end of training.
+
+What a task is scored by is a `Metric`. `TranslationMetric` is that of
+translation; another task writes a class of the same form and hands it to its
+`Experiment`.
+"""
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Protocol
 
-import sacrebleu
 import tensorflow as tf
+from absl import logging
 from sacrebleu.metrics import BLEU, CHRF
 
 from keras_transformer.loss import smoothed_cross_entropy, token_weights
 from keras_transformer.translator import Translator
-from trainers.checkpoints import average
+from trainers import phrasebook
 
 SAMPLES = 3  # translations shown when training ends
+# The package behind a tokenizer of sacreBLEU -> the extra that installs it.
+EXTRAS = {"ja-mecab": "ja", "ko-mecab": "ko"}
+FALLBACK = "char"  # the tokenizer where that package is not installed
+# Written without spaces, and without a tokenizer of its own in sacreBLEU.
+UNSPACED_LANGUAGES = ("bo", "dz", "km", "lo", "my", "th", "yue")
 
 
-def corpus_bleu(translations, references):
-    """sacreBLEU's score object: 13a tokenization, case kept."""
-    return sacrebleu.corpus_bleu(translations, [references])
+class Metric(Protocol):
+    """What the outputs of a task are scored by.
+
+    Attributes:
+        key: Short name, of a curve in TensorBoard: "bleu".
+        label: What a line calls the score: "BLEU (13a)".
+    """
+
+    key: str
+    label: str
+
+    def score(self, outputs: Sequence[str], references: Sequence[str]) -> float:
+        """One number, the greater the better: the best checkpoint has most."""
+
+    def measure(
+        self, outputs: Sequence[str], references: Sequence[str]
+    ) -> dict[str, float | str]:
+        """All that `trainers.evaluate` reports, by name."""
 
 
-def measure(translations, references):
-    """BLEU (13a, cased and lower-cased) and chrF, with their signatures."""
-    bleu, lowercase, chrf = BLEU(), BLEU(lowercase=True), CHRF()
-    references = [references]
-    return {
-        "bleu": bleu.corpus_score(translations, references).score,
-        "bleu_lowercase": lowercase.corpus_score(
-            translations, references
-        ).score,
-        "chrf": chrf.corpus_score(translations, references).score,
-        "signature": str(bleu.get_signature()),
-        "chrf_signature": str(chrf.get_signature()),
-        "sentences": len(translations),
-    }
+class TranslationMetric:
+    """BLEU and chrF by sacreBLEU; see `Metric`.
+
+    Args:
+        target_language: Language code, as in `"de"` or `"zh-Hant"`.
+        bleu_tokenizer: A tokenizer of sacreBLEU, or "auto": the one that
+            sacreBLEU itself chooses for the language.
+
+    Raises:
+        ValueError: The tokenizer was asked for by name, and its package is not
+            installed.
+    """
+
+    key = "bleu"
+
+    def __init__(self, target_language: str, bleu_tokenizer: str = "auto"):
+        self.tokenizer = choose_tokenizer(target_language, bleu_tokenizer)
+        self.label = f"BLEU ({self.tokenizer})"
+        self._bleu = BLEU(tokenize=self.tokenizer)
+
+    def score(self, outputs, references):
+        """BLEU, case kept, in [0, 100]."""
+        return self._bleu.corpus_score(outputs, [references]).score
+
+    def measure(self, outputs, references):
+        """BLEU (cased and lower-cased) and chrF, with their signatures."""
+        lowercase = BLEU(lowercase=True, tokenize=self.tokenizer)
+        chrf = CHRF()
+        bleu = self.score(outputs, references)
+        return {
+            "bleu": bleu,
+            "bleu_lowercase": lowercase.corpus_score(
+                outputs, [references]
+            ).score,
+            "chrf": chrf.corpus_score(outputs, [references]).score,
+            "signature": str(self._bleu.get_signature()),
+            "chrf_signature": str(chrf.get_signature()),
+            "sentences": len(outputs),
+        }
+
+
+def choose_tokenizer(target_language: str, choice: str = "auto") -> str:
+    """The name of sacreBLEU's tokenizer for a language.
+
+    13a takes a sentence without spaces for one word, so that BLEU is near 0
+    whatever the translation; sacreBLEU has tokenizers for three such languages.
+
+    Args:
+        target_language: Language code; what follows its first part, as in
+            `"zh-Hant"`, does not matter.
+        choice: A tokenizer of sacreBLEU, or "auto".
+
+    Returns:
+        The choice; for "auto" the one that sacreBLEU chooses, or `FALLBACK` if
+        the package of that one is not installed, with a warning.
+
+    Raises:
+        ValueError: The choice needs a package that is not installed.
+
+    >>> choose_tokenizer("de"), choose_tokenizer("zh_CN")
+    ('13a', 'zh')
+    """
+    if choice != "auto":
+        if problem := _missing_package(choice):
+            raise ValueError(f"{problem}. Received: bleu_tokenizer={choice!r}")
+        return choice
+    language = target_language.lower().replace("_", "-").split("-")[0]
+    name = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}.get(language, "13a")
+    if problem := _missing_package(name):
+        logging.warning("%s; BLEU uses %s until then", problem, FALLBACK)
+        return FALLBACK
+    if language in UNSPACED_LANGUAGES:
+        logging.warning(
+            "BLEU with %s takes a sentence without spaces for one word:"
+            " --bleu_tokenizer=%s suits %s better",
+            name,
+            FALLBACK,
+            target_language,
+        )
+    return name
+
+
+def _missing_package(name):
+    """What to install for a tokenizer of sacreBLEU; None: nothing."""
+    if name in EXTRAS:
+        try:
+            BLEU(tokenize=name)
+        except RuntimeError:  # sacreBLEU's, where the import has failed
+            return (
+                f"sacreBLEU's tokenizer {name} needs a package that is not"
+                f" installed: pip install -e '.[{EXTRAS[name]}]'"
+            )
+    return None
 
 
 @dataclasses.dataclass(frozen=True)
 class Validation:
-    """What a validation found; `nll` and `loss` are means over tokens."""
+    """What a validation found.
+
+    Attributes:
+        loss, nll: Smoothed and plain cross entropy, means over tokens.
+        score: The metric's.
+    """
 
     loss: float
     nll: float
-    bleu: float
+    score: float
 
 
 class Validator:
     """Measures the model at hand on the validation pairs.
 
     Args:
-        model: The model; its weights of the moment are measured.
-        experiment: The `Experiment`, whose validation pairs are used.
+        model: The model; its weights at the time of `run` are measured.
+        experiment: The `Experiment`, whose validation pairs and metric are
+            used.
     """
 
     def __init__(self, model, experiment):
         self.model = model
+        self.metric = experiment.metric
         self.batches = experiment.valid_batches.dataset(epochs=1)
         self.pairs = experiment.valid_pairs
         self.pairs = self.pairs[: experiment.training.valid_sentences]
@@ -64,58 +177,61 @@ class Validator:
         )
 
     def run(self):
-        """A `Validation` of the model's weights of now."""
-        loss, nll, tokens = 0.0, 0.0, 0.0
-        for inputs, labels in self.batches:
-            sums = self._losses(inputs, labels)
-            loss, nll, tokens = (
-                total + float(part)
-                for total, part in zip((loss, nll, tokens), sums, strict=True)
-            )
-        ours = self.translator.translate([source for source, _ in self.pairs])
-        bleu = corpus_bleu(ours, [reference for _, reference in self.pairs])
-        return Validation(loss / tokens, nll / tokens, bleu.score)
+        """The `Validation` of the model's weights as they are now."""
+        sums = sum(self._losses(*batch).numpy() for batch in self.batches)
+        loss, nll, tokens = sums.tolist()
+        sources, references = zip(*self.pairs, strict=True)
+        outputs = self.translator.translate(list(sources))
+        return Validation(
+            loss / tokens,
+            nll / tokens,
+            self.metric.score(outputs, list(references)),
+        )
 
     @tf.function(reduce_retracing=True, autograph=False)
     def _losses(self, inputs, labels):
-        """Sums of a batch: smoothed loss, loss, tokens."""
+        """Sums of a batch, float64 `[3]`: smoothed loss, loss, tokens."""
         logits = self.model(inputs, training=False)
         losses, nll = smoothed_cross_entropy(
             labels, logits, self.label_smoothing
         )
         weights = token_weights(labels)
-        return (
+        sums = [
             tf.reduce_sum(losses * weights),
             tf.reduce_sum(nll * weights),
             tf.reduce_sum(weights),
-        )
+        ]
+        return tf.cast(tf.stack(sums), tf.float64)
 
 
-def finish(experiment, workdir, tell=print):
-    """Averages the last checkpoints and shows what came of the training.
+def show_result(experiment, workdir, log=print):
+    """Translates the test pairs, or the validation pairs; shows the score.
 
     Args:
         experiment: The `Experiment`.
-        workdir: Its `WorkDirectory`, with checkpoints.
-        tell: Function that shows a line.
+        workdir: Its `WorkDirectory`, with averaged weights.
+        log: Function that shows a line.
     """
-    averaged, _ = average(workdir, experiment.training.average_last)
-    translator = Translator.load(workdir.path, checkpoint="averaged")
-    tell(f"averaged {len(averaged)} checkpoints")
-    pairs = experiment.test_pairs or experiment.valid_pairs
+    name, pairs = "test", experiment.test_pairs
+    if not pairs:
+        limit = experiment.training.valid_sentences
+        name, pairs = "validation", experiment.valid_pairs[:limit]
     if not pairs:
         return
-    name = "test" if experiment.test_pairs else "validation"
-    if not experiment.test_pairs:
-        pairs = pairs[: experiment.training.valid_sentences]
-    ours = translator.translate([source for source, _ in pairs])
-    bleu = corpus_bleu(ours, [reference for _, reference in pairs])
-    shown = list(zip(pairs, ours, strict=True))[:SAMPLES]
-    for (source, reference), translation in shown:
-        tell(f"  source:    {source}")
-        tell(f"  reference: {reference}")
-        tell(f"  ours:      {translation}")
-    tell(
-        f"{name} BLEU {bleu.score:.2f} on {len(pairs)} sentences,"
-        f" averaged checkpoints, beam {translator.decoding.beam_size}"
+    translator = Translator.load(workdir.path, checkpoint="averaged")
+    sources, references = zip(*pairs, strict=True)
+    outputs = translator.translate(list(sources))
+    samples = zip(sources, references, outputs, strict=True)
+    for source, reference, output in list(samples)[:SAMPLES]:
+        log(f"  source:    {source}")
+        log(f"  reference: {reference}")
+        log(f"  ours:      {output}")
+    if experiment.data.dataset == "phrasebook":
+        for line in phrasebook.LIMITS:
+            log(line)
+    metric = experiment.metric
+    log(
+        f"{name} {metric.label} {metric.score(outputs, list(references)):.2f}"
+        f" on {len(pairs)} sentences, averaged checkpoints, beam"
+        f" {translator.decoding.beam_size}"
     )

@@ -1,73 +1,66 @@
 """What a training run is made of: its data, its recipe, its parts."""
 
+import contextlib
 import dataclasses
 import random
-import tempfile
 
 import keras
+import tensorflow as tf
 
-from keras_transformer.data.batches import make_batches
-from keras_transformer.data.corpus import encode_corpus
+from keras_transformer.data.batches import Batches, make_batches
 from keras_transformer.model import Transformer
 from keras_transformer.schedule import NoamSchedule, paper_adam
+from keras_transformer.tokenization import Tokenizer
 from keras_transformer.translator import Translator
-from trainers.config import FIXED_FIELDS
-from trainers.corpora import open_corpus, open_tokenizer, read_splits
+from trainers.config import CHANGEABLE_FIELDS, RESOLVED_BY, Configuration
+from trainers.corpora import (
+    SPLITS,
+    encode_valid_corpus,
+    open_tokenizer,
+    open_train_corpus,
+    read_split,
+)
+from trainers.evaluation import Metric, TranslationMetric
 
 
+@dataclasses.dataclass
 class Experiment:
-    """A configuration with its vocabulary and its sentence pairs.
+    """A configuration with its vocabulary, its pairs and its batches.
 
-    Args:
+    Attributes:
         configuration: The `Configuration`.
         tokenizer: The `Tokenizer`.
-        train_corpus: `Corpus` of the training pairs.
+        train_batches: `Batches` of the training pairs.
+        valid_batches: `Batches` of the validation pairs; None without any.
         valid_pairs: Validation pairs, a list of (source, target); may be empty.
         test_pairs: The same for the test.
         strategy: The `tf.distribute.Strategy` to train under.
+        metric: The `Metric` of validation and test.
     """
 
-    def __init__(
-        self,
-        configuration,
-        tokenizer,
-        train_corpus,
-        valid_pairs,
-        test_pairs,
-        strategy,
-    ):
-        self.configuration = configuration
-        self.data = configuration.data
-        self.training = configuration.training
-        self.tokenizer = tokenizer
-        self.valid_pairs = valid_pairs
-        self.test_pairs = test_pairs
-        self.strategy = strategy
-        self.train_batches = make_batches(
-            train_corpus,
-            self.data.batch_tokens,
-            num_buckets=self.data.num_buckets,
-            rows_multiple=self.parts_of_a_batch,
-            run_length=self.training.steps_per_call,
-            seed=self.training.seed,
-        )
-        self.valid_batches = None
-        if valid_pairs:
-            corpus = encode_corpus(valid_pairs, tokenizer, self.data.max_length)
-            # One device computes them whole: no more at once than in training.
-            share = self.data.batch_tokens // self.parts_of_a_batch
-            self.valid_batches = make_batches(
-                corpus,
-                max(share, int(corpus.longer_side.max())),
-                num_buckets=self.data.num_buckets,
-            )
+    configuration: Configuration
+    tokenizer: Tokenizer
+    train_batches: Batches
+    valid_batches: Batches | None
+    valid_pairs: list
+    test_pairs: list
+    strategy: tf.distribute.Strategy
+    metric: Metric
 
     @property
-    def parts_of_a_batch(self):
-        """Parts that a training batch is computed in, over all replicas."""
-        return (
-            self.strategy.num_replicas_in_sync * self.training.accumulate_steps
-        )
+    def data(self):
+        """The `DataConfig`."""
+        return self.configuration.data
+
+    @property
+    def training(self):
+        """The `TrainingConfig`."""
+        return self.configuration.training
+
+    @property
+    def rows_multiple(self):
+        """Micro-batches of a training batch, over all replicas."""
+        return count_micro_batches(self.training, self.strategy)
 
     def make_model(self):
         """A new model, its weights drawn with the seed."""
@@ -107,18 +100,24 @@ class Experiment:
         )
 
 
+def count_micro_batches(training, strategy):
+    """Micro-batches that a batch is computed in, over all replicas."""
+    return strategy.num_replicas_in_sync * training.accumulate_steps
+
+
 # Opening a work directory: whatever is wrong is found here, before work begins
 
 
-def open_experiment(workdir, configuration, strategy, keep, tell=print):
+def open_experiment(workdir, configuration, strategy, keep, log):
     """Reads the data and readies a work directory, new or begun.
 
     Args:
         workdir: The `WorkDirectory`.
         configuration: The `Configuration`.
         strategy: The `tf.distribute.Strategy`.
-        keep: Whether to write configuration and vocabulary.
-        tell: Function that shows a line.
+        keep: Whether to train in the work directory: to lock it, and to write
+            configuration and vocabulary.
+        log: Function that shows a line.
 
     Returns:
         The `Experiment`.
@@ -128,63 +127,99 @@ def open_experiment(workdir, configuration, strategy, keep, tell=print):
             directory was made with another configuration.
         FileNotFoundError: A file of sentence pairs is missing.
     """
-    if workdir.config_path.exists():
-        # Before there are weights all may change but what the vocabulary is of.
-        begun = bool(workdir.latest.prefixes())
-        check_same(workdir, configuration, FIXED_FIELDS if begun else ("data",))
-    if keep:
-        check_writable(workdir)
-        workdir.lock()
-    data = configuration.data
-    train, valid, test = read_splits(data, "train", "valid", "test")
-    valid, test = list(valid), list(test)
-    tokenizer = open_tokenizer(workdir, configuration, train, tell)
-    corpus = open_corpus(data, train, tokenizer)
-    if configuration.training.patience and not valid:
-        raise ValueError(
-            "patience needs validation pairs. Received:"
-            f" patience={configuration.training.patience}, no pairs"
-        )
-    experiment = Experiment(
-        configuration, tokenizer, corpus, valid, test, strategy
-    )
-    tell(f"training: {corpus.counts}; {experiment.train_batches}")
-    tell(f"validation: {len(valid):,} pairs; test: {len(test):,} pairs")
-    if keep:
-        workdir.path.mkdir(parents=True, exist_ok=True)
-        workdir.lock()
-        tokenizer.save(workdir.tokenizer_path)
-        workdir.write_config(**configuration.sections())
+    # The lock comes first: reading takes long, and nobody else may write the
+    # vocabulary or weights meanwhile.
+    with workdir.claimed() if keep else contextlib.nullcontext():
+        check_same(workdir, configuration)
+        experiment = read_experiment(workdir, configuration, strategy, log)
+        if keep:
+            experiment.tokenizer.save(workdir.tokenizer_path)
+            workdir.write_config(**configuration.sections())
     return experiment
 
 
-def check_writable(workdir):
-    """Makes a file for a moment where the work directory is or will be.
+def read_experiment(workdir, configuration, strategy, log):
+    """The `Experiment` of a configuration; see `open_experiment`."""
+    data, training = configuration.data, configuration.training
+    metric = TranslationMetric(data.target_language, training.bleu_tokenizer)
+    train, valid, test = (read_split(data, name) for name in SPLITS)
+    valid, test = list(valid), list(test)
+    if training.patience and not valid:
+        raise ValueError(
+            "patience needs validation pairs. Received:"
+            f" patience={training.patience}, no pairs"
+        )
+    tokenizer = open_tokenizer(workdir, configuration, train, log)
+    corpus = open_train_corpus(data, train, tokenizer)
+    rows_multiple = count_micro_batches(training, strategy)
+    train_batches = make_batches(
+        corpus,
+        data.batch_tokens,
+        num_buckets=data.num_buckets,
+        rows_multiple=rows_multiple,
+        steps_per_call=training.steps_per_call,
+        seed=training.seed,
+    )
+    valid_batches = None
+    if valid:
+        # One device computes them: at most as many tokens at once as it has in
+        # training.
+        valid_batches = make_valid_batches(
+            valid, tokenizer, data, data.batch_tokens // rows_multiple
+        )
+    log(f"training: {corpus.counts}; {train_batches}")
+    counts = valid_batches.corpus.counts if valid else "no pairs"
+    log(f"validation: {counts}; test: {len(test):,} pairs")
+    return Experiment(
+        configuration,
+        tokenizer,
+        train_batches,
+        valid_batches,
+        valid,
+        test,
+        strategy,
+        metric,
+    )
+
+
+def make_valid_batches(pairs, tokenizer, data, batch_tokens):
+    """`Batches` of validation pairs, a pair longer than a batch included."""
+    corpus = encode_valid_corpus(data, pairs, tokenizer)
+    return make_batches(
+        corpus,
+        max(batch_tokens, int(corpus.longer_side.max())),
+        num_buckets=data.num_buckets,
+    )
+
+
+def check_same(workdir, configuration):
+    """Compares the configuration with that of the work directory, if any.
+
+    Before there are weights all may change but what the vocabulary is of.
 
     Raises:
-        OSError: It cannot be made.
+        ValueError: A field differs that is not among `CHANGEABLE_FIELDS`, or
+            there are checkpoints without a configuration.
     """
-    path = workdir.path.absolute()
-    there = next(p for p in (path, *path.parents) if p.exists())
-    with tempfile.TemporaryFile(dir=there):
-        pass
-
-
-def check_same(workdir, configuration, names):
-    """Holds sections of the configuration against the work directory's.
-
-    Raises:
-        ValueError: A field of `FIXED_FIELDS` differs.
-    """
+    begun = workdir.latest.prefixes()
+    if not workdir.config_path.exists():
+        if begun:
+            raise ValueError(
+                f"{workdir.config_path} is gone, but there are checkpoints, the"
+                f" newest {begun[0]}: put it back, or choose another workdir"
+            )
+        return
     differences = []
-    for name in names:
-        fields = FIXED_FIELDS[name]
+    for name in CHANGEABLE_FIELDS if begun else ("data",):
         section = getattr(configuration, name)
         before = workdir.read_section(name, type(section))
-        for field in fields:
-            old, new = getattr(before, field), getattr(section, field)
+        for field in dataclasses.fields(section):
+            if field.name in CHANGEABLE_FIELDS[name]:
+                continue
+            resolved = RESOLVED_BY.get(field.name, field.name)
+            old, new = getattr(before, resolved), getattr(section, resolved)
             if old != new:
-                differences.append(f"{field} was {old!r} and is {new!r}")
+                differences.append(f"{field.name} was {old!r} and is {new!r}")
     if differences:
         raise ValueError(
             f"{workdir.path} was made with another configuration:"

@@ -1,10 +1,11 @@
 """The training loop: steps, reports, validation, checkpoints, the end.
 
-Nothing in the loop waits for a step to end but the reports: what the steps add
-up stays on the devices until then.
+The host syncs with the devices only at reports, validations and checkpoints:
+the totals of the steps stay on the devices until then.
 """
 
 import contextlib
+import dataclasses
 import functools
 import math
 import signal
@@ -22,54 +23,75 @@ from keras_transformer.training import (
     spread_seeds,
 )
 from trainers.budget import largest_shape
-from trainers.checkpoints import TrainingCheckpoint
+from trainers.checkpoints import TrainingCheckpoint, last_good
 from trainers.evaluation import Validator
-from trainers.progress import Clock, Progress, Reporter, perplexity, span
+from trainers.progress import (
+    Clock,
+    Progress,
+    Reporter,
+    perplexity,
+    step_line,
+    validation_line,
+)
 from trainers.strategies import distribute, is_tpu
 
 MEETING_STEPS = 10  # updates after which workers ask each other whether to end
 
 
-class Sums:
-    """Sums over the tokens of steps, in float64; nobody waits until they are
-    taken.
+class TokenTotals:
+    """Totals over the tokens of steps, in float64.
+
+    The host syncs only when they are read.
 
     Args:
-        team: The `Team`, whose workers' sums are added up.
+        workers: The `Workers`, whose totals are added up.
     """
 
     NAMES = ("loss", "nll", "target_tokens", "source_tokens")
 
-    def __init__(self, team):
-        self._team = team
-        self._steps = []
+    def __init__(self, workers):
+        self._workers = workers
+        self._calls = []  # (last step, float32 [4]) of calls since `take`
 
-    def add(self, values):
-        """Adds the sums of this worker's steps, a float32 tensor `[4]`."""
-        self._steps.append(values)
+    def add(self, step, totals):
+        """Adds the totals of a call that ended with a step, float32 `[4]`."""
+        self._calls.append((step, totals))
 
     def take(self):
-        """The sums as floats by name; they begin again at zero."""
-        steps = [values.numpy().astype(np.float64) for values in self._steps]
-        self._steps = []
-        return dict(
-            zip(self.NAMES, self._team.sum(sum(steps).tolist()), strict=True)
+        """The totals of all workers by name; they begin again at zero."""
+        local = sum(
+            totals.numpy().astype(np.float64) for _, totals in self._calls
         )
+        self._calls = []
+        totals = self._workers.all_reduce_sum(local.tolist())
+        return dict(zip(self.NAMES, totals, strict=True))
+
+    def first_not_finite(self):
+        """The first step since `take` whose loss is not finite, or None."""
+        for step, totals in self._calls:
+            if not np.isfinite(totals.numpy()[0]):
+                return step
+        return None
 
 
 class StopSignals:
-    """Notices Ctrl-C and SIGTERM, so that the step at hand can be finished.
+    """Notices Ctrl-C, SIGTERM and SIGHUP, and lets the current step finish.
 
-    A second one ends the process at once.
+    A second signal ends the process at once. A signal that the process was
+    started to ignore, as `nohup` does with SIGHUP, stays ignored.
     """
 
-    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def __init__(self):
         self.received = None
 
     def __enter__(self):
-        self._before = {s: signal.signal(s, self._note) for s in self.SIGNALS}
+        self._before = {
+            number: signal.signal(number, self._note)
+            for number in self.SIGNALS
+            if signal.getsignal(number) != signal.SIG_IGN
+        }
         return self
 
     def __exit__(self, *_):
@@ -81,18 +103,17 @@ class StopSignals:
         signal.signal(number, self._before[number])
 
 
-class Reason(str):
-    """Why training ends, in words.
+@dataclasses.dataclass(frozen=True)
+class Ending:
+    """Why training ends.
 
-    Args:
-        text: The words.
+    Attributes:
+        reason: In words.
         signal: Name of the signal, if it was one.
     """
 
-    def __new__(cls, text, signal=None):
-        reason = super().__new__(cls, text)
-        reason.signal = signal
-        return reason
+    reason: str
+    signal: str | None = None
 
 
 class Trainer:
@@ -101,14 +122,14 @@ class Trainer:
     Args:
         experiment: The `Experiment`.
         workdir: Its `WorkDirectory`, with the configuration written.
-        team: The `Team` of the experiment's strategy.
+        workers: The `Workers` of the experiment's strategy.
     """
 
-    def __init__(self, experiment, workdir, team):
+    def __init__(self, experiment, workdir, workers):
         self.experiment = experiment
         self.config = experiment.training
         self.workdir = workdir
-        self.team = team
+        self.workers = workers
         self.progress = Progress()
         self.strategy = experiment.strategy
         self.static_shapes = is_tpu(self.strategy)
@@ -128,7 +149,7 @@ class Trainer:
                 self.config.accumulate_steps,
                 self.config.clip_norm,
             )
-        self._one_step, self._several_steps = (
+        self._compiled_step, self._compiled_steps = (
             tf.function(
                 steps,
                 reduce_retracing=not self.static_shapes,
@@ -136,7 +157,7 @@ class Trainer:
             )
             for steps in (self._one_step, self._several_steps)
         )
-        self.sums = Sums(team)
+        self.totals = TokenTotals(workers)
         self.checkpoint = TrainingCheckpoint(
             workdir,
             self.model,
@@ -144,48 +165,50 @@ class Trainer:
             self.progress,
             self.config.keep_checkpoints,
         )
-        self.validator = None
-        if experiment.valid_pairs and team.is_chief:
+        self.validator = None  # workers but the chief have none
+        if experiment.valid_pairs and workers.is_chief:
             self.validator = Validator(self.model, experiment)
 
     def restore(self):
-        """Takes up the newest whole checkpoint; returns its path, or None."""
+        """Restores the newest intact checkpoint; returns its path, or None."""
         prefix = self.checkpoint.restore()
-        steps = self.team.sum([float(self.progress.step)])[0]
-        if steps != self.progress.step * self.team.size:
+        step, size = self.progress.step, self.workers.size
+        (steps,) = self.workers.all_reduce_sum([float(step)])
+        if steps != step * size:
             raise ValueError(
                 f"{self.workdir.path} is not the same for every worker:"
-                f" {self.team.name} stands at step {self.progress.step}, the"
-                f" average worker at {steps / self.team.size:g}"
+                f" {self.workers.name} is at step {step}, the average worker at"
+                f" {steps / size:g}"
             )
-        self._find_place()
+        self._find_data_position()
         with self.strategy.scope():
             spread_seeds(self.model)
         return prefix
 
-    def _find_place(self):
-        """Where the data stands; other batches than before begin an epoch."""
+    def _find_data_position(self):
+        """Sets the data position; another batch order begins a new epoch."""
         progress, batches = self.progress, self.experiment.train_batches
-        if progress.step and progress.plan_id != batches.plan_id:
+        if progress.step and progress.order_id != batches.order_id:
             epoch, used = divmod(progress.data_step, progress.epoch_steps)
-            epoch += used > 0
+            if used:
+                epoch += 1
             progress.data_step = epoch * batches.steps_per_epoch
-            if self.team.is_chief and used:
+            if self.workers.is_chief and used:
                 logging.warning(
-                    "the batches are not those of before: %.0f%% of epoch %d"
-                    " are left out, and epoch %d begins",
+                    "the batches are not those of the last session: %.0f%% of"
+                    " epoch %d are skipped, and epoch %d begins",
                     100 * (1 - used / progress.epoch_steps),
                     epoch,
                     epoch + 1,
                 )
-        progress.plan_id = batches.plan_id
+        progress.order_id = batches.order_id
         progress.epoch_steps = batches.steps_per_epoch
 
-    def try_largest(self):
+    def probe_memory(self):
         """Makes the step that needs the most memory, and takes it back.
 
         Returns:
-            Seconds of such a step, compilation left out.
+            Seconds of such a step, without compilation.
 
         Raises:
             CommandError: The memory of a device is too small for it.
@@ -196,81 +219,94 @@ class Trainer:
         variables += [v.value for v in self.optimizer.variables]
         before = [variable.numpy() for variable in variables]
         (batch,) = distribute(
-            self.strategy, functools.partial(batches.fullest, shape)
+            self.strategy, functools.partial(batches.largest_batch, shape)
         )
         try:
-            self._one_step(batch).numpy()
+            self._compiled_step(batch).numpy()
             started = time.monotonic()
-            self._one_step(batch).numpy()
+            self._compiled_step(batch).numpy()
             seconds = time.monotonic() - started
         except tf.errors.ResourceExhaustedError as error:
             rows, length = shape
             raise CommandError(
                 f"the largest batch, {rows} x {length} tokens, does not fit"
                 " into memory: a greater accumulate_steps computes it in more"
-                " parts, a smaller batch_tokens makes it smaller"
+                " micro-batches, a smaller batch_tokens makes it smaller"
                 f" ({str(error.message).splitlines()[0]})"
             ) from error
         for variable, value in zip(variables, before, strict=True):
             variable.assign(value)
         return seconds
 
+    def count_programs(self):
+        """How many programs XLA compiles; 0: it is not used."""
+        if not (self.static_shapes or self.jit_compile):
+            return 0
+        count = len(self.experiment.train_batches.shapes)
+        if self.static_shapes and self.config.steps_per_call > 1:
+            count *= 2  # of steps_per_call steps, and of a single one
+        return count
+
     def run(self):
         """Trains to the end, or until a signal.
 
         Returns:
-            The signal's name, or None when training has come to its end.
+            The `Ending`.
 
         Raises:
+            RunError: Training has diverged, or a checkpoint cannot be written.
             LostWorkerError: Another worker is gone.
         """
         self.reporter = Reporter(
-            self.workdir.logs, self.config.train_steps, self.team.is_chief
+            self.workdir.logs,
+            self.progress.step,
+            self.config.train_steps,
+            self.workers.is_chief,
         )
         self.clock = Clock(self.progress)
         self.saved_step = self.progress.step
-        self.told_step = self.progress.step
-        self.told_seconds = self.progress.train_seconds
+        self.logged_step = self.progress.step
+        self.logged_seconds = self.progress.train_seconds
         with (
             contextlib.closing(self.reporter),
             StopSignals() as signals,
-            self.team.watch(),
+            self.workers.watch(),
         ):
-            reason = self._reason_to_end(signals)
-            if reason is None:
+            ending = self._find_ending(signals)
+            if ending is None:
                 for batch in self._batches():
                     before = self.progress.step
                     self._step(batch)
                     self._after_step(before)
-                    reason = self._reason_to_end(signals, before)
-                    if reason:
+                    ending = self._find_ending(signals, before)
+                    if ending:
                         break
             self._save()
-            self.team.wait()  # a worker that is gone early would count as lost
-            self.reporter.tell(f"{reason} | step {self.progress.step}")
-        return reason.signal
+            # A worker that leaves early would count as lost.
+            self.workers.barrier()
+            self.reporter.log(f"{ending.reason} | step {self.progress.step}")
+        return ending
 
     # The stages of a step
 
     def _batches(self):
-        """Batches from where the data stands to the end of training."""
+        """Batches from the data position to the end of training."""
 
         start = self.progress.data_step
         end = start + self.config.train_steps - self.progress.step
 
-        def make_dataset(shards, num_shards):
+        def make_dataset(slices, num_slices):
             return self.experiment.train_batches.dataset(
                 start,
                 end_step=end,
-                shards=shards,
-                num_shards=num_shards,
-                stack=self.config.steps_per_call > 1,
+                slices=slices,
+                num_slices=num_slices,
             )
 
         return distribute(self.strategy, make_dataset)
 
     def _one_step(self, batch):
-        """A step; returns what `Sums` adds up."""
+        """A step; returns what `TokenTotals` adds up."""
         return self._sum_over_replicas(
             self.strategy.run(self._in_replica, args=batch)
         )
@@ -285,17 +321,17 @@ class Trainer:
             batch = tf.nest.map_structure(lambda x: x[index], (inputs, labels))
             return self._in_replica(*batch)
 
-        def step(index, sums):
+        def step(index, totals):
             of_step = self.strategy.run(in_replica, (index, inputs, labels))
-            return index + 1, sums + self._sum_over_replicas(of_step)
+            return index + 1, totals + self._sum_over_replicas(of_step)
 
-        _, sums = tf.while_loop(
+        _, totals = tf.while_loop(
             lambda index, _: index < num_steps,
             step,
-            (0, tf.zeros(len(Sums.NAMES))),
+            (0, tf.zeros(len(TokenTotals.NAMES))),
             parallel_iterations=1,
         )
-        return sums
+        return totals
 
     def _in_replica(self, inputs, labels):
         result = self.train_step(inputs, labels)
@@ -317,23 +353,26 @@ class Trainer:
 
     def _step(self, batch):
         """Makes the steps of an element of the data."""
+        num_steps = 1
         if self.config.steps_per_call > 1:
             _, labels = batch
-            local = self.strategy.experimental_local_results(labels)
-            num_steps = local[0].shape[0]
-            self.sums.add(self._several_steps(batch))
+            local_labels = self.strategy.experimental_local_results(labels)
+            num_steps = local_labels[0].shape[0]
+            totals = self._compiled_steps(batch)
         else:
-            num_steps = 1
-            self.sums.add(self._one_step(batch))
+            totals = self._compiled_step(batch)
         self.progress.step += num_steps
         self.progress.data_step += num_steps
+        self.totals.add(self.progress.step, totals)
         self.reporter.advance(self.progress.step)
 
     def _after_step(self, before):
         """Whatever became due since step `before`."""
         if self._is_due(self.config.log_steps, before):
-            self._tell_steps()
-        if self.validator and self._is_due(self.config.valid_steps, before):
+            self._log_steps()
+        if self.experiment.valid_pairs and self._is_due(
+            self.config.valid_steps, before
+        ):
             self._validate()
         if self._is_due(self.config.checkpoint_steps, before):
             self._save()
@@ -344,8 +383,8 @@ class Trainer:
         at_end = step == self.config.train_steps
         return at_end or step // every > before // every
 
-    def _reason_to_end(self, signals, before=None):
-        """Why training ends after this step; None: it goes on.
+    def _find_ending(self, signals, before=None):
+        """The `Ending` after the steps since `before`; None: continue.
 
         Workers end at the same step: they ask each other now and then, and the
         chief's clock and BLEU count.
@@ -353,68 +392,61 @@ class Trainer:
         self.clock.tick()
         progress, config = self.progress, self.config
         if progress.step >= config.train_steps:
-            return Reason("all steps made")
-        if self.team.size > 1 and before is not None:
+            return Ending("all steps made")
+        if self.workers.size > 1 and before is not None:
             if progress.step // MEETING_STEPS == before // MEETING_STEPS:
                 return None
-        is_chief = self.team.is_chief
-        minutes = 0 < config.train_minutes * 60 <= progress.wall_seconds
-        stale = 0 < config.patience <= progress.stale_validations
-        minutes, stale, *stopped = self.team.sum(
+        is_chief = self.workers.is_chief
+        is_over = 0 < config.train_minutes * 60 <= progress.wall_seconds
+        is_stale = 0 < config.patience <= progress.stale_validations
+        is_over, is_stale, *stopped = self.workers.any_of(
             [
-                float(minutes and is_chief),
-                float(stale and is_chief),
-                *(float(signals.received == s) for s in StopSignals.SIGNALS),
+                is_over and is_chief,
+                is_stale and is_chief,
+                *(signals.received == s for s in StopSignals.SIGNALS),
             ]
         )
-        if any(stopped):
-            name = StopSignals.SIGNALS[int(np.argmax(stopped))].name
-            return Reason(f"stopped by {name}", name)
-        if minutes:
-            return Reason(f"{config.train_minutes:g} minutes are over")
-        if stale:
-            return Reason(f"no better BLEU in {config.patience} validations")
+        for number, received in zip(StopSignals.SIGNALS, stopped, strict=True):
+            if received:
+                return Ending(f"stopped by {number.name}", number.name)
+        if is_over:
+            return Ending(f"{config.train_minutes:g} minutes are over")
+        if is_stale:
+            return Ending(f"no better BLEU in {config.patience} validations")
         return None
 
-    # What is told
-
-    def _tell_steps(self):
+    def _log_steps(self):
         """Reports the steps since the last report; waits for them to end."""
-        sums = self.sums.take()
+        bad_step = self.totals.first_not_finite()
+        totals = self.totals.take()
+        if not math.isfinite(totals["loss"]):
+            raise self._diverged("the loss", bad_step)
         self.clock.tick()
         progress = self.progress
-        seconds = progress.train_seconds - self.told_seconds
-        tokens = sums["target_tokens"]
-        _check_finite(sums["loss"], progress.step)
+        seconds = progress.train_seconds - self.logged_seconds
+        tokens = totals["target_tokens"]
         values = {
-            "loss": sums["loss"] / tokens,
-            "perplexity": perplexity(sums["nll"] / tokens),
+            "loss": totals["loss"] / tokens,
+            "perplexity": perplexity(totals["nll"] / tokens),
             "learning_rate": self._learning_rate(),
-            "tokens_per_second": (tokens + sums["source_tokens"]) / seconds,
+            "tokens_per_second": (tokens + totals["source_tokens"]) / seconds,
             "target_tokens_per_second": tokens / seconds,
         }
-        left = self._seconds_left(seconds / (progress.step - self.told_step))
-        self.reporter.tell(
-            f"step {progress.step}"
-            f" | epoch {progress.data_step / progress.epoch_steps:.2f}"
-            f" | loss {values['loss']:.4f}"
-            f" | perplexity {values['perplexity']:.2f}"
-            f" | rate {values['learning_rate']:.3e}"
-            f" | {values['tokens_per_second']:.0f} source+target tokens/s"
-            f" | {progress.wall_seconds:.0f} s"
-            f" | left {span(left)}"
-        )
+        per_step = seconds / (progress.step - self.logged_step)
+        left = self._seconds_left(per_step)
+        self.reporter.log(step_line(progress, values, left))
         self.reporter.record(progress.step, "train", values)
-        self.told_step = progress.step
-        self.told_seconds = progress.train_seconds
+        self.logged_step = progress.step
+        self.logged_seconds = progress.train_seconds
 
     def _learning_rate(self):
-        """The rate of the last update."""
+        """The learning rate of the last update."""
         optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
         schedule = self.experiment.make_schedule()
         return float(schedule(optimizer.iterations.value.numpy() - 1))
 
     def _seconds_left(self, seconds_per_step):
+        """Seconds to the last step, or to the end of `train_minutes`."""
         progress, config = self.progress, self.config
         left = (config.train_steps - progress.step) * seconds_per_step
         if config.train_minutes:
@@ -425,55 +457,85 @@ class Trainer:
     # Validation and checkpoints
 
     def _validate(self):
-        """Measures, tells, and keeps the best."""
+        """Measures, reports, and keeps the best; the chief does."""
+        self._check_finite()
+        if not self.validator:
+            return
         started = time.monotonic()
         with self.clock.pause():
             result = self.validator.run()
+        if not math.isfinite(result.loss):
+            raise self._diverged("the validation loss", None)
         progress = self.progress
-        better = result.bleu > progress.best_bleu
-        progress.best_bleu = max(progress.best_bleu, result.bleu)
-        progress.stale_validations = (
-            0 if better else progress.stale_validations + 1
-        )
+        metric = self.experiment.metric
+        is_best = result.score > progress.best_bleu
+        progress.best_bleu = max(progress.best_bleu, result.score)
+        progress.stale_validations += 1
+        if is_best:
+            progress.stale_validations = 0
         values = {
             "loss": result.loss,
             "perplexity": perplexity(result.nll),
-            "bleu": result.bleu,
+            metric.key: result.score,
         }
-        self.reporter.tell(
-            f"validation at step {progress.step}"
-            f" | loss {values['loss']:.4f}"
-            f" | perplexity {values['perplexity']:.2f}"
-            f" | BLEU {values['bleu']:.2f}{' (best)' if better else ''}"
-            f" | took {span(time.monotonic() - started)}"
-            f" | {progress.wall_seconds:.0f} s,"
-            f" {progress.train_seconds:.0f} s of them training"
+        seconds = time.monotonic() - started
+        score = f"{metric.label} {result.score:.2f}"
+        self.reporter.log(
+            validation_line(progress, values, score, is_best, seconds)
         )
         self.reporter.record(
             progress.step,
             "validation",
             {**values, "wall_seconds": progress.wall_seconds},
         )
-        if better:
+        if is_best:
             with self.clock.pause():
                 self.checkpoint.save_best()
 
     def _save(self):
         """Writes a checkpoint, unless this step has one; the chief does."""
-        if self.saved_step == self.progress.step or not self.team.is_chief:
+        if self.saved_step == self.progress.step:
             return
-        for weight in self.model.weights:
-            _check_finite(tf.reduce_sum(weight.value), self.progress.step)
-        with self.clock.pause():
-            self.checkpoint.save()
+        self._check_finite()
+        if self.workers.is_chief:
+            with self.clock.pause():
+                self.checkpoint.save()
         self.saved_step = self.progress.step
 
+    def _check_finite(self):
+        """Ends a training that has diverged before anything of it is saved.
 
-def _check_finite(value, step):
-    """Ends a training that has diverged, with the good checkpoints kept."""
-    if not math.isfinite(float(value)):
-        raise RunError(
-            f"training has diverged at step {step}: the loss is not finite. The"
-            " last checkpoint is from before; a smaller learning_rate_scale or"
-            " more warmup_steps may help"
+        Every worker calls it at the same step, and finds the same.
+
+        Raises:
+            RunError: A weight, or what the optimizer keeps, is not finite.
+        """
+        variables = [
+            variable
+            for variable in self.model.weights + self.optimizer.variables
+            if variable.value.dtype.is_floating
+        ]
+        # One sync for all of them.
+        finite = tf.stack(
+            [tf.reduce_all(tf.math.is_finite(v.value)) for v in variables]
+        ).numpy()
+        if not finite.all():
+            name = variables[int(np.argmin(finite))].path
+            raise self._diverged(name, self.totals.first_not_finite())
+
+    def _diverged(self, what, bad_step):
+        """The error of a training that has diverged.
+
+        Args:
+            what: What is not finite.
+            bad_step: The first step with a loss that is not; None: not known.
+        """
+        step = self.progress.step
+        since = ""
+        if bad_step is not None and bad_step < step:
+            since = f" (the loss since step {bad_step})"
+        return RunError(
+            f"training has diverged: at step {step}, {what} is not"
+            f" finite{since}. {last_good(self.workdir.latest)}. A smaller"
+            " learning_rate_scale or more warmup_steps may help"
         )

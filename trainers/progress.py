@@ -1,8 +1,9 @@
-"""Where training stands, and how it is told: console, log file, TensorBoard."""
+"""The progress of a training, and its report: console and TensorBoard."""
 
 import contextlib
 import dataclasses
 import math
+import os
 import sys
 import time
 
@@ -10,16 +11,19 @@ import tensorflow as tf
 from absl import logging
 from tqdm import tqdm
 
+# Keys of checkpoint files that are spelled as version 0.1 spelled them.
+SPELLED = {"order_id": "plan_id"}
+
 
 @dataclasses.dataclass
 class Progress:
-    """Where training stands; a part of every checkpoint.
+    """How far a training is; a part of every checkpoint.
 
     Attributes:
         step: Updates made.
-        data_step: Batches used, over all epochs: where the data stands.
-        plan_id: `Batches.plan_id` of the batches that `data_step` counts.
-        epoch_steps: Batches of an epoch of theirs.
+        data_step: Batches used, over all epochs: the data position.
+        order_id: `Batches.order_id` of the batches that `data_step` counts.
+        epoch_steps: Batches of an epoch in that order.
         wall_seconds: Time of all sessions, validation and saving included.
         train_seconds: The same without validation and saving.
         best_bleu: Best validation BLEU; below 0: none yet.
@@ -28,7 +32,7 @@ class Progress:
 
     step: int = 0
     data_step: int = 0
-    plan_id: int = 0
+    order_id: int = 0
     epoch_steps: int = 0
     wall_seconds: float = 0.0
     train_seconds: float = 0.0
@@ -36,22 +40,26 @@ class Progress:
     stale_validations: int = 0
 
     def make_variables(self):
-        """A variable for each attribute, for a checkpoint."""
+        """A variable for each attribute, by its key in a checkpoint."""
         kinds = {int: tf.int64, float: tf.float64}
         return {
-            field.name: tf.Variable(field.default, dtype=kinds[field.type])
+            SPELLED.get(field.name, field.name): tf.Variable(
+                field.default, dtype=kinds[field.type]
+            )
             for field in dataclasses.fields(self)
         }
 
     def store(self, variables):
         """Writes the attributes into `make_variables`' variables."""
-        for name, variable in variables.items():
-            variable.assign(getattr(self, name))
+        for field in dataclasses.fields(self):
+            variable = variables[SPELLED.get(field.name, field.name)]
+            variable.assign(getattr(self, field.name))
 
     def load(self, variables):
         """Reads the attributes from `make_variables`' variables."""
-        for name, variable in variables.items():
-            setattr(self, name, variable.numpy().item())
+        for field in dataclasses.fields(self):
+            variable = variables[SPELLED.get(field.name, field.name)]
+            setattr(self, field.name, variable.numpy().item())
 
 
 class Clock:
@@ -62,7 +70,7 @@ class Clock:
         self._last = time.monotonic()
 
     def tick(self, training=True):
-        """Brings the progress up to now; the time since was of training."""
+        """Adds the time since the last tick, of training or of other work."""
         now = time.monotonic()
         self.progress.wall_seconds += now - self._last
         if training:
@@ -71,7 +79,7 @@ class Clock:
 
     @contextlib.contextmanager
     def pause(self):
-        """Time that is not of training."""
+        """Counts the time of its body as other work than training."""
         self.tick()
         try:
             yield
@@ -80,36 +88,43 @@ class Clock:
 
 
 class Reporter:
-    """Tells the progress: a bar on a terminal, plain lines elsewhere.
+    """Reports the progress: a bar on a terminal, lines, and TensorBoard.
 
     Args:
         logs: Directory of TensorBoard's files.
+        step: Updates made so far. What an earlier session recorded after them
+            is purged.
         total_steps: Updates when training ends.
-        is_chief: Whether this worker is the one that tells; others are silent.
+        is_chief: Whether this worker reports; the others are silent.
     """
 
-    def __init__(self, logs, total_steps, is_chief):
+    def __init__(self, logs, step, total_steps, is_chief):
         self._is_chief = is_chief
         self._writer = tf.summary.create_noop_writer()
         if is_chief:
-            self._writer = tf.summary.create_file_writer(str(logs))
+            with self._never_fatal():
+                purge_records_after(logs, step)
+                self._writer = tf.summary.create_file_writer(str(logs))
         self._bar = None
         if is_chief and sys.stderr.isatty():
             self._bar = tqdm(total=total_steps, unit="step", dynamic_ncols=True)
 
-    def tell(self, line):
+    def log(self, line):
         """Prints one line, above the bar if there is one."""
         if not self._is_chief:
             return
         if self._bar is None:
-            print(line, flush=True)
+            log(line)
         else:
-            self._bar.write(line, file=sys.stdout)
+            with self._without_terminal():
+                self._bar.clear()
+            log(line)
 
     def advance(self, step):
         """Moves the bar."""
         if self._bar is not None:
-            self._bar.update(step - self._bar.n)
+            with self._without_terminal():
+                self._bar.update(step - self._bar.n)
 
     def record(self, step, prefix, values):
         """Writes numbers for TensorBoard: `prefix/name`, at a step."""
@@ -120,21 +135,101 @@ class Reporter:
 
     def close(self):
         if self._bar is not None:
-            self._bar.close()
+            with self._without_terminal():
+                self._bar.close()
         with self._never_fatal():
             self._writer.close()
 
     @contextlib.contextmanager
-    def _never_fatal(self):
-        """Goes on without TensorBoard's file if it cannot be written."""
+    def _without_terminal(self):
+        """Continues without the bar once its terminal is gone."""
         try:
             yield
-        except tf.errors.OpError as error:
+        except OSError:
+            self._bar.disable = True
+            self._bar = None
+
+    @contextlib.contextmanager
+    def _never_fatal(self):
+        """Continues without TensorBoard's file if it cannot be written."""
+        try:
+            yield
+        except (tf.errors.OpError, OSError) as error:
             self._writer = tf.summary.create_noop_writer()
             logging.warning(
                 "TensorBoard's file cannot be written any more: %s",
-                " ".join(str(error.message).split()),
+                " ".join(str(error).split()),
             )
+
+
+def log(line):
+    """Prints a line at once; training outlives a closed standard output."""
+    try:
+        print(line, flush=True)
+    except OSError as error:  # its reader ended, as with `| head`
+        # Python would try again to write what is left when it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        logging.warning(
+            "standard output cannot be written any more (%s): what follows is"
+            " not shown",
+            error.strerror,
+        )
+
+
+def purge_records_after(logs, step):
+    """Makes TensorBoard forget what was recorded after a step.
+
+    A killed session may have recorded steps that the next one makes again.
+    TensorBoard (event_processing/plugin_event_accumulator.py) drops them at an
+    event that says that a session has started at a step, unless it is the first
+    such event: therefore there are two.
+    """
+    start = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
+    with tf.Graph().as_default():  # this writer refuses to run eagerly
+        with tf.compat.v1.summary.FileWriter(str(logs)) as writer:
+            for _ in range(2):
+                writer.add_session_log(start, step + 1)
+
+
+def step_line(progress, values, seconds_left):
+    """The report of the steps since the last report.
+
+    Args:
+        progress: The `Progress`.
+        values: Means by name, as `Reporter.record` takes them.
+        seconds_left: Seconds to the end of training.
+    """
+    return (
+        f"step {progress.step}"
+        f" | epoch {progress.data_step / progress.epoch_steps:.2f}"
+        f" | loss {values['loss']:.4f}"
+        f" | perplexity {values['perplexity']:.2f}"
+        f" | lr {values['learning_rate']:.3e}"
+        f" | {values['tokens_per_second']:.0f} source+target tokens/s"
+        f" | {progress.wall_seconds:.0f} s"
+        f" | left {span(seconds_left)}"
+    )
+
+
+def validation_line(progress, values, score, is_best, seconds):
+    """The report of a validation.
+
+    Args:
+        progress: The `Progress`.
+        values: What it found by name, as `Reporter.record` takes them.
+        score: The metric's name and its value.
+        is_best: Whether no earlier one had a better score.
+        seconds: Seconds that it took.
+    """
+    return (
+        f"validation at step {progress.step}"
+        f" | loss {values['loss']:.4f}"
+        f" | perplexity {values['perplexity']:.2f}"
+        f" | {score}{' (best)' if is_best else ''}"
+        f" | took {span(seconds)}"
+        f" | {progress.wall_seconds:.0f} s,"
+        f" {progress.train_seconds:.0f} s of them training"
+    )
 
 
 def perplexity(nll):
@@ -143,7 +238,7 @@ def perplexity(nll):
 
 
 def span(seconds):
-    """A time for people: `3 h 20 min`, `12 min`, `45 s`."""
+    """A time as people read it: `3 h 20 min`, `12 min`, `45 s`."""
     seconds = int(seconds)
     if seconds < 120:
         return f"{seconds} s"

@@ -6,27 +6,26 @@
     tpu            a Cloud TPU
 
 A worker is a process. Every worker runs the same command; the chief, the first
-of them, tells the progress and writes the work directory, which all can read.
+of them, logs the progress and writes the work directory, which all can read.
 """
 
 import contextlib
-import json
-import os
 import re
 import sys
 
 import tensorflow as tf
 
 from keras_transformer.flags import RunError
+from trainers.cluster import read_cluster, wrong_tf_config
 
-# How lines begin with which TensorFlow tells where in the graph an error was.
+# How lines begin in which TensorFlow says where in the graph an error was.
 TRACE = ("Graph execution error", "Detected at", "File ", "<", "[[")
 
 
 def make_strategy(name, tpu):
     """The `tf.distribute.Strategy` of a name in `STRATEGIES`.
 
-    Several workers find each other here: make it before anything else makes
+    Several workers connect here: make the strategy before anything else makes
     TensorFlow look at its devices.
 
     Args:
@@ -36,20 +35,17 @@ def make_strategy(name, tpu):
             TPU VM.
 
     Raises:
-        ValueError: TF_CONFIG is no description of workers, or there is no such
+        ValueError: TF_CONFIG does not describe workers, or there is no such
             TPU.
     """
     if name == "tpu":
         return _make_tpu_strategy(tpu)
-    if name == "multi_worker" or (name == "auto" and _num_workers() > 1):
-        if not _num_workers():
-            raise ValueError(
-                "strategy=multi_worker needs the environment variable TF_CONFIG"
-                ' with {"cluster": {"worker": ["HOST:PORT", ...]}, "task":'
-                ' {"type": "worker", "index": 0}}.'
-                f" Received: TF_CONFIG={os.environ.get('TF_CONFIG')!r}"
-            )
-        return _make_workers_strategy()
+    if name in ("auto", "multi_worker"):
+        cluster = read_cluster()
+        if cluster and (name == "multi_worker" or cluster.num_workers > 1):
+            return _make_workers_strategy(cluster)
+        if name == "multi_worker":
+            raise wrong_tf_config("strategy=multi_worker needs it")
     devices = tf.config.list_logical_devices("GPU")
     if name == "mirrored" or (name == "auto" and len(devices) > 1):
         devices = devices or tf.config.list_logical_devices("CPU")
@@ -57,17 +53,19 @@ def make_strategy(name, tpu):
     return tf.distribute.get_strategy()
 
 
-def _make_workers_strategy():
-    """The strategy of the workers in TF_CONFIG; waits for all of them."""
-    task = json.loads(os.environ["TF_CONFIG"]).get("task", {})
-    name = f"{task.get('type')} {task.get('index')}"
-    print(f"{name}: waiting for the other workers", file=sys.stderr, flush=True)
+def _make_workers_strategy(cluster):
+    """The strategy of several workers; waits for all of them."""
+    print(
+        f"{cluster.task}: waiting for the other workers",
+        file=sys.stderr,
+        flush=True,
+    )
     try:
         return tf.distribute.MultiWorkerMirroredStrategy()
     except tf.errors.OpError as error:
-        reason = " ".join(str(error.message).split())
         raise ValueError(
-            f"{name} cannot join the workers of TF_CONFIG: {reason}"
+            f"{cluster.task} cannot join the workers of TF_CONFIG:"
+            f" {_reason(error)}"
         ) from error
 
 
@@ -84,21 +82,8 @@ def _make_tpu_strategy(tpu):
     return tf.distribute.TPUStrategy(resolver)
 
 
-def _num_workers():
-    """The workers that TF_CONFIG names; 0 if it names none."""
-    try:
-        config = json.loads(os.environ.get("TF_CONFIG", "{}"))
-        cluster = config.get("cluster", {})
-        return len(cluster.get("chief", [])) + len(cluster.get("worker", []))
-    except (ValueError, AttributeError, TypeError):
-        raise ValueError(
-            "TF_CONFIG must be a JSON object."
-            f" Received: TF_CONFIG={os.environ['TF_CONFIG']!r}"
-        ) from None
-
-
 def is_tpu(strategy):
-    """Whether each replica is a TPU core: static shapes, XLA by itself."""
+    """Whether each replica is a TPU core: static shapes, always XLA."""
     return isinstance(strategy, tf.distribute.TPUStrategy)
 
 
@@ -107,8 +92,8 @@ def distribute(strategy, make_dataset):
 
     Args:
         strategy: The strategy.
-        make_dataset: Function of `(shards, num_shards)`; returns a
-            `tf.data.Dataset` with the slices `shards` of the first batch, then
+        make_dataset: Function of `(slices, num_slices)`; returns a
+            `tf.data.Dataset` with these slices of the first batch, then
             those of the second, and so on.
 
     Returns:
@@ -127,18 +112,18 @@ def distribute(strategy, make_dataset):
 
 
 class LostWorkerError(RunError):
-    """Another worker is gone, and the run cannot go on without it."""
+    """Another worker is gone, and the run cannot continue without it."""
 
 
-class Team:
-    """The workers of a strategy, and what they tell each other.
+class Workers:
+    """The workers of a strategy, and what they agree on.
 
     Args:
         strategy: The strategy.
 
     Attributes:
         size: Number of workers.
-        is_chief: Whether this worker tells and writes.
+        is_chief: Whether this worker logs and writes.
         name: As in "worker 1 of 2".
     """
 
@@ -159,12 +144,13 @@ class Team:
             chiefs = len(cluster.get("chief", []))
             self.size = chiefs + len(cluster.get("worker", []))
             index = resolver.task_id
-            index += chiefs if resolver.task_type == "worker" else 0
+            if resolver.task_type == "worker":
+                index += chiefs
         self.is_chief = index == 0
         self.name = f"worker {index} of {self.size}"
 
-    def sum(self, values):
-        """Adds up numbers over the workers; a meeting of all of them.
+    def all_reduce_sum(self, values):
+        """Adds up numbers over the workers; all of them must call it.
 
         Args:
             values: List of floats, as many on each worker.
@@ -175,10 +161,11 @@ class Team:
         if self.size == 1:
             return list(values)
         local = self._strategy.num_replicas_in_sync // self.size
+        zeros = [0.0] * len(values)
 
         def of_replica(context):
-            first = context.replica_id_in_sync_group % local == 0
-            return tf.constant(values, tf.float64) * float(first)
+            is_first = context.replica_id_in_sync_group % local == 0
+            return tf.constant(values if is_first else zeros, tf.float64)
 
         per_replica = (
             self._strategy.experimental_distribute_values_from_function(
@@ -188,13 +175,25 @@ class Team:
         total = self._strategy.reduce("SUM", per_replica, axis=None)
         return total.numpy().tolist()
 
-    def wait(self):
-        """Goes on when all workers are here."""
-        self.sum([0.0])
+    def any_of(self, flags):
+        """Which flags any worker has raised; all of them must call it.
+
+        Args:
+            flags: List of bool, as many on each worker.
+
+        Returns:
+            List of bool, the same on each worker.
+        """
+        raised = self.all_reduce_sum([1.0 if flag else 0.0 for flag in flags])
+        return [count > 0 for count in raised]
+
+    def barrier(self):
+        """Returns when every worker has called it."""
+        self.all_reduce_sum([0.0])
 
     @contextlib.contextmanager
     def watch(self):
-        """Turns what TensorFlow says of a lost worker into one line.
+        """Turns TensorFlow's errors about a lost worker into one line.
 
         Raises:
             LostWorkerError: In place of the network's errors, if there are
@@ -207,13 +206,13 @@ class Team:
                 raise
             raise LostWorkerError(
                 f"{self.name} has lost another worker ({_reason(error)})."
-                " Start the same command on every worker again: it resumes at"
-                " the last checkpoint"
+                " Rerun the same command on every worker to resume from the"
+                " last checkpoint"
             ) from error
 
 
 def _reason(error):
-    """What an error of the network says, without the graph's trace."""
+    """The message of a network error, without the graph's trace."""
     for line in str(error.message).splitlines():
         line = " ".join(re.sub(r"\{\{.*?\}\}", "", line).split())
         if line and not line.startswith(TRACE):

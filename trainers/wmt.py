@@ -1,15 +1,18 @@
-"""Trains a translator, or goes on training it.
+"""Trains a translator, or resumes its training.
 
-    python -m trainers.wmt --flagfile=trainers/configs/NAME.flags \\
-        --workdir=DIR [--flag=value ...]
+    python -m trainers.wmt --recipe=NAME --workdir=DIR [--flag=value ...]
+    python -m trainers.wmt --flagfile=PATH --workdir=DIR [--flag=value ...]
 
-The same command again resumes where the work directory stands: fields of the
-model's shape, the data set, the languages, the vocabulary and the precision
-must be the same, the rest may change; if the batches do, a new epoch begins.
-Ctrl-C saves before it ends.
+If it is killed, rerun the same command to resume. The shape of the model, the
+data set, the languages, the vocabulary and the precision must stay the same;
+the rest may change. If the batches change, a new epoch begins. Ctrl-C saves
+before it ends.
 """
 
 import dataclasses
+import importlib.resources
+import os
+import sys
 
 from keras_transformer import flags
 from keras_transformer.config import (
@@ -17,16 +20,20 @@ from keras_transformer.config import (
     DecodingConfig,
     TransformerConfig,
 )
-from keras_transformer.data.shards import read_index
 from keras_transformer.fields import Fields, hp
-from keras_transformer.tokenization import Tokenizer
-from keras_transformer.workdir import WorkDirectory, write_whole
-from trainers import budget
+from keras_transformer.startup import load_tensorflow
+from trainers.cluster import read_cluster
 from trainers.config import Configuration, DataConfig, TrainingConfig
-from trainers.evaluation import finish
-from trainers.experiment import open_experiment
-from trainers.loop import Trainer
-from trainers.strategies import Team, make_strategy
+
+RECIPES = importlib.resources.files("trainers") / "configs"
+
+
+def recipe_names():
+    """The names of the recipes that are installed."""
+    names = [path.name for path in RECIPES.iterdir()]
+    return tuple(
+        sorted(n.removesuffix(".flags") for n in names if n.endswith(".flags"))
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,11 +41,17 @@ class Options(Fields):
     """The run."""
 
     workdir: str = hp("", "Directory of the run, new or begun. Required.")
+    recipe: str | None = hp(
+        None,
+        "A flag file that is installed with the package. What --flagfile or the"
+        " command line says overrides it.",
+        choices=recipe_names(),
+    )
     preset: str = hp(
         "base", "Model whose fields are the defaults.", choices=tuple(PRESETS)
     )
     dry_run: bool = hp(
-        False, "Tell what the run will cost, try its largest batch, and end."
+        False, "Show what the run will cost, try its largest batch, and end."
     )
 
     def __post_init__(self):
@@ -48,7 +61,7 @@ class Options(Fields):
 
 
 def read_arguments(argv):
-    """The `Arguments` of a command line, and its `Options`."""
+    """`Arguments` of a command line and of its recipe, and the `Options`."""
     sections = (
         Options,
         DataConfig,
@@ -56,8 +69,17 @@ def read_arguments(argv):
         TrainingConfig,
         DecodingConfig,
     )
+    argv = sys.argv[1:] if argv is None else list(argv)
     arguments = flags.parse(argv, __doc__, *sections)
-    return arguments, arguments.build(Options)
+    options = arguments.build(Options)
+    if options.recipe:
+        recipe = RECIPES / f"{options.recipe}.flags"
+        with importlib.resources.as_file(recipe) as path:
+            # The first flag file: those after it override it.
+            argv = [f"--flagfile={path}", *argv]
+            arguments = flags.parse(argv, __doc__, *sections)
+        options = arguments.build(Options)
+    return arguments, options
 
 
 def read_configuration(arguments, preset):
@@ -65,10 +87,7 @@ def read_configuration(arguments, preset):
     data = arguments.build(DataConfig)
     base = dict(PRESETS[preset])
     if data.given_tokenizer:
-        with flags.user_errors():
-            if data.dataset == "prepared":
-                read_index(*data.train_files)  # is it one, and finished?
-            base["vocab_size"] = Tokenizer.load(data.given_tokenizer).vocab_size
+        base["vocab_size"] = given_vocab_size(data)
     return Configuration(
         model=arguments.build(TransformerConfig, **base),
         data=data,
@@ -77,72 +96,36 @@ def read_configuration(arguments, preset):
     )
 
 
-def prepare(argv):
-    """A `Trainer` that stands where the work directory stands, and `Options`.
+def given_vocab_size(data):
+    """The size of the vocabulary that a `DataConfig` names."""
+    load_tensorflow()
+    # Imported here, since they import TensorFlow; see `main`.
+    from keras_transformer.data.shards import read_index
+    from keras_transformer.tokenization import Tokenizer
 
-    Everything that may be wrong with the flags, the data or the work directory
-    is found here.
-    """
-    arguments, options = read_arguments(argv)
-    training = arguments.build(TrainingConfig)
     with flags.user_errors():
-        strategy = make_strategy(training.strategy, training.tpu)
-        team = Team(strategy)
-    configuration = read_configuration(arguments, options.preset)
-    workdir = WorkDirectory(options.workdir)
-    with flags.user_errors(), team.watch():
-        experiment = open_in_turn(
-            team, workdir, configuration, strategy, keep=not options.dry_run
-        )
-        trainer = Trainer(experiment, workdir, team)
-        seconds = trainer.try_largest()
-        restored = trainer.restore()
-        if team.is_chief and not options.dry_run:
-            write_flags(workdir, configuration)
-    if team.is_chief:
-        for line in budget.describe(trainer, seconds):
-            print(line)
-        if restored:
-            print(f"resuming at step {trainer.progress.step}: {restored}")
-    return trainer, options
-
-
-def open_in_turn(team, workdir, configuration, strategy, keep):
-    """The `Experiment`: the chief makes what the others find."""
-    if team.is_chief:
-        experiment = open_experiment(workdir, configuration, strategy, keep)
-    team.wait()
-    if not team.is_chief:
-        experiment = open_experiment(
-            workdir, configuration, strategy, False, tell=lambda line: None
-        )
-    return experiment
-
-
-def write_flags(workdir, configuration):
-    """Writes the configuration as a flag file."""
-    lines = []
-    for section in configuration.sections().values():
-        lines += flags.to_flags(section)
-    write_whole(workdir.flags_path, "\n".join(lines) + "\n")
+        if data.dataset == "prepared":
+            read_index(*data.train_files)  # is it one, and finished?
+        return Tokenizer.load(data.given_tokenizer).vocab_size
 
 
 def main(argv=None):
     """Runs the command."""
     with flags.exit_status("trainers.wmt"):
-        trainer, options = prepare(argv)
-        if options.dry_run:
-            return
-        stopped = trainer.run()
-        if not trainer.team.is_chief:
-            return
-        if stopped:
-            print(
-                f"saved in {trainer.workdir.path};"
-                " the same command again goes on from here"
-            )
-        else:
-            finish(trainer.experiment, trainer.workdir)
+        arguments, options = read_arguments(argv)
+        with flags.user_errors():
+            cluster = read_cluster()
+        if cluster and cluster.num_workers > 1:
+            # When a worker is lost, TensorFlow logs errors of its network from
+            # several threads; `Workers.watch` says in one line what they mean.
+            os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        configuration = read_configuration(arguments, options.preset)
+        load_tensorflow()
+        # Imported here, since it imports TensorFlow, which takes seconds: wrong
+        # flags are refused, and help is shown, before.
+        from trainers import session
+
+        session.run(configuration, options.workdir, options.dry_run)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 pairs      sources: parallel files and TFDS, pairs of strings
 corpus     the ids of all pairs, once, flat in memory
-batches    buckets by length, the order of an epoch, `tf.data`
+buckets    the few shapes of batches, by length
+batches    the order of an epoch, padding, `tf.data`
 cleaning   the rules of `trainers.prepare`: which pairs are kept
 shards     the files that `trainers.prepare` writes, memory-mapped
 """

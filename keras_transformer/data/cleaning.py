@@ -1,11 +1,11 @@
-"""Which sentence pairs are fit to learn from, and their ids, on all cores.
+"""Which sentence pairs are kept for training, and their ids, on all cores.
 
-The rules know no language. A pair is dropped, and counted, by the first rule
-that applies, in the order of `REASONS`.
+The rules do not depend on a language. The first rule that applies, in the order
+of `REASONS`, drops a pair and counts it.
 
-`clean_chunks` works in processes of its own. Each runs this file by its path,
-so that it starts in a moment and stays small: nothing here may import
-TensorFlow, nor the package itself.
+`CleaningProcesses` runs this file by its path in processes of its own, so that
+they start fast and stay small: nothing here may import TensorFlow or the
+package itself.
 """
 
 import collections
@@ -40,12 +40,12 @@ REASONS = {
 }
 KEPT = ""  # the reason of what is not dropped
 CHUNK_SIZE = 4096  # pairs that a process takes at a time
-MAX_WORDS = 2**18  # that are remembered: below 100 MB
+MAX_WORDS = 2**18  # whose ids are kept: below 100 MB
 
 _SPACE = "\u2581"  # how SentencePiece spells it
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
-_REPLACEMENT = "\ufffd"  # what a decoder leaves of bytes it cannot read
+_REPLACEMENT = "\ufffd"  # what a decoder writes for bytes it cannot read
 _NO_ASCII_LETTERS = bytes(set(range(256)) - set(string.ascii_letters.encode()))
 
 
@@ -74,14 +74,14 @@ def longest_word(text):
 
 
 class TextRules:
-    """The rules that need no tokenizer; a limit of 0 is none.
+    """The rules that need no tokenizer; a limit of 0 turns a rule off.
 
     Args:
         drop_unreadable: Whether control and replacement characters matter.
         drop_identical: Whether the two sides must differ.
         max_word_length: Most characters of a word, as `longest_word` counts.
-        min_letter_share: Least share of letters among the characters of a side,
-            in [0, 1]; 0: not even one is needed.
+        min_letter_share: Smallest share of letters among the characters of a
+            side, in [0, 1]; 0: a side needs no letter at all.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class TextRules:
     def judge(self, source, target):
         """The reason to drop a pair of strings, or `KEPT`.
 
-        White space is as `read_parallel_files` leaves it: single spaces.
+        White space must be single spaces, as `read_parallel_files` gives it.
         """
         if not source or not target:
             return "empty"
@@ -120,16 +120,16 @@ class TextRules:
 
 
 class Cleaner:
-    """All rules but that of duplicates, and the ids of what is left.
+    """All rules except that of duplicates, and the ids of what is left.
 
-    Tokens are counted with the end mark.
+    Token counts include EOS.
 
     Args:
         model_bytes: A SentencePiece model, as in `Tokenizer.model_bytes`.
-        min_length: Least tokens of a side, at least 2.
+        min_length: Fewest tokens of a side, at least 2.
         max_length: Most tokens of a side, below 65,536.
-        max_ratio: Most tokens of the longer side for each of the shorter; 0:
-            any.
+        max_ratio: Most tokens of the longer side for each token of the shorter;
+            0: any.
         **text_rules: As `TextRules` takes them.
     """
 
@@ -143,7 +143,7 @@ class Cleaner:
         self._max_ratio = max_ratio or np.inf
 
     def judge_lengths(self, source_lengths, target_lengths):
-        """Masks of the pairs to drop for their tokens, by reason, disjoint."""
+        """Masks of the pairs to drop by token counts, by reason; disjoint."""
         shorter = np.minimum(source_lengths, target_lengths)
         longer = np.maximum(source_lengths, target_lengths)
         too_short = shorter < self._min_length
@@ -193,15 +193,15 @@ class Cleaner:
 class Encoder:
     """`Tokenizer.encode` in NumPy, word by word.
 
-    Where no piece has a space but at its beginning, as in all vocabularies of
-    `Tokenizer.train`, a word has the same pieces in every sentence: each is
-    looked up once, and remembered. That is several times as quick.
+    If pieces have a space only at their beginning, as in all vocabularies of
+    `Tokenizer.train`, a word has the same ids in every sentence. Each word is
+    then encoded once and kept, which is several times faster.
 
     Args:
         model_bytes: A SentencePiece model.
 
     Attributes:
-        by_word: Whether it works so; if not, by the line.
+        by_word: Whether words are encoded once; else every line is encoded.
     """
 
     def __init__(self, model_bytes):
@@ -213,7 +213,7 @@ class Encoder:
         self._words = {}  # word -> ids, as bytes
 
     def encode(self, lines):
-        """Flat ids of the lines, each with its end mark, and their lengths.
+        """Flat ids of the lines, each with EOS, and their lengths.
 
         Args:
             lines: List of `str`, white space made single spaces.
@@ -223,19 +223,19 @@ class Encoder:
         """
         encode = self._encode_words if self.by_word else self._encode_lines
         ids = np.frombuffer(encode(lines), self._dtype)
-        # The end mark is no piece of a text: it is nowhere else.
+        # No text is encoded as EOS, so it stands only at the ends.
         ends = np.flatnonzero(ids == self._processor.eos_id())
         return ids, np.diff(ends, prepend=-1)
 
     def _encode_lines(self, lines):
-        """The ids of the lines as bytes, each with its end mark."""
+        """The ids of the lines as bytes, each with EOS."""
         rows = self._processor.encode(
             lines, out_type=int, add_eos=True, num_threads=1
         )
         return b"".join(map(self._pack, rows))
 
     def _encode_words(self, lines):
-        """The same, each word but once."""
+        """The same, with each new word encoded once."""
         words = "".join(f"{line} \n " for line in lines).split(" ")
         new = set(words) - self._words.keys()
         if len(self._words) + len(new) > MAX_WORDS:
@@ -252,7 +252,7 @@ class Encoder:
 
 
 def _is_by_word(model_bytes):
-    """Whether a sentence's pieces are those of its words, in order."""
+    """Whether a sentence's ids are those of its words, in order."""
     model = sentencepiece_model_pb2.ModelProto.FromString(model_bytes)
     trainer, normalizer = model.trainer_spec, model.normalizer_spec
     pieces = [piece.piece for piece in model.pieces]
@@ -262,7 +262,7 @@ def _is_by_word(model_bytes):
         and normalizer.add_dummy_prefix
         and normalizer.remove_extra_whitespaces
         and normalizer.escape_whitespaces
-        and _SPACE in pieces  # or unknown characters would join over it
+        and _SPACE in pieces  # else unknown characters would join across it
         and not any(_SPACE in piece[1:] for piece in pieces)
     )
 
@@ -276,14 +276,14 @@ def _unreadable(text):
 
 def _long_word(text, limit):
     """Whether the longest word has more characters than `limit`."""
-    # What has no space is no shorter than a word.
+    # The quick test comes first: a word is no longer than what has no space.
     return max(map(len, text.split())) > limit and longest_word(text) > limit
 
 
 def _surely_letters(text, share):
-    """Whether `letter_share` is at least `share`, seen without marks."""
+    """A quick test: true only if `letter_share` is at least `share`."""
     least = share * (len(text) - text.count(" "))
-    # In most scripts of Europe the letters of ASCII suffice, counted at once.
+    # In most scripts of Europe, counting the ASCII letters is enough.
     return (
         len(text.encode().translate(None, _NO_ASCII_LETTERS)) >= least
         or sum(map(str.isalpha, text)) >= least
@@ -308,27 +308,27 @@ def _select(ids, lengths, keep):
 
 
 @contextlib.contextmanager
-def open_workers(num_workers, model_bytes, rules):
-    """Starts the processes; they end with the context.
+def open_processes(num_processes, model_bytes, rules):
+    """Starts cleaning processes; they end with the context.
 
     Args:
-        num_workers: How many.
+        num_processes: How many.
         model_bytes, rules: What `Cleaner` takes, the rules as a dictionary.
 
     Yields:
-        The `Workers`.
+        The `CleaningProcesses`.
     """
     with contextlib.ExitStack() as stack:
-        yield Workers(
+        yield CleaningProcesses(
             [
                 stack.enter_context(_Process(model_bytes, rules))
-                for _ in range(num_workers)
+                for _ in range(num_processes)
             ]
         )
 
 
-class Workers:
-    """Processes that clean; `open_workers` makes them."""
+class CleaningProcesses:
+    """Processes that clean pairs; `open_processes` starts them."""
 
     def __init__(self, processes):
         self._processes = processes
@@ -339,7 +339,7 @@ class Workers:
     def clean_chunks(self, chunks):
         """Yields what `Cleaner.clean` returns for each chunk, in order.
 
-        Few chunks are under way at a time, so that memory stays bounded.
+        Few chunks are in progress at a time, so that memory stays bounded.
 
         Args:
             chunks: Iterable of `(tag, sources, targets)`.
@@ -373,17 +373,21 @@ class Workers:
             self._idle.put(process)
 
 
+class LostProcessError(RuntimeError):
+    """A cleaning process has ended before its work was done."""
+
+
 class _Process:
-    """One process, driven over its standard input and output."""
+    """One process, which takes chunks on its standard input."""
 
     def __init__(self, model_bytes, rules):
-        # -P: the package's folder is no place to import its modules from.
+        # -P keeps the package's folder out of the import path.
         self._process = subprocess.Popen(
             [sys.executable, "-P", os.path.abspath(__file__)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-            process_group=0,  # Ctrl-C is ours to answer
+            process_group=0,  # Ctrl-C reaches only the parent
         )
         self._send((model_bytes, rules))
 
@@ -402,8 +406,8 @@ class _Process:
             return pickle.load(self._process.stdout)
         except (EOFError, BrokenPipeError):
             status = self._process.wait()
-            raise RuntimeError(
-                f"a process that cleans ended early, with status {status}"
+            raise LostProcessError(
+                f"a cleaning process ended early, with status {status}"
             ) from None
 
     def _send(self, value):
@@ -425,6 +429,6 @@ def _serve(stdin, stdout):
 
 
 if __name__ == "__main__":
-    # Whoever started us and is gone, ends our input or closes our output.
+    # When the parent is gone, our input ends or our output is closed.
     with contextlib.suppress(BrokenPipeError, pickle.UnpicklingError):
         _serve(sys.stdin.buffer, sys.stdout.buffer)

@@ -1,13 +1,21 @@
 """The ids of a corpus, encoded once and kept flat in memory."""
 
+from __future__ import annotations
+
 import collections
 import concurrent.futures
 import dataclasses
 import itertools
 import os
+import typing
+import zlib
+from collections.abc import Iterable
 
 import numpy as np
 import tqdm
+
+if typing.TYPE_CHECKING:  # a tokenizer is handed in: no TensorFlow here
+    from keras_transformer.tokenization import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +36,7 @@ class TokenRows:
     offsets: np.ndarray
 
     @property
-    def lengths(self):
+    def lengths(self) -> np.ndarray:
         """Number of tokens of each row, int64 `[rows]`."""
         return np.diff(self.offsets)
 
@@ -69,12 +77,24 @@ class Corpus:
         return self.counts.kept
 
     @property
-    def longer_side(self):
+    def longer_side(self) -> np.ndarray:
         """Tokens of the longer side of each pair, int64 `[pairs]`."""
         return np.maximum(self.source.lengths, self.target.lengths)
 
+    @property
+    def checksum(self) -> int:
+        """A number for the contents: all ids, in their order."""
+        checksum = 0
+        for rows in (self.source, self.target):
+            for array in (rows.ids, rows.offsets):
+                content = np.ascontiguousarray(array).data.cast("B")
+                checksum = zlib.crc32(content, checksum)
+        return checksum
 
-def encode_corpus(pairs, tokenizer, max_length):
+
+def encode_corpus(
+    pairs: Iterable[tuple[str, str]], tokenizer: Tokenizer, max_length: int
+) -> Corpus:
     """Ids of all pairs that have neither an empty nor a too long side.
 
     Args:
@@ -90,11 +110,11 @@ def encode_corpus(pairs, tokenizer, max_length):
     """
     if max_length < 2:
         raise ValueError(
-            "max_length must be at least 2: a token and the end mark."
+            "max_length must be at least 2: a token and EOS."
             f" Received: max_length={max_length}"
         )
     dtype = np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32
-    parts = []
+    kept_rows = []
     empty = too_long = 0
     for source, target in _encode_chunks(pairs, tokenizer):
         shortest = np.minimum(source.lengths, target.lengths)
@@ -102,10 +122,10 @@ def encode_corpus(pairs, tokenizer, max_length):
         keep = (shortest > 1) & (longest <= max_length)
         empty += int(np.sum(shortest <= 1))
         too_long += int(np.sum((shortest > 1) & (longest > max_length)))
-        parts.append(
+        kept_rows.append(
             [_select_rows(rows, keep, dtype) for rows in (source, target)]
         )
-    kept = sum(len(source.lengths) for source, _ in parts)
+    kept = sum(len(source.lengths) for source, _ in kept_rows)
     counts = CorpusCounts(
         read=kept + empty + too_long,
         kept=kept,
@@ -114,8 +134,8 @@ def encode_corpus(pairs, tokenizer, max_length):
         max_length=max_length,
     )
     if not kept:
-        raise ValueError(f"No pair is left to learn from. Received: {counts}")
-    source, target = map(_concatenate_rows, zip(*parts, strict=True))
+        raise ValueError(f"no sentence pair is left. Received: {counts}")
+    source, target = map(_concatenate_rows, zip(*kept_rows, strict=True))
     return Corpus(source, target, counts)
 
 
@@ -153,10 +173,10 @@ def _select_rows(rows, keep, dtype):
     return TokenRows(rows.ids[np.repeat(keep, lengths)].astype(dtype), offsets)
 
 
-def _concatenate_rows(parts):
-    """The rows of all parts, in order."""
-    lengths = np.concatenate([rows.lengths for rows in parts])
+def _concatenate_rows(chunks):
+    """The rows of all chunks, in order."""
+    lengths = np.concatenate([rows.lengths for rows in chunks])
     return TokenRows(
-        ids=np.concatenate([rows.ids for rows in parts]),
+        ids=np.concatenate([rows.ids for rows in chunks]),
         offsets=np.concatenate([[0], np.cumsum(lengths)]),
     )

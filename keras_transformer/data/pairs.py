@@ -1,8 +1,10 @@
 """Sources of sentence pairs: parallel text files and TensorFlow Datasets."""
 
 import gzip
+import os
 import pathlib
 import zlib
+from collections.abc import Callable, Iterator, Sequence
 
 
 class Pairs:
@@ -14,23 +16,29 @@ class Pairs:
         num_pairs: How many it gives.
     """
 
-    def __init__(self, read, num_pairs):
+    def __init__(
+        self, read: Callable[[], Iterator[tuple[str, str]]], num_pairs: int
+    ):
         self._read = read
         self._num_pairs = num_pairs
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self._num_pairs
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[tuple[str, str]]:
         return self._read()
 
 
-def read_parallel_files(prefixes, source_language, target_language):
+def read_parallel_files(
+    prefixes: Sequence[str | os.PathLike],
+    source_language: str,
+    target_language: str,
+) -> Pairs:
     """Pairs of line-aligned files `PREFIX.LANGUAGE` or `PREFIX.LANGUAGE.gz`.
 
-    A line ends at a newline and nowhere else; in a line, white space of any
-    kind and length counts as one space. All files are checked at once, before
-    the first pair is read.
+    A line ends at a newline and nowhere else. Within a line, any run of white
+    space counts as one space. All files are checked before the first pair is
+    read.
 
     Args:
         prefixes: List of paths without the language; the corpora are read one
@@ -73,7 +81,7 @@ def read_parallel_files(prefixes, source_language, target_language):
     return Pairs(read, num_pairs)
 
 
-def find_file(prefix, language):
+def find_file(prefix: str | os.PathLike, language: str) -> pathlib.Path:
     """`PREFIX.LANGUAGE`, or else its `.gz`.
 
     Raises:
@@ -84,6 +92,12 @@ def find_file(prefix, language):
     for path in (plain, zipped):
         if path.is_file():
             return path
+    if pathlib.Path(prefix).is_file():
+        raise FileNotFoundError(
+            f"expected PREFIX of the files PREFIX.{language} or"
+            f" PREFIX.{language}.gz, without the language."
+            f" Received: {prefix}, which is a file"
+        )
     raise FileNotFoundError(f"No such file: {plain}, nor {zipped}")
 
 
@@ -116,21 +130,27 @@ def _read_lines(path):
                 f" ({error.reason}, byte {error.start + 1} of the line)"
             ) from error
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise ValueError(f"{path}: broken gzip file ({error})") from error
+            raise ValueError(f"{path}: corrupt gzip file ({error})") from error
 
 
 class MissingSplitError(ValueError):
-    """A data set does not have the part that was asked for."""
+    """A data set does not have the split that was asked for."""
 
 
-def read_tfds(name, split, source_language, target_language, data_dir=None):
+def read_tfds(
+    name: str,
+    split: str,
+    source_language: str,
+    target_language: str,
+    data_dir: str | os.PathLike | None = None,
+) -> Pairs:
     """Pairs of a translation data set of TensorFlow Datasets.
 
     What is not in `data_dir` yet is downloaded.
 
     Args:
         name: Name of the data set, as in `"wmt14_translate/de-en"`.
-        split: Its part, as in `"train"` or `"train[:10%]"`.
+        split: Its split, as in `"train"` or `"train[:10%]"`.
         source_language: Feature to translate from, as in `"en"`.
         target_language: Feature to translate to, as in `"de"`.
         data_dir: Directory of prepared data sets; None: TensorFlow Datasets'
@@ -140,7 +160,7 @@ def read_tfds(name, split, source_language, target_language, data_dir=None):
         `Pairs`, read from the data set anew each time.
 
     Raises:
-        MissingSplitError: The data set has no such part.
+        MissingSplitError: The data set has no such split.
         ValueError: The data set, or one of the languages in it, is unknown.
     """
     import tensorflow_datasets as tfds  # slow to import, and seldom needed

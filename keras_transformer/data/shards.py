@@ -8,9 +8,10 @@
 A shard is four arrays, little-endian, one after the other:
 
     source ids, target ids            uint16 or int32 [tokens]
-    source lengths, target lengths    uint16 [pairs], end mark counted
+    source lengths, target lengths    uint16 [pairs], EOS counted
 
-`trainers.prepare` writes them; `read_prepared` gives what `make_batches` takes.
+`trainers.prepare` writes them; `read_prepared` returns what `make_batches`
+takes.
 """
 
 import concurrent.futures
@@ -31,6 +32,36 @@ INDEX = "index.json"
 TOKENIZER = "tokenizer.model"
 LENGTHS = np.dtype("<u2")
 LONGEST = 2**16 - 1  # tokens of a row that a shard can hold
+ID_DTYPES = ("uint16", "int32")
+
+# What the index must say, and of each shard, beside its format_version.
+INDEX_KEYS = {
+    "source_language": str,
+    "target_language": str,
+    "vocab_size": int,
+    "tokenizer_sha256": str,
+    "max_length": int,
+    "ids": str,
+    "read": int,
+    "kept": int,
+    "dropped": dict,
+    "settings": dict,
+    "shards": list,
+}
+SHARD_KEYS = {
+    "file": str,
+    "pairs": int,
+    "source_tokens": int,
+    "target_tokens": int,
+    "bytes": int,
+    "crc32": int,
+}
+KIND_NAMES = {
+    str: "text",
+    int: "a whole number, 0 or more",
+    dict: "an object",
+    list: "a list",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,19 +94,21 @@ class PreparedCounts:
 
 @dataclasses.dataclass(frozen=True)
 class PreparedCorpus:
-    """The ids of a prepared corpus; a `Corpus` to `make_batches`.
+    """The ids of a prepared corpus; `make_batches` takes it as a `Corpus`.
 
     Attributes:
         source: `TokenRows` of the source sentences, their ids on disk.
         target: The same of the target sentences.
         longer_side: Tokens of the longer side of each pair, uint16 `[pairs]`.
         counts: `PreparedCounts`.
+        checksum: A number for the contents: all ids, in their order.
     """
 
     source: TokenRows
     target: TokenRows
     longer_side: np.ndarray
     counts: PreparedCounts
+    checksum: int
 
     def __len__(self):
         return len(self.longer_side)
@@ -119,13 +152,13 @@ class JoinedIds:
 # ------------------------------------------------------------------- writing
 
 
-def write_shard(path, source, target):
-    """Writes a shard, whole or not at all.
+def write_shard(path: str | os.PathLike, source, target) -> dict:
+    """Writes a shard: to a temporary name, then renamed.
 
     Args:
         path: The file.
         source, target: `(ids, lengths)` of each side; each a list of arrays
-            that are put one after the other.
+            that are written one after the other.
 
     Returns:
         What the index says of the shard: a dictionary.
@@ -159,39 +192,123 @@ def _little_endian(array):
 # ------------------------------------------------------------------- reading
 
 
-def read_index(directory):
+def read_index(directory: str | os.PathLike) -> dict:
     """The index of a prepared corpus, a dictionary.
 
     Raises:
-        ValueError: The directory is not one, or not finished, or another
-            version wrote it.
+        ValueError: The directory is no prepared corpus, or not finished, or
+            another version wrote it, or its index is corrupt.
     """
     path = pathlib.Path(directory) / INDEX
     try:
-        index = json.loads(path.read_text(encoding="utf-8"))
+        index = read_json(path)
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(
             f"{directory} is no prepared corpus, or not finished: no {INDEX};"
             " run trainers.prepare (again)"
         ) from None
-    except ValueError as error:
-        raise ValueError(f"{path}: not JSON: {error}") from None
-    version = index.get("format_version") if isinstance(index, dict) else None
+    version = index.get("format_version")
     if version != FORMAT_VERSION:
         raise ValueError(
             f"{path}: expected format_version {FORMAT_VERSION}."
             f" Received: format_version={version!r}"
         )
+    _check_keys(path, index, INDEX_KEYS)
+    if index["ids"] not in ID_DTYPES:
+        raise ValueError(
+            f"{path}: expected ids, one of {', '.join(ID_DTYPES)}."
+            f" Received: ids={index['ids']!r}"
+        )
+    unknown = sorted(set(index["dropped"]) - set(REASONS))
+    if unknown:
+        raise ValueError(
+            f"{path}: expected dropped, numbers by reason."
+            f" Received: the reason {unknown[0]!r}"
+        )
+    if not index["shards"]:
+        raise ValueError(
+            f"{path}: expected shards, at least one. Received: shards=[]"
+        )
+    for number, record in enumerate(index["shards"]):
+        _check_record(f"{path}: shards[{number}]", record, index["ids"])
     return index
 
 
-def read_prepared(directory):
+def read_json(path: str | os.PathLike) -> dict:
+    """The object in a file of JSON.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: There is no such file.
+        ValueError: It is not JSON, or no object.
+    """
+    try:
+        value = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:  # UnicodeDecodeError is one, too
+        raise ValueError(f"{path}: not JSON: {error}") from None
+    except RecursionError:
+        raise ValueError(f"{path}: not JSON: nested too deeply") from None
+    if not isinstance(value, dict):
+        raise ValueError(
+            f"{path}: expected an object. Received: {type(value).__name__}"
+        )
+    return value
+
+
+def _check_keys(place, values, keys):
+    """Every key is there, with a value of its type; numbers are not negative.
+
+    Raises:
+        ValueError: One is not; `place` begins the message.
+    """
+    for name, kind in keys.items():
+        value = values.get(name)
+        if (
+            not isinstance(value, kind)
+            or isinstance(value, bool)
+            or (kind is int and value < 0)
+        ):
+            received = (
+                f"{name}={value!r:.60}" if name in values else f"no {name}"
+            )
+            raise ValueError(
+                f"{place}: expected {name}, {KIND_NAMES[kind]}."
+                f" Received: {received}"
+            )
+
+
+def _check_record(place, record, ids):
+    """What the index says of a shard is complete and agrees with itself."""
+    if not isinstance(record, dict):
+        raise ValueError(
+            f"{place}: expected an object. Received: {record!r:.60}"
+        )
+    _check_keys(place, record, SHARD_KEYS)
+    if not record["file"] or os.path.basename(record["file"]) != record["file"]:
+        raise ValueError(
+            f"{place}: expected file, a name without a folder."
+            f" Received: file={record['file']!r}"
+        )
+    if not record["pairs"]:
+        raise ValueError(
+            f"{place}: expected pairs, at least 1. Received: pairs=0"
+        )
+    tokens = record["source_tokens"] + record["target_tokens"]
+    size = tokens * np.dtype(ids).itemsize
+    size += 2 * record["pairs"] * LENGTHS.itemsize
+    if record["bytes"] != size:
+        raise ValueError(
+            f"{place}: expected bytes={size}, by its pairs and tokens."
+            f" Received: bytes={record['bytes']}"
+        )
+
+
+def read_prepared(directory: str | os.PathLike) -> PreparedCorpus:
     """The pairs of a prepared corpus.
 
-    Every shard is held against its size and checksum, at the speed of the disk;
-    what was read so is in the page cache when training begins. After that, the
-    ids take no memory that the system could not have back; the lengths and
-    beginnings of the rows take 18 bytes a pair.
+    Size and checksum of every shard are checked at the speed of the disk, which
+    also brings the shards into the page cache. The system can take back the
+    memory of the ids at any time; the lengths and offsets of the rows take 18
+    bytes a pair.
 
     Args:
         directory: What `trainers.prepare` wrote.
@@ -200,8 +317,9 @@ def read_prepared(directory):
         The `PreparedCorpus`.
 
     Raises:
-        ValueError: The directory is not one, or not finished, or a shard is
-            missing or damaged; it is named.
+        ValueError: The directory is no prepared corpus, or not finished, or
+            its index is corrupt, or a shard is missing or corrupt; the message
+            names it.
     """
     directory = pathlib.Path(directory)
     index = read_index(directory)
@@ -226,11 +344,12 @@ def read_prepared(directory):
         TokenRows(JoinedIds(target_ids), _offsets(target_lengths)),
         np.maximum(source_lengths, target_lengths),
         PreparedCounts(index["read"], index["dropped"]),
+        _checksum_of(index["shards"]),
     )
 
 
 def open_shard(directory, shard, dtype):
-    """The arrays of a shard, mapped; see the file's docstring for their order.
+    """The mapped arrays of a shard, in the order that the module describes.
 
     Args:
         directory: Where it lies.
@@ -238,22 +357,22 @@ def open_shard(directory, shard, dtype):
         dtype: Of the ids, as the index says.
 
     Raises:
-        ValueError: It is missing or damaged.
+        ValueError: It is missing or corrupt.
     """
     path = pathlib.Path(directory) / shard["file"]
     ids, lengths = np.dtype(dtype).newbyteorder("<"), LENGTHS
     try:
         content = np.memmap(path, np.uint8, "r")
     except (OSError, ValueError) as error:
-        raise ValueError(f"damaged shard {path}: {error}") from None
+        raise ValueError(f"corrupt shard {path}: {error}") from None
     if len(content) != shard["bytes"]:
         raise ValueError(
-            f"damaged shard {path}: expected {shard['bytes']:,} bytes."
+            f"corrupt shard {path}: expected {shard['bytes']:,} bytes."
             f" Received: {len(content):,} bytes"
         )
     if zlib.crc32(content) != shard["crc32"]:
         raise ValueError(
-            f"damaged shard {path}: its bytes do not give the checksum in the"
+            f"corrupt shard {path}: its bytes do not have the checksum in the"
             " index"
         )
     arrays, stop = [], 0
@@ -274,6 +393,13 @@ def _open_shard(directory, shard, dtype):
         np.asarray, open_shard(directory, shard, dtype)
     )
     return source, target, *(array.astype(np.uint16) for array in lengths)
+
+
+def _checksum_of(records):
+    """A number for the contents of all shards, from what the index says."""
+    sizes = ("pairs", "source_tokens", "target_tokens", "crc32")
+    contents = [[record[name] for name in sizes] for record in records]
+    return zlib.crc32(repr(contents).encode())
 
 
 def _offsets(lengths):

@@ -25,6 +25,9 @@ A module imports only from those above it:
     sampling       draws clauses that make sense
     sentences      templates of one clause or two
     corpus         distinct pairs, in splits that share none
+    coverage       what the grammar covers: words, constructions, limits
+
+`python -m trainers.phrasebook` lists the words and the constructions.
 """
 
 from trainers.phrasebook.corpus import (
@@ -33,5 +36,6 @@ from trainers.phrasebook.corpus import (
     make_pairs,
     make_split,
 )
+from trainers.phrasebook.coverage import LIMITS
 
-__all__ = ["MAX_PAIRS", "SPLITS", "make_pairs", "make_split"]
+__all__ = ["LIMITS", "MAX_PAIRS", "SPLITS", "make_pairs", "make_split"]

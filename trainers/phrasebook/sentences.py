@@ -265,13 +265,21 @@ def _purposeful(sampler):
     )
 
 
-TEMPLATES = (
-    (_plain,) * 10
-    + (_descriptive,) * 3
-    + (_yes_no_question, _adverbial_question)
-    + (_object_question, _subject_question)
-    + (_reported,) * 2
-    + (_reasoned,) * 2
-    + (_conditional,) * 2
-    + (_subject_relative, _object_relative, _purposeful)
+# Name, template, and its share of the sentences.
+CONSTRUCTIONS = (
+    ("statements", _plain, 10),
+    ("descriptions", _descriptive, 3),
+    ("yes-no questions", _yes_no_question, 1),
+    ("questions with when, where, why", _adverbial_question, 1),
+    ("questions about the object", _object_question, 1),
+    ("questions about the subject", _subject_question, 1),
+    ("reported statements and doubts", _reported, 2),
+    ("reasons with because, although", _reasoned, 2),
+    ("conditions with if, before, as soon as, when", _conditional, 2),
+    ("relative clauses about the subject", _subject_relative, 1),
+    ("relative clauses about the object", _object_relative, 1),
+    ("purposes with to", _purposeful, 1),
+)
+TEMPLATES = tuple(
+    template for _, template, share in CONSTRUCTIONS for _ in range(share)
 )

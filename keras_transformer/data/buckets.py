@@ -1,0 +1,107 @@
+"""Buckets by length: the few shapes that the batches of a corpus have."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+NUM_BUCKETS = 8  # different shapes of a batch, unless told otherwise
+
+
+def choose_shapes(
+    lengths: Sequence[int] | np.ndarray,
+    batch_tokens: int,
+    num_buckets: int,
+    rows_multiple: int,
+) -> list[tuple[int, int]]:
+    """A few shapes of batches for pairs of these lengths.
+
+    With `batch_tokens=24` and boundaries at 3 and 10:
+
+        8 rows of 3 tokens    pairs whose longer side has 1 to 3 tokens
+        2 rows of 10 tokens   4 to 10
+
+    No shape has more rows than there are pairs. If one batch can hold all
+    pairs, there is one shape.
+
+    Args:
+        lengths: Tokens of the longer side of each pair, `[pairs]`.
+        batch_tokens: Most tokens of a batch on one side, padding included.
+        num_buckets: Greatest number of shapes.
+        rows_multiple: The rows of a batch are a multiple of this.
+
+    Returns:
+        List of `(rows, length)`, by increasing length.
+
+    >>> choose_shapes([2, 2, 3, 9, 10] * 9, 24, num_buckets=2, rows_multiple=1)
+    [(8, 3), (2, 10)]
+    >>> choose_shapes([2, 2, 3, 9, 10], 10**12, num_buckets=2, rows_multiple=2)
+    [(6, 10)]
+    """
+    for name, value in (
+        ("num_buckets", num_buckets),
+        ("rows_multiple", rows_multiple),
+    ):
+        if value < 1:
+            raise ValueError(
+                f"{name} must be at least 1. Received: {name}={value}"
+            )
+    longest = int(np.max(lengths))
+    if batch_tokens < longest * rows_multiple:
+        raise ValueError(
+            f"batch_tokens must be at least {longest * rows_multiple}: room"
+            f" for a sentence of {longest} tokens in each of {rows_multiple}"
+            " slices (replicas x micro-batches). Received:"
+            f" batch_tokens={batch_tokens}"
+        )
+
+    def rows_of(length):
+        return batch_tokens // length // rows_multiple * rows_multiple
+
+    all_rows = -(-len(lengths) // rows_multiple) * rows_multiple
+    if rows_of(longest) >= all_rows:
+        return [(all_rows, longest)]
+    return [
+        (min(rows_of(length), all_rows), length)
+        for length in choose_boundaries(lengths, num_buckets)
+    ]
+
+
+def choose_boundaries(
+    lengths: Sequence[int] | np.ndarray, num_buckets: int
+) -> list[int]:
+    """The bucket boundaries that need the least padding for these lengths.
+
+    A row goes into the first bucket whose boundary is not below its length, and
+    is padded up to the boundary. Exact: dynamic programming over the histogram,
+
+        cost[k, b] = min over a < b of cost[k - 1, a] + b * rows in (a, b]
+
+    Args:
+        lengths: Integers `[rows]`, at least 1.
+        num_buckets: Number of boundaries; fewer if there are fewer lengths.
+
+    Returns:
+        Increasing list of `int`; the last is the greatest length.
+
+    >>> choose_boundaries([2, 2, 3, 9, 10], num_buckets=2)
+    [3, 10]
+    """
+    counts = np.bincount(lengths)
+    values = np.flatnonzero(counts)
+    rows_up_to = np.concatenate([[0], np.cumsum(counts[values])])
+    num_buckets = min(num_buckets, len(values))
+    # cost[b]: least padded length of the first b values, in k buckets.
+    cost = np.where(rows_up_to == 0, 0.0, np.inf)
+    choices = []
+    for _ in range(num_buckets):
+        in_bucket = rows_up_to[1:, None] - rows_up_to[None, :]  # [b, a]
+        total = cost + values[:, None] * in_bucket
+        total[in_bucket <= 0] = np.inf
+        choices.append(total.argmin(axis=1))
+        cost = np.concatenate([[np.inf], total.min(axis=1)])
+    boundaries = []
+    last = len(values)
+    for choice in reversed(choices):
+        boundaries.append(int(values[last - 1]))
+        last = int(choice[last - 1])
+    return boundaries[::-1]

@@ -1,0 +1,11 @@
+"""The states of a model's random generators: what dropout draws next."""
+
+
+def seed_variables(model) -> list:
+    """The states of a model's random generators, Keras variables `[2]`.
+
+    Keras counts them among `variables`, not among `weights`, and leaves them
+    out of its files.
+    """
+    weights = {id(variable) for variable in model.weights}
+    return [v for v in model.variables if id(v) not in weights]

@@ -1,0 +1,109 @@
+"""The formats: what each can do, and the contract that each one's file keeps.
+
+A new format is one file in this directory with a function `write`, one entry
+of `FORMATS`, and one loader in `reload.py`. Nothing here imports TensorFlow:
+bad flags are refused before that.
+"""
+
+import dataclasses
+import importlib
+import importlib.util
+import pathlib
+import typing
+
+PRECISIONS = ("float32", "float16", "int16", "int8")
+
+
+class Exporter(typing.Protocol):
+    """The contract of `savedmodel/FORMAT.py`."""
+
+    def write(
+        self,
+        translator: typing.Any,
+        directory: pathlib.Path,
+        options: typing.Any,
+        description: dict,
+        examples: list[str],
+    ) -> None:
+        """Writes a translator in one format.
+
+        Whatever cannot be computed inside the model, such as the vocabulary,
+        lies beside it. Two exports of the same translator are the same.
+
+        Args:
+            translator: The `keras_transformer.Translator`.
+            directory: Exists and is empty; every file goes there.
+            options: The `ExportOptions`; their precision is one of the format's
+                and the options of other formats have their defaults.
+            description: What `export.json` will say, for formats with metadata
+                of their own.
+            examples: Some sentences, none of them blank, for warm-up requests.
+
+        Raises:
+            CommandError: The format cannot hold a model of this shape.
+            OSError, tf.errors.OpError: The disk is full, for example.
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """What is known of a format without importing it.
+
+    Attributes:
+        precisions: How it can store weights.
+        requirements: Modules that it needs; the extra of the same name as the
+            format installs them.
+        own_options: Fields of `ExportOptions` that only this format has.
+        has_versions: Whether the export is a directory for a version, below
+            the output.
+        own_search: Whether another program's beam search runs it, so that only
+            greedy search can be compared token by token.
+    """
+
+    precisions: tuple[str, ...]
+    requirements: tuple[str, ...] = ()
+    own_options: tuple[str, ...] = ()
+    has_versions: bool = False
+    own_search: bool = False
+
+
+FORMATS = {
+    "saved_model": Format(
+        precisions=("float32",),
+        own_options=("jit_compile", "version"),
+        has_versions=True,
+    ),
+    "tflite": Format(
+        precisions=("float32", "float16", "int8"),
+        requirements=("ai_edge_litert",),
+    ),
+    "onnx": Format(
+        precisions=("float32", "float16", "int8"),
+        requirements=("onnx", "onnxruntime", "tf2onnx"),
+    ),
+    "ctranslate2": Format(
+        precisions=PRECISIONS,
+        requirements=("ctranslate2",),
+        own_search=True,
+    ),
+}
+
+
+def load_exporter(name: str) -> Exporter:
+    """The module of a format, which keeps the contract of `Exporter`."""
+    return typing.cast(Exporter, importlib.import_module(f"savedmodel.{name}"))
+
+
+def check_requirements(name: str) -> None:
+    """Checks that the packages of a format are installed.
+
+    Raises:
+        ValueError: One is missing.
+    """
+    for requirement in FORMATS[name].requirements:
+        if importlib.util.find_spec(requirement) is None:
+            raise ValueError(
+                f"format={name} needs the extra {name!r}: pip install"
+                f" -e '.[{name}]' where this project is. Received: no module"
+                f" {requirement!r}"
+            )

@@ -1,0 +1,81 @@
+"""The ids of a corpus: encoded, in order, dropped pairs counted."""
+
+import itertools
+
+import numpy as np
+import pytest
+from random_pairs import make_pairs
+
+from keras_transformer.data import corpus as corpus_module
+from keras_transformer.tokenization import Tokenizer
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    lines = itertools.chain.from_iterable(make_pairs(300))
+    return Tokenizer.train(lines, vocab_size=90)
+
+
+def row_of(rows, index):
+    return rows.ids[rows.offsets[index] : rows.offsets[index + 1]].tolist()
+
+
+def test_a_corpus_holds_the_ids_of_its_pairs(tokenizer):
+    pairs = make_pairs(20)
+    corpus = corpus_module.encode_corpus(
+        iter(pairs), tokenizer, max_length=1000
+    )
+    assert len(corpus) == 20
+    assert corpus.source.ids.dtype == np.uint16
+    for side, strings in zip(
+        (corpus.source, corpus.target), zip(*pairs, strict=True), strict=True
+    ):
+        rows = tokenizer.encode(list(strings)).to_list()
+        assert [row_of(side, i) for i in range(20)] == rows
+
+
+def test_chunks_keep_their_order(tokenizer):
+    pairs = make_pairs(200)
+    whole = _rows(corpus_module._encode_chunks(pairs, tokenizer))
+    assert (
+        _rows(corpus_module._encode_chunks(pairs, tokenizer, chunk_size=7))
+        == whole
+    )
+
+
+def _rows(chunks):
+    return [
+        (row_of(source, i), row_of(target, i))
+        for source, target in chunks
+        for i in range(len(source.lengths))
+    ]
+
+
+def test_dropped_pairs_are_counted(tokenizer):
+    pairs = [("the dog", "der Hund")] * 3 + [("", "der"), ("the", " ")]
+    pairs += [("dog " * 50, "Hund"), ("the dog", "Hund " * 50), ("", "x " * 99)]
+    corpus = corpus_module.encode_corpus(pairs, tokenizer, max_length=20)
+    assert len(corpus) == len(corpus.source.lengths) == 3
+    assert str(corpus.counts) == (
+        "8 pairs read, 3 kept; dropped: 3 with an empty side,"
+        " 2 with more than 20 tokens"
+    )
+
+
+def test_max_length_counts_eos(tokenizer):
+    pair = ("the dog", "der Hund")
+    longest = max(len(row) for row in tokenizer.encode(pair).to_list())
+    assert len(corpus_module.encode_corpus([pair], tokenizer, longest)) == 1
+    with pytest.raises(ValueError, match="pair is left.*1 pairs read, 0"):
+        corpus_module.encode_corpus([pair], tokenizer, longest - 1)
+
+
+@pytest.mark.parametrize("pairs", [[], [("", "")]])
+def test_an_empty_corpus_is_an_error(tokenizer, pairs):
+    with pytest.raises(ValueError, match="no sentence pair is left"):
+        corpus_module.encode_corpus(pairs, tokenizer, max_length=20)
+
+
+def test_max_length_must_leave_room(tokenizer):
+    with pytest.raises(ValueError, match="Received: max_length=1"):
+        corpus_module.encode_corpus([("a", "b")], tokenizer, max_length=1)

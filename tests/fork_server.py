@@ -1,0 +1,151 @@
+"""Runs commands in processes of their own that share one start-up.
+
+TensorFlow is imported once; every command is a fork of this process, and ends
+as any Python process does. `commands.Processes` writes a line of JSON for each:
+
+    {"module", "function", "arguments", "out", "err", "environment", "accident",
+     "fresh"}
+
+and reads the process id; {"wait": process id} is answered by the exit status.
+"""
+
+import importlib
+import json
+import os
+import resource
+import signal
+import sys
+
+import tensorflow as tf
+
+from keras_transformer import workdir
+from trainers import session  # noqa: F401  imported once, for every fork
+
+# Accidents: what goes wrong in a training. They patch the process that they
+# are called in.
+
+
+def kill(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def at_second_save(act):
+    save = workdir.Checkpoints.save
+    count = [0]
+
+    def wrapped(self, checkpoint, step, keep):
+        count[0] += 1
+        if count[0] == 2:
+            act(self, step)
+        return save(self, checkpoint, step, keep)
+
+    workdir.Checkpoints.save = wrapped
+
+
+def before_writing():
+    at_second_save(kill)
+
+
+def data_without_index():
+    def act(checkpoints, step):
+        path = checkpoints.directory / f"ckpt-{step}.data-00000-of-00001"
+        path.write_bytes(b"half of it")
+        kill()
+
+    at_second_save(act)
+
+
+def torn(ending):
+    def act(checkpoints, step):
+        write = tf.train.Checkpoint.write
+
+        def torn_write(self, prefix):
+            write(self, prefix)
+            os.truncate(prefix + ending, os.path.getsize(prefix + ending) // 2)
+            kill()
+
+        tf.train.Checkpoint.write = torn_write
+
+    at_second_save(act)
+
+
+def torn_data():
+    torn(".data-00000-of-00001")
+
+
+def torn_index():
+    torn(".index")
+
+
+def written_and_nothing_dropped():
+    at_second_save(lambda *_: setattr(workdir, "_remove", kill))
+
+
+def half_dropped():
+    remove = workdir._remove
+
+    def once(path):
+        remove(path)
+        kill()
+
+    at_second_save(lambda *_: setattr(workdir, "_remove", once))
+
+
+def fill_disk(*_):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
+
+def full_disk():
+    at_second_save(fill_disk)
+
+
+def full_disk_at_once():
+    save = workdir.Checkpoints.save
+
+    def wrapped(self, checkpoint, step, keep):
+        fill_disk()
+        return save(self, checkpoint, step, keep)
+
+    workdir.Checkpoints.save = wrapped
+
+
+def interrupted_at_the_door():
+    def run(*_):
+        os.kill(os.getpid(), signal.SIGINT)
+
+    session.run = run
+
+
+def none():
+    pass
+
+
+def start(request):
+    """What a fork does; returns when the process is to exit."""
+    for number, name in ((1, "out"), (2, "err")):
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        os.dup2(os.open(request[name], flags), number)
+    os.environ.update(request["environment"])
+    if request["fresh"]:
+        command = [sys.executable, "-m", request["module"]]
+        os.execv(sys.executable, command + request["arguments"])
+    globals()[request["accident"]]()
+    module = importlib.import_module(request["module"])
+    getattr(module, request["function"])(request["arguments"])
+
+
+def serve():
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "wait" in request:
+            _, status = os.waitpid(request["wait"], 0)
+            answer = os.waitstatus_to_exitcode(status)
+        else:
+            answer = os.fork()
+            if not answer:
+                return start(request)
+        print(answer, flush=True)
+
+
+if __name__ == "__main__":
+    serve()

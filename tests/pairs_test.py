@@ -1,0 +1,136 @@
+"""Sources of sentence pairs: parallel files and TensorFlow Datasets."""
+
+import gzip
+
+import pytest
+import tensorflow as tf
+from random_pairs import make_pairs
+
+from keras_transformer.data import pairs as pairs_module
+
+
+def write_pair(folder, english, german, name="train"):
+    """Writes bytes to `name.en` and `name.de`; returns the prefix."""
+    (folder / f"{name}.en").write_bytes(english)
+    (folder / f"{name}.de").write_bytes(german)
+    return folder / name
+
+
+def test_files_give_their_pairs_again_and_again(tmp_path):
+    prefix = write_pair(tmp_path, b"a\nb c\n", "ä\nß d\n".encode())
+    pairs = pairs_module.read_parallel_files([prefix], "en", "de")
+    assert list(pairs) == list(pairs) == [("a", "ä"), ("b c", "ß d")]
+    swapped = pairs_module.read_parallel_files([str(prefix)], "de", "en")
+    assert list(swapped) == [("ä", "a"), ("ß d", "b c")]
+
+
+def test_several_corpora_and_gzip(tmp_path):
+    first = write_pair(tmp_path, b"a\nb\n", b"c\nd\n", "first")
+    second = tmp_path / "second"
+    for language, content in (("en", b"e\nf"), ("de", b"g\nh")):
+        with gzip.open(f"{second}.{language}.gz", "wb") as file:
+            file.write(content)
+    pairs = pairs_module.read_parallel_files([first, second], "en", "de")
+    assert list(pairs) == [("a", "c"), ("b", "d"), ("e", "g"), ("f", "h")]
+
+
+def test_lines_end_at_newlines_alone(tmp_path):
+    english = "\ufeffa\u2028b\r\nc\x0bd\x85e\x1c\n\n f\u00a0 g".encode()
+    prefix = write_pair(tmp_path, english, b"1\n2\n3\n4\n")
+    pairs = pairs_module.read_parallel_files([prefix], "en", "de")
+    assert [source for source, _ in pairs] == ["a b", "c d e", "", "f g"]
+
+
+def test_missing_files_are_named(tmp_path):
+    (tmp_path / "train.en").write_text("a\n")
+    with pytest.raises(FileNotFoundError, match=r"train\.de, nor .*de\.gz$"):
+        pairs_module.read_parallel_files([tmp_path / "train"], "en", "de")
+
+
+def test_line_counts_must_agree(tmp_path):
+    prefix = write_pair(tmp_path, b"a\nb\nc\n", b"a\nb\n")
+    message = r"train\.en with 3 lines, .*train\.de with 2 lines"
+    with pytest.raises(ValueError, match=message):
+        pairs_module.read_parallel_files([prefix], "en", "de")
+
+
+def test_invalid_utf8_is_located(tmp_path):
+    prefix = write_pair(tmp_path, b"a\nb\nc\n", b"a\nb\nc\xfc\n")
+    with pytest.raises(ValueError, match=r"train\.de, line 3: not UTF-8.*2 of"):
+        pairs_module.read_parallel_files([prefix], "en", "de")
+
+
+def test_a_corpus_must_have_lines(tmp_path):
+    prefix = write_pair(tmp_path, b"", b"")
+    with pytest.raises(ValueError, match="no lines. Received:.*train"):
+        pairs_module.read_parallel_files([prefix], "en", "de")
+    with pytest.raises(ValueError, match="must be a list"):
+        pairs_module.read_parallel_files(str(prefix), "en", "de")
+
+
+@pytest.mark.parametrize("corruption", ["truncated", "no gzip"])
+def test_corrupt_gzip_is_an_error(tmp_path, corruption):
+    zipped = gzip.compress(b"a b c\n" * 100)
+    broken = zipped[:-12] if corruption == "truncated" else b"a b c\n"
+    (tmp_path / "train.en.gz").write_bytes(broken)
+    (tmp_path / "train.de.gz").write_bytes(zipped)
+    with pytest.raises(ValueError, match=r"train\.en\.gz: corrupt gzip"):
+        pairs_module.read_parallel_files([tmp_path / "train"], "en", "de")
+
+
+@pytest.fixture(scope="module")
+def tfds_dir(tmp_path_factory):
+    """A directory with the prepared data set `tiny_translate`."""
+    import tensorflow_datasets as tfds
+
+    english, german = zip(*make_pairs(50), strict=True)
+    folder = tmp_path_factory.mktemp("tfds")
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name="tiny_translate",
+        version="1.0.0",
+        data_dir=folder,
+        features=tfds.features.Translation(languages=["de", "en"]),
+        split_datasets={
+            "train": tf.data.Dataset.from_tensor_slices(
+                {"en": list(english), "de": list(german)}
+            )
+        },
+    )
+    return folder
+
+
+def test_tfds_gives_its_pairs_again_and_again(tfds_dir):
+    pairs = pairs_module.read_tfds(
+        "tiny_translate", "train", "en", "de", tfds_dir
+    )
+    assert sorted(pairs) == sorted(make_pairs(50))
+    assert list(pairs) == list(pairs)
+    swapped = pairs_module.read_tfds(
+        "tiny_translate", "train", "de", "en", tfds_dir
+    )
+    assert list(swapped) == [(german, english) for english, german in pairs]
+    part = pairs_module.read_tfds(
+        "tiny_translate", "train[:10]", "en", "de", tfds_dir
+    )
+    assert list(part) == list(pairs)[:10]
+
+
+def test_tfds_errors_are_clear(tfds_dir):
+    with pytest.raises(ValueError, match="among de, en. Received: 'fr'"):
+        pairs_module.read_tfds("tiny_translate", "train", "en", "fr", tfds_dir)
+    with pytest.raises(ValueError, match=r"^No such data set: .*found\.\)$"):
+        pairs_module.read_tfds("no_such_set", "train", "en", "de", tfds_dir)
+    with pytest.raises(ValueError, match="no_split"):
+        pairs_module.read_tfds(
+            "tiny_translate", "no_split", "en", "de", tfds_dir
+        )
+
+
+def test_a_file_in_place_of_a_prefix_is_told(tmp_path):
+    write_pair(tmp_path, b"a\n", b"b\n")
+    for name in ("train.en", "train.de"):
+        with pytest.raises(
+            FileNotFoundError,
+            match=rf"expected PREFIX .*train\.{name[-2:]}, which is a file",
+        ):
+            pairs_module.read_parallel_files([tmp_path / name], "en", "de")

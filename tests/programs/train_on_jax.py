@@ -1,0 +1,61 @@
+"""The package under KERAS_BACKEND=jax, where TensorFlow is not installed.
+
+    KERAS_BACKEND=jax python train_on_jax.py DATA.npz MODEL.keras
+
+The last line is a JSON object with what the parent compares.
+"""
+
+import json
+import sys
+
+BEFORE = set(sys.modules)
+sys.modules["tensorflow"] = None  # as if it were not installed
+
+import keras_transformer as kt  # noqa: E402
+
+IMPORTED = sorted({"keras", "numpy", "jax"} & (set(sys.modules) - BEFORE))
+
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+
+
+def main(data, path):
+    model = keras.saving.load_model(path)  # before any name of kt is used
+    loaded = type(model).__name__
+    with np.load(data) as file:
+        inputs = {n: file[n] for n in ("source_ids", "target_ids")}
+        labels = file["labels"]
+    logits = model(inputs)
+    step, _ = model.decode_step(
+        inputs["target_ids"][:, 0],
+        model.encode(inputs["source_ids"]),
+        model.make_cache(len(labels), labels.shape[1]),
+        0,
+    )
+    model.compile(
+        keras.optimizers.SGD(0.5),
+        kt.SmoothedCrossEntropy(0.1),
+        metrics=[kt.Perplexity()],
+    )
+    losses = [
+        model.fit(inputs, labels, verbose=0).history["loss"][0]
+        for _ in range(3)
+    ]
+    out_of_range = kt.SmoothedCrossEntropy(0.1)([[99]], logits[:1, :1])
+    print(
+        json.dumps(
+            {
+                "backend": keras.backend.backend(),
+                "imported": IMPORTED,
+                "loaded": loaded,
+                "losses": losses,
+                "logits": np.asarray(logits).tolist(),
+                "step": np.asarray(step).tolist(),
+                "out_of_range": str(float(out_of_range)),
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,76 @@
+"""TF_CONFIG: the workers of a training, read without TensorFlow."""
+
+import dataclasses
+import json
+import os
+import re
+
+TF_CONFIG_FORM = (
+    '{"cluster": {"worker": ["HOST:PORT", ...]},'
+    ' "task": {"type": "worker", "index": 0}}'
+)
+SHOWN = 200  # characters of a wrong TF_CONFIG that a message shows
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """What TF_CONFIG says.
+
+    Attributes:
+        num_workers: Chief and workers.
+        task: Name of this process, as in "worker 0".
+    """
+
+    num_workers: int
+    task: str
+
+
+def read_cluster():
+    """The `Cluster` of TF_CONFIG; None if it names no workers.
+
+    Raises:
+        ValueError: TF_CONFIG has another form.
+    """
+    try:
+        config = json.loads(os.environ.get("TF_CONFIG", "{}"))
+    except ValueError:
+        raise wrong_tf_config("it is not JSON") from None
+    except RecursionError:
+        raise wrong_tf_config("it is nested too deeply") from None
+    if not isinstance(config, dict):
+        raise wrong_tf_config("it is not an object")
+    jobs = config.get("cluster", {})
+    if not isinstance(jobs, dict):
+        raise wrong_tf_config("'cluster' is not an object")
+    sizes = {}
+    for job in ("chief", "worker"):
+        hosts = jobs.get(job, [])
+        texts = isinstance(hosts, list) and [h for h in hosts if _is_host(h)]
+        if texts != hosts:
+            raise wrong_tf_config(f"'{job}' is not a list of HOST:PORT")
+        sizes[job] = len(hosts)
+    if not sum(sizes.values()):
+        return None
+    task = config.get("task")
+    if not isinstance(task, dict):
+        raise wrong_tf_config("'task' is not an object")
+    job, index = task.get("type"), task.get("index")
+    known = isinstance(job, str) and isinstance(index, int)
+    if not known or index not in range(sizes.get(job, 0)):
+        raise wrong_tf_config("'task' is none of the cluster's")
+    return Cluster(sum(sizes.values()), f"{job} {index}")
+
+
+def _is_host(value):
+    return isinstance(value, str) and re.fullmatch(r"\S+:\d+", value)
+
+
+def wrong_tf_config(problem):
+    """The error of a TF_CONFIG that has another form."""
+    received = os.environ.get("TF_CONFIG")
+    if received and len(received) > SHOWN:
+        received = received[:SHOWN] + " ..."
+    return ValueError(
+        f"the environment variable TF_CONFIG must be {TF_CONFIG_FORM}:"
+        f" {problem}. Received: TF_CONFIG={received!r}"
+    )

@@ -1,0 +1,476 @@
+"""The work of `trainers.prepare`, stage by stage, on disk.
+
+    unfinished/settings.json    what the work is for
+    unfinished/tokenizer.model  the vocabulary
+    unfinished/00000.part ...   ids, hashes and counts of a shard's pairs
+    unfinished/duplicates       which pairs came before
+    .lock                       held while a process prepares here
+
+When all is done, the shards, the vocabulary and the index are in the directory
+itself, and the rest is gone.
+"""
+
+import collections
+import contextlib
+import errno
+import fcntl
+import itertools
+import json
+import os
+import pathlib
+import shutil
+
+import numpy as np
+import tqdm
+
+from keras_transformer.data import cleaning, shards
+from keras_transformer.data.shards import read_json
+from keras_transformer.flags import CommandError, RunError
+from keras_transformer.workdir import write_atomically
+from trainers.corpora import sha256
+
+PARTITION_PAIRS = 2**20  # compared with each other at a time, for duplicates
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # disk, quota, file size
+
+
+class Folder:
+    """The output directory: what is finished, and what is not.
+
+    Args:
+        path: The directory; it need not exist.
+
+    Attributes:
+        index, tokenizer: Paths of what is finished.
+        unfinished: Folder of what is not finished; its `settings` say for what.
+    """
+
+    def __init__(self, path):
+        self.path = pathlib.Path(path)
+        self.index = self.path / shards.INDEX
+        self.tokenizer = self.path / shards.TOKENIZER
+        self.unfinished = self.path / "unfinished"
+        self.settings = self.unfinished / "settings.json"
+        self._abandoned = self.unfinished / "abandoned"
+        self._lock = self.path / ".lock"
+
+    @contextlib.contextmanager
+    def lock(self):
+        """Keeps other processes from preparing here; makes the directory.
+
+        If the directory is empty in the end, it is removed, and so are those of
+        its parents that were made for it.
+
+        Raises:
+            ValueError: Another process prepares here.
+        """
+        made = [p for p in (self.path, *self.path.parents) if not p.exists()]
+        self.path.mkdir(parents=True, exist_ok=True)
+        descriptor = self._take_lock()
+        try:
+            yield
+        finally:
+            self._lock.unlink()
+            os.close(descriptor)
+            for path in made:
+                try:
+                    path.rmdir()
+                except OSError as error:
+                    if error.errno != errno.ENOTEMPTY:
+                        raise
+                    break
+
+    def _take_lock(self):
+        """A descriptor of the locked file; the lock ends with the process."""
+        while True:
+            descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o644)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(descriptor)
+                raise ValueError(
+                    f"another process is preparing {self.path}"
+                ) from None
+            # The one before may have removed the file after we opened it: then
+            # our lock is on a file that nobody else would find.
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), self._lock.stat()):
+                    return descriptor
+            os.close(descriptor)
+
+    def part(self, number, ending):
+        """A part file of a shard."""
+        return self.unfinished / f"{number:05}.{ending}"
+
+    def publish(self, name):
+        """Moves a file from what is not finished to what is."""
+        if (self.unfinished / name).exists():
+            os.replace(self.unfinished / name, self.path / name)
+
+    def check(self, settings, overwrite):
+        """Compares the settings with those of the work that is there.
+
+        Args:
+            settings: A dictionary.
+            overwrite: Whether they may differ.
+
+        Returns:
+            "new", "begun" or "finished".
+
+        Raises:
+            ValueError: They differ, or the directory has other files.
+        """
+        if self._abandoned.exists():
+            return "new"
+        if self.index.exists():
+            state, before = "finished", shards.read_index(self.path)["settings"]
+        elif self.settings.exists():
+            state, before = "begun", read_json(self.settings)
+        else:
+            others = set(self.path.glob("*")) - {self.unfinished, self._lock}
+            if others:
+                raise ValueError(f"{self.path} has other files: {min(others)}")
+            return "new"
+        if overwrite:
+            return "new"
+        differences = [
+            f"{name} was {before.get(name)!r} and is {settings.get(name)!r}"
+            for name in sorted(before.keys() | settings.keys())
+            if before.get(name) != settings.get(name)
+        ]
+        if differences:
+            raise ValueError(
+                f"{self.path} was prepared with other settings:"
+                f" {'; '.join(differences)}. --overwrite starts over"
+            )
+        return state
+
+    def clear(self):
+        """Removes what this command has written, and nothing else."""
+        if not (self.index.exists() or self.unfinished.exists()):
+            return
+        # If killed from here on, the next command starts over.
+        self.unfinished.mkdir(exist_ok=True)
+        self._abandoned.touch()
+        self.index.unlink(missing_ok=True)
+        self.tokenizer.unlink(missing_ok=True)
+        for path in self.path.glob("[0-9]*.shard"):
+            path.unlink()
+        self.remove_unfinished()
+
+    def remove_unfinished(self):
+        """Removes what is not finished; what says so goes last."""
+        if not self.unfinished.exists():
+            return
+        for path in self.unfinished.iterdir():
+            if path not in (self.settings, self._abandoned):
+                path.unlink()
+        self.settings.unlink(missing_ok=True)
+        shutil.rmtree(self.unfinished)
+
+
+def write_json(path, value):
+    """Writes a file of JSON: to a temporary name, then renamed."""
+    write_atomically(path, json.dumps(value, indent=1) + "\n")
+
+
+@contextlib.contextmanager
+def run_errors(path):
+    """Turns a full disk and a lost process into one line.
+
+    Args:
+        path: Where the work is.
+
+    Raises:
+        RunError: In place of the system's error; bugs keep their traceback.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        reason = f"cannot write to {path}: {error.strerror}"
+    except cleaning.LostProcessError as error:
+        reason = str(error)
+    else:
+        return
+    raise RunError(f"{reason}. Rerun the same command to resume")
+
+
+class Preparation:
+    """The work on one corpus, stage by stage.
+
+        encode             text -> part files: ids, hashes and counts
+        find_duplicates    hashes of all parts -> which pairs came before
+        write_shards       parts without duplicates -> shards
+        finish             the index
+
+    Each stage leaves its results on disk and skips what is there already.
+
+    Args:
+        folder: The `Folder`, its settings written.
+        pairs: The pairs of the corpus; they have a length.
+        tokenizer: The `Tokenizer`.
+        rules: The arguments of `Cleaner`, except for the vocabulary.
+        drop_duplicates: Whether to drop a pair that came before.
+        shard_pairs: Pairs read for a shard.
+        num_processes: Processes that clean.
+    """
+
+    def __init__(
+        self,
+        folder,
+        pairs,
+        tokenizer,
+        rules,
+        *,
+        drop_duplicates,
+        shard_pairs,
+        num_processes,
+    ):
+        self.folder = folder
+        self._pairs = pairs
+        self._tokenizer = tokenizer
+        self._rules = rules
+        self._drop_duplicates = drop_duplicates
+        self._shard_pairs = shard_pairs
+        self._num_processes = num_processes
+        self.num_parts = -(-len(pairs) // shard_pairs)
+        small = tokenizer.vocab_size <= 2**16
+        self._ids = np.dtype(np.uint16 if small else np.int32)
+
+    def run(self):
+        """Does what is left to do.
+
+        Returns:
+            Number of pairs cleaned and encoded, and the `PreparedCounts`.
+
+        Raises:
+            CommandError: No pair is left; the directory is cleared.
+        """
+        encoded = self.encode()
+        self.check_not_empty()
+        self.write_shards(self.find_duplicates())
+        return encoded, self.finish()
+
+    def parts_done(self):
+        """Number of parts on disk; they are written in order."""
+        return next(
+            number
+            for number in itertools.count()
+            if not self.folder.part(number, "part.json").exists()
+        )
+
+    def encode(self):
+        """Writes the parts that are not there yet.
+
+        Returns:
+            Number of pairs read for them.
+        """
+        first = self.parts_done()
+        if first == self.num_parts:
+            return 0
+        with cleaning.open_processes(
+            self._num_processes, self._tokenizer.model_bytes, self._rules
+        ) as processes:
+            results = processes.clean_chunks(self._read_chunks(first))
+            for number, chunks in itertools.groupby(
+                results, lambda result: result[0][0]
+            ):
+                self._write_part(number, list(chunks))
+        return len(self._pairs) - first * self._shard_pairs
+
+    def _read_chunks(self, first):
+        """Yields `((part, pairs), sources, targets)`, from part `first` on."""
+        pairs = itertools.islice(self._pairs, first * self._shard_pairs, None)
+        pairs = iter(
+            tqdm.tqdm(
+                pairs,
+                "clean and encode",
+                len(self._pairs),
+                initial=first * self._shard_pairs,
+                disable=None,
+                unit=" pairs",
+            )
+        )
+        for number in range(first, self.num_parts):
+            left = self._shard_pairs
+            while chunk := list(
+                itertools.islice(pairs, min(cleaning.CHUNK_SIZE, left))
+            ):
+                left -= len(chunk)
+                yield (number, len(chunk)), *map(list, zip(*chunk, strict=True))
+
+    def _write_part(self, number, chunks):
+        """Writes a part; its .json, which makes it count, comes last."""
+        results = [result for _, result in chunks]
+        dropped = collections.Counter()
+        for result in results:
+            dropped.update(result["dropped"])
+        sides = [
+            tuple(zip(*(result[side] for result in results), strict=True))
+            for side in ("source", "target")
+        ]
+        record = shards.write_shard(self.folder.part(number, "part"), *sides)
+        hashes = np.concatenate([result["hashes"] for result in results])
+        # Not `tofile`, whose error on a full disk has no number.
+        self.folder.part(number, "hashes").write_bytes(hashes.data)
+        write_json(
+            self.folder.part(number, "part.json"),
+            {
+                "read": sum(read for (_, read), _ in chunks),
+                "dropped": {name: dropped[name] for name in cleaning.REASONS},
+                "shard": record,
+            },
+        )
+
+    def check_not_empty(self):
+        """At least one pair must be left.
+
+        Raises:
+            CommandError: None is; the directory is cleared.
+        """
+        counts = self._counts()
+        if not counts.kept:
+            self.folder.clear()
+            raise CommandError(f"no sentence pair is left. Received: {counts}")
+
+    def find_duplicates(self):
+        """Whether each pair of the parts is the same as one before it.
+
+        The hashes are compared in partitions by their value, so that only one
+        partition has to fit into memory.
+
+        Returns:
+            bool `[pairs]`, in a file.
+        """
+        paths = [
+            self.folder.part(number, "hashes")
+            for number in range(self.num_parts)
+        ]
+        num_pairs = sum(path.stat().st_size for path in paths) // 8
+        found = _make_mask(self.folder.unfinished / "duplicates", num_pairs)
+        if not self._drop_duplicates:
+            return found
+        num_partitions = 1
+        while num_partitions * PARTITION_PAIRS < num_pairs:
+            num_partitions *= 2
+        for partition in tqdm.trange(
+            num_partitions, desc="duplicates", disable=None
+        ):
+            hashes, indices = _select_hashes(paths, partition, num_partitions)
+            # Stable: of equal pairs, the one that was read first comes first.
+            order = np.argsort(hashes, kind="stable")
+            equal = hashes[order[1:]] == hashes[order[:-1]]
+            found[indices[order[1:][equal]]] = True
+        return found
+
+    def write_shards(self, duplicates):
+        """Writes the shards that are not there yet.
+
+        Args:
+            duplicates: Of the pairs of all parts, bool `[pairs]`.
+        """
+        start = 0
+        for number in tqdm.trange(
+            self.num_parts, desc="write shards", disable=None
+        ):
+            stop = start + self._part(number)["shard"]["pairs"]
+            if not self.folder.part(number, "shard.json").exists():
+                self._write_shard(number, ~duplicates[start:stop])
+            start = stop
+
+    def _write_shard(self, number, keep):
+        """Writes the pairs of a part where `keep` is true."""
+        part = self.folder.part(number, "part")
+        path = self.folder.path / f"{number:05}.shard"
+        record = self._part(number)["shard"]
+        if keep.all():
+            if part.exists():  # else moved before the command was killed
+                os.replace(part, path)
+            record = {**record, "file": path.name}
+        else:
+            source_ids, target_ids, *lengths = shards.open_shard(
+                part.parent, record, self._ids
+            )
+            source, target = (
+                ([ids[np.repeat(keep, rows)]], [rows[keep]])
+                for ids, rows in zip(
+                    (source_ids, target_ids), lengths, strict=True
+                )
+            )
+            record = shards.write_shard(
+                self.folder.part(number, "shard"), source, target
+            )
+            self.folder.publish(path.name)
+        write_json(self.folder.part(number, "shard.json"), record)
+        part.unlink(missing_ok=True)
+
+    def finish(self):
+        """Writes the index, which makes the directory a prepared corpus.
+
+        Returns:
+            `PreparedCounts`.
+        """
+        records = [
+            read_json(self.folder.part(number, "shard.json"))
+            for number in range(self.num_parts)
+        ]
+        counts = self._counts()
+        kept = sum(record["pairs"] for record in records)
+        counts.dropped["duplicate"] = counts.kept - kept
+        for record in records:
+            if not record["pairs"]:
+                (self.folder.path / record["file"]).unlink(missing_ok=True)
+        settings = read_json(self.folder.settings)
+        self.folder.publish(shards.TOKENIZER)
+        index = {
+            "format_version": shards.FORMAT_VERSION,
+            "source_language": settings["source_language"],
+            "target_language": settings["target_language"],
+            "vocab_size": self._tokenizer.vocab_size,
+            "tokenizer_sha256": sha256(self._tokenizer.model_bytes),
+            "max_length": self._rules["max_length"],
+            "ids": self._ids.name,
+            "read": counts.read,
+            "kept": counts.kept,
+            "dropped": counts.dropped,
+            "settings": settings,
+            "shards": [record for record in records if record["pairs"]],
+        }
+        write_json(self.folder.unfinished / shards.INDEX, index)
+        self.folder.publish(shards.INDEX)
+        self.folder.remove_unfinished()
+        return counts
+
+    def _part(self, number):
+        return read_json(self.folder.part(number, "part.json"))
+
+    def _counts(self):
+        """`PreparedCounts` of all parts, without duplicates so far."""
+        parts = [self._part(number) for number in range(self.num_parts)]
+        dropped = dict.fromkeys(cleaning.REASONS, 0)
+        for part in parts:
+            for reason, number in part["dropped"].items():
+                dropped[reason] += number
+        return shards.PreparedCounts(sum(p["read"] for p in parts), dropped)
+
+
+def _make_mask(path, size):
+    """A new file of `size` booleans, all false, mapped into memory."""
+    with open(path, "wb") as file:
+        # Without room, a write to the mapped memory would kill the process.
+        os.posix_fallocate(file.fileno(), 0, size)
+    return np.memmap(path, bool, "r+", shape=size)
+
+
+def _select_hashes(paths, partition, num_partitions):
+    """The hashes of a partition, and the numbers of their pairs."""
+    found, start = [], 0
+    for path in paths:
+        hashes = np.fromfile(path, "<u8")
+        inside = np.flatnonzero(
+            hashes & np.uint64(num_partitions - 1) == partition
+        )
+        found.append((hashes[inside], inside + start))
+        start += len(hashes)
+    return map(np.concatenate, zip(*found, strict=True))

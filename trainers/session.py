@@ -1,0 +1,126 @@
+"""One session of a training, from a configuration to its end.
+
+A run has one session or, if it is stopped and resumed, several.
+"""
+
+from keras_transformer import flags
+from keras_transformer.flags import CommandError
+from keras_transformer.workdir import WorkDirectory, write_atomically
+from trainers.budget import budget_lines, memory_of_replica
+from trainers.checkpoints import average
+from trainers.evaluation import show_result
+from trainers.experiment import open_experiment
+from trainers.loop import Trainer
+from trainers.progress import log
+from trainers.strategies import Workers, make_strategy
+
+
+def run(configuration, path, dry_run):
+    """Trains to the end, or until a signal; a dry run ends before its steps.
+
+    Args:
+        configuration: The `Configuration`.
+        path: Path of the work directory.
+        dry_run: Whether to write nothing, and to train nothing.
+
+    Raises:
+        CommandError: The flags, the data or the work directory are wrong.
+        RunError: Training has diverged, or lost a worker, or cannot save.
+    """
+    trainer = open_trainer(configuration, path, keep=not dry_run)
+    if dry_run:
+        return
+    ending = trainer.run()
+    saved = trainer.workdir.latest.prefixes()
+    if not trainer.workers.is_chief:
+        return
+    if ending.signal and saved:
+        log(f"saved in {path}; rerun the same command to resume")
+    elif ending.signal:
+        log("nothing is saved: there was no step yet")
+    elif not saved:
+        raise CommandError(
+            "train_minutes must leave time for a step. Received:"
+            f" train_minutes={configuration.training.train_minutes:g}"
+        )
+    else:
+        averaged, _ = average(
+            trainer.workdir, configuration.training.average_last
+        )
+        log(f"averaged {len(averaged)} checkpoints")
+        show_result(trainer.experiment, trainer.workdir, log)
+
+
+def open_trainer(configuration, path, keep):
+    """A `Trainer` that stands where the work directory stands.
+
+    Everything that may be wrong with the data or the work directory is found
+    here, and the largest batch is tried.
+
+    Args:
+        configuration: The `Configuration`.
+        path: Path of the work directory.
+        keep: As in `open_experiment`.
+
+    Raises:
+        CommandError: Something is wrong with them.
+    """
+    workdir = WorkDirectory(path)
+    with flags.user_errors():
+        strategy = make_strategy(
+            configuration.training.strategy, configuration.training.tpu
+        )
+        workers = Workers(strategy)
+    with flags.user_errors(), workers.watch():
+        experiment = open_in_turn(
+            workers, workdir, configuration, strategy, keep
+        )
+        trainer = Trainer(experiment, workdir, workers)
+        seconds_per_step = trainer.probe_memory()
+        restored = trainer.restore()
+        if workers.is_chief and keep:
+            write_flags(workdir, configuration)
+    if workers.is_chief:
+        log_start(trainer, seconds_per_step, restored)
+    return trainer
+
+
+def open_in_turn(workers, workdir, configuration, strategy, keep):
+    """The `Experiment`: the chief makes what the others find."""
+    if workers.is_chief:
+        experiment = open_experiment(
+            workdir, configuration, strategy, keep, log
+        )
+    workers.barrier()
+    if not workers.is_chief:
+        experiment = open_experiment(
+            workdir, configuration, strategy, keep=False, log=_silent
+        )
+    return experiment
+
+
+def _silent(line):
+    """Logs nothing: the chief has said it."""
+
+
+def write_flags(workdir, configuration):
+    """Writes the configuration as a flag file."""
+    lines = []
+    for section in configuration.sections().values():
+        lines += flags.to_flags(section)
+    write_atomically(workdir.flags_path, "\n".join(lines) + "\n")
+
+
+def log_start(trainer, seconds_per_step, restored):
+    """Logs what the training will cost, and where it resumes, if it does."""
+    experiment, model = trainer.experiment, trainer.model
+    for line in budget_lines(
+        experiment,
+        model.count_params(),
+        memory_of_replica(experiment, model, trainer.optimizer),
+        trainer.count_programs(),
+        seconds_per_step,
+    ):
+        log(line)
+    if restored:
+        log(f"resuming at step {trainer.progress.step}: {restored}")

@@ -12,6 +12,7 @@ import pathlib
 import re
 import sys
 
+import architecture_test
 import exports
 import pytest
 
@@ -220,6 +221,25 @@ def test_architecture_names_every_module_and_no_other():
     for name in re.findall(r"`([\w/]+\.py)`", text):
         folders = ("", "keras_transformer", "trainers", "savedmodel")
         assert any((ROOT / f / name).exists() for f in folders), name
+
+
+def test_architecture_shows_the_table_of_imports():
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    section = text.split("## Who may import whom")[1]
+    table = re.search(r"```\n(.*?)```", section, re.S)[1]
+    shown, rows = {}, None
+    for line in table.splitlines():
+        if line.startswith(" "):
+            rows.append(set(line.split()))
+        else:
+            rows = shown[line] = []
+    kept = (
+        architecture_test.LIBRARY,
+        architecture_test.TRAINERS,
+        architecture_test.SAVEDMODEL,
+    )
+    for package, rows in zip(architecture_test.PACKAGES, kept, strict=True):
+        assert shown[package] == [set(row.split()) for row in rows]
 
 
 def test_figure_names_classes_and_files_that_exist():

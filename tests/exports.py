@@ -78,6 +78,12 @@ def translator():
     return kt.Translator.load(workdir())
 
 
+def best_ids(lines, live=None):
+    """Ids of the best translation of each line, of the live translator."""
+    live = live or translator()
+    return [hypotheses[0][0] for hypotheses in live.n_best_ids(lines)]
+
+
 @functools.cache
 def exported(format_name):
     """An export of the work directory, verified, and what was printed."""

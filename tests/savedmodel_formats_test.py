@@ -200,7 +200,7 @@ def test_onnx_padding_is_what_follows_eos(padding):
         names, {"source_ids": np.where(ended, np.int32(padding), rows)}
     )
     best = [row[row != PAD].tolist() for row in ids[:, 0]]
-    assert best == exports.[h[0][0] for h in translator().n_best_ids(LINES)]
+    assert best == exports.best_ids(LINES)
     wanted = [hypotheses[0][1] for hypotheses in expected(3)]
     np.testing.assert_allclose(scores[:, 0], wanted, rtol=1e-3)
     limit = exports.MAX_SOURCE_LENGTH
@@ -248,10 +248,7 @@ def test_tflite_padding_is_what_follows_eos(padding):
     source_ids[0, : len(row)] = row
     found = search(source_ids=source_ids)
     best = found["ids"][0, 0]
-    assert (
-        best[best != PAD].tolist()
-        == exports.translator().best_ids(["one dog"])[0]
-    )
+    assert best[best != PAD].tolist() == exports.best_ids(["one dog"])[0]
 
 
 def test_tflite_marks_rows_that_are_no_sources():

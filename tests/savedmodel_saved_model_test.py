@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2, saved_model_pb2
 
-from keras_transformer.vocabulary import BOS, EOS, PAD
+from keras_transformer.vocabulary import EOS, PAD
 from savedmodel import saved_model, search
 
 # All of TensorFlow's own and none of XLA's, but for these of TF Text, which
@@ -104,9 +104,7 @@ def test_tokens_take_and_give_ids(columns, signatures):
             found["ids"].numpy(), found["lengths"].numpy(), strict=True
         )
     ]
-    assert best == [
-        h[0][0] for h in translator.n_best_ids(list(exports.SENTENCES))
-    ]
+    assert best == exports.best_ids(list(exports.SENTENCES), translator)
 
 
 def test_the_score_of_a_translation_is_what_the_search_found(signatures):
@@ -222,7 +220,7 @@ def test_the_padding_of_tensorflow_serving_changes_no_translation(signatures):
             found["ids"].numpy(), found["lengths"].numpy(), strict=True
         )
     ]
-    alone = exports.translator().best_ids(lines)
+    alone = exports.best_ids(lines)
     assert best == [*alone, alone[-1]]
 
 
@@ -430,14 +428,6 @@ def test_warm_up_requests_are_what_serving_reads(directory, signatures):
         )
         asked.add(name)
     assert asked == set(signatures)
-
-
-def test_truncated_rows_end_with_eos():
-    ids = tf.constant([[7, 8, 9, EOS], [5, EOS, PAD, PAD]])
-    rows, truncated = search.truncate(ids, 3)
-    assert rows.numpy().tolist() == [[7, 8, EOS], [5, EOS, PAD]]
-    assert truncated.numpy().tolist() == [True, False]
-    assert search.shift_right(ids).numpy()[0].tolist() == [BOS, 7, 8, 9]
 
 
 def test_sources_are_tokens_then_eos_then_anything():

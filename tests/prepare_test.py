@@ -133,6 +133,8 @@ def rows_of(corpus):
         ("a", "x" * 11 + " y", "long_word"),
         ("a " + "b" * 10, "x", cleaning.KEPT),
         ("a b", "薔" * 30, cleaning.KEPT),
+        ("a b", "x" * 10 + "薔薇", cleaning.KEPT),
+        ("a b", "x" * 11 + "薔薇", "long_word"),
         ("1 2", "eins", "no_letter"),
         ("one", "- !", "no_letter"),
         ("a 1 2 3", "x", "few_letters"),
@@ -160,6 +162,14 @@ def test_rules_of_tokens(tokenizer):
         "too_long": [6],
         "uneven": [4, 7],
     }
+
+
+def test_hashes_are_of_both_sides(tokenizer):
+    cleaner = cleaning.Cleaner(tokenizer.read_bytes(), **LOOSE)
+    pairs = [("a b", "c"), ("a", "b c"), ("a", "b d"), ("b", "b c")]
+    hashes = cleaner.clean(*zip(*pairs, pairs[1], strict=True))["hashes"]
+    assert len(set(hashes.tolist())) == 4
+    assert hashes[1] == hashes[4]
 
 
 def make_strange_lines(num_lines):

@@ -75,6 +75,9 @@ setup(
     extras_require={
         "client": CLIENT,
         "ctranslate2": CTRANSLATE2,
+        # The tokenizers of BLEU for Japanese and Korean.
+        "ja": ["sacrebleu[ja]>=2.6,<3"],
+        "ko": ["sacrebleu[ko]>=2.6,<3"],
         "onnx": ONNX,
         "tflite": TFLITE,
         "test": [

@@ -20,7 +20,7 @@ LIBRARY = (
     "translator",
 )
 TRAINERS = (
-    "phrasebook config cluster progress",
+    "phrasebook config cluster interrupts preparation_folder progress",
     "corpora strategies checkpoints budget",
     "evaluation preparation",
     "experiment",

@@ -28,11 +28,11 @@ class TokenRows:
         offsets  0     3   5
 
     Attributes:
-        ids: uint16 or int32 `[tokens]`.
+        ids: uint16 or int32 `[tokens]`; an array, or what is indexed as one.
         offsets: int64 `[rows + 1]`; where each row begins, and the end.
     """
 
-    ids: np.ndarray
+    ids: typing.Any
     offsets: np.ndarray
 
     @property

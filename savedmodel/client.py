@@ -11,6 +11,7 @@ import sys
 
 from keras_transformer import flags
 from keras_transformer.fields import Fields, hp
+from keras_transformer.startup import load_tensorflow
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Client:
     def __init__(self, options: ClientOptions):
         # Not at the top: bad flags are refused before TensorFlow is imported,
         # and a missing extra is named.
+        load_tensorflow()
         import grpc
         import tensorflow as tf
         from tensorflow_serving.apis import (

@@ -24,6 +24,7 @@ import tempfile
 from keras_transformer import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp
+from keras_transformer.startup import load_tensorflow
 from savedmodel import reload
 from savedmodel.formats import FORMATS
 
@@ -132,7 +133,9 @@ def compare(translator, directory, sentences: list[str]) -> Comparison:
     if beam_size:
         translator = translator.with_decoding(beam_size=beam_size)
     found = run(directory, sentences, beam_size)
-    ties, different, far = [], [], []
+    ties: list = []
+    different: list = []
+    far: list = []
     for number, ([(ids, score), *_], _, result) in enumerate(
         zip(
             translator.n_best_ids(sentences),
@@ -261,6 +264,7 @@ def read_sentences(path) -> list[str]:
 def load_translator(options):
     """The `Translator` that an export is from."""
     # Not at the top: bad flags are refused before TensorFlow is imported.
+    load_tensorflow()
     from keras_transformer.translator import Translator
 
     description = read_description(options.export)

@@ -664,7 +664,14 @@ def test_training_goes_on_without_tensorboard(tmp_path, caplog, capsys):
 
 def test_harmless_changes_are_allowed(command, trained):
     trainer = open_trainer(
-        [*command, f"--workdir={trained}", "--dropout=0.3", "--log_steps=1"]
+        [
+            *command,
+            f"--workdir={trained}",
+            "--dropout=0.3",
+            "--log_steps=1",
+            "--num_decoder_layers=1",  # what leaving them out means
+            "--d_key=8",
+        ]
     )
     assert trainer.progress.step == 8
 

@@ -8,11 +8,14 @@ come from plain Python that knows no batches.
 
 import itertools
 import math
+import os
+import pathlib
+import subprocess
+import sys
 
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from keras import ops
 
 from keras_transformer import decoding
@@ -158,6 +161,13 @@ def rows(result, index):
     return decoding.SearchResult(
         *(ops.convert_to_numpy(x)[index] for x in result)
     )
+
+
+def assert_failed(result, sentence):
+    """The search of one sentence ended in a visible failure."""
+    failed = rows(result, sentence)
+    assert np.isnan(failed.scores).all() and np.isnan(failed.log_probs).all()
+    assert not failed.ids.any() and not failed.lengths.any()
 
 
 def run_greedy(model, sentences, limits, max_length=MAX_LENGTH, **options):
@@ -571,6 +581,8 @@ def test_seed_fixes_the_draws():
 @pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize("run", [run_greedy, run_beam, run_sample])
 def test_compiled_is_eager_for_any_batch(run, jit_compile):
+    import tensorflow as tf  # here: the other tests run on any backend
+
     model = ScriptedModel(12)
     prefix = np.zeros((7, 2), "int32")
     prefix[3:5, 0] = 5
@@ -635,9 +647,7 @@ def test_logits_that_are_no_numbers_fail_their_sentence_alone(position, kind):
         for search in functions:
             expected = search(spelling_step([20, 9, 14, EOS]))
             result = search(failing_step(kind, 1, position, width))
-            assert np.isnan(result.scores[1]).all()
-            assert np.isnan(result.log_probs[1]).all()
-            assert not np.any(result.ids[1]) and not np.any(result.lengths[1])
+            assert_failed(result, 1)
             assert_same(rows(result, [0, 2]), rows(expected, [0, 2]))
 
 
@@ -650,8 +660,7 @@ def test_prefix_outside_the_vocabulary_fails_its_sentence_alone(wrong):
     for run, options in ((run_greedy, {}), (run_beam, {"beam_size": 3})):
         result = run(model, sentences, limits, prefix=prefix, **options)
         expected = run(model, sentences, limits, prefix=right, **options)
-        assert np.isnan(result.scores[1]).all()
-        assert not np.any(result.lengths[1])
+        assert_failed(result, 1)
         assert_same(rows(result, [0, 2]), rows(expected, [0, 2]))
 
 
@@ -682,6 +691,19 @@ def test_half_precision_logits_are_widened():
     np.testing.assert_allclose(
         result.scores[0], [-np.log(9.0), -2 * np.log(9.0)], rtol=1e-6
     )
+
+
+def test_other_backends_find_the_same():
+    """Some of the laws above, in a process whose Keras runs on JAX."""
+    program = pathlib.Path(__file__).parent / "programs/search_laws.py"
+    run = subprocess.run(
+        [sys.executable, str(program)],
+        env={**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+    assert run.stdout.splitlines()[-1] == "jax"
 
 
 # ---- Bad arguments ----------------------------------------------------------

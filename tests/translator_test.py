@@ -64,13 +64,13 @@ def test_blank_lines_do_not_reach_the_model(translator, monkeypatch):
 
 def test_long_line_is_truncated_and_named(translator, monkeypatch, caplog):
     monkeypatch.setattr(translator, "max_source_length", 4)
-    pieces = translator.tokenizer.encode([TEXT[0]])[0].numpy()
-    found = translator.translate_ids(tf.constant([[*pieces[:3], EOS]]))
+    tokens = translator.tokenizer.encode([TEXT[0]])[0].numpy()
+    found = translator.translate_ids(tf.constant([[*tokens[:3], EOS]]))
     expected = translator.tokenizer.decode(found.ids[0]).numpy()[0].decode()
-    cut, short = translator.translate([TEXT[0], "fox"])
-    assert cut == expected
+    truncated, short = translator.translate([TEXT[0], "fox"])
+    assert truncated == expected
     assert short == translator.translate(["fox"])[0]
-    assert f"line 1 has {len(pieces) - 1} tokens, truncated to 3" in caplog.text
+    assert f"line 1 has {len(tokens) - 1} tokens, truncated to 3" in caplog.text
     assert "line 2" not in caplog.text
 
 
@@ -242,13 +242,13 @@ def test_xla_gives_the_same():
     assert compiled.translate(lines) == plain.translate(lines)
 
 
-def test_sampling_draws_anew_but_the_same_for_a_seed():
+def test_sampling_goes_on_anew_but_the_same_for_a_seed():
     sampling = {"sampling": True, "temperature": 5.0}
     first = make_translator(decoding=sampling)
     second = make_translator(decoding=sampling)
-    draws = [first.translate([TEXT[0]])[0] for _ in range(3)]
-    assert len(set(draws)) > 1
-    assert [second.translate([TEXT[0]])[0] for _ in range(3)] == draws
+    samples = [first.translate([TEXT[0]])[0] for _ in range(3)]
+    assert len(set(samples)) > 1
+    assert [second.translate([TEXT[0]])[0] for _ in range(3)] == samples
 
 
 @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ def test_load_takes_averaged_then_best_then_latest(tmp_path):
     decoding = DecodingConfig(beam_size=3)
     loaded = Translator.load(tmp_path, decoding, **options)
     assert loaded.decoding.beam_size == 3
-    (tmp_path / "averaged/ckpt-7.index").write_bytes(b"cut")
+    (tmp_path / "averaged/ckpt-7.index").write_bytes(b"half")
     assert is_of(Translator.load(tmp_path, **options), "best")
 
 

@@ -10,8 +10,8 @@ Signatures (N sentences, W hypotheses, S source and T target tokens):
     attention        text [N] -> translation [N], source_pieces [N, S],
                      target_pieces [N, T], attention [N, layer, head, T, S]
 
-and from each `truncated` [N]: an input of the sentence was longer than the model
-takes, and the answer is about its beginning.
+and from each `truncated` [N]: an input of the sentence was longer than the
+model takes, and the answer is about its beginning.
 
 Every signature runs the graph of `Translator.search`, or the model itself. A
 blank source has an empty translation, as in `Translator.translate`; whatever
@@ -20,12 +20,12 @@ numbers of sentences, and ids that are no sources (`search.py`) are errors. The
 graph checks them, since TensorFlow Serving does not. In a batch that it puts
 together of several requests, one bad request fails them all.
 
-`score` and `forced` read text in its canonical segmentation: of all sequences of
-tokens that spell a text they take the one that `Tokenizer.encode` finds. The
-log-probability of a text is that of this sequence alone. A prefix is forced token
-by token: after "hou", the model cannot go on to "house" if that is one token. A
-character that the vocabulary lacks becomes the unknown token, in a prefix, too;
-the translation then begins with " \u2047 " in its place.
+`score` and `forced` read text in its canonical segmentation: of all sequences
+of tokens that spell a text they take the one that `Tokenizer.encode` finds. The
+log-probability of a text is that of this sequence alone. A prefix is forced
+token by token: after "hou", the model cannot go on to "house" if that is one
+token. A character that the vocabulary lacks becomes the unknown token, in a
+prefix, too; the translation then has " \u2047 " in its place.
 """
 
 import tensorflow as tf
@@ -279,7 +279,8 @@ def check_rank(name, value, rank):
     )
     with tf.control_dependencies([check]):
         value = tf.identity(hidden)
-    return tf.ensure_shape(value, [None] * rank)
+    value.set_shape([None] * rank)
+    return value
 
 
 def check_pairs(**inputs):

@@ -22,17 +22,19 @@ TEXT_OPS = {
 CORE_OPS = set(
     """
     Add AddV2 All Any Assert AssignVariableOp BatchMatMulV2 BiasAdd Bitcast
-    BroadcastArgs BroadcastTo Cast ConcatV2 Const Cos Cumsum DisableCopyOnRead
-    EnsureShape Equal Exp ExpandDims Fill Floor FloorDiv FloorMod GatherNd GatherV2 Greater
-    GreaterEqual Identity IdentityN If IsFinite Less LessEqual Log LogSoftmax
-    LogicalAnd LogicalNot LogicalOr MatMul Max Maximum Mean MergeV2Checkpoints
-    Min Minimum Mul Neg NoOp NotEqual OnesLike Pack Pad PadV2 PartitionedCall
-    Placeholder PlaceholderWithDefault Pow Prod RaggedRange RaggedTensorToTensor Range Rank ReadVariableOp
-    RealDiv Relu Reshape RestoreV2 ReverseV2 Rsqrt SaveV2 Select SelectV2 Shape
-    ShardedFilename Sigmoid Sin Size Softmax Split Sqrt Square SquaredDifference
-    Squeeze StatefulPartitionedCall StatelessIf StatelessWhile
-    StaticRegexFullMatch StopGradient StridedSlice StringJoin Sub Sum Tile
-    TopKV2 Transpose UnicodeTranscode Unpack VarHandleOp Where While ZerosLike
+    BroadcastArgs BroadcastTo Cast ConcatV2 Const Cos Cumsum
+    DisableCopyOnRead EnsureShape Equal Exp ExpandDims Fill Floor FloorDiv
+    FloorMod GatherNd GatherV2 Greater GreaterEqual Identity IdentityN If
+    IsFinite Less LessEqual Log LogSoftmax LogicalAnd LogicalNot LogicalOr
+    MatMul Max Maximum Mean MergeV2Checkpoints Min Minimum Mul Neg NoOp
+    NotEqual OnesLike Pack Pad PadV2 PartitionedCall Placeholder
+    PlaceholderWithDefault Pow Prod RaggedRange RaggedTensorToTensor Range
+    Rank ReadVariableOp RealDiv Relu Reshape RestoreV2 ReverseV2 Rsqrt
+    SaveV2 Select SelectV2 Shape ShardedFilename Sigmoid Sin Size Softmax
+    Split Sqrt Square SquaredDifference Squeeze StatefulPartitionedCall
+    StatelessIf StatelessWhile StaticRegexFullMatch StopGradient
+    StridedSlice StringJoin Sub Sum Tile TopKV2 Transpose UnicodeTranscode
+    Unpack VarHandleOp Where While ZerosLike
     """.split()
 )
 HOSTILE = {

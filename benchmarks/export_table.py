@@ -27,7 +27,6 @@ from keras_transformer import DecodingConfig, Translator
 from keras_transformer.workdir import WorkDirectory
 from savedmodel import export, publishing, verify
 from savedmodel.formats import FORMATS
-from savedmodel.search import with_beam_size
 
 # Format, precision, beam: 1 is greedy, None the beam of --beam_size.
 ROWS = (
@@ -62,7 +61,9 @@ def main():
     translator = load_translator(arguments)
     beams = {None: arguments.beam_size, 1: 1}
     live = {
-        beam_size: Live(with_beam_size(translator, beam_size), sentences)
+        beam_size: Live(
+            translator.with_decoding(beam_size=beam_size), sentences
+        )
         for beam_size in beams.values()
     }
     print(HEAD, "|---" * HEAD.count(" | ") + "|---|", sep="\n")
@@ -135,7 +136,7 @@ class Live:
         self.seconds = time.perf_counter() - started
         self.texts = [hypotheses[0][0] for hypotheses in found]
         self.scores = [hypotheses[0][1] for hypotheses in found]
-        self.ids = translator.best_ids(sentences)
+        self.ids = [h[0][0] for h in translator.n_best_ids(sentences)]
 
     def compare(self, results):
         """Numbers of the lines that tie, and of those that differ."""

@@ -12,6 +12,15 @@ GREATEST_WIDTH = 10**6
 MOST_LAYERS = 10**4
 
 
+def check_even(d_model: int) -> None:
+    """Raises ValueError if `d_model` is odd."""
+    if d_model % 2:
+        raise ValueError(
+            "d_model must be even: sinusoids come in pairs."
+            f" Received: d_model={d_model}"
+        )
+
+
 @dataclasses.dataclass(frozen=True)
 class TransformerConfig(Fields):
     """The shape of a Transformer; the defaults are the paper's base model.
@@ -84,11 +93,7 @@ class TransformerConfig(Fields):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.d_model % 2:
-            raise ValueError(
-                "d_model must be even: sinusoids come in pairs."
-                f" Received: d_model={self.d_model}"
-            )
+        check_even(self.d_model)
         if None in (self.d_key, self.d_value) and self.d_model % self.num_heads:
             raise ValueError(
                 "d_model must divide by num_heads unless d_key and d_value are"

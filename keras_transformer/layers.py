@@ -1,24 +1,39 @@
 """The parts of the Transformer, in the order of the paper's section 3.
 
 Letters of shapes: see the legend in `keras_transformer/__init__.py`.
+
+Softmax, positions and logits are computed in float32 in every half-precision
+policy, and in float64 if the layer's dtype is float64.
 """
 
+import contextlib
+import contextvars
 import typing
+from collections.abc import Callable, Iterator
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer.config import check_even
+from keras_transformer.fields import is_of_kind
+from keras_transformer.masking import causal_mask
+
+Tensor: typing.TypeAlias = typing.Any  # of the Keras backend, or NumPy's
+
 LAYER_NORM_EPSILON = 1e-6
-HIDDEN_SCORE = -1e9  # a score that softmax turns into zero; finite: no NaN
-# when a row has nothing to attend to
+# A score that softmax turns into zero. It is finite, so that a row that may
+# attend to nothing gives no NaN.
+HIDDEN_SCORE = -1e9
 
 
 # Section 3.2.1: Scaled Dot-Product Attention
 
 
-def attention_weights(query, key, mask=None):
-    """softmax(Q K^T / sqrt(d_k)): the weights of eq. 1, computed in float32.
+def attention_weights(
+    query: Tensor, key: Tensor, mask: Tensor | None = None
+) -> Tensor:
+    """softmax(Q K^T / sqrt(d_k)): the weights of eq. 1.
 
     Args:
         query: float `[B, H, T, K]`.
@@ -28,16 +43,22 @@ def attention_weights(query, key, mask=None):
 
     Returns:
         `[B, H, T, S]` in the dtype of `query`; each row sums to 1.
+
+    Raises:
+        ValueError: `mask` is not bool: an additive float mask would be read
+            with the opposite meaning.
     """
     scale = 1 / np.sqrt(query.shape[-1])
     scores = ops.matmul(query * scale, ops.swapaxes(key, -1, -2))
-    scores = ops.cast(scores, "float32")  # [B, H, T, S]
+    scores = ops.cast(scores, _precise(query.dtype))  # [B, H, T, S]
     if mask is not None:
-        scores = ops.where(mask, scores, HIDDEN_SCORE)
+        scores = ops.where(_checked_mask(mask), scores, HIDDEN_SCORE)
     return ops.cast(ops.softmax(scores, axis=-1), query.dtype)
 
 
-def scaled_dot_product_attention(query, key, value, mask=None):
+def scaled_dot_product_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
+) -> Tensor:
     """Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V: eq. 1, sec. 3.2.1.
 
     Args:
@@ -48,6 +69,9 @@ def scaled_dot_product_attention(query, key, value, mask=None):
 
     Returns:
         `[B, H, T, Vd]` in the dtype of `query`.
+
+    Raises:
+        ValueError: `mask` is not bool.
 
     >>> q, k = ops.ones((1, 1, 1, 2)), ops.ones((1, 1, 3, 2))
     >>> v = ops.reshape(ops.array([1.0, 2.0, 9.0]), (1, 1, 3, 1))
@@ -68,16 +92,30 @@ class KeyValue(typing.NamedTuple):
     values: typing.Any
 
 
+class TracedLayer(keras.layers.Layer):
+    """A layer whose `call` also runs on symbolic inputs.
+
+    Keras would skip it wherever `compute_output_shape` says enough, and inputs
+    of a wrong dtype would be refused only when the functional model is run.
+    """
+
+    def compute_output_spec(self, *args, **kwargs):
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+
+
 @keras.saving.register_keras_serializable("keras_transformer")
-class MultiHeadAttention(keras.layers.Layer):
+class MultiHeadAttention(TracedLayer):
     """Concat(head_1, ..., head_h) W^O of sec. 3.2.2; no biases, as there.
 
     head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V). The projections of all heads
     are stored side by side in one matrix each. Keys and values come from the
     same sequence in all three uses of sec. 3.2.3.
 
-    `call` is `attend(query, project(value), mask)`; decoding keeps what
-    `project` returned as its cache.
+    Decoding has two more ways to run the same attention. To the source, whose
+    keys and values do not change, it is `attend(query, project(value))` with
+    `project` called once. To its own past, it is `step`, one position at a
+    time over a cache. What a cache holds is known to this class alone: another
+    kind of attention brings its own `make_cache` and `step`.
 
     Args:
         num_heads: Number of heads H.
@@ -87,7 +125,8 @@ class MultiHeadAttention(keras.layers.Layer):
 
     Call arguments:
         query: float `[B, T, D]`.
-        value: float `[B, S, D']`; `query` itself in self-attention.
+        value: float `[B, S, D']`, `query` itself in self-attention; or the
+            `KeyValue` that `project` made of it.
         attention_mask: bool, broadcastable to `[B, H, T, S]`; `True` = may
             attend; None: everything may be attended.
         training: Whether dropout is active.
@@ -96,14 +135,21 @@ class MultiHeadAttention(keras.layers.Layer):
         float `[B, T, D]` in the compute dtype.
 
     Raises:
-        ValueError: A size is below 1.
+        ValueError: A size is below 1, or a mask is not bool.
 
     >>> layer = MultiHeadAttention(num_heads=2, d_key=4, d_value=3)
     >>> layer(ops.ones((1, 5, 8)), ops.ones((1, 7, 6))).shape.as_list()
     [1, 5, 8]
     """
 
-    def __init__(self, num_heads, d_key, d_value, dropout=0.0, **kwargs):
+    def __init__(
+        self,
+        num_heads: int,
+        d_key: int,
+        d_value: int,
+        dropout: float = 0.0,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         _check_sizes(num_heads=num_heads, d_key=d_key, d_value=d_value)
         self.num_heads = num_heads
@@ -130,8 +176,13 @@ class MultiHeadAttention(keras.layers.Layer):
         )
         self.weight_dropout.build((None, self.num_heads, None, None))
 
-    def project(self, value):
-        """Keys and values of a sequence: `[B, S, D']` -> `KeyValue`."""
+    def call(self, query, value, attention_mask=None):
+        return self.attend(query, self.project(value), attention_mask)
+
+    def project(self, value: Tensor | KeyValue) -> KeyValue:
+        """Keys and values of a sequence `[B, S, D']`; a `KeyValue` stays."""
+        if isinstance(value, KeyValue):
+            return value
         return KeyValue(
             keys=self._split_heads(self.key_projection(value), self.d_key),
             values=self._split_heads(
@@ -139,8 +190,47 @@ class MultiHeadAttention(keras.layers.Layer):
             ),
         )
 
-    def weights_of(self, query, keys, attention_mask=None):
-        """Attention weights `[B, H, T, S]`, before dropout: what figures show.
+    def attend(
+        self,
+        query: Tensor,
+        key_value: KeyValue,
+        attention_mask: Tensor | None = None,
+    ) -> Tensor:
+        """Attention over what `project` returned: float `[B, T, D]`."""
+        weights = self.attention_weights(query, key_value.keys, attention_mask)
+        _record(self, weights)
+        weights = self.weight_dropout(weights)
+        heads = ops.matmul(weights, key_value.values)  # [B, H, T, Vd]
+        return self.output_projection(self._merge_heads(heads))
+
+    def attend_in_groups(
+        self,
+        query: Tensor,
+        key_value: KeyValue,
+        attention_mask: Tensor,
+    ) -> Tensor:
+        """`attend` for N queries to B sequences: N / B neighbours share one.
+
+        It needs no copy of the keys and values for each of them.
+
+        Args:
+            query: float `[N, 1, D]`.
+            key_value: What `project` returned, `[B, H, S, K]`.
+            attention_mask: bool `[B, 1, 1, S]`.
+
+        Returns:
+            float `[N, 1, D]`.
+        """
+        # The mask's shape: all layers have the same, and one look will do.
+        groups = ops.shape(attention_mask)[0]
+        query = ops.reshape(query, (groups, -1, query.shape[-1]))
+        attended = self.attend(query, key_value, attention_mask)
+        return ops.reshape(attended, (-1, 1, query.shape[-1]))  # [N, 1, D]
+
+    def attention_weights(
+        self, query: Tensor, keys: Tensor, attention_mask: Tensor | None = None
+    ) -> Tensor:
+        """Attention weights before dropout: float `[B, H, T, S]`.
 
         Args:
             query: float `[B, T, D]`.
@@ -150,15 +240,38 @@ class MultiHeadAttention(keras.layers.Layer):
         query = self._split_heads(self.query_projection(query), self.d_key)
         return attention_weights(query, keys, attention_mask)
 
-    def attend(self, query, key_value, attention_mask=None):
-        """Attention over projected keys and values: float `[B, T, D]`."""
-        weights = self.weights_of(query, key_value.keys, attention_mask)
-        weights = self.weight_dropout(weights)
-        heads = ops.matmul(weights, key_value.values)  # [B, H, T, Vd]
-        return self.output_projection(self._merge_heads(heads))
+    def make_cache(self, batch_size: int | Tensor, length: int) -> KeyValue:
+        """An empty cache for `step`: `length` positions of `batch_size` rows.
 
-    def call(self, query, value, attention_mask=None):
-        return self.attend(query, self.project(value), attention_mask)
+        Returns:
+            `KeyValue` of `[N, H, T, K]` and `[N, H, T, Vd]`.
+        """
+
+        def zeros(size):
+            shape = (batch_size, self.num_heads, length, size)
+            return ops.zeros(shape, self.compute_dtype)
+
+        return KeyValue(keys=zeros(self.d_key), values=zeros(self.d_value))
+
+    def step(
+        self, query: Tensor, cache: KeyValue, index: int | Tensor
+    ) -> tuple[Tensor, KeyValue]:
+        """Causal self-attention of one position, over a cache.
+
+        It is row `index` of `call(query, query, causal_mask(T))`.
+
+        Args:
+            query: float `[N, 1, D]`, the position `index` of each row.
+            cache: What `make_cache` or the step before returned.
+            index: The position, int32 scalar.
+
+        Returns:
+            float `[N, 1, D]`, and the cache with this position in it.
+        """
+        cache = write_position(cache, self.project(query), index)
+        length = cache.keys.shape[2]
+        mask = causal_mask(length, first=index, num_queries=1)
+        return self.attend(query, cache, mask), cache
 
     def compute_output_shape(self, query_shape, value_shape):
         return query_shape
@@ -174,6 +287,56 @@ class MultiHeadAttention(keras.layers.Layer):
         return ops.reshape(
             x, (-1, ops.shape(x)[1], self.num_heads * self.d_value)
         )
+
+
+def write_position(
+    cache: KeyValue, new: KeyValue, index: int | Tensor
+) -> KeyValue:
+    """Puts the keys and values of one position into a cache.
+
+    It compares positions instead of updating a slice, which some exported
+    formats cannot express.
+
+    Args:
+        cache: `KeyValue` of `[N, H, T, K]`.
+        new: `KeyValue` of `[N, H, 1, K]`.
+        index: The position, int32 scalar.
+
+    Returns:
+        `KeyValue` of `[N, H, T, K]`.
+    """
+    here = ops.arange(cache.keys.shape[2], dtype="int32") == index
+    here = here[None, None, :, None]  # [T] -> [1, 1, T, 1]
+    return KeyValue(
+        *(ops.where(here, n, c) for n, c in zip(new, cache, strict=True))
+    )
+
+
+_RECORD: contextvars.ContextVar[dict | None] = contextvars.ContextVar(
+    "record", default=None
+)
+
+
+@contextlib.contextmanager
+def recorded_weights() -> Iterator[dict[MultiHeadAttention, Tensor]]:
+    """Records what every attention layer called meanwhile attends to.
+
+    Yields:
+        A dictionary, in which each `MultiHeadAttention` that is called puts its
+        weights, before dropout: `[B, H, T, S]`.
+    """
+    record = {}
+    token = _RECORD.set(record)
+    try:
+        yield record
+    finally:
+        _RECORD.reset(token)
+
+
+def _record(layer, weights):
+    record = _RECORD.get()
+    if record is not None:
+        record[layer] = weights
 
 
 # Section 3.3: Position-wise Feed-Forward Networks
@@ -201,7 +364,7 @@ class FeedForward(keras.layers.Layer):
     [2, 5, 8]
     """
 
-    def __init__(self, d_ff, dropout=0.0, **kwargs):
+    def __init__(self, d_ff: int, dropout: float = 0.0, **kwargs):
         super().__init__(**kwargs)
         _check_sizes(d_ff=d_ff)
         self.d_ff = d_ff
@@ -231,7 +394,12 @@ class FeedForward(keras.layers.Layer):
 # Sections 3.4 and 3.5: Embeddings and Softmax, Positional Encoding
 
 
-def positional_encoding(length, d_model, start=0):
+def positional_encoding(
+    length: int | Tensor,
+    d_model: int,
+    start: int | Tensor = 0,
+    dtype: str = "float32",
+) -> Tensor:
     """Sinusoids of sec. 3.5, sine and cosine interleaved.
 
     PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i + 1) = cos(same).
@@ -240,9 +408,10 @@ def positional_encoding(length, d_model, start=0):
         length: Number of positions T, int or int scalar tensor.
         d_model: Width D, even.
         start: First position, int or int scalar tensor.
+        dtype: "float32" or "float64", which the angles are computed in, too.
 
     Returns:
-        float32 `[T, D]`.
+        `[T, D]` of `dtype`.
 
     Raises:
         ValueError: `d_model` is odd.
@@ -251,33 +420,33 @@ def positional_encoding(length, d_model, start=0):
     array([[0.  , 1.  , 0.  , 1.  ],
            [0.84, 0.54, 0.01, 1.  ]], dtype=float32)
     """
-    if d_model % 2:
-        raise ValueError(
-            "d_model must be even: sinusoids come in pairs."
-            f" Received: d_model={d_model}"
-        )
+    check_even(d_model)
     rates = 10000.0 ** (-np.arange(0, d_model, 2) / d_model)
-    positions = ops.cast(start + ops.arange(length, dtype="int32"), "float32")
-    angles = positions[:, None] * rates.astype("float32")  # [T, D / 2]
+    positions = ops.cast(start + ops.arange(length, dtype="int32"), dtype)
+    angles = positions[:, None] * rates.astype(dtype)  # [T, D / 2]
     pairs = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)
     return ops.reshape(pairs, (-1, d_model))  # [T, D / 2, 2] -> [T, D]
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class PositionalEmbedding(keras.layers.Layer):
+class PositionalEmbedding(TracedLayer):
     """Scaled embeddings plus positions, and the tied softmax projection.
 
     dropout(E[ids] * sqrt(d_model) + PE), sec. 3.4, 3.5 and 5.4; `logits` is
     x E^T. The Transformer uses one such layer three times, so that there is a
     single matrix E `[V, D]`.
 
+    An id outside [0, V) has the embedding NaN, on every backend and device,
+    with and without XLA: a wrong vocabulary shows in the loss at once, and no
+    negative id means a row counted from the end.
+
     Args:
-        vocab_size: Number of pieces V.
+        vocab_size: Number of tokens V.
         d_model: Width D, even.
         dropout: Dropout rate of the sum, in [0, 1).
 
     Call arguments:
-        ids: int `[B, T]`, in [0, V).
+        ids: Integers of any size `[B, T]`, in [0, V).
         start: Position of the first column, int or int scalar tensor.
         training: Whether dropout is active.
 
@@ -285,7 +454,8 @@ class PositionalEmbedding(keras.layers.Layer):
         float `[B, T, D]` in the compute dtype.
 
     Raises:
-        ValueError: A size is below 1, or `d_model` is odd.
+        ValueError: A size is below 1, or `d_model` is odd, or `ids` are not
+            integers.
 
     >>> layer = PositionalEmbedding(vocab_size=10, d_model=4)
     >>> x = layer(ops.array([[3, 4, 2]]))
@@ -293,14 +463,12 @@ class PositionalEmbedding(keras.layers.Layer):
     ([1, 3, 4], [1, 3, 10])
     """
 
-    def __init__(self, vocab_size, d_model, dropout=0.0, **kwargs):
+    def __init__(
+        self, vocab_size: int, d_model: int, dropout: float = 0.0, **kwargs
+    ):
         super().__init__(**kwargs)
         _check_sizes(vocab_size=vocab_size, d_model=d_model)
-        if d_model % 2:
-            raise ValueError(
-                "d_model must be even: sinusoids come in pairs."
-                f" Received: d_model={d_model}"
-            )
+        check_even(d_model)
         self.vocab_size = vocab_size
         self.d_model = d_model
         self.sum_dropout = keras.layers.Dropout(
@@ -320,15 +488,31 @@ class PositionalEmbedding(keras.layers.Layer):
         self.sum_dropout.build((None, None, self.d_model))
 
     def call(self, ids, start=0):
-        x = ops.take(self.embeddings, ids, axis=0) * self.d_model**0.5
-        x += positional_encoding(ops.shape(ids)[1], self.d_model, start)
+        ids = _checked_ids(ids)
+        dtype = _precise(self.variable_dtype)
+        known = ops.clip(ids, 0, self.vocab_size - 1)
+        # In the factor, where the check costs no pass over [B, T, D].
+        scale, nan = np.array([self.d_model**0.5, np.nan], dtype)
+        scale = ops.where(known == ids, scale, nan)
+        scale = scale[..., None]  # [B, T] -> [B, T, 1]
+        x = ops.take(self.embeddings, known, axis=0)  # [B, T] -> [B, T, D]
+        x = ops.cast(x, dtype) * scale
+        x += positional_encoding(ops.shape(ids)[1], self.d_model, start, dtype)
         return self.sum_dropout(ops.cast(x, self.compute_dtype))
 
-    def logits(self, x):
-        """Scores of every piece, x E^T: `[B, T, D]` -> float32 `[B, T, V]`."""
+    def logits(self, x: Tensor) -> Tensor:
+        """Scores of every token, x E^T.
+
+        Args:
+            x: float `[B, T, D]`.
+
+        Returns:
+            float32 `[B, T, V]`; float64 if that is the compute dtype.
+        """
         table = ops.cast(self.embeddings, self.compute_dtype)
         x = ops.cast(x, self.compute_dtype)
-        return ops.cast(ops.matmul(x, ops.transpose(table)), "float32")
+        logits = ops.matmul(x, ops.transpose(table))
+        return ops.cast(logits, _precise(self.compute_dtype))
 
     def compute_output_shape(self, ids_shape):
         return (*ids_shape, self.d_model)
@@ -365,7 +549,7 @@ class Residual(keras.layers.Layer):
     array([[[3., 3., 3., 3.]]], dtype=float32)
     """
 
-    def __init__(self, dropout, pre_norm, **kwargs):
+    def __init__(self, dropout: float, pre_norm: bool, **kwargs):
         super().__init__(**kwargs)
         self.pre_norm = pre_norm
         self.norm = layer_norm(self.dtype_policy, name="norm")
@@ -378,16 +562,28 @@ class Residual(keras.layers.Layer):
         self.output_dropout.build(x_shape)
 
     def call(self, x, sublayer):
-        if self.pre_norm:
-            return x + self.output_dropout(sublayer(self.norm(x)))
-        return self.norm(x + self.output_dropout(sublayer(x)))
+        return self._leave(x, sublayer(self._enter(x)))
+
+    def step(
+        self, x: Tensor, sublayer: Callable[[Tensor], tuple[Tensor, typing.Any]]
+    ) -> tuple[Tensor, typing.Any]:
+        """`call` for a sub-layer that returns its output and its cache."""
+        y, cache = sublayer(self._enter(x))
+        return self._leave(x, y), cache
+
+    def _enter(self, x):
+        return self.norm(x) if self.pre_norm else x
+
+    def _leave(self, x, y):
+        x = x + self.output_dropout(y)
+        return x if self.pre_norm else self.norm(x)
 
     def compute_output_shape(self, x_shape):
         return x_shape
 
 
-def layer_norm(dtype, name):
-    """The LayerNorm that every part of the model uses."""
+def layer_norm(dtype, name: str) -> keras.layers.Layer:
+    """The LayerNorm that the whole model uses."""
     return keras.layers.LayerNormalization(
         epsilon=LAYER_NORM_EPSILON, dtype=dtype, name=name
     )
@@ -402,9 +598,43 @@ def _linear(dtype):
     return make
 
 
+def _precise(dtype):
+    """The dtype for what half precision cannot hold: float32, or float64."""
+    is_double = keras.backend.standardize_dtype(dtype) == "float64"
+    return "float64" if is_double else "float32"
+
+
+# Checks of arguments
+
+
 def _check_sizes(**sizes):
     for name, size in sizes.items():
-        if not isinstance(size, (int, np.integer)) or size < 1:
+        if not is_of_kind(size, int) or size < 1:
             raise ValueError(
                 f"{name} must be a positive integer. Received: {name}={size!r}"
             )
+
+
+def _checked_mask(mask):
+    """A mask as a tensor, if it is bool."""
+    mask = ops.convert_to_tensor(mask)
+    dtype = keras.backend.standardize_dtype(mask.dtype)
+    if dtype != "bool":
+        raise ValueError(
+            "An attention mask must be bool, True where a query may attend."
+            f" Received: a mask of dtype {dtype}"
+        )
+    return mask
+
+
+def _checked_ids(ids):
+    """Ids as int32; as int64 if their dtype has ids that int32 has not."""
+    ids = ops.convert_to_tensor(ids)
+    dtype = keras.backend.standardize_dtype(ids.dtype)
+    if "int" not in dtype:
+        raise ValueError(
+            "ids must be integers: floats of half precision cannot tell ids"
+            f" above 256 apart. Received: ids of dtype {dtype}"
+        )
+    is_large = dtype in ("uint32", "int64", "uint64")
+    return ops.cast(ids, "int64" if is_large else "int32")

@@ -13,7 +13,7 @@ from keras import ops
 from keras_transformer import layers
 from keras_transformer.config import TransformerConfig
 from keras_transformer.fit import TokenExactTraining
-from keras_transformer.layers import KeyValue
+from keras_transformer.layers import KeyValue, Tensor
 from keras_transformer.masking import causal_mask, padding_mask
 
 
@@ -22,38 +22,31 @@ class Memory(typing.NamedTuple):
 
     Attributes:
         key_values: One `KeyValue` for each decoder layer, `[B, H, S, K]`.
-        mask: bool `[B, 1, 1, S]`, `True` where the source has a piece.
+        mask: bool `[B, 1, 1, S]`, `True` where the source has a token.
     """
 
-    key_values: tuple
-    mask: typing.Any
+    key_values: tuple[KeyValue, ...]
+    mask: Tensor
 
 
-def write_position(cache, new, index):
-    """Puts the keys and values of one position into a cache.
+class AttentionMaps(typing.NamedTuple):
+    """Attention weights of every layer L and head H, before dropout.
 
-    Written with a comparison rather than a slice update, which not every
-    exported format knows.
-
-    Args:
-        cache: `KeyValue` of `[B, H, T, K]`.
-        new: `KeyValue` of `[B, H, 1, K]`.
-        index: The position, int32 scalar.
-
-    Returns:
-        `KeyValue` of `[B, H, T, K]`.
+    Attributes:
+        encoder: float `[B, L, H, S, S]`, from source to source.
+        decoder: float `[B, L, H, T, T]`, from target to target.
+        cross: float `[B, L, H, T, S]`, from target to source.
     """
-    here = ops.arange(cache.keys.shape[2], dtype="int32") == index
-    here = here[None, None, :, None]  # [T] -> [1, 1, T, 1]
-    return KeyValue(
-        *(ops.where(here, n, c) for n, c in zip(new, cache, strict=True))
-    )
+
+    encoder: Tensor
+    decoder: Tensor
+    cross: Tensor
 
 
-class _Block(keras.layers.Layer):
+class _Block(layers.TracedLayer):
     """A layer made from a `TransformerConfig`, or from its fields by name."""
 
-    def __init__(self, config=None, **kwargs):
+    def __init__(self, config: TransformerConfig | None = None, **kwargs):
         config, kwargs = _split_config(config, kwargs)
         super().__init__(**kwargs)
         self.config = config
@@ -93,6 +86,14 @@ class _Block(keras.layers.Layer):
             return None
         return layers.layer_norm(self.dtype_policy, name="final_norm")
 
+    def _check_width(self, x_shape):
+        """Raises ValueError unless the residual stream is as wide as told."""
+        if x_shape[-1] != self.config.d_model:
+            raise ValueError(
+                f"{self.name}: expected an input whose last axis is d_model ="
+                f" {self.config.d_model}. Received: shape {tuple(x_shape)}"
+            )
+
     def compute_output_shape(self, x_shape):
         return x_shape
 
@@ -113,6 +114,9 @@ class EncoderLayer(_Block):
     Returns:
         float `[B, S, D]` in the compute dtype.
 
+    Raises:
+        ValueError: `x` is not `d_model` wide, or a mask is not bool.
+
     >>> layer = EncoderLayer(d_model=8, d_ff=16, num_heads=2)
     >>> layer(ops.ones((1, 5, 8))).shape.as_list()
     [1, 5, 8]
@@ -126,6 +130,7 @@ class EncoderLayer(_Block):
         self.feed_forward_residual = self._residual("feed_forward_residual")
 
     def build(self, x_shape):
+        self._check_width(x_shape)
         self.self_attention.build(x_shape, x_shape)
         self.self_attention_residual.build(x_shape)
         self.feed_forward.build(x_shape)
@@ -147,7 +152,8 @@ class DecoderLayer(_Block):
 
     Call arguments:
         x: float `[B, T, D]`.
-        memory: float `[B, S, D]`, the encoder's output.
+        memory: float `[B, S, D']`, the encoder's output; or the `KeyValue` that
+            `cross_attention.project` made of it.
         self_attention_mask: bool, broadcastable to `[B, H, T, T]`, usually
             `causal_mask(T)`; `True` = may attend; None: everything.
         cross_attention_mask: bool, broadcastable to `[B, H, T, S]`, usually
@@ -157,12 +163,15 @@ class DecoderLayer(_Block):
     Returns:
         float `[B, T, D]` in the compute dtype.
 
+    Raises:
+        ValueError: `x` is not `d_model` wide, or a mask is not bool.
+
     >>> layer = DecoderLayer(d_model=8, d_ff=16, num_heads=2)
     >>> layer(ops.ones((1, 5, 8)), ops.ones((1, 7, 8))).shape.as_list()
     [1, 5, 8]
     """
 
-    def __init__(self, config=None, **kwargs):
+    def __init__(self, config: TransformerConfig | None = None, **kwargs):
         super().__init__(config, **kwargs)
         self.self_attention = self._attention("self_attention")
         self.self_attention_residual = self._residual("self_attention_residual")
@@ -174,6 +183,7 @@ class DecoderLayer(_Block):
         self.feed_forward_residual = self._residual("feed_forward_residual")
 
     def build(self, x_shape, memory_shape):
+        self._check_width(x_shape)
         self.self_attention.build(x_shape, x_shape)
         self.self_attention_residual.build(x_shape)
         self.cross_attention.build(x_shape, memory_shape)
@@ -184,58 +194,49 @@ class DecoderLayer(_Block):
     def call(
         self, x, memory, self_attention_mask=None, cross_attention_mask=None
     ):
-        memory = self.cross_attention.project(memory)
-        return self.run(x, memory, self_attention_mask, cross_attention_mask)
+        x = self.self_attention_residual(
+            x, sublayer=lambda y: self.self_attention(y, y, self_attention_mask)
+        )
+        x = self.cross_attention_residual(
+            x,
+            sublayer=lambda y: self.cross_attention(
+                y, memory, cross_attention_mask
+            ),
+        )
+        return self.feed_forward_residual(x, sublayer=self.feed_forward)
 
-    def run(self, x, memory, self_mask, cross_mask):
-        """`call` over a memory that `cross_attention.project` made."""
-
-        def self_attention(y):
-            return self.self_attention(y, y, self_mask)
-
-        def cross_attention(y):
-            return self.cross_attention.attend(y, memory, cross_mask)
-
-        return self._frame(x, self_attention, cross_attention)
-
-    def step(self, x, memory, cache, index, self_mask, cross_mask):
-        """One position of `run`, over the cache of those before it.
+    def step(
+        self,
+        x: Tensor,
+        memory: KeyValue,
+        cache: typing.Any,
+        index: int | Tensor,
+        cross_attention_mask: Tensor,
+    ) -> tuple[Tensor, typing.Any]:
+        """One position of `call`, over the cache of those before it.
 
         Args:
             x: float `[N, 1, D]`, one row for each hypothesis; those of one
                 sentence are neighbours.
-            memory: `KeyValue` that `cross_attention.project` made, `[B, H, S,
-                K]`, one row for each sentence.
-            cache: `KeyValue` `[N, H, T, K]` of positions below `index`.
+            memory: What `cross_attention.project` made, `[B, H, S, K]`, one row
+                for each sentence.
+            cache: What `self_attention.make_cache` or the step before returned.
             index: This position, int32 scalar.
-            self_mask: bool `[1, 1, 1, T]`.
-            cross_mask: bool `[B, 1, 1, S]`.
+            cross_attention_mask: bool `[B, 1, 1, S]`.
 
         Returns:
             float `[N, 1, D]`, and the cache with this position in it.
         """
-
-        def self_attention(y):
-            nonlocal cache
-            new = self.self_attention.project(y)
-            cache = write_position(cache, new, index)
-            return self.self_attention.attend(y, cache, self_mask)
-
-        def cross_attention(y):
-            # A sentence's hypotheses are queries to one memory, so that there
-            # is no need of a copy for each.
-            batch_size = ops.shape(memory.keys)[0]
-            queries = ops.reshape(y, (batch_size, -1, y.shape[-1]))
-            attended = self.cross_attention.attend(queries, memory, cross_mask)
-            return ops.reshape(attended, (-1, 1, y.shape[-1]))  # [N, 1, D]
-
-        x = self._frame(x, self_attention, cross_attention)
-        return x, cache
-
-    def _frame(self, x, self_attention, cross_attention):
-        x = self.self_attention_residual(x, sublayer=self_attention)
-        x = self.cross_attention_residual(x, sublayer=cross_attention)
-        return self.feed_forward_residual(x, sublayer=self.feed_forward)
+        x, cache = self.self_attention_residual.step(
+            x, sublayer=lambda y: self.self_attention.step(y, cache, index)
+        )
+        x = self.cross_attention_residual(
+            x,
+            sublayer=lambda y: self.cross_attention.attend_in_groups(
+                y, memory, cross_attention_mask
+            ),
+        )
+        return self.feed_forward_residual(x, sublayer=self.feed_forward), cache
 
     def compute_output_shape(self, x_shape, memory_shape):
         return x_shape
@@ -256,9 +257,12 @@ class Encoder(_Block):
 
     Returns:
         float `[B, S, D]` in the compute dtype.
+
+    Raises:
+        ValueError: `x` is not `d_model` wide, or a mask is not bool.
     """
 
-    def __init__(self, config=None, **kwargs):
+    def __init__(self, config: TransformerConfig | None = None, **kwargs):
         super().__init__(config, **kwargs)
         self.blocks = [
             EncoderLayer(
@@ -289,7 +293,8 @@ class Decoder(_Block):
 
     Call arguments:
         x: float `[B, T, D]`, embedded target.
-        memory: float `[B, S, D]`, the encoder's output.
+        memory: float `[B, S, D']`, the encoder's output; or what `project` made
+            of it.
         self_attention_mask: bool, broadcastable to `[B, H, T, T]`, usually
             `causal_mask(T)`; `True` = may attend; None: everything.
         cross_attention_mask: bool, broadcastable to `[B, H, T, S]`, usually
@@ -298,9 +303,12 @@ class Decoder(_Block):
 
     Returns:
         float `[B, T, D]` in the compute dtype.
+
+    Raises:
+        ValueError: `x` is not `d_model` wide, or a mask is not bool.
     """
 
-    def __init__(self, config=None, **kwargs):
+    def __init__(self, config: TransformerConfig | None = None, **kwargs):
         super().__init__(config, **kwargs)
         self.blocks = [
             DecoderLayer(
@@ -319,45 +327,50 @@ class Decoder(_Block):
     def call(
         self, x, memory, self_attention_mask=None, cross_attention_mask=None
     ):
-        memory = self.project(memory, cross_attention_mask)
-        return self.run(x, memory, self_attention_mask)
-
-    def project(self, states, mask):
-        """Encoder output `[B, S, D]` and its mask -> `Memory`."""
-        key_values = tuple(
-            block.cross_attention.project(states) for block in self.blocks
-        )
-        return Memory(key_values, mask)
-
-    def run(self, x, memory, self_mask):
-        """`call` over a memory that `project` made."""
         for block, key_value in zip(
-            self.blocks, memory.key_values, strict=True
+            self.blocks, self.project(memory), strict=True
         ):
-            x = block.run(x, key_value, self_mask, memory.mask)
+            x = block(x, key_value, self_attention_mask, cross_attention_mask)
         return self._finish(x)
 
-    def step(self, x, memory, caches, index):
-        """One position of `run`, over the caches of those before it.
+    def project(self, memory: Tensor) -> tuple[KeyValue, ...]:
+        """Keys and values of the encoder's output, for each layer.
+
+        Args:
+            memory: float `[B, S, D']`; what was projected before stays.
+        """
+        if isinstance(memory, tuple):
+            return memory
+        return tuple(
+            block.cross_attention.project(memory) for block in self.blocks
+        )
+
+    def make_cache(self, batch_size: int | Tensor, length: int) -> tuple:
+        """An empty cache for `step`, one of each layer's attention."""
+        return tuple(
+            block.self_attention.make_cache(batch_size, length)
+            for block in self.blocks
+        )
+
+    def step(
+        self, x: Tensor, memory: Memory, caches: tuple, index: int | Tensor
+    ) -> tuple[Tensor, tuple]:
+        """One position of `call`, over the caches of those before it.
 
         Args:
             x: float `[N, 1, D]`.
             memory: A `Memory` of `B` rows; see `DecoderLayer.step`.
-            caches: A `KeyValue` `[N, H, T, K]` for each layer.
+            caches: What `make_cache` or the step before returned.
             index: This position, int32 scalar.
 
         Returns:
             float `[N, 1, D]`, and the caches with this position in them.
         """
-        length = caches[0].keys.shape[2]
-        self_mask = causal_mask(length, first=index, num_queries=1)
         new_caches = []
         for block, key_value, cache in zip(
             self.blocks, memory.key_values, caches, strict=True
         ):
-            x, cache = block.step(
-                x, key_value, cache, index, self_mask, memory.mask
-            )
+            x, cache = block.step(x, key_value, cache, index, memory.mask)
             new_caches.append(cache)
         return self._finish(x), tuple(new_caches)
 
@@ -385,8 +398,12 @@ class Transformer(TokenExactTraining, keras.Model):
         training: Whether dropout is active.
 
     Returns:
-        Logits, float32 `[B, T, V]`: those at position t score the piece that
-        follows `target_ids[:, t]`.
+        Logits, float32 `[B, T, V]` (float64 if that is the dtype): those at
+        position t score the token that follows `target_ids[:, t]`. An id
+        outside [0, V) makes all logits of its sentence NaN.
+
+    Raises:
+        ValueError: Ids are not integers.
 
     >>> model = Transformer(
     ...     vocab_size=11, d_model=8, d_ff=16, num_heads=2, num_layers=1)
@@ -397,7 +414,7 @@ class Transformer(TokenExactTraining, keras.Model):
     [2, 3, 11]
     """
 
-    def __init__(self, config=None, **kwargs):
+    def __init__(self, config: TransformerConfig | None = None, **kwargs):
         config, kwargs = _split_config(config, kwargs)
         super().__init__(**kwargs)
         self.config = config
@@ -426,43 +443,63 @@ class Transformer(TokenExactTraining, keras.Model):
             inputs["target_ids"], self.encode(inputs["source_ids"])
         )
 
-    def encode(self, source_ids):
+    def encode(self, source_ids: Tensor) -> Memory:
         """Reads a source: int32 `[B, S]` -> `Memory`."""
         mask = padding_mask(source_ids)
         states = self.encoder(self.embedding(source_ids), mask)
-        return self.decoder.project(states, mask)
+        return Memory(self.decoder.project(states), mask)
 
-    def decode(self, target_ids, memory):
+    def decode(self, target_ids: Tensor, memory: Memory) -> Tensor:
         """Scores a target: int32 `[B, T]` -> logits, float32 `[B, T, V]`."""
-        mask = causal_mask(ops.shape(target_ids)[1])
-        x = self.decoder.run(self.embedding(target_ids), memory, mask)
+        x = self.decoder(
+            self.embedding(target_ids),
+            memory.key_values,
+            self_attention_mask=causal_mask(ops.shape(target_ids)[1]),
+            cross_attention_mask=memory.mask,
+        )
         return self.embedding.logits(x)
 
-    def make_cache(self, batch_size, length):
+    def attention_maps(self, inputs: dict[str, Tensor]) -> AttentionMaps:
+        """What every layer and head attends to: the weights of eq. 1.
+
+        Args:
+            inputs: As in `call`.
+
+        Returns:
+            The `AttentionMaps`; each row of weights sums to 1.
+        """
+        with layers.recorded_weights() as weights:
+            self(inputs, training=False)
+
+        def stacked(blocks, name):  # L times [B, H, T, S] -> [B, L, H, T, S]
+            maps = [weights[getattr(block, name)] for block in blocks]
+            return ops.stack(maps, axis=1)
+
+        return AttentionMaps(
+            encoder=stacked(self.encoder.blocks, "self_attention"),
+            decoder=stacked(self.decoder.blocks, "self_attention"),
+            cross=stacked(self.decoder.blocks, "cross_attention"),
+        )
+
+    def make_cache(self, batch_size: int | Tensor, length: int) -> tuple:
         """An empty cache for `decode_step`.
 
         Args:
-            batch_size: Number of hypotheses, int or int scalar tensor.
+            batch_size: Number of hypotheses N, int or int scalar tensor.
             length: Number of positions T, int.
 
         Returns:
-            A `KeyValue` of `[B, H, T, K]` for each decoder layer.
+            A nest of tensors, `[N, ...]` each.
         """
+        return self.decoder.make_cache(batch_size, length)
 
-        def zeros(size):
-            shape = (batch_size, self.config.num_heads, length, size)
-            return ops.zeros(shape, self.compute_dtype)
-
-        return tuple(
-            KeyValue(zeros(self.config.key_size), zeros(self.config.value_size))
-            for _ in self.decoder.blocks
-        )
-
-    def decode_step(self, ids, memory, cache, index):
-        """Scores the next piece: one position of `decode`, over a cache.
+    def decode_step(
+        self, ids: Tensor, memory: Memory, cache: tuple, index: int | Tensor
+    ) -> tuple[Tensor, tuple]:
+        """Scores the next token: one position of `decode`, over a cache.
 
         Args:
-            ids: int32 `[N]`, the piece at position `index`; BOS at 0.
+            ids: int32 `[N]`, the token at position `index`; BOS at 0.
             memory: What `encode` returned for B sentences. N may be a multiple
                 of B: N / B neighbours are then hypotheses of one sentence.
             cache: What `make_cache` or the step before returned, N rows.

@@ -78,6 +78,12 @@ def translator():
     return kt.Translator.load(workdir())
 
 
+def best_ids(lines):
+    """The tokens of the translator's best translations."""
+    found = translator().n_best_ids(list(lines))
+    return [hypotheses[0][0] for hypotheses in found]
+
+
 @functools.cache
 def exported(format_name):
     """An export of the work directory, verified, and what was printed."""

@@ -59,7 +59,7 @@ def test_attention_weights_sum_to_one_and_obey_the_mask():
     x = random(1, 5, 8)
     layer(x, x)
     keys = layer.project(x).keys
-    weights = layer.weights_of(x, keys, kt.causal_mask(5)).numpy()
+    weights = layer.attention_weights(x, keys, kt.causal_mask(5)).numpy()
     np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-6)
     assert np.all(weights[..., ~np.tril(np.ones((5, 5), bool))] == 0)
 

@@ -8,7 +8,6 @@ import sys
 import exports
 import pytest
 
-from savedmodel.search import with_beam_size
 from trainers import phrasebook
 
 README = pathlib.Path(__file__).parents[1] / "README.md"
@@ -90,5 +89,5 @@ def test_ctranslate2_translates_a_sentence(exported, capsys):
         f"len(source) + {exports.DECODING.extra_length}",
     )
     run(script)
-    translator = with_beam_size(exports.translator(), 1)
+    translator = exports.translator().with_decoding(beam_size=1)
     assert capsys.readouterr().out == translator.translate([SENTENCE])[0] + "\n"

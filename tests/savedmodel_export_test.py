@@ -17,7 +17,6 @@ import pytest
 import tensorflow as tf
 
 from savedmodel import ctranslate2, export, reload, verify
-from savedmodel.search import with_beam_size
 
 PROGRAMS = pathlib.Path(__file__).parent / "programs"
 
@@ -311,8 +310,8 @@ def test_verify_names_the_lines_that_differ(tmp_path, capsys, monkeypatch):
 
     def run(directory, sentences, beam_size):
         wrong = {"ids": [5, 2], "score": -9.0}
-        greedy = with_beam_size(exports.translator(), beam_size)
-        right = greedy.best_ids(sentences)
+        greedy = exports.translator().with_decoding(beam_size=beam_size)
+        right = [h[0][0] for h in greedy.n_best_ids(sentences)]
         found = [{"ids": ids, "score": -1.0} for ids in right[:2]]
         return {"translations": [*found, wrong], "computed_in": None}
 
@@ -372,7 +371,7 @@ def test_reload_takes_what_was_given_as_output():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(subprocess, "run", run)
         found = verify.run(directory, ["one dog", ""])
-    [expected] = exports.translator().best_ids(["one dog"])
+    [expected] = exports.best_ids(["one dog"])
     ids = [translation["ids"] for translation in found["translations"]]
     assert ids == [expected, []]
     assert runs[0]["CUDA_VISIBLE_DEVICES"] == "-1"

@@ -12,7 +12,6 @@ from onnx import helper, numpy_helper
 
 from keras_transformer.vocabulary import EOS, PAD
 from savedmodel import export, formats, onnx_rewrites, reload, verify
-from savedmodel.search import with_beam_size
 
 LINES = list(exports.SENTENCES)
 OTHER_FORMATS = ("tflite", "onnx", "ctranslate2")
@@ -36,7 +35,7 @@ def loaded(format_name, beam_size, precision="float32"):
 
 
 def expected(beam_size):
-    return with_beam_size(exports.translator(), beam_size).n_best(LINES)
+    return exports.translator().with_decoding(beam_size=beam_size).n_best(LINES)
 
 
 # ---- The contract of every format --------------------------------------------
@@ -201,7 +200,7 @@ def test_onnx_padding_is_what_follows_eos(padding):
         names, {"source_ids": np.where(ended, np.int32(padding), rows)}
     )
     best = [row[row != PAD].tolist() for row in ids[:, 0]]
-    assert best == exports.translator().best_ids(LINES)
+    assert best == exports.best_ids(LINES)
     wanted = [hypotheses[0][1] for hypotheses in expected(3)]
     np.testing.assert_allclose(scores[:, 0], wanted, rtol=1e-3)
     limit = exports.MAX_SOURCE_LENGTH
@@ -249,10 +248,7 @@ def test_tflite_padding_is_what_follows_eos(padding):
     source_ids[0, : len(row)] = row
     found = search(source_ids=source_ids)
     best = found["ids"][0, 0]
-    assert (
-        best[best != PAD].tolist()
-        == exports.translator().best_ids(["one dog"])[0]
-    )
+    assert best[best != PAD].tolist() == exports.best_ids(["one dog"])[0]
 
 
 def test_tflite_marks_rows_that_are_no_sources():

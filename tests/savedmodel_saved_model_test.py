@@ -106,7 +106,7 @@ def test_tokens_take_and_give_ids(columns, signatures):
             found["ids"].numpy(), found["lengths"].numpy(), strict=True
         )
     ]
-    assert best == translator.best_ids(list(exports.SENTENCES))
+    assert best == exports.best_ids(list(exports.SENTENCES))
 
 
 def test_the_score_of_a_translation_is_what_the_search_found(signatures):
@@ -222,7 +222,7 @@ def test_the_padding_of_tensorflow_serving_changes_no_translation(signatures):
             found["ids"].numpy(), found["lengths"].numpy(), strict=True
         )
     ]
-    alone = exports.translator().best_ids(lines)
+    alone = exports.best_ids(lines)
     assert best == [*alone, alone[-1]]
 
 

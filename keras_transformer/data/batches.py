@@ -8,6 +8,7 @@ exactly one batch, and a run that stopped goes on with the batch that was next.
 import hashlib
 import itertools
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -134,20 +135,22 @@ def shift_right(labels):
     """What the decoder sees when it predicts the labels.
 
     Args:
-        labels: int32 `[B, T]`; rows end with `EOS`, then `PAD`.
+        labels: int `[B, T]`, a NumPy array or a tensor; rows end with `EOS`,
+            then `PAD`.
 
     Returns:
-        int32 `[B, T]`: `BOS` first, then the labels one position later, without
-        their `EOS`.
+        The same kind of array: `BOS` first, then the labels one position
+        later, without their `EOS`.
 
     >>> shift_right(np.array([[5, 6, 2, 0],
     ...                       [7, 2, 0, 0]]))
     array([[1, 5, 6, 0],
            [1, 7, 0, 0]])
     """
-    shifted = np.full_like(labels, BOS)
-    shifted[:, 1:] = labels[:, :-1]
-    return np.where(labels == PAD, PAD, shifted)
+    ops = np if isinstance(labels, np.ndarray) else keras.ops
+    begin = ops.full_like(labels[:, :1], BOS)  # [B, 1]
+    shifted = ops.concatenate([begin, labels[:, :-1]], axis=1)
+    return ops.where(labels == PAD, ops.full_like(labels, PAD), shifted)
 
 
 class Batches:

@@ -271,11 +271,11 @@ def load_translator(options):
 
 
 def hide_gpus() -> None:
-    """Makes this process compute on the CPU, unless its environment says where.
+    """Makes this process and its children compute on the CPU.
 
     Must be called before TensorFlow is imported.
     """
-    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -19,7 +19,7 @@ import onnx as onnx_proto
 import tensorflow as tf
 
 import keras_transformer as kt
-from keras_transformer.workdir import WorkDirectory, named_weights
+from keras_transformer.workdir import WorkDirectory, weights_of
 from savedmodel import export, onnx, tflite
 from trainers.config import DataConfig
 
@@ -67,7 +67,7 @@ def workdir():
         decoding=DECODING,
     )
     directory.averaged.save(
-        tf.train.Checkpoint(weights=named_weights(model)), step=3, keep=1
+        tf.train.Checkpoint(weights=weights_of(model)), step=3, keep=1
     )
     return directory.path
 
@@ -78,10 +78,10 @@ def translator():
     return kt.Translator.load(workdir())
 
 
-def best_ids(lines, live=None):
-    """Ids of the best translation of each line, of the live translator."""
-    live = live or translator()
-    return [hypotheses[0][0] for hypotheses in live.n_best_ids(lines)]
+def best_ids(lines):
+    """The tokens of the translator's best translations."""
+    found = translator().n_best_ids(list(lines))
+    return [hypotheses[0][0] for hypotheses in found]
 
 
 @functools.cache

@@ -207,21 +207,22 @@ class MultiHeadAttention(TracedLayer):
         self,
         query: Tensor,
         key_value: KeyValue,
-        attention_mask: Tensor | None = None,
+        attention_mask: Tensor,
     ) -> Tensor:
-        """`attend` for N queries of B sequences: neighbours share a sequence.
+        """`attend` for N queries to B sequences: N / B neighbours share one.
 
-        Without a copy of keys and values for each of them.
+        It needs no copy of the keys and values for each of them.
 
         Args:
-            query: float `[N, 1, D]`, N a multiple of B.
+            query: float `[N, 1, D]`.
             key_value: What `project` returned, `[B, H, S, K]`.
             attention_mask: bool `[B, 1, 1, S]`.
 
         Returns:
             float `[N, 1, D]`.
         """
-        groups = ops.shape(key_value.keys)[0]
+        # The mask's shape: all layers have the same, and one look will do.
+        groups = ops.shape(attention_mask)[0]
         query = ops.reshape(query, (groups, -1, query.shape[-1]))
         attended = self.attend(query, key_value, attention_mask)
         return ops.reshape(attended, (-1, 1, query.shape[-1]))  # [N, 1, D]

@@ -25,7 +25,10 @@ import pathlib
 import re
 import shutil
 import tempfile
+import typing
+from collections.abc import Iterator
 
+import keras
 import numpy as np
 import tensorflow as tf
 from absl import logging
@@ -48,7 +51,7 @@ class WorkDirectory:
         path: The directory; it need not exist.
     """
 
-    def __init__(self, path):
+    def __init__(self, path: str | os.PathLike):
         self.path = pathlib.Path(path)
         self.config_path = self.path / "config.json"
         self.flags_path = self.path / "flags.txt"
@@ -58,7 +61,7 @@ class WorkDirectory:
         self.best = Checkpoints(self.path / "best")
         self.averaged = Checkpoints(self.path / "averaged")
 
-    def read_config(self):
+    def read_config(self) -> dict[str, typing.Any]:
         """The sections of `config.json`: `{"model": {...}, ...}`.
 
         Raises:
@@ -92,7 +95,7 @@ class WorkDirectory:
             )
         return config
 
-    def read_section(self, name, section):
+    def read_section(self, name: str, section: type) -> typing.Any:
         """One section of `config.json` as its dataclass.
 
         Fields that an older version did not write have their defaults.
@@ -110,7 +113,7 @@ class WorkDirectory:
             )
         return self._build(name, section, values)
 
-    def read_max_length(self):
+    def read_max_length(self) -> int:
         """The longest sentence in training, in tokens, EOS included.
 
         Raises:
@@ -147,19 +150,22 @@ class WorkDirectory:
             )
         return values
 
-    def write_config(self, **sections):
+    def write_config(self, **sections: typing.Any) -> None:
         """Writes dataclasses as the sections of `config.json`.
 
         Save the vocabulary first: `config.json` gets its SHA-256.
         """
-        config = {k: dataclasses.asdict(v) for k, v in sections.items()}
+        config: dict[str, typing.Any] = {
+            name: dataclasses.asdict(section)
+            for name, section in sections.items()
+        }
         if self.tokenizer_path.exists():
             content = self.tokenizer_path.read_bytes()
             config[TOKENIZER_SUM] = hashlib.sha256(content).hexdigest()
         config["format_version"] = FORMAT_VERSION
         write_atomically(self.config_path, json.dumps(config, indent=2) + "\n")
 
-    def load_tokenizer(self):
+    def load_tokenizer(self) -> Tokenizer:
         """The `Tokenizer` that the weights were trained with.
 
         Raises:
@@ -181,7 +187,7 @@ class WorkDirectory:
         return tokenizer
 
     @contextlib.contextmanager
-    def claimed(self):
+    def claimed(self) -> Iterator[None]:
         """Makes the directory, and keeps other processes from training here.
 
         The lock lasts until this process ends. If the body fails, a directory
@@ -214,7 +220,7 @@ class WorkDirectory:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
                 file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-            except FileExistsError:
+            except (FileExistsError, NotADirectoryError):
                 raise self._not_a_directory() from None
             except FileNotFoundError:
                 continue  # another process has just removed the directory
@@ -238,7 +244,7 @@ class WorkDirectory:
             f" workdir={str(self.path)!r}, which is a file or below one"
         )
 
-    def choose_checkpoint(self, choice=None):
+    def choose_checkpoint(self, choice: str | None = None) -> str:
         """The checkpoint to translate with.
 
         Logs which one it is, and warns of those that were skipped.
@@ -284,7 +290,9 @@ class WorkDirectory:
                 return prefix
         raise problem
 
-    def restore_weights(self, weights, choice=None):
+    def restore_weights(
+        self, weights: dict[str, tf.Variable], choice: str | None = None
+    ) -> str:
         """Sets weights from the checkpoint that `choose_checkpoint` finds.
 
         Chooses again if a training that runs beside removes it meanwhile.
@@ -349,10 +357,10 @@ class Checkpoints:
         directory: The directory; it need not exist.
     """
 
-    def __init__(self, directory):
+    def __init__(self, directory: str | os.PathLike):
         self.directory = pathlib.Path(directory)
 
-    def prefixes(self):
+    def prefixes(self) -> list[str]:
         """Paths without ending, newest first; intact or not."""
         steps = []
         for path in self.directory.glob("ckpt-*.index"):
@@ -361,11 +369,13 @@ class Checkpoints:
                 steps.append(int(match.group(1)))
         return [self._prefix(step) for step in sorted(steps, reverse=True)]
 
-    def newer_than(self, prefix):
+    def newer_than(self, prefix: str) -> list[str]:
         """Paths of the checkpoints of later steps, newest first."""
         return [p for p in self.prefixes() if step_of(p) > step_of(prefix)]
 
-    def save(self, checkpoint, step, keep):
+    def save(
+        self, checkpoint: tf.train.Checkpoint, step: int, keep: int
+    ) -> str:
         """Writes a `tf.train.Checkpoint`, then drops all but the last `keep`.
 
         Later steps than `step` are dropped, too: they were corrupt, or training
@@ -389,7 +399,7 @@ class Checkpoints:
                 _remove(path)
         return prefix
 
-    def find_intact(self):
+    def find_intact(self) -> str | None:
         """The newest intact checkpoint, or None if there is none.
 
         Raises:
@@ -398,7 +408,7 @@ class Checkpoints:
         found = self.intact(1)
         return found[0] if found else None
 
-    def intact(self, count):
+    def intact(self, count: int) -> list[str]:
         """Up to `count` of the newest intact checkpoints, newest first.
 
         Warns of each corrupt one on the way.
@@ -431,7 +441,7 @@ class Checkpoints:
         return str(self.directory / f"ckpt-{step}")
 
 
-def corruption(prefix):
+def corruption(prefix: str) -> str | None:
     """Why a checkpoint cannot be used, in one line; None if it is intact.
 
     Reads every tensor, which compares its checksum.
@@ -447,7 +457,7 @@ def corruption(prefix):
     return None
 
 
-def is_finite(array):
+def is_finite(array: np.ndarray) -> bool:
     """Whether a NumPy array has neither infinities nor NaN.
 
     >>> is_finite(np.array([1.0, np.inf])), is_finite(np.array([3]))
@@ -458,12 +468,12 @@ def is_finite(array):
     return bool(np.isfinite(array).all())
 
 
-def is_there(prefix):
+def is_there(prefix: str) -> bool:
     """Whether a checkpoint has its index, without which it counts as none."""
     return os.path.exists(f"{prefix}.index")
 
 
-def named_weights(model):
+def named_weights(model: keras.Model) -> dict[str, tf.Variable]:
     """The weights of a Keras model by their names, as a checkpoint has them."""
     return {
         ".".join(variable.path.split("/")[1:]): variable.value
@@ -471,7 +481,7 @@ def named_weights(model):
     }
 
 
-def restore_weights(weights, prefix):
+def restore_weights(weights: dict[str, tf.Variable], prefix: str) -> None:
     """Sets what `named_weights` returned from a checkpoint."""
     names = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
     num_weights = sum(name.startswith("weights/") for name in names)
@@ -489,12 +499,12 @@ def restore_weights(weights, prefix):
         ) from None
 
 
-def step_of(prefix):
+def step_of(prefix: str) -> int:
     """The step at which a checkpoint was written."""
     return int(os.path.basename(prefix).split("-")[1])
 
 
-def write_atomically(path, text):
+def write_atomically(path: str | os.PathLike, text: str) -> None:
     """Writes a file so that readers see all of it, or the one before."""
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

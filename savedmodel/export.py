@@ -169,22 +169,30 @@ def export(
         CommandError: The format does not know such a model.
         ExportError: The export does not translate as the translator does.
     """
-    translator = source.translator
-    examples = make_examples(translator)
-    sentences = ["", *examples]
+    sentences = ["", *make_examples(source.translator)]
     if options.verify_text:
         sentences = verify.read_sentences(options.verify_text)
-    description = make_description(source, options)
-    exporter = load_exporter(options.format)
-    exporter.write(translator, directory, options, description, examples)
-    description["sha256"] = verify.checksums(directory)
-    write_description(directory, description)
-    comparison = verify.compare(translator, directory, sentences)
+    description = write(source, options, directory)
+    comparison = verify.compare(source.translator, directory, sentences)
     if not comparison.passed:
         raise verify.ExportError(f"a wrong export: verification {comparison}")
     description["verification"] = str(comparison)
     write_description(directory, description)
     return comparison
+
+
+def write(
+    source: Source, options: ExportOptions, directory: pathlib.Path
+) -> dict:
+    """Writes an export, not verified: its description; see `export`."""
+    translator = source.translator
+    description = make_description(source, options)
+    load_exporter(options.format).write(
+        translator, directory, options, description, make_examples(translator)
+    )
+    description["sha256"] = verify.checksums(directory)
+    write_description(directory, description)
+    return description
 
 
 def make_description(source: Source, options: ExportOptions) -> dict:

@@ -13,7 +13,7 @@ import tempfile
 
 import tensorflow as tf
 
-from savedmodel.search import hold_variables, make_search, with_beam_size
+from savedmodel.search import hold_variables, make_search
 
 
 def write(translator, directory, options, description, examples):
@@ -31,7 +31,8 @@ def save_searches(translator, directory):
     beams = {"greedy": 1, "beam": translator.decoding.beam_size}
     signatures = {
         name: make_search(
-            with_beam_size(translator, beam_size), translator.max_source_length
+            translator.with_decoding(beam_size=beam_size),
+            translator.max_source_length,
         )
         for name, beam_size in beams.items()
     }

@@ -126,19 +126,16 @@ def compare(translator, directory, sentences: list[str]) -> Comparison:
         ValueError: There is no export.
         ExportError: It is corrupt, or cannot be loaded or run.
     """
-    # Not at the top: the command refuses bad flags before it is imported.
-    from savedmodel.search import with_beam_size
-
     description = read_description(directory)
     check_files(directory, description)
     beam_size = 1 if FORMATS[description["format"]].own_search else None
     if beam_size:
-        translator = with_beam_size(translator, beam_size)
+        translator = translator.with_decoding(beam_size=beam_size)
     found = run(directory, sentences, beam_size)
     ties, different, far = [], [], []
-    for number, (ids, sentence, result) in enumerate(
+    for number, ([(ids, score), *_], _, result) in enumerate(
         zip(
-            translator.best_ids(sentences),
+            translator.n_best_ids(sentences),
             sentences,
             found["translations"],
             strict=True,
@@ -146,7 +143,6 @@ def compare(translator, directory, sentences: list[str]) -> Comparison:
         1,
     ):
         if ids != result["ids"]:
-            [[(_, score), *_]] = translator.n_best([sentence], number)
             distance = abs(score - result["score"])
             (ties if distance < TIE else different).append(number)
             if not distance < FAR:

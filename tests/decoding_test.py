@@ -599,6 +599,77 @@ def test_compiled_is_eager_for_any_batch(run, jit_compile):
         assert_same(compiled(*inputs, some), expected, rtol=1e-6)
 
 
+def failing_step(kind, sentence, position, width=1):
+    """A model that spells a word, but for one sentence at one position."""
+    right = spelling_step([20, 9, 14, EOS])
+
+    def step(ids, cache, index):
+        logits, cache = right(ids, cache, index)
+        rows = ops.arange(logits.shape[0], dtype="int32") // width
+        # One of the sentence's hypotheses, the last, is enough.
+        last = ops.arange(logits.shape[0], dtype="int32") % width == width - 1
+        wrong = (rows == sentence) & last & (index == position)
+        return ops.where(wrong[:, None], kind, logits), cache
+
+    return step
+
+
+@pytest.mark.parametrize("kind", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("position", [0, 2])
+def test_logits_that_are_no_numbers_fail_their_sentence_alone(position, kind):
+    limits = np.array([4, 4, 4])
+    common = {"max_length": 4, "length_penalty": 0.6}
+    draw = {"temperature": 1.0, "top_k": 1, "top_p": 1.0, "seed": 1}
+    searches = {
+        1: [
+            lambda step: decoding.greedy_search(step, (), limits, **common),
+            lambda step: decoding.sample(step, (), limits, **common, **draw),
+        ],
+        3: [
+            lambda step: decoding.beam_search(
+                step, (), limits, beam_size=3, **common
+            )
+        ],
+    }
+    for width, functions in searches.items():
+        for search in functions:
+            expected = search(spelling_step([20, 9, 14, EOS]))
+            result = search(failing_step(kind, 1, position, width))
+            assert np.isnan(result.scores[1]).all()
+            assert np.isnan(result.log_probs[1]).all()
+            assert not np.any(result.ids[1]) and not np.any(result.lengths[1])
+            assert_same(rows(result, [0, 2]), rows(expected, [0, 2]))
+
+
+@pytest.mark.parametrize("wrong", [VOCAB_SIZE, -1, 2**31 - 1, 2**32 + 5])
+def test_prefix_outside_the_vocabulary_fails_its_sentence_alone(wrong):
+    model = ScriptedModel(6)
+    prefix = np.array([[5, PAD], [4, wrong], [PAD, PAD]])  # int64
+    sentences, limits = np.arange(3, dtype="int32"), np.full(3, 6)
+    right = np.where(prefix == wrong, PAD, prefix).astype("int32")
+    for run, options in ((run_greedy, {}), (run_beam, {"beam_size": 3})):
+        result = run(model, sentences, limits, prefix=prefix, **options)
+        expected = run(model, sentences, limits, prefix=right, **options)
+        assert np.isnan(result.scores[1]).all()
+        assert not np.any(result.lengths[1])
+        assert_same(rows(result, [0, 2]), rows(expected, [0, 2]))
+
+
+def test_double_precision_models_are_searched():
+    model = ScriptedModel(3)
+    expected = run_beam(model, np.arange(9), np.full(9, 7), 3)
+    model.table = model.table.astype("float64")
+    keras.config.set_floatx("float64")
+    try:
+        result = run_beam(model, np.arange(9), np.full(9, 7), 3)
+        drawn = run_sample(model, np.arange(9), np.full(9, 7), top_k=1)
+        greedy = run_greedy(model, np.arange(9), np.full(9, 7))
+    finally:
+        keras.config.set_floatx("float32")
+    assert_same(result, expected, rtol=1e-5)
+    assert_same(drawn, greedy, rtol=1e-5)
+
+
 def test_half_precision_logits_are_widened():
     result = decoding.beam_search(
         lambda ids, cache, index: (ops.zeros((2, 9), "bfloat16"), cache),
@@ -626,6 +697,7 @@ def test_half_precision_logits_are_widened():
         ({"max_length": 4.5}, "Received: max_length=4.5"),
         ({"limits": np.ones((2, 1))}, r"Received: max_lengths.shape=\(2, 1\)"),
         ({"prefix": np.ones(2)}, r"Received: prefix.shape=\(2,\)"),
+        ({"prefix": np.ones((2, 3))}, "Received: a prefix of dtype float"),
         ({"prefix": np.ones((2, 5))}, r"Received: prefix.shape=\(2, 5\)"),
         ({"cache": np.ones((2, 3))}, r"must have 6 rows.*shape \(2, 3\)"),
         ({"logits": np.ones(6)}, r"Received: logits.shape=\(6,\)"),

@@ -20,7 +20,7 @@ from keras_transformer.training import TrainStep, seeds_of, spread_seeds
 from keras_transformer.workdir import WorkDirectory
 from trainers import phrasebook, strategies, wmt
 from trainers.budget import activations, largest_shape
-from trainers.cluster import Cluster, read_cluster
+from trainers.cluster import Cluster, find_cluster, read_cluster
 from trainers.config import Configuration, DataConfig, TrainingConfig
 from trainers.experiment import Experiment, read_experiment
 from trainers.loop import Trainer
@@ -583,6 +583,8 @@ def test_wrong_tf_config(config, problem, monkeypatch, tmp_path, capsys):
 def test_tf_config(config, cluster, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", json.dumps(config))
     assert read_cluster() == cluster
+    assert find_cluster("auto") == cluster
+    assert find_cluster("mirrored") is None
 
 
 @pytest.mark.parametrize(

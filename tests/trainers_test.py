@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -83,11 +84,24 @@ def command(corpus):
 
 
 @pytest.fixture(scope="session")
-def trained(command, tmp_path_factory):
-    """A work directory after a training."""
+def trained_and_log(command, tmp_path_factory):
+    """A work directory after a training, and what that logged."""
     path = tmp_path_factory.mktemp("trained") / "run"
-    wmt.main([*command, f"--workdir={path}"])
-    return path
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        wmt.main([*command, f"--workdir={path}"])
+    return path, out.getvalue()
+
+
+@pytest.fixture(scope="session")
+def trained(trained_and_log):
+    """A work directory after a training."""
+    return trained_and_log[0]
+
+
+@pytest.fixture
+def changed(trained, tmp_path):
+    """A copy of a work directory, to be changed."""
+    return shutil.copytree(trained, tmp_path / "run")
 
 
 def tensors(prefix, *but):
@@ -142,20 +156,19 @@ def test_written_flags_are_the_configuration(trained):
     assert trainer.experiment.configuration.model.d_model == 16
 
 
-def test_what_training_logs(command, tmp_path, capsys):
-    wmt.main([*command, f"--workdir={tmp_path}", "--train_steps=4"])
-    out = capsys.readouterr().out
+def test_what_training_logs(trained_and_log):
+    _, out = trained_and_log
     assert "300 pairs read, 300 kept; dropped: 0 with an empty side" in out
     assert "padding" in out and "rows x tokens" in out
     for word in ("loss", "perplexity", "lr", "tokens/s", "epoch", "left"):
         assert word in out.split("step 2 |")[1].splitlines()[0]
     assert "validation at step 4" in out
-    assert "averaged 2 checkpoints" in out
+    assert "averaged 4 checkpoints" in out
     assert "reference: " in out
     assert "test BLEU" in out.splitlines()[-1]
 
 
-def stop_at(monkeypatch, step, number=signal.SIGTERM):
+def stop_at(monkeypatch, step, number):
     """Sends a signal while a step is made."""
     make_step = loop.Trainer._step
 
@@ -171,16 +184,15 @@ def test_stopped_and_resumed_is_as_never_stopped(
     command, trained, tmp_path, monkeypatch, capsys
 ):
     argv = [*command, *UNMEASURED, f"--workdir={tmp_path}"]
-    for step, number in ((3, signal.SIGTERM), (5, signal.SIGINT)):
-        with monkeypatch.context() as patch:
-            stop_at(patch, step, number)
-            wmt.main(argv)  # and so ends with status 0
-        out = capsys.readouterr().out
-        assert f"stopped by {number.name} | step {step}" in out
-        assert f"saved in {tmp_path}; rerun the same command to resume" in out
-        assert (tmp_path / f"checkpoints/ckpt-{step}.index").exists()
+    with monkeypatch.context() as patch:
+        stop_at(patch, 3, signal.SIGTERM)
+        wmt.main(argv)  # and so ends with status 0
+    out = capsys.readouterr().out
+    assert "stopped by SIGTERM | step 3" in out
+    assert f"saved in {tmp_path}; rerun the same command to resume" in out
+    assert (tmp_path / "checkpoints/ckpt-3.index").exists()
     wmt.main(argv)
-    assert "resuming at step 5" in capsys.readouterr().out
+    assert "resuming at step 3" in capsys.readouterr().out
     assert_same_training(
         trained / "checkpoints/ckpt-8", tmp_path / "checkpoints/ckpt-8"
     )
@@ -259,28 +271,25 @@ def truncate(prefix, ending):
 
 @pytest.mark.parametrize("ending", ["data", "index"])
 def test_corrupt_checkpoint_is_named_and_the_one_before_used(
-    ending, command, tmp_path, capsys, caplog
+    ending, command, changed, capsys, caplog
 ):
-    argv = [*command, *UNMEASURED, "--train_steps=4", f"--workdir={tmp_path}"]
-    wmt.main(argv)
-    newest = tmp_path / "checkpoints/ckpt-4"
+    newest = changed / "checkpoints/ckpt-8"
     truncate(newest, ending)
-    trainer = open_trainer(argv)
+    trainer = open_trainer([*command, *UNMEASURED, f"--workdir={changed}"])
     assert f"corrupt checkpoint {newest}: " in caplog.text
-    assert "resuming at step 2" in capsys.readouterr().out
+    assert "resuming at step 6" in capsys.readouterr().out
     trainer.checkpoint.save()
     assert not newest.with_suffix(".index").exists()
 
 
-def test_all_checkpoints_corrupt(command, tmp_path, capsys):
-    argv = [*command, *UNMEASURED, "--train_steps=2", f"--workdir={tmp_path}"]
-    wmt.main(argv)
-    truncate(tmp_path / "checkpoints/ckpt-2", "data")
-    truncate(tmp_path / "averaged/ckpt-2", "index")
+def test_all_checkpoints_corrupt(command, changed, capsys):
+    for prefix in changed.glob("*/ckpt-*.index"):
+        truncate(prefix.with_suffix(""), "data")
     for main in (wmt.main, average.main, translate.main):
-        message = fails(main, argv if main is wmt.main else argv[-1:], capsys)
+        argv = [*(command if main is wmt.main else []), f"--workdir={changed}"]
+        message = fails(main, argv, capsys)
         assert "every checkpoint is corrupt: " in message
-        assert "ckpt-2" in message
+        assert "ckpt-8" in message
 
 
 # A training that goes wrong
@@ -302,18 +311,18 @@ def test_a_diverged_training_saves_nothing(
         assert not WorkDirectory(tmp_path / name).path.exists()
 
 
-@pytest.mark.parametrize("due", ["--log_steps=1", "--checkpoint_steps=1"])
+@pytest.mark.parametrize("due", ["--log_steps=2", "--checkpoint_steps=2"])
 def test_a_diverged_training_names_the_last_good_checkpoint(
-    due, command, trained, tmp_path, capsys
+    due, command, changed, capsys
 ):
-    run = shutil.copytree(trained, tmp_path / "run")
-    before = sorted(run.glob("*/ckpt*"))
-    argv = [*command, *UNMEASURED, f"--workdir={run}", "--train_steps=20"]
+    before = sorted(changed.glob("*/ckpt*"))
+    argv = [*command, *UNMEASURED, f"--workdir={changed}", "--train_steps=20"]
     argv += ["--learning_rate_scale=1e30", "--log_steps=100"]
     message = fails(wmt.main, [*argv, "--checkpoint_steps=100", due], capsys, 1)
-    assert "training has diverged: at step 1" in message
-    assert f"The last good checkpoint is {run}/checkpoints/ckpt-8." in message
-    assert sorted(run.glob("*/ckpt*")) == before
+    assert "training has diverged: at step 10, " in message
+    last_good = changed / "checkpoints/ckpt-8"
+    assert f"The last good checkpoint is {last_good}. A smaller" in message
+    assert sorted(changed.glob("*/ckpt*")) == before
 
 
 def test_the_first_step_that_is_not_finite():
@@ -343,34 +352,58 @@ def test_training_outlives_its_reader(
     assert "No space left on device" in caplog.text
 
 
-def test_training_outlives_its_terminal(tmp_path):
-    class GoneBar:
-        n = 0
-
-        def update(self, _):
-            raise OSError(5, "Input/output error")
-
-        clear = close = update
-
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda reporter: reporter.advance(3),
+        lambda reporter: reporter.log("a line"),
+        lambda reporter: reporter.close(),
+    ],
+)
+def test_training_outlives_its_terminal(use, tmp_path, capsys):
+    error = OSError(5, "Input/output error")
+    gone = Mock(n=0)
+    for method in (gone.clear, gone.close, gone.update):
+        method.side_effect = error
     reporter = Reporter(tmp_path, 0, 10, is_chief=True)
-    for use in ("advance", "log", "close"):
-        reporter._bar = GoneBar()
-        getattr(reporter, use)(*([3] if use != "close" else []))
-        assert reporter._bar is None
+    reporter._bar = gone
+    use(reporter)
+    assert reporter._bar is None
+    reporter.log("another line")
+    assert capsys.readouterr().out.endswith("another line\n")
 
 
-def test_a_signal_that_was_ignored_stays_ignored():
+@pytest.fixture
+def noted():
+    """The signals that reach handlers of before, instead of their defaults."""
+    noted = []
+    before = {
+        number: signal.signal(number, lambda number, _: noted.append(number))
+        for number in loop.StopSignals.SIGNALS
+    }
+    yield noted
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", loop.StopSignals.SIGNALS)
+def test_the_second_signal_is_as_ever(number, noted):
+    with loop.StopSignals() as signals:
+        os.kill(os.getpid(), number)
+        assert (signals.received, noted) == (number, [])
+        os.kill(os.getpid(), number)
+        assert noted == [number]
+    os.kill(os.getpid(), number)
+    assert noted == [number] * 2
+
+
+def test_a_signal_that_was_ignored_stays_ignored(noted):
     """As `nohup` has SIGHUP ignored."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with loop.StopSignals() as signals:
-            os.kill(os.getpid(), signal.SIGHUP)
-            assert signals.received is None
-            os.kill(os.getpid(), signal.SIGTERM)
-            assert signals.received == signal.SIGTERM
-        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGHUP, before)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with loop.StopSignals() as signals:
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert signals.received is None
+    assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
 
 
 def test_no_time_for_a_step(command, tmp_path, capsys):
@@ -393,44 +426,41 @@ def test_stopped_before_a_step(command, tmp_path, monkeypatch, capsys):
 def test_tensorboard_shows_each_step_once(tmp_path):
     """What a killed session recorded past its checkpoint is purged."""
 
-    def session(restored_step, *steps):
+    def session(number, restored_step, *steps):
         reporter = Reporter(tmp_path, restored_step, 10, is_chief=True)
         for step in steps:
-            reporter.record(step, "train", {"loss": 100.0 * restored_step})
+            reporter.record(step, "train", {"loss": 100.0 * number})
         reporter.close()
+        # TensorBoard reads the files in the order of the seconds in their
+        # names; these sessions had the same second.
+        for path in tmp_path.glob("*tfevents.??????????.*"):
+            name = re.sub(r"tfevents\.\d+", f"tfevents.{number}", path.name)
+            path.rename(path.with_name(name))
 
-    session(0, 1, 2, 3, 4)
-    for path in tmp_path.iterdir():
-        os.utime(path, (1, 1))
-    session(2, 3, 4, 5)
-    session(3, 4)
+    session(1, 0, 1, 2, 3, 4)
+    session(2, 2, 3, 4, 5)
+    session(3, 3, 4)
     events = EventAccumulator(str(tmp_path))
     events.Reload()
     assert [
         (event.step, float(tf.make_ndarray(event.tensor_proto)))
         for event in events.Tensors("train/loss")
-    ] == [(1, 0.0), (2, 0.0), (3, 200.0), (4, 300.0)]
+    ] == [(1, 100.0), (2, 100.0), (3, 200.0), (4, 300.0)]
 
 
 # A work directory that was changed
-
-
-@pytest.fixture
-def changed(trained, tmp_path):
-    """A copy of a work directory, to be changed."""
-    return shutil.copytree(trained, tmp_path / "run")
 
 
 def test_another_vocabulary_is_refused_by_every_command(
     command, changed, capsys
 ):
     """Of the same size: nothing else would notice."""
-    other = Tokenizer.train(["another text of letters"] * 3, 24)
-    content = (changed / "tokenizer.model").read_bytes()
-    assert len(other.model_bytes) != len(content)
-    turned = bytearray(content)
-    turned[turned.index(b"\xe2\x96\x81") + 3] ^= 1  # a letter of a piece
-    (changed / "tokenizer.model").write_bytes(turned)
+    path = changed / "tokenizer.model"
+    size = Tokenizer.load(path).vocab_size
+    content = bytearray(path.read_bytes())
+    content[content.index("▁".encode()) + 3] ^= 1  # a letter of a piece
+    path.write_bytes(content)
+    assert Tokenizer.load(path).vocab_size == size
     for main in (wmt.main, translate.main, average.main):
         argv = [*(command if main is wmt.main else []), f"--workdir={changed}"]
         message = fails(main, argv, capsys)
@@ -599,12 +629,11 @@ def test_work_directory_of_another_configuration(
     assert (trained / "config.json").read_bytes() == before
 
 
-def test_begun_without_a_checkpoint(command, trained, tmp_path, capsys):
+def test_begun_without_a_checkpoint(command, changed, capsys):
     """The vocabulary is of these languages; the model may still change."""
-    run = shutil.copytree(trained, tmp_path / "run")
     for name in ("checkpoints", "best", "averaged"):
-        shutil.rmtree(run / name)
-    argv = [*command, f"--workdir={run}"]
+        shutil.rmtree(changed / name)
+    argv = [*command, f"--workdir={changed}"]
     turned = ["--source_language=de", "--target_language=en"]
     message = fails(wmt.main, [*argv, *turned], capsys)
     assert "target_language was 'de' and is 'en'" in message

@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer
-from keras_transformer.translator import Translator, bucket, pad_source
+from keras_transformer.translator import Translator, bucket, pad_rows
 from keras_transformer.vocabulary import EOS, PAD
 from keras_transformer.workdir import WorkDirectory, named_weights
 
@@ -61,15 +61,15 @@ def test_blank_lines_do_not_reach_the_model(translator):
     assert translator.translate([]) == []
 
 
-def test_long_line_is_cut_and_named(translator, caplog):
+def test_long_line_is_truncated_and_named(translator, caplog):
     translator.max_source_length = 4
     pieces = translator.tokenizer.encode([TEXT[0]])[0].numpy()
-    found = translator.search(tf.constant([[*pieces[:3], EOS]]))
+    found = translator.translate_ids(tf.constant([[*pieces[:3], EOS]]))
     expected = translator.tokenizer.decode(found.ids[0]).numpy()[0].decode()
     cut, short = translator.translate([TEXT[0], "fox"])
     assert cut == expected
     assert short == translator.translate(["fox"])[0]
-    assert f"line 1 has {len(pieces) - 1} tokens" in caplog.text
+    assert f"line 1 has {len(pieces) - 1} tokens, truncated to 3" in caplog.text
     assert "line 2" not in caplog.text
 
 
@@ -85,7 +85,7 @@ def test_n_best_is_ordered_and_starts_with_the_translation(translator):
 def test_output_is_at_most_extra_length_longer():
     translator = make_translator(decoding={"min_length": 50})
     rows = [[5, 6, 7, EOS], [5, EOS, PAD, PAD], [EOS, PAD, PAD, PAD]]
-    found = translator.search(tf.constant(rows))
+    found = translator.translate_ids(tf.constant(rows))
     np.testing.assert_array_equal(found.lengths[:, 0], [3 + 3, 1 + 3, 0])
 
 
@@ -93,9 +93,9 @@ def test_unknown_length_and_known_length_agree(translator):
     rows = tf.constant([[5, 6, EOS, PAD], [9, 8, 7, EOS]])
     spec = tf.TensorSpec([None, None], tf.int32)
     graph = tf.function(
-        translator.search, input_signature=[spec], autograph=False
+        translator.translate_ids, input_signature=[spec], autograph=False
     )
-    known, unknown = translator.search(rows), graph(rows)
+    known, unknown = translator.translate_ids(rows), graph(rows)
     np.testing.assert_allclose(known.scores, unknown.scores, rtol=1e-5)
     length = known.ids.shape[-1]
     np.testing.assert_array_equal(known.ids, unknown.ids[..., :length])
@@ -107,6 +107,119 @@ def test_few_graphs(translator):
     assert number <= len({bucket(n) for n in range(1, 31)})
     translator.translate(["dog", "the fox", *TEXT[::-1], "the lazy dog"])
     assert len(translator._graphs) == number
+
+
+def test_ids_and_scores_are_those_of_the_texts(translator):
+    lines = [TEXT[0], "", "the fox"]
+    texts = translator.n_best(lines)
+    for hypotheses, in_ids in zip(
+        texts, translator.n_best_ids(lines), strict=True
+    ):
+        assert [score for _, score in in_ids] == [h[1] for h in hypotheses]
+        ids = [ids for ids, _ in in_ids]
+        decoded = translator.tokenizer.decode(ids).numpy()
+        assert [text.decode() for text in decoded] == [h[0] for h in hypotheses]
+    assert translator.n_best_ids([""]) == [[([], 0.0)]]
+    assert (
+        EOS in translator.n_best_ids(lines)[2][0][0]
+        or len(translator.n_best_ids(lines)[2][0][0])
+        == 3 + len(translator.tokenizer.encode(["the fox"])[0]) - 1
+    )
+
+
+def test_with_decoding_changes_a_copy_alone(translator):
+    translator.checkpoint, translator.seed = "some/ckpt-1", 5
+    translator.batch_tokens, translator.jit_compile = 99, True
+    greedy = translator.with_decoding(beam_size=1)
+    assert greedy.decoding == dataclasses.replace(
+        translator.decoding, beam_size=1
+    )
+    assert translator.decoding.beam_size == 2
+    kept = ("tokenizer", "model", "max_source_length", "batch_tokens")
+    for name in (*kept, "jit_compile", "seed", "checkpoint"):
+        assert getattr(greedy, name) is getattr(translator, name), name
+    with pytest.raises(ValueError, match="beam_size=0"):
+        translator.with_decoding(beam_size=0)
+
+
+def test_the_score_of_a_translation_is_what_the_search_found(translator):
+    lines = [TEXT[0], "fox", "the dog"]
+    translator = translator.with_decoding(beam_size=1, length_penalty=0.0)
+    found = translator.n_best_ids(lines)
+    # Not by way of text, which may be segmented otherwise.
+    source_ids = pad_rows(translator.tokenizer.encode(lines).to_list())
+    labels = pad_rows([hypotheses[0][0] for hypotheses in found])
+    log_probs = translator.score_ids(
+        tf.constant(source_ids), tf.constant(labels)
+    ).numpy()
+    assert log_probs.shape == labels.shape
+    assert np.all((log_probs == 0) == (labels == PAD))
+    np.testing.assert_allclose(
+        log_probs.sum(1)[:3], [h[0][1] for h in found], rtol=1e-4
+    )
+
+
+def test_scores_are_the_models_own(translator):
+    """Against logits of one pair alone, without padding."""
+    pairs = [("the fox", "how quickly"), (TEXT[1], "dog"), ("dog", "")]
+    translator.batch_tokens = 16
+    for (source, target), score in zip(
+        pairs, translator.score(pairs), strict=True
+    ):
+        source_ids = translator.tokenizer.encode([source]).to_tensor()
+        labels = translator.tokenizer.encode([target]).to_list()[0]
+        logits = translator.model(
+            {"source_ids": source_ids, "target_ids": [[1, *labels[:-1]]]}
+        ).numpy()[0]
+        logits = logits.astype("float64")
+        log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+        assert score.ids == labels and score.ids[-1] == EOS
+        np.testing.assert_allclose(
+            score.log_probs, log_probs[range(len(labels)), labels], atol=1e-4
+        )
+        assert score.truncated is False
+    assert translator.score([]) == []
+
+
+def test_long_pairs_are_scored_truncated_and_say_so(translator, caplog):
+    translator.max_source_length = 4  # and 4 + 3 of a translation
+    scores = translator.score(
+        [("fox", "dog"), (TEXT[0], "dog"), ("fox", TEXT[0])]
+    )
+    assert [score.truncated for score in scores] == [False, True, True]
+    assert len(scores[2].ids) == 7 and scores[2].ids[-1] == EOS
+    assert "line 2 has" in caplog.text and "truncated to 3 (" in caplog.text
+    assert "line 3 has" in caplog.text and "truncated to 6 (" in caplog.text
+    assert "line 1" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "pairs", ["ab", [("a", "b", "c")], ["ab"], [("a", None)], None]
+)
+def test_wrong_pairs(pairs, translator):
+    with pytest.raises(TypeError, match="Received: "):
+        translator.score(pairs)
+
+
+def test_weights_that_are_no_numbers_raise(translator):
+    translator.model.trainable_weights[0].assign_add(
+        np.full((60, 16), np.nan, "float32")
+    )
+    for call in (translator.translate, translator.n_best_ids):
+        with pytest.raises(FloatingPointError, match="line 2: the model's"):
+            call(["", "fox"])
+    with pytest.raises(FloatingPointError, match="line 1: the model's"):
+        translator.score([("fox", "dog")])
+    assert translator.translate([""]) == [""]
+
+
+def test_a_huge_limit_and_a_huge_line_cost_what_they_hold(translator):
+    translator.max_source_length = 10**9
+    assert translator.translate(["fox"]) == make_translator().translate(["fox"])
+    translator.max_source_length = 5
+    rows, truncated = translator._encode(["fox " * 10**5] + ["a"] * 999, 1, 5)
+    assert truncated == [True] + [False] * 999
+    assert {len(row) for row in rows[1:]} == {2} or len(rows[0]) == 5
 
 
 def test_xla_gives_the_same():
@@ -135,13 +248,15 @@ def test_wrong_types(strings, translator):
 def test_wrong_arguments(translator):
     with pytest.raises(ValueError, match="max_source_length must be at least"):
         make_translator(max_source_length=1)
+    with pytest.raises(ValueError, match="Received: batch_tokens=0"):
+        make_translator(batch_tokens=0)
     model = Transformer(dataclasses.replace(CONFIG, vocab_size=61))
-    with pytest.raises(ValueError, match="60 and 61 pieces"):
+    with pytest.raises(ValueError, match="60 and 61 tokens"):
         Translator(translator.tokenizer, model, DecodingConfig(), 9)
 
 
 def test_padded_shapes():
-    ids = pad_source([[5, EOS], [6, 7, EOS], [5, 6, 7, 8, 9, 5, 6, 7, EOS]])
+    ids = pad_rows([[5, EOS], [6, 7, EOS], [5, 6, 7, 8, 9, 5, 6, 7, EOS]])
     assert ids.shape == (4, 16) and ids.dtype == np.int32
     assert ids[3].tolist() == [EOS] + [PAD] * 15
     assert ids[1].tolist() == [6, 7, EOS] + [PAD] * 13
@@ -181,6 +296,7 @@ def test_load_takes_averaged_then_best_then_latest(tmp_path):
     decoding = DecodingConfig(beam_size=3)
     loaded = Translator.load(tmp_path, decoding, **options)
     assert loaded.decoding.beam_size == 3
+    assert loaded.checkpoint == prefix
     (tmp_path / "averaged/ckpt-7.index").write_bytes(b"cut")
     loaded = Translator.load(tmp_path, **options)
     assert loaded.translate(lines) == expected["best"]

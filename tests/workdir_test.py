@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from absl import logging
 
 import keras_transformer as kt
 from keras_transformer import workdir as workdirs
@@ -305,7 +306,7 @@ def three_kinds(model, folder):
 
 def test_the_chosen_checkpoint_is_reported(small_config, tmp_path, caplog):
     workdir = three_kinds(kt.Transformer(small_config), tmp_path)
-    caplog.set_level("INFO")
+    logging.set_verbosity(logging.INFO)
     averaged, best = (str(tmp_path / n) for n in ("averaged/ckpt-3", "best"))
     assert workdir.choose_checkpoint() == averaged
     [record] = caplog.records

@@ -32,7 +32,7 @@ class Options(Fields):
             raise ValueError("expected --workdir=DIR. Received: no workdir")
 
 
-def main(argv=None):
+def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
     with flags.exit_status("trainers.average"):
         options = flags.parse(argv, __doc__, Options).build(Options)

@@ -10,6 +10,8 @@ from keras_transformer.flags import RunError
 from keras_transformer.model import Transformer
 from keras_transformer.training import seeds_of
 from keras_transformer.workdir import (
+    Checkpoints,
+    WorkDirectory,
     corruption,
     is_there,
     named_weights,
@@ -41,7 +43,7 @@ class TrainingCheckpoint:
         }
         self._checkpoint = tf.train.Checkpoint(**self._groups)
 
-    def save(self):
+    def save(self) -> str:
         """Writes a checkpoint of now among the latest.
 
         Raises:
@@ -49,11 +51,11 @@ class TrainingCheckpoint:
         """
         return self._save(self.workdir.latest, self.keep)
 
-    def save_best(self):
+    def save_best(self) -> str:
         """Writes a checkpoint of now as the best."""
         return self._save(self.workdir.best, 1)
 
-    def restore(self):
+    def restore(self) -> str | None:
         """Restores the newest intact checkpoint.
 
         Returns:
@@ -119,7 +121,7 @@ def write(checkpoints, checkpoint, step, keep):
         ) from error
 
 
-def last_good(checkpoints):
+def last_good(checkpoints: Checkpoints) -> str:
     """A sentence that names the newest intact checkpoint, if there is one."""
     for prefix in checkpoints.prefixes():
         if corruption(prefix) is None:
@@ -127,7 +129,7 @@ def last_good(checkpoints):
     return "There is no checkpoint yet"
 
 
-def average(workdir, last):
+def average(workdir: WorkDirectory, last: int) -> tuple[list[str], str]:
     """Averages the weights of the last checkpoints (sec. 6.1).
 
     Weights that are not floats, if any, are those of the newest.

@@ -25,7 +25,27 @@ class Cluster:
     task: str
 
 
-def read_cluster():
+def find_cluster(strategy: str) -> Cluster | None:
+    """The `Cluster` to train in; None: this process trains alone.
+
+    Args:
+        strategy: A name in `STRATEGIES`.
+
+    Raises:
+        ValueError: As `read_cluster`, or the strategy needs a cluster and there
+            is none.
+    """
+    if strategy not in ("auto", "multi_worker"):
+        return None
+    cluster = read_cluster()
+    if strategy == "multi_worker":
+        if not cluster:
+            raise wrong_tf_config("strategy=multi_worker needs it")
+        return cluster
+    return cluster if cluster and cluster.num_workers > 1 else None
+
+
+def read_cluster() -> Cluster | None:
     """The `Cluster` of TF_CONFIG; None if it names no workers.
 
     Raises:
@@ -54,18 +74,18 @@ def read_cluster():
     task = config.get("task")
     if not isinstance(task, dict):
         raise wrong_tf_config("'task' is not an object")
-    job, index = task.get("type"), task.get("index")
-    known = isinstance(job, str) and isinstance(index, int)
-    if not known or index not in range(sizes.get(job, 0)):
+    kind, index = task.get("type"), task.get("index")
+    known = isinstance(kind, str) and isinstance(index, int)
+    if not known or index not in range(sizes.get(kind, 0)):
         raise wrong_tf_config("'task' is none of the cluster's")
-    return Cluster(sum(sizes.values()), f"{job} {index}")
+    return Cluster(sum(sizes.values()), f"{kind} {index}")
 
 
 def _is_host(value):
     return isinstance(value, str) and re.fullmatch(r"\S+:\d+", value)
 
 
-def wrong_tf_config(problem):
+def wrong_tf_config(problem: str) -> ValueError:
     """The error of a TF_CONFIG that has another form."""
     received = os.environ.get("TF_CONFIG")
     if received and len(received) > SHOWN:

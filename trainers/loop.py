@@ -57,7 +57,7 @@ class TokenTotals:
         """Adds the totals of a call that ended with a step, float32 `[4]`."""
         self._calls.append((step, totals))
 
-    def take(self):
+    def take(self) -> dict[str, float]:
         """The totals of all workers by name; they begin again at zero."""
         local = sum(
             totals.numpy().astype(np.float64) for _, totals in self._calls
@@ -66,7 +66,7 @@ class TokenTotals:
         totals = self._workers.all_reduce_sum(local.tolist())
         return dict(zip(self.NAMES, totals, strict=True))
 
-    def first_not_finite(self):
+    def first_not_finite(self) -> int | None:
         """The first step since `take` whose loss is not finite, or None."""
         for step, totals in self._calls:
             if not np.isfinite(totals.numpy()[0]):
@@ -169,7 +169,7 @@ class Trainer:
         if experiment.valid_pairs and workers.is_chief:
             self.validator = Validator(self.model, experiment)
 
-    def restore(self):
+    def restore(self) -> str | None:
         """Restores the newest intact checkpoint; returns its path, or None."""
         prefix = self.checkpoint.restore()
         step, size = self.progress.step, self.workers.size
@@ -204,7 +204,7 @@ class Trainer:
         progress.order_id = batches.order_id
         progress.epoch_steps = batches.steps_per_epoch
 
-    def probe_memory(self):
+    def probe_memory(self) -> float:
         """Makes the step that needs the most memory, and takes it back.
 
         Returns:
@@ -238,7 +238,7 @@ class Trainer:
             variable.assign(value)
         return seconds
 
-    def count_programs(self):
+    def count_programs(self) -> int:
         """How many programs XLA compiles; 0: it is not used."""
         if not (self.static_shapes or self.jit_compile):
             return 0
@@ -247,7 +247,7 @@ class Trainer:
             count *= 2  # of steps_per_call steps, and of a single one
         return count
 
-    def run(self):
+    def run(self) -> Ending:
         """Trains to the end, or until a signal.
 
         Returns:
@@ -387,7 +387,7 @@ class Trainer:
         """The `Ending` after the steps since `before`; None: continue.
 
         Workers end at the same step: they ask each other now and then, and the
-        chief's clock and BLEU count.
+        chief's clock and score count.
         """
         self.clock.tick()
         progress, config = self.progress, self.config
@@ -412,7 +412,8 @@ class Trainer:
         if is_over:
             return Ending(f"{config.train_minutes:g} minutes are over")
         if is_stale:
-            return Ending(f"no better BLEU in {config.patience} validations")
+            label = self.experiment.metric.label
+            return Ending(f"no better {label} in {config.patience} validations")
         return None
 
     def _log_steps(self):
@@ -468,8 +469,8 @@ class Trainer:
             raise self._diverged("the validation loss", None)
         progress = self.progress
         metric = self.experiment.metric
-        is_best = result.score > progress.best_bleu
-        progress.best_bleu = max(progress.best_bleu, result.score)
+        is_best = result.score > progress.best_score
+        progress.best_score = max(progress.best_score, result.score)
         progress.stale_validations += 1
         if is_best:
             progress.stale_validations = 0

@@ -12,7 +12,7 @@ from absl import logging
 from tqdm import tqdm
 
 # Keys of checkpoint files that are spelled as version 0.1 spelled them.
-SPELLED = {"order_id": "plan_id"}
+SPELLED = {"order_id": "plan_id", "best_score": "best_bleu"}
 
 
 @dataclasses.dataclass
@@ -26,7 +26,7 @@ class Progress:
         epoch_steps: Batches of an epoch in that order.
         wall_seconds: Time of all sessions, validation and saving included.
         train_seconds: The same without validation and saving.
-        best_bleu: Best validation BLEU; below 0: none yet.
+        best_score: Best score of a validation; below 0: none yet.
         stale_validations: Validations since.
     """
 
@@ -36,7 +36,7 @@ class Progress:
     epoch_steps: int = 0
     wall_seconds: float = 0.0
     train_seconds: float = 0.0
-    best_bleu: float = -1.0
+    best_score: float = -1.0
     stale_validations: int = 0
 
     def make_variables(self):

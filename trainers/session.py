@@ -8,6 +8,7 @@ from keras_transformer.flags import CommandError
 from keras_transformer.workdir import WorkDirectory, write_atomically
 from trainers.budget import budget_lines, memory_of_replica
 from trainers.checkpoints import average
+from trainers.config import Configuration
 from trainers.evaluation import show_result
 from trainers.experiment import open_experiment
 from trainers.loop import Trainer
@@ -15,7 +16,7 @@ from trainers.progress import log
 from trainers.strategies import Workers, make_strategy
 
 
-def run(configuration, path, dry_run):
+def run(configuration: Configuration, path: str, dry_run: bool) -> None:
     """Trains to the end, or until a signal; a dry run ends before its steps.
 
     Args:
@@ -51,7 +52,9 @@ def run(configuration, path, dry_run):
         show_result(trainer.experiment, trainer.workdir, log)
 
 
-def open_trainer(configuration, path, keep):
+def open_trainer(
+    configuration: Configuration, path: str, keep: bool
+) -> Trainer:
     """A `Trainer` that stands where the work directory stands.
 
     Everything that may be wrong with the data or the work directory is found

@@ -16,13 +16,13 @@ import sys
 import tensorflow as tf
 
 from keras_transformer.flags import RunError
-from trainers.cluster import read_cluster, wrong_tf_config
+from trainers.cluster import find_cluster
 
 # How lines begin in which TensorFlow says where in the graph an error was.
 TRACE = ("Graph execution error", "Detected at", "File ", "<", "[[")
 
 
-def make_strategy(name, tpu):
+def make_strategy(name: str, tpu: str) -> tf.distribute.Strategy:
     """The `tf.distribute.Strategy` of a name in `STRATEGIES`.
 
     Several workers connect here: make the strategy before anything else makes
@@ -40,12 +40,9 @@ def make_strategy(name, tpu):
     """
     if name == "tpu":
         return _make_tpu_strategy(tpu)
-    if name in ("auto", "multi_worker"):
-        cluster = read_cluster()
-        if cluster and (name == "multi_worker" or cluster.num_workers > 1):
-            return _make_workers_strategy(cluster)
-        if name == "multi_worker":
-            raise wrong_tf_config("strategy=multi_worker needs it")
+    cluster = find_cluster(name)
+    if cluster:
+        return _make_workers_strategy(cluster)
     devices = tf.config.list_logical_devices("GPU")
     if name == "mirrored" or (name == "auto" and len(devices) > 1):
         devices = devices or tf.config.list_logical_devices("CPU")
@@ -82,7 +79,7 @@ def _make_tpu_strategy(tpu):
     return tf.distribute.TPUStrategy(resolver)
 
 
-def is_tpu(strategy):
+def is_tpu(strategy: tf.distribute.Strategy) -> bool:
     """Whether each replica is a TPU core: static shapes, always XLA."""
     return isinstance(strategy, tf.distribute.TPUStrategy)
 
@@ -149,7 +146,7 @@ class Workers:
         self.is_chief = index == 0
         self.name = f"worker {index} of {self.size}"
 
-    def all_reduce_sum(self, values):
+    def all_reduce_sum(self, values: list[float]) -> list[float]:
         """Adds up numbers over the workers; all of them must call it.
 
         Args:
@@ -175,7 +172,7 @@ class Workers:
         total = self._strategy.reduce("SUM", per_replica, axis=None)
         return total.numpy().tolist()
 
-    def any_of(self, flags):
+    def any_of(self, flags: list[bool]) -> list[bool]:
         """Which flags any worker has raised; all of them must call it.
 
         Args:
@@ -187,7 +184,7 @@ class Workers:
         raised = self.all_reduce_sum([1.0 if flag else 0.0 for flag in flags])
         return [count > 0 for count in raised]
 
-    def barrier(self):
+    def barrier(self) -> None:
         """Returns when every worker has called it."""
         self.all_reduce_sum([0.0])
 

@@ -22,13 +22,13 @@ from keras_transformer.config import (
 )
 from keras_transformer.fields import Fields, hp
 from keras_transformer.startup import load_tensorflow
-from trainers.cluster import read_cluster
+from trainers.cluster import find_cluster
 from trainers.config import Configuration, DataConfig, TrainingConfig
 
 RECIPES = importlib.resources.files("trainers") / "configs"
 
 
-def recipe_names():
+def recipe_names() -> tuple[str, ...]:
     """The names of the recipes that are installed."""
     names = [path.name for path in RECIPES.iterdir()]
     return tuple(
@@ -60,7 +60,9 @@ class Options(Fields):
             raise ValueError("expected --workdir=DIR. Received: no workdir")
 
 
-def read_arguments(argv):
+def read_arguments(
+    argv: list[str] | None,
+) -> tuple[flags.Arguments, Options]:
     """`Arguments` of a command line and of its recipe, and the `Options`."""
     sections = (
         Options,
@@ -82,7 +84,9 @@ def read_arguments(argv):
     return arguments, options
 
 
-def read_configuration(arguments, preset):
+def read_configuration(
+    arguments: flags.Arguments, preset: str
+) -> Configuration:
     """The `Configuration` of a command line."""
     data = arguments.build(DataConfig)
     base = dict(PRESETS[preset])
@@ -96,7 +100,7 @@ def read_configuration(arguments, preset):
     )
 
 
-def given_vocab_size(data):
+def given_vocab_size(data: DataConfig) -> int:
     """The size of the vocabulary that a `DataConfig` names."""
     load_tensorflow()
     # Imported here, since they import TensorFlow; see `main`.
@@ -109,16 +113,22 @@ def given_vocab_size(data):
         return Tokenizer.load(data.given_tokenizer).vocab_size
 
 
-def main(argv=None):
+def quieten_workers(strategy: str) -> None:
+    """Silences TensorFlow's own account of a lost worker, if there are any.
+
+    It logs errors of its network from several threads; `Workers.watch` says in
+    one line what they mean. It reads the level when it is imported.
+    """
+    with flags.user_errors():
+        if find_cluster(strategy):
+            os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+
+def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
     with flags.exit_status("trainers.wmt"):
         arguments, options = read_arguments(argv)
-        with flags.user_errors():
-            cluster = read_cluster()
-        if cluster and cluster.num_workers > 1:
-            # When a worker is lost, TensorFlow logs errors of its network from
-            # several threads; `Workers.watch` says in one line what they mean.
-            os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        quieten_workers(arguments.build(TrainingConfig).strategy)
         configuration = read_configuration(arguments, options.preset)
         load_tensorflow()
         # Imported here, since it imports TensorFlow, which takes seconds: wrong

@@ -19,7 +19,7 @@ import onnx as onnx_proto
 import tensorflow as tf
 
 import keras_transformer as kt
-from keras_transformer.workdir import WorkDirectory, weights_of
+from keras_transformer.workdir import WorkDirectory, named_weights
 from savedmodel import export, onnx, tflite
 from trainers.config import DataConfig
 
@@ -67,7 +67,7 @@ def workdir():
         decoding=DECODING,
     )
     directory.averaged.save(
-        tf.train.Checkpoint(weights=weights_of(model)), step=3, keep=1
+        tf.train.Checkpoint(weights=named_weights(model)), step=3, keep=1
     )
     return directory.path
 

@@ -159,7 +159,9 @@ class MultiHeadAttention(TracedLayer):
         self.query_projection = project(num_heads * d_key, name="query")
         self.key_projection = project(num_heads * d_key, name="key")
         self.value_projection = project(num_heads * d_value, name="value")
-        self.output_projection = None  # W^O: as wide as the query, see build
+        self.output_projection: typing.Any = (
+            None  # W^O: as wide as the query, see build
+        )
         self.weight_dropout = keras.layers.Dropout(
             dropout, dtype=self.dtype_policy, name="weight_dropout"
         )
@@ -325,7 +327,7 @@ def recorded_weights() -> Iterator[dict[MultiHeadAttention, Tensor]]:
         A dictionary, in which each `MultiHeadAttention` that is called puts its
         weights, before dropout: `[B, H, T, S]`.
     """
-    record = {}
+    record: dict[MultiHeadAttention, Tensor] = {}
     token = _RECORD.set(record)
     try:
         yield record

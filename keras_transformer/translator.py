@@ -143,15 +143,15 @@ class Translator:
             ValueError: It is no work directory, or has no checkpoint that can
                 be read.
         """
-        workdir = WorkDirectory(workdir)
-        config = workdir.read_section("model", TransformerConfig)
+        directory = WorkDirectory(workdir)
+        config = directory.read_section("model", TransformerConfig)
         if "max_source_length" not in options:
-            options["max_source_length"] = workdir.read_max_length()
+            options["max_source_length"] = directory.read_max_length()
         if decoding is None:
-            decoding = workdir.read_section("decoding", DecodingConfig)
-        tokenizer = workdir.load_tokenizer()
+            decoding = directory.read_section("decoding", DecodingConfig)
+        tokenizer = directory.load_tokenizer()
         model = Transformer(config)
-        prefix = workdir.restore_weights(named_weights(model), checkpoint)
+        prefix = directory.restore_weights(named_weights(model), checkpoint)
         translator = cls(tokenizer, model, decoding, **options)
         translator.checkpoint = prefix
         return translator

@@ -11,6 +11,7 @@ import sys
 
 from keras_transformer import flags
 from keras_transformer.fields import Fields, hp
+from keras_transformer.startup import load_tensorflow
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Client:
     def __init__(self, options: ClientOptions):
         # Not at the top: bad flags are refused before TensorFlow is imported,
         # and a missing extra is named.
+        load_tensorflow()
         import grpc
         import tensorflow as tf
         from tensorflow_serving.apis import (
@@ -43,7 +45,7 @@ class Client:
         self._options = options
         self._make_request = predict_pb2.PredictRequest
         self._to_proto, self._to_array = tf.make_tensor_proto, tf.make_ndarray
-        # The attention of a few long sentences takes more than the default 4 MB.
+        # The attention of a few long sentences exceeds the default of 4 MB.
         unlimited = [("grpc.max_receive_message_length", -1)]
         channel = grpc.insecure_channel(options.server, unlimited)
         self._stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)

@@ -9,8 +9,8 @@ ctranslate2   CTranslate2, fast on CPUs
 
 The output is reloaded in a process of its own and compared with the live
 translator before it appears under its name; a failed export leaves nothing. The
-search flags override the work directory's. Everything is computed on the CPU
-unless CUDA_VISIBLE_DEVICES is set.
+search flags override the work directory's. The export is made and verified on
+the CPU, and leaves a GPU to others.
 """
 
 import contextlib
@@ -30,6 +30,7 @@ import keras_transformer
 from keras_transformer import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp
+from keras_transformer.startup import load_tensorflow
 from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
 from savedmodel import publishing, verify
 from savedmodel.formats import (
@@ -259,6 +260,7 @@ def load_source(
         ValueError: The work directory or its checkpoint cannot be used.
     """
     # Not at the top: bad flags are refused before TensorFlow is imported.
+    load_tensorflow()
     from keras_transformer.translator import Translator
     from keras_transformer.workdir import WorkDirectory
 

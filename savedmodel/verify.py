@@ -132,16 +132,16 @@ def compare(translator, directory, sentences: list[str]) -> Comparison:
     if beam_size:
         translator = translator.with_decoding(beam_size=beam_size)
     found = run(directory, sentences, beam_size)
-    ties, different, far = [], [], []
-    for number, ([(ids, score), *_], _, result) in enumerate(
+    ties: list[int] = []
+    different: list[int] = []
+    far: list[int] = []
+    for number, (hypotheses, result) in enumerate(
         zip(
-            translator.n_best_ids(sentences),
-            sentences,
-            found["translations"],
-            strict=True,
+            translator.n_best_ids(sentences), found["translations"], strict=True
         ),
         1,
     ):
+        ids, score = hypotheses[0]
         if ids != result["ids"]:
             distance = abs(score - result["score"])
             (ties if distance < TIE else different).append(number)
@@ -273,11 +273,11 @@ def load_translator(options):
 
 
 def hide_gpus() -> None:
-    """Makes this process compute on the CPU, unless its environment says where.
+    """Makes this process and its children compute on the CPU.
 
     Must be called before TensorFlow is imported.
     """
-    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -18,6 +18,7 @@ from absl import logging
 from keras_transformer import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp
+from keras_transformer.startup import load_tensorflow
 from trainers.interrupts import ended_by_interrupt
 
 if typing.TYPE_CHECKING:
@@ -71,6 +72,7 @@ def load_translator(arguments: flags.Arguments) -> "Translator":
     Decoding is as the work directory says, but for what was given.
     """
     # Here, so that Ctrl-C and wrong flags need not wait for TensorFlow.
+    load_tensorflow()
     from keras_transformer.translator import Translator
     from keras_transformer.workdir import WorkDirectory
 

@@ -255,7 +255,7 @@ class Batches:
         """
         rows, length = shape
         pairs = np.argsort(self.corpus.longer_side, kind="stable")
-        fitting = np.sum(self.corpus.longer_side <= length)
+        fitting = int(np.sum(self.corpus.longer_side <= length))
         pairs = pairs[max(0, fitting - rows) : fitting]
 
         def generate():

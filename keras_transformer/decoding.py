@@ -27,9 +27,10 @@ Choices that systems make differently:
   before it begins: for rows that only fill up a batch.
 - `prefix` forces the first tokens: their log-probabilities count, and they may
   be what is otherwise not emitted.
-- A sentence whose logits were NaN or infinite at some position, or whose prefix
-  has an id that the vocabulary has not, fails: its scores and log-probabilities
-  are NaN, its ids `PAD`. The other sentences of the batch do not notice.
+- A sentence fails if its logits at some position have a NaN or +inf, or nothing
+  but -inf, or if its prefix has an id that is not in the vocabulary: its scores
+  and log-probabilities are NaN, its ids `PAD`. The others of the batch are not
+  affected.
 
 The search computes in float32, whatever the dtype of the logits.
 """
@@ -360,7 +361,7 @@ def _follow_one(
         banned = _is_banned(every_id, state.index, rules)  # [N, V]
         allowed = ops.where(banned, -np.inf, logits)
         ids, id_logits = choose(allowed, state.index)  # [N, V] -> [N], [N]
-        gains = id_logits - ops.logsumexp(logits, axis=-1)  # [N]
+        gains = id_logits - _log_normalizer(logits)  # [N]
         gains = _fail_at_wrong_prefix(gains, logits, state.index, rules)
         ids = ops.where(state.done, PAD, ids)
         index = state.index + 1
@@ -521,7 +522,7 @@ def _best_candidates(logits, state, sentences, rules):
     values, ids = _top_k(steered, num_found)  # [B * W, V] -> [B * W, k]
     banned = _is_banned(ids, state.index, rules)
     values = ops.where(banned, -np.inf, values)
-    values = values - ops.logsumexp(logits, axis=-1, keepdims=True)
+    values = values - _log_normalizer(logits)[:, None]
     values = _fail_at_wrong_prefix(values, logits, state.index, rules)
 
     values = ops.reshape(values, (-1, beam_size, num_found))  # [B, W, k]
@@ -555,10 +556,8 @@ def _top_k(values, k):
     if not divisors or length < 4 * k * divisors[0]:
         return ops.top_k(values, k)
     size = divisors[0]
-    blocks = ops.reshape(
-        values, (-1, length // size, size)
-    )  # [N, V/size, size]
-    _, best = ops.top_k(ops.max(blocks, axis=-1), k)  # [N, k]
+    maxima = ops.max(ops.reshape(values, (-1, length // size, size)), axis=-1)
+    _, best = ops.top_k(maxima, k)  # [N, V / size] -> [N, k]
     # In the order of their positions, so that ties go to the lower.
     best = ops.sort(best, axis=-1)[:, :, None]  # [N, k] -> [N, k, 1]
     positions = best * size + _positions(size)  # [N, k, size]
@@ -709,6 +708,12 @@ def _fail_at_wrong_prefix(values, logits, index, rules):
     return ops.where(known, values, np.nan)
 
 
+def _log_normalizer(logits):
+    """What turns logits into log-probabilities: [N, V] -> [N]; NaN if none."""
+    normalizer = ops.logsumexp(logits, axis=-1)
+    return ops.where(normalizer < np.inf, normalizer, np.nan)
+
+
 def _is_failure(log_probs):
     """Whether they are what no log-probability can be: NaN, or +inf."""
     return ops.logical_not(log_probs < np.inf)
@@ -734,8 +739,8 @@ def _gather_nest(nest, rows):
 
 
 def _positions(size):
-    """0, 1, ... as int32 [size], of the backend: NumPy's are not compared with
-    tensors alike on every one."""
+    """0, 1, ... as int32 [size]."""
+    # Of the backend: PyTorch's tensors cannot be compared with NumPy's arrays.
     return ops.convert_to_tensor(np.arange(size, dtype="int32"))
 
 

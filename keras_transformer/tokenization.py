@@ -145,7 +145,7 @@ class Tokenizer(tf.Module):
         Raises:
             FileNotFoundError: There is no such file.
             ValueError: It is no SentencePiece model, or one with other ids of
-                special pieces.
+                special tokens.
         """
         path = pathlib.Path(path)
         if not path.is_file():
@@ -168,7 +168,7 @@ class Tokenizer(tf.Module):
 
         Args:
             lines: Iterable of `str`, of both languages, read once.
-            vocab_size: Number of pieces, special ones included.
+            vocab_size: Number of tokens V, special ones included.
             max_lines: A larger corpus is sampled down to this many lines, so
                 that it fits into memory.
 
@@ -176,13 +176,13 @@ class Tokenizer(tf.Module):
             A `Tokenizer`.
 
         Raises:
-            ValueError: The corpus is empty, has fewer than `vocab_size` pieces,
-                or more characters than that.
+            ValueError: The corpus is empty, or gives fewer than `vocab_size`
+                pieces, or has more characters than that.
         """
         if vocab_size <= len(SPECIAL_IDS):
             raise ValueError(
                 f"vocab_size must be above {len(SPECIAL_IDS)}, the number of"
-                f" special pieces. Received: vocab_size={vocab_size}"
+                f" special tokens. Received: vocab_size={vocab_size}"
             )
         errors = []
 

@@ -45,7 +45,7 @@ class Client:
         self._options = options
         self._make_request = predict_pb2.PredictRequest
         self._to_proto, self._to_array = tf.make_tensor_proto, tf.make_ndarray
-        # The attention of a few long sentences takes more than the default 4 MB.
+        # The attention of a few long sentences exceeds the default of 4 MB.
         unlimited = [("grpc.max_receive_message_length", -1)]
         channel = grpc.insecure_channel(options.server, unlimited)
         self._stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)

@@ -9,8 +9,8 @@ ctranslate2   CTranslate2, fast on CPUs
 
 The output is reloaded in a process of its own and compared with the live
 translator before it appears under its name; a failed export leaves nothing. The
-search flags override the work directory's. Everything is computed on the CPU
-unless CUDA_VISIBLE_DEVICES is set.
+search flags override the work directory's. The export is made and verified on
+the CPU, and leaves a GPU to others.
 """
 
 import contextlib

@@ -2,14 +2,14 @@
 
 Input: `source_ids` int32 [N, S], rows of tokens, then EOS; see `search.py`.
 Outputs: `ids` int32 [N, W, T], `scores` float32 [N, W], `lengths` int32 [N, W],
-`truncated` bool [N]. N and S are free. It is the graph of `Translator.search`:
-greedy if the beam size is 1.
+`truncated` bool [N]. N and S are free. It is the graph of
+`Translator.translate_ids`: greedy if the beam size is 1.
 
-ONNX has no assertions. A row that is no source (an id outside the vocabulary, no
-EOS) has the score NaN and no tokens.
+ONNX has no assertions. A row that is no source (an id outside the vocabulary,
+no EOS) has the score NaN and no tokens.
 
-`float16` stores the weights so and computes in float32. `int8` is ONNX Runtime's
-dynamic quantization: products with weights are computed in int8.
+`float16` stores the weights so and computes in float32. `int8` is ONNX
+Runtime's dynamic quantization: products with weights are computed in int8.
 """
 
 import json

@@ -1,10 +1,10 @@
 """Ids to ids: the translator's search as every exported format runs it.
 
-`source_ids` is int32 `[N, S]`. A row is tokens, then `EOS`; whatever follows the
-first `EOS` is padding, whatever its value: TensorFlow Serving pads the tensor of
-a request with the tensor's own first element. A row of nothing but `PAD` is an
-empty source, as `[EOS]` is. Anything else is no source: ids outside [0, V), a
-row without `EOS`, `PAD` before it.
+`source_ids` is int32 `[N, S]`. A row is tokens, then `EOS`; whatever follows
+the first `EOS` is padding, whatever its value: TensorFlow Serving pads the
+tensor of a request with the tensor's own first element. A row of nothing but
+`PAD` is an empty source, as `[EOS]` is. Anything else is no source: ids outside
+[0, V), a row without `EOS`, `PAD` before it.
 """
 
 import typing
@@ -35,7 +35,7 @@ def read_sources(source_ids, vocab_size, max_source_length) -> Sources:
     """Ids from outside, int32 `[N, S]`, as `Sources`: the one place for it."""
     number = tf.shape(source_ids)[0]
     ids = source_ids
-    if not ids.shape.is_fully_defined():
+    if not (ids.shape.is_fully_defined() and ids.shape.num_elements()):
         ids = at_least_one(ids)
     ids = end_rows(ids)
     valid = are_sources(ids, vocab_size)

@@ -3,7 +3,8 @@
 Signatures `greedy` and `beam`: `source_ids` int32 [1, S], tokens, then EOS (see
 `search.py`) -> `ids` int32 [1, W, T], `scores` float32 [1, W], `lengths` int32
 [1, W]. One sentence at a time; S is the translator's `max_source_length`, and
-every sentence is computed with it. The graph is that of `Translator.search`.
+every sentence is computed with it. The graph is that of
+`Translator.translate_ids`.
 
 TFLite has no assertions. A row that is no source (an id outside the vocabulary,
 no EOS) has the score NaN and no tokens. LiteRT refuses inputs of another shape.

@@ -24,7 +24,6 @@ import tempfile
 from keras_transformer import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp
-from keras_transformer.startup import load_tensorflow
 from savedmodel import reload
 from savedmodel.formats import FORMATS
 
@@ -133,18 +132,16 @@ def compare(translator, directory, sentences: list[str]) -> Comparison:
     if beam_size:
         translator = translator.with_decoding(beam_size=beam_size)
     found = run(directory, sentences, beam_size)
-    ties: list = []
-    different: list = []
-    far: list = []
-    for number, ([(ids, score), *_], _, result) in enumerate(
+    ties: list[int] = []
+    different: list[int] = []
+    far: list[int] = []
+    for number, (hypotheses, result) in enumerate(
         zip(
-            translator.n_best_ids(sentences),
-            sentences,
-            found["translations"],
-            strict=True,
+            translator.n_best_ids(sentences), found["translations"], strict=True
         ),
         1,
     ):
+        ids, score = hypotheses[0]
         if ids != result["ids"]:
             distance = abs(score - result["score"])
             (ties if distance < TIE else different).append(number)
@@ -264,7 +261,6 @@ def read_sentences(path) -> list[str]:
 def load_translator(options):
     """The `Translator` that an export is from."""
     # Not at the top: bad flags are refused before TensorFlow is imported.
-    load_tensorflow()
     from keras_transformer.translator import Translator
 
     description = read_description(options.export)
@@ -277,11 +273,11 @@ def load_translator(options):
 
 
 def hide_gpus() -> None:
-    """Makes this process compute on the CPU, unless its environment says where.
+    """Makes this process and its children compute on the CPU.
 
     Must be called before TensorFlow is imported.
     """
-    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 
 
 def main(argv: list[str] | None = None) -> None:

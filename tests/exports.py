@@ -78,10 +78,10 @@ def translator():
     return kt.Translator.load(workdir())
 
 
-def best_ids(lines, live=None):
-    """Ids of the best translation of each line, of the live translator."""
-    live = live or translator()
-    return [hypotheses[0][0] for hypotheses in live.n_best_ids(lines)]
+def best_ids(lines):
+    """The tokens of the translator's best translations."""
+    found = translator().n_best_ids(list(lines))
+    return [hypotheses[0][0] for hypotheses in found]
 
 
 @functools.cache

@@ -133,6 +133,8 @@ def rows_of(corpus):
         ("a", "x" * 11 + " y", "long_word"),
         ("a " + "b" * 10, "x", cleaning.KEPT),
         ("a b", "薔" * 30, cleaning.KEPT),
+        ("a b", "x" * 10 + "薔薇", cleaning.KEPT),
+        ("a b", "x" * 11 + "薔薇", "long_word"),
         ("1 2", "eins", "no_letter"),
         ("one", "- !", "no_letter"),
         ("a 1 2 3", "x", "few_letters"),
@@ -160,6 +162,14 @@ def test_rules_of_tokens(tokenizer):
         "too_long": [6],
         "uneven": [4, 7],
     }
+
+
+def test_hashes_are_of_both_sides(tokenizer):
+    cleaner = cleaning.Cleaner(tokenizer.read_bytes(), **LOOSE)
+    pairs = [("a b", "c"), ("a", "b c"), ("a", "b d"), ("b", "b c")]
+    hashes = cleaner.clean(*zip(*pairs, pairs[1], strict=True))["hashes"]
+    assert len(set(hashes.tolist())) == 4
+    assert hashes[1] == hashes[4]
 
 
 def make_strange_lines(num_lines):
@@ -424,6 +434,31 @@ def test_killed_and_resumed(command, prepared, tmp_path, monkeypatch):
         time.sleep(0.05)
 
 
+def test_a_replaced_vocabulary_is_not_resumed_with(
+    command, tmp_path, monkeypatch, capsys
+):
+    argv = [*command, f"--output={tmp_path}/out", "--workers=1"]
+    with monkeypatch.context() as patch:
+        patch.setattr(preparation.Preparation, "find_duplicates", _killed)
+        with pytest.raises(Killed):
+            prepare.main(argv)
+    vocabulary = tmp_path / "out/unfinished/tokenizer.model"
+    vocabulary.write_bytes(other_vocabulary(vocabulary.read_bytes()))
+    message = fails(prepare.main, argv, capsys)
+    assert "expected the vocabulary that part 0 was encoded with" in message
+
+
+def _killed(*_):
+    raise Killed
+
+
+def other_vocabulary(content):
+    """A SentencePiece model of the same size with one other entry."""
+    other = content.replace(b"\n\x01b", b"\n\x01=", 1)
+    assert len(other) == len(content) and other != content
+    return other
+
+
 @pytest.mark.parametrize("number", range(1, 12))
 def test_starting_over_can_be_killed(
     command, prepared, tmp_path, monkeypatch, number
@@ -681,9 +716,7 @@ def test_training_refuses_what_does_not_fit(
         assert message in fails(wmt.main, [*argv, *given], capsys)
     vocabulary = copy / "tokenizer.model"
     content = vocabulary.read_bytes()
-    other = content.replace(b"\n\x01b", b"\n\x01=", 1)
-    assert len(other) == len(content) and other != content
-    vocabulary.write_bytes(other)  # of the same size
+    vocabulary.write_bytes(other_vocabulary(content))
     message = fails(wmt.main, argv, capsys)
     assert f"{copy}: the ids are not of this vocabulary" in message
     vocabulary.write_bytes(content)

@@ -311,7 +311,7 @@ def test_verify_names_the_lines_that_differ(tmp_path, capsys, monkeypatch):
     def run(directory, sentences, beam_size):
         wrong = {"ids": [5, 2], "score": -9.0}
         greedy = exports.translator().with_decoding(beam_size=beam_size)
-        right = exports.best_ids(sentences, greedy)
+        right = [h[0][0] for h in greedy.n_best_ids(sentences)]
         found = [{"ids": ids, "score": -1.0} for ids in right[:2]]
         return {"translations": [*found, wrong], "computed_in": None}
 

@@ -2,8 +2,10 @@
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -127,6 +129,24 @@ def test_a_second_process_is_refused(target, tmp_path):
             reservation.publish()
         assert (tmp_path / ".1.unfinished/1/half").is_file()
     assert names(tmp_path) == ["2"]
+
+
+def test_a_lock_that_its_owner_removes_is_not_taken(
+    target, tmp_path, monkeypatch
+):
+    flock, descriptors = fcntl.flock, []
+
+    def flock_just_after_the_owner(descriptor, operation):
+        if not descriptors:
+            shutil.rmtree(tmp_path / ".1.unfinished")
+        descriptors.append(descriptor)
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock_just_after_the_owner)
+    with publishing.reserved(target) as reservation:
+        assert (tmp_path / ".1.unfinished" / publishing.LOCK).is_file()
+        reservation.publish()
+    assert names(tmp_path) == ["1"]
 
 
 @pytest.mark.parametrize("version", ["1", "2"])

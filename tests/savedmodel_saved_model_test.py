@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2, saved_model_pb2
 
-from keras_transformer.vocabulary import EOS, PAD
+from keras_transformer.vocabulary import BOS, EOS, PAD
 from savedmodel import saved_model, search
 
 # All of TensorFlow's own and none of XLA's, but for these of TF Text, which
@@ -22,17 +22,19 @@ TEXT_OPS = {
 CORE_OPS = set(
     """
     Add AddV2 All Any Assert AssignVariableOp BatchMatMulV2 BiasAdd Bitcast
-    BroadcastArgs BroadcastTo Cast ConcatV2 Const Cos Cumsum DisableCopyOnRead
-    EnsureShape Equal Exp ExpandDims Fill Floor FloorDiv FloorMod GatherNd GatherV2 Greater
-    GreaterEqual Identity IdentityN If IsFinite Less LessEqual Log LogSoftmax
-    LogicalAnd LogicalNot LogicalOr MatMul Max Maximum Mean MergeV2Checkpoints
-    Min Minimum Mul Neg NoOp NotEqual OnesLike Pack Pad PadV2 PartitionedCall
-    Placeholder PlaceholderWithDefault Pow Prod RaggedRange RaggedTensorToTensor Range Rank ReadVariableOp
-    RealDiv Relu Reshape RestoreV2 ReverseV2 Rsqrt SaveV2 Select SelectV2 Shape
-    ShardedFilename Sigmoid Sin Size Softmax Split Sqrt Square SquaredDifference
-    Squeeze StatefulPartitionedCall StatelessIf StatelessWhile
-    StaticRegexFullMatch StopGradient StridedSlice StringJoin Sub Sum Tile
-    TopKV2 Transpose UnicodeTranscode Unpack VarHandleOp Where While ZerosLike
+    BroadcastArgs BroadcastTo Cast ConcatV2 Const Cos Cumsum
+    DisableCopyOnRead EnsureShape Equal Exp ExpandDims Fill Floor FloorDiv
+    FloorMod GatherNd GatherV2 Greater GreaterEqual Identity IdentityN If
+    IsFinite Less LessEqual Log LogSoftmax LogicalAnd LogicalNot LogicalOr
+    MatMul Max Maximum Mean MergeV2Checkpoints Min Minimum Mul Neg NoOp
+    NotEqual OnesLike Pack Pad PadV2 PartitionedCall Placeholder
+    PlaceholderWithDefault Pow Prod RaggedRange RaggedTensorToTensor Range
+    Rank ReadVariableOp RealDiv Relu Reshape RestoreV2 ReverseV2 Rsqrt
+    SaveV2 Select SelectV2 Shape ShardedFilename Sigmoid Sin Size Softmax
+    Split Sqrt Square SquaredDifference Squeeze StatefulPartitionedCall
+    StatelessIf StatelessWhile StaticRegexFullMatch StopGradient
+    StridedSlice StringJoin Sub Sum Tile TopKV2 Transpose UnicodeTranscode
+    Unpack VarHandleOp Where While ZerosLike
     """.split()
 )
 HOSTILE = {
@@ -104,7 +106,7 @@ def test_tokens_take_and_give_ids(columns, signatures):
             found["ids"].numpy(), found["lengths"].numpy(), strict=True
         )
     ]
-    assert best == exports.best_ids(list(exports.SENTENCES), translator)
+    assert best == exports.best_ids(list(exports.SENTENCES))
 
 
 def test_the_score_of_a_translation_is_what_the_search_found(signatures):
@@ -428,6 +430,14 @@ def test_warm_up_requests_are_what_serving_reads(directory, signatures):
         )
         asked.add(name)
     assert asked == set(signatures)
+
+
+def test_truncated_rows_end_with_eos():
+    ids = tf.constant([[7, 8, 9, EOS], [5, EOS, PAD, PAD]])
+    rows, truncated = search.truncate(ids, 3)
+    assert rows.numpy().tolist() == [[7, 8, EOS], [5, EOS, PAD]]
+    assert truncated.numpy().tolist() == [True, False]
+    assert search.shift_right(ids).numpy()[0].tolist() == [BOS, 7, 8, 9]
 
 
 def test_sources_are_tokens_then_eos_then_anything():

@@ -75,8 +75,11 @@ def read_cluster() -> Cluster | None:
     if not isinstance(task, dict):
         raise wrong_tf_config("'task' is not an object")
     kind, index = task.get("type"), task.get("index")
-    known = isinstance(kind, str) and isinstance(index, int)
-    if not known or index not in range(sizes.get(str(kind), 0)):
+    if (
+        not isinstance(kind, str)
+        or not isinstance(index, int)
+        or index not in range(sizes.get(kind, 0))
+    ):
         raise wrong_tf_config("'task' is none of the cluster's")
     return Cluster(sum(sizes.values()), f"{kind} {index}")
 

@@ -112,6 +112,7 @@ def open_preparation(
         num_processes=options.workers or os.cpu_count() or 1,
     )
     if state == "begun":
+        preparation.check_vocabulary()
         print(
             f"resuming: {preparation.parts_done()} of"
             f" {preparation.num_parts} shards are encoded"
@@ -153,6 +154,7 @@ class Preparation:
         self.folder = folder
         self._pairs = pairs
         self._tokenizer = tokenizer
+        self._tokenizer_sha256 = sha256(tokenizer.model_bytes)
         self._rules = rules
         self._drop_duplicates = drop_duplicates
         self._shard_pairs = shard_pairs
@@ -182,6 +184,25 @@ class Preparation:
             for number in itertools.count()
             if not self.folder.part(number, "part.json").exists()
         )
+
+    def check_vocabulary(self):
+        """The parts on disk must have ids of this vocabulary.
+
+        Raises:
+            ValueError: They have not: its file was replaced.
+        """
+        for number in range(self.parts_done()):
+            # Version 0.1 did not write it.
+            expected = self._part(number).get(
+                "tokenizer_sha256", self._tokenizer_sha256
+            )
+            if expected != self._tokenizer_sha256:
+                raise ValueError(
+                    f"{self.folder.unfinished}: expected the vocabulary that"
+                    f" part {number} was encoded with, of SHA-256 {expected}."
+                    f" Received: {self._tokenizer_sha256}."
+                    " --overwrite starts over"
+                )
 
     def encode(self):
         """Writes the parts that are not there yet.
@@ -240,6 +261,7 @@ class Preparation:
         write_json(
             self.folder.part(number, "part.json"),
             {
+                "tokenizer_sha256": self._tokenizer_sha256,
                 "read": sum(read for (_, read), _ in chunks),
                 "dropped": {name: dropped[name] for name in cleaning.REASONS},
                 "shard": record,
@@ -258,7 +280,7 @@ class Preparation:
             raise CommandError(f"no sentence pair is left. Received: {counts}")
 
     def find_duplicates(self):
-        """Whether each pair of the parts is the same as one before it.
+        """Which pairs of the parts are the same as an earlier one.
 
         The hashes are compared in partitions by their value, so that only one
         partition has to fit into memory.
@@ -291,7 +313,7 @@ class Preparation:
         """Writes the shards that are not there yet.
 
         Args:
-            duplicates: Of the pairs of all parts, bool `[pairs]`.
+            duplicates: What `find_duplicates` returned.
         """
         start = 0
         for number in tqdm.trange(
@@ -351,7 +373,7 @@ class Preparation:
             "source_language": settings["source_language"],
             "target_language": settings["target_language"],
             "vocab_size": self._tokenizer.vocab_size,
-            "tokenizer_sha256": sha256(self._tokenizer.model_bytes),
+            "tokenizer_sha256": self._tokenizer_sha256,
             "max_length": self._rules["max_length"],
             "ids": self._ids.name,
             "read": counts.read,

@@ -1,11 +1,13 @@
-"""The output directory of `trainers.prepare`.
+"""The output directory of `trainers.prepare`: files, lock, resuming.
 
-index.json, tokenizer.model, 00000.shard ...   what is finished
-unfinished/settings.json                       what the work is for
-unfinished/tokenizer.model                     its vocabulary
-unfinished/00000.part ...                      ids, hashes, counts of a part
-unfinished/duplicates                          which pairs came before
-.lock                                          held by the working process
+    index.json, tokenizer.model, 00000.shard ...   what is finished
+    unfinished/settings.json                       what the work is for
+    unfinished/tokenizer.model                     its vocabulary
+    unfinished/00000.part ...                      ids, hashes, counts of a part
+    unfinished/duplicates                          which pairs came before
+    .lock                                          held by the working process
+
+`unfinished` and `.lock` are removed when all is done.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
-"""The ids of the special pieces: the only place where they are written.
+"""The ids of the special tokens: the only place where they are written.
 
-Every vocabulary of the package starts with these four pieces, so that a batch
+Every vocabulary of the package starts with these four tokens, so that a batch
 padded with zeros is a batch padded with `PAD`.
 """
 

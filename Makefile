@@ -1,24 +1,35 @@
-# Thin: each target makes .venv when it is not there, installs, runs.
+# Each target makes .venv and installs into it what it needs, if it is not there.
 PYTHON ?= python3
 WORKDIR ?= quickstart
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test lint clean
+.PHONY: help quickstart test lint format clean
+.DEFAULT_GOAL := help
 
-quickstart: $(VENV)/installed  ## Train a translator on the phrasebook, try it.
+help:  ## Show this text.
+	@echo "make TARGET [PYTHON=python3] [WORKDIR=quickstart]"
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /:/' \
+	    | awk -F: '{ printf "  %-12s %s\n", $$1, $$2 }'
+
+quickstart: $(VENV)/installed  ## Train a translator on the built-in corpus.
 	$(BIN)/python -m trainers.wmt \
 	    --flagfile=trainers/configs/quickstart.flags --workdir=$(WORKDIR)
 
-test: $(VENV)/installed-test  ## The whole test suite, in two processes.
+test: $(VENV)/installed-test  ## Run the tests, in two processes.
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-lint: $(VENV)/installed-test
+lint: $(VENV)/installed-test  ## Check style, format and types.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
-clean:
-	rm -rf $(VENV) build *.egg-info
+format: $(VENV)/installed-test  ## Format the code, and fix what can be fixed.
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## Remove the environment and what was built.
+	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -1,9 +1,17 @@
 """Packaging of keras_transformer: library, trainers and exporters."""
 
 import pathlib
+import re
 
 from setuptools import setup
 
+HERE = pathlib.Path(__file__).parent
+# Read, not imported: nothing that the package needs may be installed yet.
+(VERSION,) = re.findall(
+    r'^__version__ = "(.+?)"',
+    (HERE / "keras_transformer" / "__init__.py").read_text(encoding="utf-8"),
+    re.MULTILINE,
+)
 ONNX = ["onnx>=1.23,<2", "onnxruntime>=1.31,<2", "tf2onnx>=1.17,<2"]
 TFLITE = ["ai-edge-litert>=2.3,<3"]
 CTRANSLATE2 = ["ctranslate2>=4.8,<5"]
@@ -11,14 +19,12 @@ CLIENT = ["tensorflow-serving-api>=2.21,<2.22"]
 
 setup(
     name="keras_transformer",
-    version="0.1.0",
+    version=VERSION,
     description=(
         "The Transformer of 'Attention Is All You Need' for TensorFlow and"
         " Keras 3: train, translate, ship."
     ),
-    long_description=pathlib.Path(__file__)
-    .with_name("README.md")
-    .read_text(encoding="utf-8"),
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     project_urls={"Paper": "https://arxiv.org/abs/1706.03762"},
@@ -49,7 +55,10 @@ setup(
         "trainers.phrasebook",
         "savedmodel",
     ],
-    package_data={"trainers": ["configs/*.flags"]},
+    package_data={
+        "keras_transformer": ["py.typed"],
+        "trainers": ["configs/*.flags"],
+    },
     install_requires=[
         "absl-py>=2.3,<3",
         "importlib_resources>=6,<8",  # tensorflow-datasets imports it
@@ -66,6 +75,9 @@ setup(
     extras_require={
         "client": CLIENT,
         "ctranslate2": CTRANSLATE2,
+        # The tokenizers of BLEU for Japanese and Korean.
+        "ja": ["sacrebleu[ja]>=2.6,<3"],
+        "ko": ["sacrebleu[ko]>=2.6,<3"],
         "onnx": ONNX,
         "tflite": TFLITE,
         "test": [
@@ -74,6 +86,7 @@ setup(
             *ONNX,
             *TFLITE,
             "jax>=0.10,<0.11",
+            "mypy>=1.20,<2",
             "pytest>=8,<10",
             "pytest-xdist>=3.8,<4",
             "ruff>=0.14,<0.16",

@@ -22,7 +22,7 @@ from peers import load_reporter, read_corpus
 
 import keras_transformer as kt
 from keras_transformer.config import DecodingConfig
-from keras_transformer.translator import Translator, pad_source
+from keras_transformer.translator import Translator, pad_rows
 
 
 def main():
@@ -98,23 +98,25 @@ class ForcedLengthTranslator(Translator):
             jit_compile=jit_compile,
         )
 
-    def search(self, source_ids):
+    def output_limits(self, source_ids):
         length = self.decoding.min_length
-        max_lengths = ops.full((ops.shape(source_ids)[0],), length, "int32")
-        return self._run_search(source_ids, max_lengths, max_length=length)
+        limits = ops.full((ops.shape(source_ids)[0],), length, "int32")
+        return limits, length
 
 
 def measure(translator, batches, clock):
     """A dictionary of times and counts for every batch."""
     length = translator.decoding.min_length
-    padded = [pad_source(batch) for batch in batches]
+    padded = [pad_rows(batch) for batch in batches]
     by_shape = {source_ids.shape: source_ids for source_ids in padded}
     for source_ids in [*by_shape.values(), *padded[:2]]:
-        translator._search(source_ids)  # traces, compiles, warms up
+        translator._graph(
+            translator.translate_ids, source_ids
+        )  # traces, compiles, warms up
     parts = []
     for batch, source_ids in zip(batches, padded, strict=True):
         clock.lap()
-        found = translator._search(source_ids)
+        found = translator._graph(translator.translate_ids, source_ids)
         lengths = found.lengths[: len(batch), 0].numpy()
         seconds, foreign = clock.lap()
         if set(lengths) != {length}:

@@ -8,6 +8,8 @@ Each row is an export, made below --output unless it is there, and run by a
 process that does not import this package. `identical` counts translations whose
 tokens are those of `trainers.translate` with the same beam; of the others,
 `ties` are those with the same score, and the lines are listed below the table.
+`computed in` is what CTranslate2 reports: not every CPU computes in the type
+that the weights are stored in.
 """
 
 import argparse
@@ -23,13 +25,15 @@ import sacrebleu
 
 from keras_transformer import DecodingConfig, Translator
 from keras_transformer.workdir import WorkDirectory
-from savedmodel import export, verify
-from savedmodel.graph import with_beam_size
+from savedmodel import export, publishing, verify
+from savedmodel.formats import FORMATS
 
 # Format, precision, beam: 1 is greedy, None the beam of --beam_size.
 ROWS = (
     ("saved_model", "float32", None),
     ("onnx", "float32", None),
+    ("onnx", "float16", None),
+    ("onnx", "int8", None),
     ("tflite", "float32", None),
     ("tflite", "float16", None),
     ("tflite", "int8", None),
@@ -40,7 +44,14 @@ ROWS = (
     ("ctranslate2", "int16", None),
     ("ctranslate2", "int8", None),
 )
-HEAD = "| format | precision | beam | identical | ties | BLEU | MB | sent./s |"
+HEAD = (
+    "| format | precision | beam | identical | ties | BLEU | MB | sent./s"
+    " | computed in |"
+)
+
+
+# What an export that is there must have in common with one made now.
+SAME = ("format", "precision", "checkpoint", "max_source_length", "decoding")
 
 
 def main():
@@ -50,7 +61,9 @@ def main():
     translator = load_translator(arguments)
     beams = {None: arguments.beam_size, 1: 1}
     live = {
-        beam_size: Live(with_beam_size(translator, beam_size), sentences)
+        beam_size: Live(
+            translator.with_decoding(beam_size=beam_size), sentences
+        )
         for beam_size in beams.values()
     }
     print(HEAD, "|---" * HEAD.count(" | ") + "|---|", sep="\n")
@@ -58,7 +71,7 @@ def main():
         bleu = score(one.texts, references)
         print(
             f"| trainers.translate | float32 | {beam_size} | {len(sentences)}"
-            f" | | {bleu:.2f} | | {len(sentences) / one.seconds:.1f} |",
+            f" | | {bleu:.2f} | | {len(sentences) / one.seconds:.1f} | |",
             flush=True,
         )
     notes = []
@@ -75,7 +88,8 @@ def main():
         print(
             f"| {format_name} | {precision} | {beams[beam]} | {same}"
             f" | {len(ties)} | {bleu:.2f} | {megabytes(directory):.1f}"
-            f" | {len(sentences) / found['seconds']:.1f} |",
+            f" | {len(sentences) / found['seconds']:.1f}"
+            f" | {found['computed_in'] or ''} |",
             flush=True,
         )
         if precision == "float32" and (ties or different):
@@ -103,7 +117,7 @@ def parse_arguments():
         default=64,
         help="longest source in tokens; shorter is faster",
     )
-    parser.add_argument("--formats", nargs="+", choices=list(export.FORMATS))
+    parser.add_argument("--formats", nargs="+", choices=list(FORMATS))
     return parser.parse_args()
 
 
@@ -122,7 +136,7 @@ class Live:
         self.seconds = time.perf_counter() - started
         self.texts = [hypotheses[0][0] for hypotheses in found]
         self.scores = [hypotheses[0][1] for hypotheses in found]
-        self.ids = translator.best_ids(sentences)
+        self.ids = [h[0][0] for h in translator.n_best_ids(sentences)]
 
     def compare(self, results):
         """Numbers of the lines that tie, and of those that differ."""
@@ -156,13 +170,19 @@ def make_export(translator, format_name, precision, arguments):
         output=str(output),
         precision=precision,
     )
-    checkpoint = WorkDirectory(arguments.workdir).choose_checkpoint(None)
+    workdir = WorkDirectory(arguments.workdir)
+    source = export.Source(
+        translator, workdir.choose_checkpoint(None), [], (None, None)
+    )
     if options.target.exists():
         before = verify.read_description(options.target)
-        if before != export.describe(translator, options, checkpoint):
+        expected = export.make_description(source, options)
+        if any(before.get(name) != expected[name] for name in SAME):
             raise SystemExit(f"{output} is of other options: remove it")
     else:
-        export.export(translator, options, checkpoint)
+        with publishing.reserved(options.target) as reservation:
+            export.export(source, options, reservation.directory)
+            reservation.publish()
     return options.target
 
 

@@ -44,7 +44,7 @@ def main():
                     "preset": arguments.preset,
                     "precision": arguments.precision,
                     "devices": used,
-                    "device": describe(devices[0]),
+                    "device": kind_of(devices[0]),
                     "rows_x_tokens": [rows, arguments.length],
                     "target_tokens_per_second": round(tokens / seconds),
                     "ms_per_step": round(1000 * seconds / arguments.steps, 2),
@@ -133,7 +133,7 @@ def train(arguments, batches, devices):
     return losses, seconds
 
 
-def describe(device):
+def kind_of(device):
     """A device's kind, as in "NVIDIA H200" or "cpu"."""
     import jax
 

@@ -55,13 +55,13 @@ def main():
         vocabulary = [f"--tokenizer={tokenizer}"]
         if arguments.train_vocabulary:
             vocabulary = [f"--vocab_size={arguments.vocab_size}"]
-        tell(
+        report(
             pairs=num_pairs,
             train_vocabulary=arguments.train_vocabulary,
             **measure_prepare(prefix, output, vocabulary),
         )
         if number == 0:
-            tell(pairs=num_pairs, **measure_reading(prefix, output))
+            report(pairs=num_pairs, **measure_reading(prefix, output))
         if not arguments.keep:
             shutil.rmtree(output)
             for language in LANGUAGES:
@@ -91,7 +91,7 @@ def parse_arguments():
     return parser.parse_args()
 
 
-def tell(**values):
+def report(**values):
     """Prints a JSON line."""
     print(json.dumps(values), flush=True)
 

@@ -5,7 +5,7 @@
 Batches, model, loss and update are those of a training run on the peers' ids
 of Multi30k: post-norm, label smoothing 0.1, at most 4,096 tokens of the longer
 side, padding included. A step's time has its data and its update in it. Padding
-is not counted, the end mark is.
+is not counted, EOS is.
 """
 
 import argparse

@@ -36,7 +36,7 @@ def train(pairs, epochs):
         loss=kt.SmoothedCrossEntropy(0.1),
         metrics=[kt.TokenAccuracy(), kt.Perplexity()],
     )
-    # The data set shuffles anew in each of its epochs; Keras sees one.
+    # The data set shuffles each of its epochs; Keras sees one epoch.
     model.fit(batches.dataset(epochs=epochs), shuffle=False, verbose=2)
     decoding = kt.DecodingConfig(beam_size=1)
     return kt.Translator(tokenizer, model, decoding, max_source_length=50)

@@ -165,7 +165,7 @@ class _KerasImport(importlib.abc.MetaPathFinder):
             if not any(f"{__name__}.{m}" in sys.modules for m in _SERIALIZABLE):
                 _register_with_keras()
 
-        spec.loader.exec_module = import_and_register  # type: ignore
+        spec.loader.exec_module = import_and_register
         return spec
 
 

@@ -27,16 +27,28 @@ Choices that systems make differently:
   before it begins: for rows that only fill up a batch.
 - `prefix` forces the first tokens: their log-probabilities count, and they may
   be what is otherwise not emitted.
+- A sentence fails if its logits at some position have a NaN or +inf, or nothing
+  but -inf, or if its prefix has an id that is not in the vocabulary: its scores
+  and log-probabilities are NaN, its ids `PAD`. The others of the batch are not
+  affected.
+
+The search computes in float32, whatever the dtype of the logits.
 """
 
 import typing
+from collections.abc import Callable
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_transformer.config import DecodingConfig
+from keras_transformer.fields import check_values, is_of_kind
 from keras_transformer.vocabulary import BOS, EOS, PAD
+
+Tensor: typing.TypeAlias = typing.Any  # of the Keras backend, or NumPy's
+Cache: typing.TypeAlias = typing.Any  # a nest of tensors
+Step: typing.TypeAlias = Callable[[Tensor, Cache, Tensor], tuple[Tensor, Cache]]
 
 MISSING_SCORE = -1e9  # stands for -inf in results: no such hypothesis
 
@@ -49,20 +61,21 @@ class SearchResult(typing.NamedTuple):
 
     Attributes:
         ids: int32 `[B, W, T]`, without BOS; EOS, then PAD. No EOS where the
-            length limit cut the hypothesis off.
-        scores: float32 `[B, W]`, log-probabilities after length penalty.
-        log_probs: float32 `[B, W]`, natural logarithm.
+            length limit truncated the hypothesis.
+        scores: float32 `[B, W]`, log-probabilities after length penalty; NaN if
+            the search of this sentence failed.
+        log_probs: float32 `[B, W]`, natural logarithm; NaN likewise.
         lengths: int32 `[B, W]`, in tokens, EOS included.
     """
 
-    ids: typing.Any
-    scores: typing.Any
-    log_probs: typing.Any
-    lengths: typing.Any
+    ids: Tensor
+    scores: Tensor
+    log_probs: Tensor
+    lengths: Tensor
 
 
 class Rules(typing.NamedTuple):
-    """What may stand where, whatever the model says.
+    """Which tokens may be emitted where, whatever the model says.
 
     Attributes:
         min_length: Tokens, EOS included, as an int.
@@ -70,19 +83,19 @@ class Rules(typing.NamedTuple):
     """
 
     min_length: int
-    prefix: typing.Any
+    prefix: Tensor | None
 
 
 def greedy_search(
-    step,
-    cache,
-    max_lengths,
+    step: Step,
+    cache: Cache,
+    max_lengths: Tensor,
     *,
-    max_length,
-    length_penalty,
-    min_length=DecodingConfig.min_length,
-    prefix=None,
-):
+    max_length: int,
+    length_penalty: float,
+    min_length: int = DecodingConfig.min_length,
+    prefix: Tensor | None = None,
+) -> SearchResult:
     """Takes the most probable token at each position.
 
     Of equally probable tokens the one with the lowest id is taken.
@@ -110,7 +123,9 @@ def greedy_search(
     ... ).ids.numpy()
     array([[[3, 2]]], dtype=int32)
     """
-    DecodingConfig(length_penalty=length_penalty, min_length=min_length)
+    check_values(
+        DecodingConfig, length_penalty=length_penalty, min_length=min_length
+    )
 
     def choose(logits, index):
         best = ops.max(logits, axis=-1, keepdims=True)
@@ -123,29 +138,30 @@ def greedy_search(
 
 
 def sample(
-    step,
-    cache,
-    max_lengths,
+    step: Step,
+    cache: Cache,
+    max_lengths: Tensor,
     *,
-    max_length,
-    length_penalty,
-    temperature,
-    top_k,
-    top_p,
-    seed,
-    min_length=DecodingConfig.min_length,
-    prefix=None,
-):
-    """Draws each token from the model's distribution, sharpened or cut.
+    max_length: int,
+    length_penalty: float,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    seed: int | keras.random.SeedGenerator,
+    min_length: int = DecodingConfig.min_length,
+    prefix: Tensor | None = None,
+) -> SearchResult:
+    """Samples each token from the model's distribution.
 
-    Logits are divided by `temperature`, then cut to the `top_k` best tokens,
-    then to the smallest set of best tokens whose probability reaches `top_p`
-    (at least one); one token is drawn from the rest. The log-probabilities
-    returned are those of the model, neither sharpened nor cut.
+    Logits are divided by `temperature`. All but the `top_k` most probable
+    tokens are dropped, then all but the smallest set of most probable tokens
+    whose probability reaches `top_p` (at least one). The token is sampled from
+    the rest. The log-probabilities returned are the model's own, which none of
+    this changes.
 
-    A draw depends on the seed and on the sentence's position in the batch, not
-    on its neighbours. The same seed draws otherwise inside XLA and on another
-    backend.
+    A sample depends on the seed and on the sentence's position in the batch,
+    not on its neighbours. The same seed gives other samples inside XLA and on
+    another backend.
 
     Args:
         step: The function described above, N = B.
@@ -155,9 +171,9 @@ def sample(
         max_length: T, the size of the token buffers, as an int.
         length_penalty: Exponent of the length penalty, as a float.
         temperature: Divides the logits, as a float.
-        top_k: Number of tokens to draw from, as an int; 0: all.
-        top_p: Probability to draw from, as a float in (0, 1]; 1: all.
-        seed: An int, which gives the same draws at every call, or a
+        top_k: Number of tokens to sample from, as an int; 0: all.
+        top_p: Probability to sample from, as a float in (0, 1]; 1: all.
+        seed: An int, which gives the same samples at every call, or a
             `keras.random.SeedGenerator`.
         min_length: Smallest length in tokens, EOS included.
         prefix: int32 `[B, P]`, the first tokens, `PAD` after them; or None.
@@ -176,7 +192,8 @@ def sample(
     ... ).ids.numpy()
     array([[[3, 2]]], dtype=int32)
     """
-    DecodingConfig(
+    check_values(
+        DecodingConfig,
         length_penalty=length_penalty,
         min_length=min_length,
         temperature=temperature,
@@ -190,16 +207,16 @@ def sample(
         )
     _check_max_length(max_length)
     max_lengths = ops.convert_to_tensor(max_lengths, dtype="int32")
-    # One number in [0, 1) for each token, drawn before the loop: a loop body
-    # may not advance a generator on every backend.
-    draws = keras.random.uniform(
-        (ops.shape(max_lengths)[0], max_length), seed=seed
+    # One number in [0, 1) for each token, made before the loop: a loop body
+    # cannot advance a generator on every backend.
+    numbers = keras.random.uniform(
+        (ops.shape(max_lengths)[0], max_length), dtype="float32", seed=seed
     )
 
     def choose(logits, index):
-        values, ids = _candidates_to_draw(logits, top_k, top_p)
-        draw = ops.take(draws, index, axis=1)[:, None]
-        rank = _draw_rank(values / temperature, draw, top_p)
+        values, ids = _tokens_to_sample_from(logits, top_k, top_p)
+        number = ops.take(numbers, index, axis=1)[:, None]  # [N, T] -> [N, 1]
+        rank = _sampled_rank(values / temperature, number, top_p)
         return _at(ids, rank), _at(values, rank)
 
     return _follow_one(
@@ -209,16 +226,16 @@ def sample(
 
 
 def beam_search(
-    step,
-    cache,
-    max_lengths,
+    step: Step,
+    cache: Cache,
+    max_lengths: Tensor,
     *,
-    max_length,
-    beam_size,
-    length_penalty,
-    min_length=DecodingConfig.min_length,
-    prefix=None,
-):
+    max_length: int,
+    beam_size: int,
+    length_penalty: float,
+    min_length: int = DecodingConfig.min_length,
+    prefix: Tensor | None = None,
+) -> SearchResult:
     """Keeps the W most probable unfinished hypotheses, and the W best finished.
 
     At each position the 2W most probable continuations of the W live
@@ -258,7 +275,8 @@ def beam_search(
     array([[[3, 2],
             [2, 0]]], dtype=int32)
     """
-    DecodingConfig(
+    check_values(
+        DecodingConfig,
         beam_size=beam_size,
         length_penalty=length_penalty,
         min_length=min_length,
@@ -282,9 +300,9 @@ def beam_search(
     def grow(state, cache):
         # Here rather than at the end of the position, so that XLA moves and
         # extends the cache in one pass over it.
-        cache = _gather_nest(cache, sentences * beam_size + state.parents)
-        logits, cache = step(state.last_ids, cache, state.index)
-        logits = _float32_logits(logits)
+        cache = _gather_nest(cache, sentences * beam_size + state.live_parents)
+        logits, cache = step(state.live_last_ids, cache, state.index)
+        logits = _float32_logits(logits)  # [B * W, V]
         candidates = _best_candidates(logits, state, sentences, rules)
         choice = _choose_beams(candidates, state, sentences, length_penalty)
         state = _next_beams(choice, state, sentences)
@@ -314,11 +332,11 @@ class RowState(typing.NamedTuple):
         done: bool `[B]`, whether the row is frozen.
     """
 
-    index: typing.Any
-    last_ids: typing.Any
-    ids: typing.Any
-    log_probs: typing.Any
-    done: typing.Any
+    index: Tensor
+    last_ids: Tensor
+    ids: Tensor
+    log_probs: Tensor
+    done: Tensor
 
 
 def _follow_one(
@@ -331,7 +349,7 @@ def _follow_one(
     min_length,
     prefix,
 ):
-    """Extends one row a sentence by choose(logits, index) -> ids, logits."""
+    """Extends one row per sentence by choose(logits, index) -> ids, logits."""
     max_lengths = _clip_limits(max_lengths, max_length)
     _check_cache(cache, max_lengths, 1)
     rules = _make_rules(min_length, prefix, max_length, 1)
@@ -339,11 +357,12 @@ def _follow_one(
     def extend(state, cache):
         logits, cache = step(state.last_ids, cache, state.index)
         logits = _float32_logits(logits)
-        every_id = np.arange(logits.shape[-1], dtype="int32")[None]
-        banned = _is_banned(every_id, state.index, rules)
+        every_id = _positions(logits.shape[-1])[None]  # [1, V]
+        banned = _is_banned(every_id, state.index, rules)  # [N, V]
         allowed = ops.where(banned, -np.inf, logits)
-        ids, id_logits = choose(allowed, state.index)
-        gains = id_logits - ops.logsumexp(logits, axis=-1)
+        ids, id_logits = choose(allowed, state.index)  # [N, V] -> [N], [N]
+        gains = id_logits - _log_normalizer(logits)  # [N]
+        gains = _fail_at_wrong_prefix(gains, logits, state.index, rules)
         ids = ops.where(state.done, PAD, ids)
         index = state.index + 1
         state = RowState(
@@ -361,17 +380,18 @@ def _follow_one(
     state = RowState(
         index=ops.zeros((), "int32"),
         last_ids=zeros + BOS,
-        ids=zeros[:, None] + np.zeros((max_length,), "int32"),
+        ids=zeros[:, None] + ops.zeros((max_length,), "int32"),  # [B, T]
         log_probs=ops.cast(zeros, "float32"),
         done=max_lengths < 1,
     )
     state, _ = ops.while_loop(_any_unfinished, extend, (state, cache))
-    lengths = _count_tokens(state.ids)
-    return SearchResult(
-        ids=state.ids[:, None],
-        scores=(state.log_probs / _penalty(lengths, length_penalty))[:, None],
-        log_probs=state.log_probs[:, None],
-        lengths=lengths[:, None],
+    failed = _is_failure(state.log_probs)  # [B]
+    log_probs = ops.where(failed, np.nan, state.log_probs)
+    ids = ops.where(failed[:, None], PAD, state.ids)  # [B, T]
+    lengths = _count_tokens(ids)  # [B]
+    scores = log_probs / _penalty(lengths, length_penalty)
+    return SearchResult(  # [B, ...] -> [B, 1, ...]
+        *(value[:, None] for value in (ids, scores, log_probs, lengths))
     )
 
 
@@ -379,25 +399,24 @@ def _first_position(hits):
     """Position of the first True in each row: bool [N, V] -> int32 [N]."""
     # Two plain reductions (this and the maximum before it) take XLA half the
     # time of one argmax, which it does not vectorize.
-    last = hits.shape[-1] - 1
-    positions = np.arange(last + 1, dtype="int32")
-    return ops.min(ops.where(hits, positions, last), axis=-1)
+    size = hits.shape[-1]
+    return ops.min(ops.where(hits, _positions(size), size - 1), axis=-1)
 
 
-# ---- Sampling: what is drawn from, and the draw -----------------------------
+# ---- Sampling ---------------------------------------------------------------
 
 
-def _candidates_to_draw(logits, top_k, top_p):
+def _tokens_to_sample_from(logits, top_k, top_p):
     """Logits [N, V] -> values and ids [N, k], best first if that matters."""
     vocab_size = logits.shape[-1]
     if top_k or top_p < 1.0:
         return ops.top_k(logits, min(top_k or vocab_size, vocab_size))
-    every_id = np.arange(vocab_size, dtype="int32")[None]
+    every_id = _positions(vocab_size)[None]  # [1, V]
     return logits, ops.broadcast_to(every_id, ops.shape(logits))
 
 
-def _draw_rank(values, draw, top_p):
-    """Draws by probability: values [N, k], draw [N, 1] -> int32 [N]."""
+def _sampled_rank(values, number, top_p):
+    """Samples by probability: values [N, k], number [N, 1] -> int32 [N]."""
     weights = ops.exp(values - ops.max(values, axis=-1, keepdims=True))
     mass = ops.cumsum(weights, axis=-1)
     kept = weights > 0.0
@@ -405,7 +424,8 @@ def _draw_rank(values, draw, top_p):
         total = ops.max(mass, axis=-1, keepdims=True)
         kept = kept & (mass - weights < top_p * total)
     mass = ops.where(kept, mass, 0.0)
-    return _first_position(mass > draw * ops.max(mass, axis=-1, keepdims=True))
+    total = ops.max(mass, axis=-1, keepdims=True)  # [N, 1]
+    return _first_position(mass > number * total)
 
 
 def _at(values, rank):
@@ -419,26 +439,27 @@ def _at(values, rank):
 class BeamState(typing.NamedTuple):
     """The hypotheses of each sentence, between two positions.
 
-    A token buffer holds W finished hypotheses, best score first, then W live
-    ones, most probable first. A free place has score or log-probability -inf.
+    There are W finished hypotheses, best score first, and W live ones, most
+    probable first. A free place has score or log-probability -inf.
 
     Attributes:
-        index: int32 scalar, position of `last_ids`; tokens emitted so far.
-        last_ids: int32 `[B * W]`, what `step` is given next.
-        ids: int32 `[B, 2W, T]`, tokens so far, then PAD.
-        scores: float32 `[B, W]`, of the finished.
-        log_probs: float32 `[B, W]`, of the live.
-        parents: int32 `[B, W]`, whose cache each live one continues, in [0, W).
+        index: int32 scalar, position of `live_last_ids`; tokens emitted so far.
+        ids: int32 `[B, 2W, T]`, tokens so far, then PAD: of the finished, then
+            of the live. They share a buffer so that one gather moves both.
+        finished_scores: float32 `[B, W]`.
+        live_log_probs: float32 `[B, W]`.
+        live_last_ids: int32 `[B * W]`, what `step` is given next.
+        live_parents: int32 `[B, W]`, whose cache each one continues, in [0, W).
         done: bool `[B]`, whether the sentence is frozen.
     """
 
-    index: typing.Any
-    last_ids: typing.Any
-    ids: typing.Any
-    scores: typing.Any
-    log_probs: typing.Any
-    parents: typing.Any
-    done: typing.Any
+    index: Tensor
+    ids: Tensor
+    finished_scores: Tensor
+    live_log_probs: Tensor
+    live_last_ids: Tensor
+    live_parents: Tensor
+    done: Tensor
 
 
 class Candidates(typing.NamedTuple):
@@ -450,65 +471,71 @@ class Candidates(typing.NamedTuple):
         log_probs: float32 `[B, 2W]`, of the whole, most probable first.
     """
 
-    parents: typing.Any
-    ids: typing.Any
-    log_probs: typing.Any
+    parents: Tensor
+    ids: Tensor
+    log_probs: Tensor
 
 
 class Choice(typing.NamedTuple):
-    """The hypotheses that come next: W finished, then W live.
+    """The hypotheses that come next.
 
     Attributes:
-        rows: int32 `[B, 2W]`, the row of `BeamState.ids` each one continues.
+        rows: int32 `[B, 2W]`, the row of `BeamState.ids` that each one of the
+            finished, then each one of the live continues.
         ids: int32 `[B, 2W]`, the token that continues it; PAD: none.
-        scores: float32 `[B, W]`, of the finished.
-        log_probs: float32 `[B, W]`, of the live.
+        finished_scores: float32 `[B, W]`.
+        live_log_probs: float32 `[B, W]`.
     """
 
-    rows: typing.Any
-    ids: typing.Any
-    scores: typing.Any
-    log_probs: typing.Any
+    rows: Tensor
+    ids: Tensor
+    finished_scores: Tensor
+    live_log_probs: Tensor
 
 
 def _first_beams(max_lengths, max_length, beam_size):
-    """One live hypothesis a sentence, BOS; all other places are free."""
+    """One live hypothesis per sentence, BOS; all other places are free."""
     zeros = ops.zeros_like(max_lengths)[:, None]  # [B] -> [B, 1]
-    free = np.full((beam_size,), -np.inf, "float32")
-    only_first = np.where(np.arange(beam_size) == 0, np.float32(0.0), free)
-    no_ids = np.zeros((2 * beam_size, max_length), "int32")
+    places = zeros + ops.zeros((beam_size,), "int32")  # [B, 1] -> [B, W]
+    no_ids = ops.zeros((2 * beam_size, max_length), "int32")
     return BeamState(
         index=ops.zeros((), "int32"),
-        last_ids=ops.repeat(zeros[:, 0] + BOS, beam_size),
         ids=zeros[:, :, None] + no_ids,  # [B, 1, 1] -> [B, 2W, T]
-        scores=ops.cast(zeros, "float32") + free,
-        log_probs=ops.cast(zeros, "float32") + only_first,
-        parents=zeros + np.arange(beam_size, dtype="int32"),
+        finished_scores=ops.cast(places, "float32") - np.inf,
+        live_log_probs=ops.where(
+            _positions(beam_size) == 0, ops.cast(places, "float32"), -np.inf
+        ),
+        live_last_ids=ops.reshape(places, (-1,)) + BOS,  # [B, W] -> [B * W]
+        live_parents=places + _positions(beam_size),
         done=max_lengths < 1,
     )
 
 
 def _best_candidates(logits, state, sentences, rules):
     """The 2W best continuations of W hypotheses, of W * V: `Candidates`."""
-    beam_size = state.log_probs.shape[1]
+    beam_size = state.live_log_probs.shape[1]
     # PAD and BOS, and EOS while banned, may take the best places of a row. A
     # row is searched for that many more, and they are dropped from the few
     # found: cheaper than masking all V.
     num_found = min(2 * beam_size + 3, logits.shape[-1])
     steered = _force_prefix(logits, state.index, rules)
-    values, ids = _top_k(steered, num_found)
+    values, ids = _top_k(steered, num_found)  # [B * W, V] -> [B * W, k]
     banned = _is_banned(ids, state.index, rules)
     values = ops.where(banned, -np.inf, values)
-    values = values - ops.logsumexp(logits, axis=-1, keepdims=True)
+    values = values - _log_normalizer(logits)[:, None]
+    values = _fail_at_wrong_prefix(values, logits, state.index, rules)
 
-    values = ops.reshape(values, (-1, beam_size, num_found))  # [N, k] -> ..
-    values = values + state.log_probs[:, :, None]  # .. [B, W, k]
-    values = ops.reshape(values, (-1, beam_size * num_found))
-    log_probs, places = ops.top_k(values, 2 * beam_size)
-    ids = ops.reshape(ids, (-1, beam_size * num_found))
+    values = ops.reshape(values, (-1, beam_size, num_found))  # [B, W, k]
+    values = values + state.live_log_probs[:, :, None]
+    # No comparison holds for NaN, so that each backend would sort it to
+    # another place. Infinity comes first everywhere and stays what it is.
+    values = ops.where(values < np.inf, values, np.inf)
+    values = ops.reshape(values, (-1, beam_size * num_found))  # [B, W * k]
+    log_probs, places = ops.top_k(values, 2 * beam_size)  # [B, 2W]
+    ids = ops.reshape(ids, (-1, beam_size * num_found))  # [B, W * k]
     return Candidates(
         parents=places // num_found,
-        ids=_gather_rows(ids, places, sentences),
+        ids=_gather_rows(ids, places, sentences),  # [B, W * k] -> [B, 2W]
         log_probs=log_probs,
     )
 
@@ -530,11 +557,12 @@ def _top_k(values, k):
         return ops.top_k(values, k)
     size = divisors[0]
     maxima = ops.max(ops.reshape(values, (-1, length // size, size)), axis=-1)
+    _, best = ops.top_k(maxima, k)  # [N, V / size] -> [N, k]
     # In the order of their positions, so that ties go to the lower.
-    blocks = ops.sort(ops.top_k(maxima, k)[1], axis=-1)[:, :, None]  # [N, k, 1]
-    positions = blocks * size + np.arange(size, dtype="int32")  # [N, k, size]
+    best = ops.sort(best, axis=-1)[:, :, None]  # [N, k] -> [N, k, 1]
+    positions = best * size + _positions(size)  # [N, k, size]
     positions = ops.reshape(positions, (-1, k * size))
-    found = ops.take_along_axis(values, positions, axis=-1)
+    found = ops.take_along_axis(values, positions, axis=-1)  # [N, k * size]
     values, places = ops.top_k(found, k)
     return values, ops.take_along_axis(positions, places, axis=-1)
 
@@ -545,48 +573,47 @@ def _choose_beams(candidates, state, sentences, length_penalty):
     The pool has 3W places: the W finished so far, then the 2W candidates. Ties
     go to the lower place. A frozen sentence keeps what it has.
     """
-    beam_size = state.scores.shape[1]
-    done = state.done[:, None]
-    ends = candidates.ids == EOS
+    beam_size = state.finished_scores.shape[1]
+    done = state.done[:, None]  # [B, 1]
+    ends = candidates.ids == EOS  # [B, 2W]
     penalty = _penalty(state.index + 1, length_penalty)
     new_scores = ops.where(
         ends & ~done, candidates.log_probs / penalty, -np.inf
     )
-    pool = ops.concatenate([state.scores, new_scores], axis=1)  # [B, 3W]
-    scores, finished = ops.top_k(pool, beam_size)
+    pool = ops.concatenate([state.finished_scores, new_scores], axis=1)
+    scores, finished = ops.top_k(pool, beam_size)  # [B, 3W] -> [B, W]
     log_probs, live = ops.top_k(
         ops.where(ends, -np.inf, candidates.log_probs), beam_size
-    )
+    )  # [B, 2W] -> [B, W]
     places = ops.concatenate([finished, beam_size + live], axis=1)  # [B, 2W]
 
-    kept = ops.zeros_like(finished)
-    kept_rows = kept + np.arange(beam_size, dtype="int32")
+    kept = ops.zeros_like(finished)  # [B, W]
+    kept_rows = kept + _positions(beam_size)
     pool_rows = ops.concatenate(
         [kept_rows, beam_size + candidates.parents], axis=1
-    )
-    pool_ids = ops.concatenate([kept + PAD, candidates.ids], axis=1)
-    same_rows = np.arange(2 * beam_size, dtype="int32")
-    rows = _gather_rows(pool_rows, places, sentences)
+    )  # [B, 3W]
+    pool_ids = ops.concatenate([kept + PAD, candidates.ids], axis=1)  # [B, 3W]
+    rows = _gather_rows(pool_rows, places, sentences)  # [B, 3W] -> [B, 2W]
     ids = _gather_rows(pool_ids, places, sentences)
     return Choice(
-        rows=ops.where(done, same_rows, rows),
+        rows=ops.where(done, _positions(2 * beam_size), rows),
         ids=ops.where(done, PAD, ids),
-        scores=scores,
-        log_probs=ops.where(done, state.log_probs, log_probs),
+        finished_scores=scores,
+        live_log_probs=ops.where(done, state.live_log_probs, log_probs),
     )
 
 
 def _next_beams(choice, state, sentences):
     """Moves the token buffers to where the choice wants them, and extends."""
-    beam_size = state.scores.shape[1]
-    ids = _gather_rows(state.ids, choice.rows, sentences)
+    beam_size = state.finished_scores.shape[1]
+    ids = _gather_rows(state.ids, choice.rows, sentences)  # [B, 2W, T]
     return BeamState(
         index=state.index + 1,
-        last_ids=ops.reshape(choice.ids[:, beam_size:], (-1,)),
         ids=_write_column(ids, choice.ids, state.index),
-        scores=choice.scores,
-        log_probs=choice.log_probs,
-        parents=choice.rows[:, beam_size:] - beam_size,
+        finished_scores=choice.finished_scores,
+        live_log_probs=choice.live_log_probs,
+        live_last_ids=ops.reshape(choice.ids[:, beam_size:], (-1,)),  # [B * W]
+        live_parents=choice.rows[:, beam_size:] - beam_size,
         done=state.done,
     )
 
@@ -596,36 +623,44 @@ def _cannot_improve(state, limit_penalties):
 
     A log-probability only falls, and is divided by most at the length limit.
     """
-    best_possible = state.log_probs[:, 0] / limit_penalties
-    return best_possible <= state.scores[:, -1]
+    best_possible = state.live_log_probs[:, 0] / limit_penalties
+    return best_possible <= state.finished_scores[:, -1]
 
 
 def _ranked_result(state, sentences, length_penalty):
     """The finished by score, then the live by score: `SearchResult`."""
-    beam_size = state.scores.shape[1]
+    beam_size = state.finished_scores.shape[1]
     penalties = _penalty(_count_tokens(state.ids), length_penalty)  # [B, 2W]
-    scores = ops.concatenate(
-        [state.scores, state.log_probs / penalties[:, beam_size:]], axis=1
-    )
+    live_scores = state.live_log_probs / penalties[:, beam_size:]
+    scores = ops.concatenate([state.finished_scores, live_scores], axis=1)
+    finished_log_probs = state.finished_scores * penalties[:, :beam_size]
     log_probs = ops.concatenate(
-        [state.scores * penalties[:, :beam_size], state.log_probs], axis=1
-    )
+        [finished_log_probs, state.live_log_probs], axis=1
+    )  # [B, 2W]
     # Rank r is finished hypothesis r, or the live one that follows the last.
     num_finished = ops.sum(
-        ops.cast(state.scores > -np.inf, "int32"), axis=1, keepdims=True
-    )
-    ranks = np.arange(beam_size, dtype="int32")[None]
+        ops.cast(state.finished_scores > -np.inf, "int32"),
+        axis=1,
+        keepdims=True,
+    )  # [B, 1]
+    ranks = _positions(beam_size)[None]  # [1, W]
     skipped = beam_size - num_finished
-    rows = ops.where(ranks < num_finished, ranks, ranks + skipped)
+    rows = ops.where(ranks < num_finished, ranks, ranks + skipped)  # [B, W]
 
-    scores = _gather_rows(scores, rows, sentences)
+    # The failure of one hypothesis is the whole sentence's.
+    failed = _is_failure(ops.max(scores, axis=1, keepdims=True))  # [B, 1]
+    scores = _gather_rows(scores, rows, sentences)  # [B, 2W] -> [B, W]
+    scores = ops.where(failed, np.nan, scores)
     log_probs = _gather_rows(log_probs, rows, sentences)
-    ids = _gather_rows(state.ids, rows, sentences)
+    log_probs = ops.where(failed, np.nan, log_probs)
+    ids = _gather_rows(state.ids, rows, sentences)  # [B, 2W, T] -> [B, W, T]
     ids = ops.where((scores > -np.inf)[:, :, None], ids, PAD)
     return SearchResult(
         ids=ids,
-        scores=ops.maximum(scores, MISSING_SCORE),
-        log_probs=ops.maximum(log_probs, MISSING_SCORE),
+        scores=ops.where(scores < MISSING_SCORE, MISSING_SCORE, scores),
+        log_probs=ops.where(
+            log_probs < MISSING_SCORE, MISSING_SCORE, log_probs
+        ),
         lengths=_count_tokens(ids),
     )
 
@@ -658,14 +693,35 @@ def _force_prefix(logits, index, rules):
     """Leaves only the forced token, where there is one: [N, V] -> [N, V]."""
     if rules.prefix is None:
         return logits
-    forced = ops.take(rules.prefix, index, axis=1)[:, None]
-    every_id = np.arange(logits.shape[-1], dtype="int32")[None]
+    forced = ops.take(rules.prefix, index, axis=1)[:, None]  # [N, T] -> [N, 1]
+    every_id = _positions(logits.shape[-1])[None]  # [1, V]
     return ops.where((forced == PAD) | (forced == every_id), logits, -np.inf)
+
+
+def _fail_at_wrong_prefix(values, logits, index, rules):
+    """NaN where the forced token is outside [0, V): [N, ...] -> [N, ...]."""
+    if rules.prefix is None:
+        return values
+    forced = ops.take(rules.prefix, index, axis=1)  # [N, T] -> [N]
+    known = (forced >= 0) & (forced < logits.shape[-1])
+    known = ops.reshape(known, (-1,) + (1,) * (len(values.shape) - 1))
+    return ops.where(known, values, np.nan)
+
+
+def _log_normalizer(logits):
+    """What turns logits into log-probabilities: [N, V] -> [N]; NaN if none."""
+    normalizer = ops.logsumexp(logits, axis=-1)
+    return ops.where(normalizer < np.inf, normalizer, np.nan)
+
+
+def _is_failure(log_probs):
+    """Whether they are what no log-probability can be: NaN, or +inf."""
+    return ops.logical_not(log_probs < np.inf)
 
 
 def _write_column(ids, column, index):
     """Writes ids[..., index] = column: [..., T], [...] -> [..., T]."""
-    here = np.arange(ids.shape[-1], dtype="int32") == index
+    here = _positions(ids.shape[-1]) == index  # [T]
     return ops.where(here, column[..., None], ids)
 
 
@@ -680,6 +736,12 @@ def _gather_nest(nest, rows):
     """Picks rows of axis 0 in every tensor: rows [B, W] -> [B * W, ...]."""
     rows = ops.reshape(rows, (-1,))
     return keras.tree.map_structure(lambda x: ops.take(x, rows, axis=0), nest)
+
+
+def _positions(size):
+    """0, 1, ... as int32 [size]."""
+    # Of the backend: PyTorch's tensors cannot be compared with NumPy's arrays.
+    return ops.convert_to_tensor(np.arange(size, dtype="int32"))
 
 
 def _count_tokens(ids):
@@ -703,7 +765,7 @@ def _clip_limits(max_lengths, max_length):
 
 
 def _check_max_length(max_length):
-    if not isinstance(max_length, int) or max_length < 1:
+    if not is_of_kind(max_length, int) or max_length < 1:
         raise ValueError(
             "max_length must be an int of at least 1."
             f" Received: max_length={max_length!r}"
@@ -734,17 +796,32 @@ def _float32_logits(logits):
     return ops.cast(logits, "float32")
 
 
+def _int32_ids(ids):
+    """Integers of any size as int32; -1 for those that int32 has not."""
+    dtype = keras.backend.standardize_dtype(ids.dtype)
+    if "int" not in dtype:
+        raise ValueError(
+            f"prefix must be integers. Received: a prefix of dtype {dtype}"
+        )
+    if dtype in ("uint32", "int64", "uint64"):
+        ids = ops.cast(ids, "int64")
+        ids = ops.where((ids >= 0) & (ids < 2**31), ids, -1)
+    return ops.cast(ids, "int32")
+
+
 def _make_rules(min_length, prefix, max_length, beam_size):
     """Pads the prefix to the token buffer and repeats it: `Rules`."""
     if prefix is None:
         return Rules(min_length, None)
-    prefix = ops.convert_to_tensor(prefix, dtype="int32")
+    prefix = ops.convert_to_tensor(prefix)
     if len(prefix.shape) != 2 or (prefix.shape[1] or 0) > max_length:
         raise ValueError(
             "prefix must be [B, P] with P at most max_length."
             f" Received: prefix.shape={tuple(prefix.shape)},"
             f" max_length={max_length}"
         )
-    free = ops.zeros_like(prefix[:, :1]) + np.zeros((max_length,), "int32")
+    prefix = _int32_ids(prefix)
+    free = ops.zeros_like(prefix[:, :1])  # [B, 1]
+    free = free + ops.zeros((max_length,), "int32")  # [B, 1] -> [B, T]
     padded = ops.concatenate([prefix, free], axis=1)[:, :max_length]
     return Rules(min_length, ops.repeat(padded, beam_size, axis=0))

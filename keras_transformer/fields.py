@@ -51,7 +51,7 @@ def hp(
 
 
 @functools.cache
-def kinds_of(section: type) -> dict[str, tuple[type, bool]]:
+def kinds_of(section: typing.Any) -> dict[str, tuple[type, bool]]:
     """The type of each field of a dataclass, and whether it may be None.
 
     >>> from keras_transformer.config import TransformerConfig
@@ -67,7 +67,7 @@ def kinds_of(section: type) -> dict[str, tuple[type, bool]]:
     return kinds
 
 
-def check_values(section: type, **values: typing.Any) -> None:
+def check_values(section: typing.Any, **values: typing.Any) -> None:
     """Checks single values against the fields of a dataclass made of `hp`.
 
     Args:
@@ -122,7 +122,7 @@ def is_of_kind(value: typing.Any, kind: type) -> bool:
     if kind is int:
         return isinstance(value, numbers.Integral)
     if kind is float:
-        return isinstance(value, numbers.Real) and -math.inf < value < math.inf
+        return isinstance(value, numbers.Real) and math.isfinite(value)
     if kind is tuple and isinstance(value, tuple):
         return all(isinstance(item, str) for item in value)
     return isinstance(value, kind)
@@ -138,14 +138,12 @@ class Fields:
 
     def __init_subclass__(cls, **kwargs: typing.Any) -> None:
         super().__init_subclass__(**kwargs)
+        fields = dict(getattr(cls, "__dataclass_fields__", {}))  # inherited
+        fields |= {n: vars(cls)[n] for n in inspect.get_annotations(cls)}
         lines = ["", "", "Attributes:"]
-        for name in inspect.get_annotations(cls):
-            field = getattr(cls, name)
-            text = (
-                f"{name}: {field.metadata['help']} Default: {field.default!r}"
-            )
+        for name, field in fields.items():
             lines += textwrap.wrap(
-                text,
+                f"{name}: {field.metadata['help']} Default: {field.default!r}",
                 76,
                 break_long_words=False,
                 break_on_hyphens=False,

@@ -92,7 +92,7 @@ class TokenExactTraining:
         if token_exact:
             self._token_exact_step = training.TrainStep(
                 self,
-                self.optimizer,
+                self.optimizer,  # type: ignore[attr-defined]
                 loss.label_smoothing,
                 jit_compile=(
                     inside_replica and training.resolve_jit_compile(jit_compile)

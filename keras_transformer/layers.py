@@ -159,7 +159,9 @@ class MultiHeadAttention(TracedLayer):
         self.query_projection = project(num_heads * d_key, name="query")
         self.key_projection = project(num_heads * d_key, name="key")
         self.value_projection = project(num_heads * d_value, name="value")
-        self.output_projection = None  # W^O: as wide as the query, see build
+        self.output_projection: typing.Any = (
+            None  # W^O: as wide as the query, see build
+        )
         self.weight_dropout = keras.layers.Dropout(
             dropout, dtype=self.dtype_policy, name="weight_dropout"
         )
@@ -207,21 +209,22 @@ class MultiHeadAttention(TracedLayer):
         self,
         query: Tensor,
         key_value: KeyValue,
-        attention_mask: Tensor | None = None,
+        attention_mask: Tensor,
     ) -> Tensor:
-        """`attend` for N queries of B sequences: neighbours share a sequence.
+        """`attend` for N queries to B sequences: N / B neighbours share one.
 
-        Without a copy of keys and values for each of them.
+        It needs no copy of the keys and values for each of them.
 
         Args:
-            query: float `[N, 1, D]`, N a multiple of B.
+            query: float `[N, 1, D]`.
             key_value: What `project` returned, `[B, H, S, K]`.
             attention_mask: bool `[B, 1, 1, S]`.
 
         Returns:
             float `[N, 1, D]`.
         """
-        groups = ops.shape(key_value.keys)[0]
+        # The mask's shape: all layers have the same, and one look will do.
+        groups = ops.shape(attention_mask)[0]
         query = ops.reshape(query, (groups, -1, query.shape[-1]))
         attended = self.attend(query, key_value, attention_mask)
         return ops.reshape(attended, (-1, 1, query.shape[-1]))  # [N, 1, D]
@@ -324,7 +327,7 @@ def recorded_weights() -> Iterator[dict[MultiHeadAttention, Tensor]]:
         A dictionary, in which each `MultiHeadAttention` that is called puts its
         weights, before dropout: `[B, H, T, S]`.
     """
-    record = {}
+    record: dict[MultiHeadAttention, Tensor] = {}
     token = _RECORD.set(record)
     try:
         yield record

@@ -120,7 +120,7 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
     return ops.reshape(losses[0], shape), ops.reshape(losses[1], shape)
 
 
-def loss_dtype(dtype) -> str:
+def loss_dtype(dtype: typing.Any) -> str:
     """What losses are computed in: float64 for float64 logits, else float32."""
     dtype = keras.backend.standardize_dtype(dtype)
     return "float64" if dtype == "float64" else "float32"

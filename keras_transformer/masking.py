@@ -3,12 +3,14 @@
 Every mask broadcasts to the attention scores `[B, H, T, S]`.
 """
 
+import typing
+
 from keras import ops
 
 from keras_transformer.vocabulary import PAD
 
 
-def padding_mask(ids):
+def padding_mask(ids: typing.Any) -> typing.Any:
     """Hides padding from every query (sec. 3.2.3).
 
     Args:
@@ -24,7 +26,11 @@ def padding_mask(ids):
     return ops.not_equal(ids, PAD)[:, None, None, :]  # [B, S] -> [B, 1, 1, S]
 
 
-def causal_mask(length, first=0, num_queries=None):
+def causal_mask(
+    length: typing.Any,
+    first: typing.Any = 0,
+    num_queries: typing.Any = None,
+) -> typing.Any:
     """Hides the future: position i attends to positions up to i (sec. 3.2.3).
 
     Args:

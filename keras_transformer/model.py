@@ -122,7 +122,9 @@ class EncoderLayer(_Block):
     [1, 5, 8]
     """
 
-    def __init__(self, config=None, **kwargs):
+    def __init__(
+        self, config: TransformerConfig | None = None, **kwargs: typing.Any
+    ):
         super().__init__(config, **kwargs)
         self.self_attention = self._attention("self_attention")
         self.self_attention_residual = self._residual("self_attention_residual")

@@ -1,7 +1,9 @@
 """The states of a model's random generators: what dropout draws next."""
 
+import typing
 
-def seed_variables(model) -> list:
+
+def seed_variables(model: typing.Any) -> list[typing.Any]:
     """The states of a model's random generators, Keras variables `[2]`.
 
     Keras counts them among `variables`, not among `weights`, and leaves them

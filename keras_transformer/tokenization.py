@@ -1,8 +1,8 @@
 """Strings to ids and back, in the TensorFlow graph.
 
-One vocabulary of byte-pair pieces serves both languages, as in sec. 5.1 of the
-paper. SentencePiece trains it; TensorFlow Text applies it, so that an exported
-model takes and gives strings.
+One byte-pair vocabulary serves both languages, as in sec. 5.1 of the paper.
+SentencePiece trains it; TensorFlow Text applies it, so that an exported model
+takes and gives strings.
 """
 
 import io
@@ -10,6 +10,7 @@ import os
 import pathlib
 import re
 import threading
+from collections.abc import Iterable
 
 import sentencepiece
 import tensorflow as tf
@@ -22,7 +23,7 @@ _ONE_AT_A_TIME = threading.Lock()
 
 
 class Tokenizer(tf.Module):
-    """A SentencePiece byte-pair vocabulary that is shared by two languages.
+    """A SentencePiece byte-pair vocabulary, shared by two languages.
 
     `decode(encode(strings))` is `strings` with runs of white space made one
     space and compatibility characters made plain (Unicode NFKC: a ligature
@@ -31,7 +32,7 @@ class Tokenizer(tf.Module):
 
     Args:
         model_bytes: A serialized SentencePiece model, as in `tokenizer.model`.
-            Its ids of padding, begin, end and unknown are 0, 1, 2 and 3.
+            Its ids of PAD, BOS, EOS and UNK are 0, 1, 2 and 3.
 
     Raises:
         ValueError: The bytes are no such model.
@@ -43,7 +44,7 @@ class Tokenizer(tf.Module):
     b'a rose'
     """
 
-    def __init__(self, model_bytes):
+    def __init__(self, model_bytes: bytes):
         super().__init__(name="tokenizer")
         self.model_bytes = bytes(model_bytes)
         processor = self._processor()
@@ -55,7 +56,7 @@ class Tokenizer(tf.Module):
         )
         if special_ids != SPECIAL_IDS:
             raise ValueError(
-                "The ids of padding, begin, end and unknown must be"
+                "The ids of PAD, BOS, EOS and UNK must be"
                 f" {SPECIAL_IDS}. Received: {special_ids}"
             )
         self.vocab_size = processor.get_piece_size()
@@ -85,18 +86,21 @@ class Tokenizer(tf.Module):
             )
 
     @property
-    def pieces(self):
-        """All pieces as a list of `str`, the piece of id `i` at index `i`."""
+    def pieces(self) -> list[str]:
+        """The vocabulary as a list of `str`: the piece of id i at index i."""
         return self._processor().id_to_piece(list(range(self.vocab_size)))
 
-    def encode(self, strings):
+    def encode(self, strings: list[str] | tf.Tensor) -> tf.RaggedTensor:
         """Ids of strings; every row ends with `EOS`, none begins with `BOS`.
 
         Args:
             strings: List of `str`, or string tensor `[N]`.
 
         Returns:
-            Ragged int32 `[N, (pieces)]`; the row of an empty string is `[EOS]`.
+            Ragged int32 `[N, (tokens)]`; the row of an empty string is `[EOS]`.
+
+        Raises:
+            ValueError: `strings` has not one axis.
         """
         strings = tf.convert_to_tensor(strings, tf.string)
         if strings.shape.rank != 1:
@@ -106,8 +110,10 @@ class Tokenizer(tf.Module):
             )
         return self._operations().tokenize(strings)
 
-    def decode(self, ids):
-        """Strings of ids, each up to its first `EOS`; `PAD`, `BOS` are skipped.
+    def decode(
+        self, ids: tf.Tensor | tf.RaggedTensor | list[list[int]]
+    ) -> tf.Tensor:
+        """Strings of ids, each up to its first `EOS`, without `PAD` and `BOS`.
 
         Args:
             ids: Integers `[N, T]`: a tensor, a ragged tensor, or a list of
@@ -125,21 +131,21 @@ class Tokenizer(tf.Module):
         keep = ~ended & (ids != PAD) & (ids != BOS)
         return self._operations().detokenize(tf.ragged.boolean_mask(ids, keep))
 
-    def save(self, path):
-        """Writes the model to a file, whole or not at all."""
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the model to a file, which appears when it is complete."""
         path = pathlib.Path(path)
         unfinished = path.with_name(f"{path.name}.{os.getpid()}.tmp")
         unfinished.write_bytes(self.model_bytes)
         os.replace(unfinished, path)
 
     @classmethod
-    def load(cls, path):
+    def load(cls, path: str | os.PathLike) -> "Tokenizer":
         """The tokenizer in a file that `save` or SentencePiece wrote.
 
         Raises:
             FileNotFoundError: There is no such file.
             ValueError: It is no SentencePiece model, or one with other ids of
-                special pieces.
+                special tokens.
         """
         path = pathlib.Path(path)
         if not path.is_file():
@@ -150,14 +156,19 @@ class Tokenizer(tf.Module):
             raise ValueError(f"{path}: {error}") from error
 
     @classmethod
-    def train(cls, lines, vocab_size, max_lines=10_000_000):
-        """Learns byte-pair pieces, every character of the corpus among them.
+    def train(
+        cls,
+        lines: Iterable[str],
+        vocab_size: int,
+        max_lines: int = 10_000_000,
+    ) -> "Tokenizer":
+        """Learns a byte-pair vocabulary that has every character of the corpus.
 
         The same lines give the same vocabulary.
 
         Args:
             lines: Iterable of `str`, of both languages, read once.
-            vocab_size: Number of pieces, special ones included.
+            vocab_size: Number of tokens V, special ones included.
             max_lines: A larger corpus is sampled down to this many lines, so
                 that it fits into memory.
 
@@ -165,13 +176,13 @@ class Tokenizer(tf.Module):
             A `Tokenizer`.
 
         Raises:
-            ValueError: The corpus is empty, has fewer than `vocab_size` pieces,
-                or more characters than that.
+            ValueError: The corpus is empty, or gives fewer than `vocab_size`
+                pieces, or has more characters than that.
         """
         if vocab_size <= len(SPECIAL_IDS):
             raise ValueError(
                 f"vocab_size must be above {len(SPECIAL_IDS)}, the number of"
-                f" special pieces. Received: vocab_size={vocab_size}"
+                f" special tokens. Received: vocab_size={vocab_size}"
             )
         errors = []
 
@@ -212,6 +223,28 @@ class Tokenizer(tf.Module):
                 raise errors[0] from None
             raise ValueError(_explain(str(error), vocab_size)) from error
         return cls(model.getvalue())
+
+
+def truncate(ids: tf.Tensor, max_length: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Truncates rows; the last token that is left becomes EOS.
+
+    Args:
+        ids: int32 `[N, S]`: tokens, EOS, then PAD.
+        max_length: The most tokens of a row, EOS included.
+
+    Returns:
+        int32 `[N, min(S, max_length)]`, and bool `[N]`: whether the row was
+        longer.
+
+    >>> ids, truncated = truncate(tf.constant([[5, 6, 7, 2], [8, 2, 0, 0]]), 3)
+    >>> ids.numpy().tolist(), truncated.numpy().tolist()
+    ([[5, 6, 2], [8, 2, 0]], [True, False])
+    """
+    lengths = tf.reduce_sum(tf.cast(ids != PAD, tf.int32), axis=1)
+    truncated = lengths > max_length
+    ids = ids[:, :max_length]
+    is_last = tf.range(tf.shape(ids)[1]) == max_length - 1
+    return tf.where(truncated[:, None] & is_last, EOS, ids), truncated
 
 
 def _explain(message, vocab_size):

@@ -39,7 +39,7 @@ class StepSums(typing.NamedTuple):
     num_tokens: tf.Tensor
 
 
-def sum_losses(labels, logits, weights, label_smoothing: float) -> StepSums:
+def sum_losses(labels, logits, weights, label_smoothing):
     """The sums of a batch.
 
     Args:
@@ -90,8 +90,8 @@ class TrainStep:
 
     def __init__(
         self,
-        model,
-        optimizer,
+        model: typing.Any,
+        optimizer: typing.Any,
         label_smoothing: float,
         jit_compile: bool,
         accumulate_steps: int,
@@ -110,7 +110,12 @@ class TrainStep:
             self._compiled_whole = _compiled(self._whole)
             self._compiled_gradients = _compiled(self._sums_and_gradients)
 
-    def __call__(self, inputs, labels, sample_weight=None) -> StepSums:
+    def __call__(
+        self,
+        inputs: dict[str, tf.Tensor],
+        labels: tf.Tensor,
+        sample_weight: tf.Tensor | None = None,
+    ) -> StepSums:
         sums, gradients = self.gradients(inputs, labels, sample_weight)
         self._update(gradients)
         return sums
@@ -235,12 +240,12 @@ def _compiled(function):
     )
 
 
-def seeds_of(model) -> list[tf.Variable]:
+def seeds_of(model: typing.Any) -> list[tf.Variable]:
     """The states of a model's random generators, TensorFlow variables."""
     return [variable.value for variable in seed_variables(model)]
 
 
-def spread_seeds(model) -> None:
+def spread_seeds(model: typing.Any) -> None:
     """Gives the dropout of every replica its own seeds.
 
     Variables are copied to the replicas, those of random generators too, and

@@ -5,6 +5,10 @@ What is evaluated is what is served: validation, `trainers.evaluate`,
 """
 
 import collections
+import dataclasses
+import os
+import typing
+from collections.abc import Callable, Iterator, Sequence
 
 import keras
 import numpy as np
@@ -16,55 +20,91 @@ from keras_transformer.config import (
     DecodingConfig,
     TransformerConfig,
 )
-from keras_transformer.decoding import MISSING_SCORE, beam_search, sample
+from keras_transformer.data.batches import shift_right
+from keras_transformer.decoding import (
+    MISSING_SCORE,
+    SearchResult,
+    beam_search,
+    sample,
+)
 from keras_transformer.model import Transformer
+from keras_transformer.tokenization import Tokenizer, truncate
 from keras_transformer.vocabulary import EOS, PAD
 from keras_transformer.workdir import WorkDirectory, named_weights
 
 SHOWN = 60  # characters of a long line that a warning shows
 
 
-class Translator(tf.Module):
+class PairScore(typing.NamedTuple):
+    """What the model thinks of a given translation.
+
+    Attributes:
+        ids: The tokens of the translation, EOS included.
+        log_probs: The log-probability of each of them after those before it,
+            natural logarithm.
+        truncated: Whether the source or the translation was longer than the
+            translator's limit, so that only its beginning counts.
+    """
+
+    ids: list[int]
+    log_probs: list[float]
+    truncated: bool
+
+
+class Translator:
     """Translates sentences: tokenizer, model and search (sec. 6.1).
 
-    The same sentence gets the same translation in whatever company: sentences
-    are sorted by length, put together into batches of a few fixed lengths, and
+    A sentence's translation does not depend on the other sentences: they are
+    sorted by length, put together into batches of a few fixed lengths, and
     given back in the order they came.
 
     Args:
         tokenizer: The `Tokenizer`.
         model: A `Transformer`; the weights it has at a call are used.
         decoding: The `DecodingConfig`.
-        max_source_length: Longest source in tokens, end mark included; of a
-            longer one the beginning is translated.
+        max_source_length: Longest source in tokens, EOS included; a longer one
+            is truncated.
         batch_tokens: Source tokens in a batch, padding included, at most; a
             single sentence may have more.
         jit_compile: Whether XLA compiles the search, once for each shape: worth
             it for many sentences, or for one at a time in a long-lived process.
-        seed: Of the draws, if `decoding` is sampling; every call draws anew.
+        seed: Of the samples, if `decoding` is sampling; every call samples
+            anew.
+
+    Attributes:
+        checkpoint: Path of the checkpoint that `load` read the weights from;
+            None if the model was made elsewhere.
+
+    Raises:
+        ValueError: A number is too small, or tokenizer and model have
+            vocabularies of different sizes.
     """
 
     def __init__(
         self,
-        tokenizer,
-        model,
-        decoding,
-        max_source_length,
+        tokenizer: Tokenizer,
+        model: Transformer,
+        decoding: DecodingConfig,
+        max_source_length: int,
         *,
-        batch_tokens=2048,
-        jit_compile=False,
-        seed=0,
+        batch_tokens: int = 2048,
+        jit_compile: bool = False,
+        seed: int = 0,
     ):
-        super().__init__(name="translator")
         if max_source_length < 2:
             raise ValueError(
-                "max_source_length must be at least 2: a token and the end"
-                f" mark. Received: max_source_length={max_source_length}"
+                "max_source_length must be at least 2: a token and EOS."
+                f" Received: max_source_length={max_source_length}"
+            )
+        if batch_tokens < 1:
+            raise ValueError(
+                "batch_tokens must be at least 1."
+                f" Received: batch_tokens={batch_tokens}"
             )
         if tokenizer.vocab_size != model.config.vocab_size:
             raise ValueError(
                 "Tokenizer and model must have the same vocabulary. Received:"
-                f" {tokenizer.vocab_size} and {model.config.vocab_size} pieces"
+                f" {tokenizer.vocab_size} and {model.config.vocab_size} tokens"
             )
         self.tokenizer = tokenizer
         self.model = model
@@ -72,43 +112,73 @@ class Translator(tf.Module):
         self.max_source_length = max_source_length
         self.batch_tokens = batch_tokens
         self.jit_compile = jit_compile
-        # Not by assignment: tf.Module would take them for parts of a model
-        # that is saved.
-        object.__setattr__(self, "_graphs", {})
-        self._draws = keras.random.SeedGenerator(seed)
-        self._draws_state = self._draws.state.value  # tracked for exporters
+        self.seed = seed
+        self.checkpoint: str | None = None
+        self._seed_generator = keras.random.SeedGenerator(seed)
+        self._graphs: dict[tuple, Callable] = {}
 
     @classmethod
-    def load(cls, workdir, decoding=None, checkpoint=None, **options):
+    def load(
+        cls,
+        workdir: str | os.PathLike,
+        decoding: DecodingConfig | None = None,
+        checkpoint: str | None = None,
+        **options,
+    ) -> "Translator":
         """The translator that training made.
+
+        Which checkpoint is used, and which ones are passed over and why, is
+        logged.
 
         Args:
             workdir: Path of a work directory of `trainers.wmt`.
             decoding: A `DecodingConfig`; None: that of the work directory.
             checkpoint: "averaged", "best", "latest" or a checkpoint's path;
                 None: the first of these three that there is.
-            **options: Of `Translator`, in place of the usual.
+            **options: Keyword arguments of `Translator`, instead of its
+                defaults; and `max_source_length`, instead of the longest
+                sentence in training.
 
         Raises:
             ValueError: It is no work directory, or has no checkpoint that can
                 be read.
         """
-        workdir = WorkDirectory(workdir)
-        config = workdir.read_section("model", TransformerConfig)
+        directory = WorkDirectory(workdir)
+        config = directory.read_section("model", TransformerConfig)
         if "max_source_length" not in options:
-            options["max_source_length"] = workdir.read_max_length()
+            options["max_source_length"] = directory.read_max_length()
         if decoding is None:
-            decoding = workdir.read_section("decoding", DecodingConfig)
-        tokenizer = workdir.load_tokenizer()
+            decoding = directory.read_section("decoding", DecodingConfig)
+        tokenizer = directory.load_tokenizer()
         model = Transformer(config)
-        workdir.restore_weights(named_weights(model), checkpoint)
-        return cls(tokenizer, model, decoding, **options)
+        prefix = directory.restore_weights(named_weights(model), checkpoint)
+        translator = cls(tokenizer, model, decoding, **options)
+        translator.checkpoint = prefix
+        return translator
 
-    def translate(self, strings):
+    def with_decoding(self, **changes) -> "Translator":
+        """The same translator with other fields of its `DecodingConfig`.
+
+        Args:
+            **changes: Fields of `DecodingConfig`, such as `beam_size=1`.
+        """
+        translator = Translator(
+            self.tokenizer,
+            self.model,
+            dataclasses.replace(self.decoding, **changes),
+            self.max_source_length,
+            batch_tokens=self.batch_tokens,
+            jit_compile=self.jit_compile,
+            seed=self.seed,
+        )
+        translator.checkpoint = self.checkpoint
+        return translator
+
+    def translate(self, strings: Sequence[str]) -> list[str]:
         """Translations of sentences, in their order.
 
         An empty or blank sentence has an empty translation. One that is too
-        long is cut, with a warning that names its line.
+        long is truncated, with a warning that names its line.
 
         Args:
             strings: List of `str`.
@@ -118,10 +188,13 @@ class Translator(tf.Module):
 
         Raises:
             TypeError: It is no list of `str`.
+            FloatingPointError: The model's logits are not finite.
         """
         return [hypotheses[0][0] for hypotheses in self.n_best(strings)]
 
-    def n_best(self, strings, first_line=1):
+    def n_best(
+        self, strings: Sequence[str], first_line: int = 1
+    ) -> list[list[tuple[str, float]]]:
         """As `translate`, with all hypotheses and their scores.
 
         Args:
@@ -132,42 +205,28 @@ class Translator(tf.Module):
             For each sentence a list of `(translation, score)`, best first, as
             many as the beam is wide; of a blank sentence `[("", 0.0)]`.
         """
-        rows = self._encode(strings, first_line)
-        results = [[("", 0.0)]] * len(rows)
-        for batch, found in self._search_batches(rows):
-            for i, hypotheses in zip(batch, self._read(found), strict=False):
-                results[i] = hypotheses
-        return results
+        return self._search_lines(strings, first_line, self._texts_of, str)
 
-    def best_ids(self, strings):
-        """As `translate`, in ids: what exported models are compared with.
+    def n_best_ids(
+        self, strings: Sequence[str], first_line: int = 1
+    ) -> list[list[tuple[list[int], float]]]:
+        """As `n_best`, in ids.
 
         Args:
             strings: List of `str`.
+            first_line: Number of the first sentence, for warnings.
 
         Returns:
-            List of lists of `int`, end mark included unless the length limit
-            cut it off; of a blank sentence `[]`.
+            For each sentence a list of `(ids, score)`; the ids include EOS
+            unless the length limit truncated the output. Of a blank sentence
+            `[([], 0.0)]`.
         """
-        rows = self._encode(strings, first_line=1)
-        results = [[] for _ in rows]
-        for batch, found in self._search_batches(rows):
-            best = zip(
-                batch,
-                found.ids[:, 0].numpy(),
-                found.lengths[:, 0].numpy(),
-                strict=False,
-            )
-            for i, ids, length in best:
-                results[i] = ids[:length].tolist()
-        return results
+        return self._search_lines(strings, first_line, _ids_of, list)
 
-    def search(self, source_ids, prefix=None):
-        """Ids to ids, as a graph: what `translate` and the exporters run.
-
-        The output of each sentence has at most as many tokens as the source,
-        end mark not counted, and `extra_length` more (sec. 6.1). A row without
-        a source has no output.
+    def translate_ids(
+        self, source_ids: tf.Tensor, prefix: tf.Tensor | None = None
+    ) -> SearchResult:
+        """Ids to ids: the one search, as a graph, of everything else.
 
         Args:
             source_ids: int32 `[B, S]`; rows end with `EOS`, then `PAD`. Where S
@@ -176,122 +235,248 @@ class Translator(tf.Module):
                 after them; None: free.
 
         Returns:
-            A `SearchResult`.
+            A `SearchResult`; a failed search has scores NaN.
         """
-        longest = source_ids.shape[1] or self.max_source_length
-        special = (source_ids == PAD) | (source_ids == EOS)
-        lengths = ops.sum(ops.cast(~special, "int32"), axis=1)
-        extra_length = self.decoding.extra_length
-        return self._run_search(
-            source_ids,
-            max_lengths=ops.where(lengths > 0, lengths + extra_length, 0),
-            max_length=longest + extra_length,
-            prefix=prefix,
-        )
-
-    def _run_search(self, source_ids, max_lengths, max_length, prefix=None):
-        """The search that `decoding` asks for: `SearchResult`."""
         config = self.decoding
         num_beams = 1 if config.sampling else config.beam_size
+        max_lengths, max_length = self.output_limits(source_ids)
         memory = self.model.encode(source_ids)
         num_rows = ops.shape(source_ids)[0] * num_beams
-        cache = self.model.make_cache(num_rows, max_length)
 
         def step(ids, cache, index):
             return self.model.decode_step(ids, memory, cache, index)
 
-        common = {
+        arguments = {
+            "step": step,
+            "cache": self.model.make_cache(num_rows, max_length),
+            "max_lengths": max_lengths,
             "max_length": max_length,
             "length_penalty": config.length_penalty,
             "min_length": config.min_length,
             "prefix": prefix,
         }
-        if config.sampling:
-            return sample(
-                step,
-                cache,
-                max_lengths,
-                temperature=config.temperature,
-                top_k=config.top_k,
-                top_p=config.top_p,
-                seed=self._draws,
-                **common,
-            )
-        return beam_search(
-            step, cache, max_lengths, beam_size=num_beams, **common
+        if not config.sampling:
+            return beam_search(beam_size=num_beams, **arguments)
+        return sample(
+            temperature=config.temperature,
+            top_k=config.top_k,
+            top_p=config.top_p,
+            seed=self._seed_generator,
+            **arguments,
         )
 
-    # The stages of `translate`
+    def output_limits(self, source_ids: tf.Tensor) -> tuple[tf.Tensor, int]:
+        """The greatest length of each output, in tokens, EOS included.
 
-    def _encode(self, strings, first_line):
-        """Ids of each sentence, `[EOS]` if it is blank; cut if too long."""
-        _check_strings(strings)
+        As many tokens as the source has, EOS not counted, and `extra_length`
+        more (sec. 6.1). A row without a source has no output.
+
+        Args:
+            source_ids: int32 `[B, S]`.
+
+        Returns:
+            int32 `[B]`, and what none of them can exceed.
+        """
+        special = (source_ids == PAD) | (source_ids == EOS)
+        lengths = ops.sum(ops.cast(~special, "int32"), axis=1)
+        extra_length = self.decoding.extra_length
+        limits = ops.where(lengths > 0, lengths + extra_length, 0)
+        longest = source_ids.shape[1] or self.max_source_length
+        return limits, longest + extra_length
+
+    def score(
+        self, pairs: Sequence[tuple[str, str]], first_line: int = 1
+    ) -> list[PairScore]:
+        """How probable given translations are, token by token.
+
+        A translation is scored in the tokens that `Tokenizer.encode` makes of
+        it: another segmentation of the same text has another probability.
+
+        Args:
+            pairs: List of `(source, translation)`, both `str`.
+            first_line: Number of the first pair, for warnings.
+
+        Returns:
+            A `PairScore` for each pair, in their order.
+
+        Raises:
+            TypeError: It is no list of pairs of `str`.
+            FloatingPointError: The model's logits are not finite.
+        """
+        _check_pairs(pairs)
+        sources, short = self._encode(
+            [source for source, _ in pairs], first_line, self.max_source_length
+        )
+        labels, whole = self._encode(
+            [translation for _, translation in pairs],
+            first_line,
+            self.max_source_length + self.decoding.extra_length,
+        )
+        lengths = [
+            max(len(source), len(row))
+            for source, row in zip(sources, labels, strict=True)
+        ]
+        results: list = [None] * len(pairs)
+        for batch in self._batches(lengths):
+            log_probs = self._graph(
+                self.score_ids,
+                pad_rows([sources[i] for i in batch]),
+                pad_rows([labels[i] for i in batch]),
+            ).numpy()
+            for i, row in zip(batch, log_probs, strict=False):
+                row = row[: len(labels[i])].tolist()
+                _check_finite(row, first_line + i)
+                results[i] = PairScore(labels[i], row, short[i] or whole[i])
+        return results
+
+    def score_ids(self, source_ids: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        """Log-probability of every token of given translations, as a graph.
+
+        Args:
+            source_ids: int32 `[B, S]`; rows end with `EOS`, then `PAD`.
+            labels: int32 `[B, T]`, likewise.
+
+        Returns:
+            float32 `[B, T]`, 0 where `labels` is `PAD`.
+        """
+        memory = self.model.encode(source_ids)
+        logits = self.model.decode(shift_right(labels), memory)
+        chosen = ops.take_along_axis(logits, labels[:, :, None], axis=-1)
+        log_probs = chosen[:, :, 0] - ops.logsumexp(logits, axis=-1)  # [B, T]
+        return ops.where(labels == PAD, 0.0, log_probs)
+
+    # The stages of `translate` and `score`
+
+    def _encode(self, strings, first_line, max_length):
+        """Ids of each sentence, and whether it was truncated.
+
+        `[EOS]` if it is blank.
+        """
         if not strings:
-            return []
-        rows = self.tokenizer.encode([string.strip() for string in strings])
-        rows = rows.to_list()
-        for i, row in enumerate(rows):
-            if len(row) > self.max_source_length:
-                logging.warning(
-                    "line %d has %d tokens: translating the first %d of"
-                    " it (%s ...)",
-                    first_line + i,
-                    len(row) - 1,
-                    self.max_source_length - 1,
-                    strings[i].strip()[:SHOWN],
-                )
-                rows[i] = row[: self.max_source_length - 1] + [EOS]
-        return rows
+            return [], []
+        encoded = self.tokenizer.encode([string.strip() for string in strings])
+        lengths = encoded.row_lengths().numpy()
+        # One column more than is kept shows what is too long. A line of a
+        # million tokens must not make the others as wide.
+        width = min(max(lengths), max_length + 1)
+        ids, truncated = truncate(
+            encoded.to_tensor(PAD, shape=(None, width)), max_length
+        )
+        truncated = truncated.numpy().tolist()
+        for i in np.flatnonzero(truncated):
+            logging.warning(
+                "line %d has %d tokens, truncated to %d (%s ...)",
+                first_line + i,
+                lengths[i] - 1,
+                max_length - 1,
+                strings[i].strip()[:SHOWN],
+            )
+        rows = zip(ids.numpy(), lengths, strict=True)
+        return [row[:length].tolist() for row, length in rows], truncated
 
-    def _batches(self, rows):
-        """Lists of indices of rows that are translated together.
+    def _batches(self, lengths) -> Iterator[list[int]]:
+        """Lists of indices of rows that are computed together, shortest first.
 
-        Shortest first; blank rows are left out.
+        Args:
+            lengths: Of each row, in tokens; rows of length 0 are left out.
         """
         by_length = collections.defaultdict(list)
-        for i, row in sorted(enumerate(rows), key=lambda pair: len(pair[1])):
-            if len(row) > 1:
-                by_length[bucket(len(row))].append(i)
+        for i in np.argsort(lengths, kind="stable"):
+            if lengths[i] > 0:
+                by_length[bucket(lengths[i])].append(int(i))
         for length, indices in by_length.items():
             size = power_of_two(max(1, self.batch_tokens // length))
             for start in range(0, len(indices), size):
                 yield indices[start : start + size]
 
-    def _search_batches(self, rows):
-        """Yields indices of rows, and the `SearchResult` of these rows."""
-        for batch in self._batches(rows):
-            yield batch, self._search(pad_source([rows[i] for i in batch]))
+    def _search_lines(self, strings, first_line, read, kind):
+        """Hypotheses of each sentence, as `read` takes them from a result.
 
-    def _search(self, source_ids):
-        """`search` by one graph for each length of the source."""
-        length = source_ids.shape[1]
-        if length not in self._graphs:
+        Args:
+            read: Function of a `SearchResult`, of which it takes the hypotheses
+                of each sentence.
+            kind: Their type; an empty one is the hypothesis of a blank line.
+        """
+        _check_strings(strings)
+        rows, _ = self._encode(strings, first_line, self.max_source_length)
+        results = [[(kind(), 0.0)] for _ in rows]
+        lengths = [len(row) if len(row) > 1 else 0 for row in rows]
+        for batch in self._batches(lengths):
+            found = self._graph(
+                self.translate_ids, pad_rows([rows[i] for i in batch])
+            )
+            scores = found.scores.numpy()  # [B, W]
+            values = zip(batch, read(found), scores, strict=False)
+            for i, hypotheses, row_scores in values:
+                _check_finite(row_scores, first_line + i)
+                pairs = zip(hypotheses, map(float, row_scores), strict=True)
+                first, *others = pairs
+                others = [pair for pair in others if pair[1] > MISSING_SCORE]
+                results[i] = [first, *others]
+        return results
+
+    def _graph(self, function, *arrays):
+        """Calls a method through one graph for each length of its arrays."""
+        key = (function.__name__, *(array.shape[1] for array in arrays))
+        if key not in self._graphs:
             # Concrete at once: TensorFlow warns of a function that is traced
             # for many shapes, which is what is wanted here.
-            self._graphs[length] = tf.function(
-                self.search,
-                input_signature=[tf.TensorSpec([None, length], tf.int32)],
+            self._graphs[key] = tf.function(
+                function,
+                input_signature=[
+                    tf.TensorSpec([None, array.shape[1]], tf.int32)
+                    for array in arrays
+                ],
                 jit_compile=self.jit_compile,
                 autograph=False,  # it would take most of the tracing time
             ).get_concrete_function()
-        return self._graphs[length](tf.constant(source_ids))
+        return self._graphs[key](*map(tf.constant, arrays))
 
-    def _read(self, found):
-        """`(translation, score)` of each hypothesis of each sentence."""
+    def _texts_of(self, found):
+        """The text of each hypothesis of each sentence."""
         batch_size, beam_size, length = found.ids.shape
         ids = tf.reshape(found.ids, (batch_size * beam_size, length))
         strings = [
             string.decode("utf-8", "replace")
             for string in self.tokenizer.decode(ids).numpy()
         ]
-        scores = found.scores.numpy()  # [B, W]
-        results = []
-        for i, row in enumerate(scores):
-            texts = strings[i * beam_size : (i + 1) * beam_size]
-            first, *others = zip(texts, map(float, row), strict=True)
-            others = [h for h in others if h[1] > MISSING_SCORE]
-            results.append([first, *others])
-        return results
+        return [
+            strings[start : start + beam_size]
+            for start in range(0, len(strings), beam_size)
+        ]
+
+
+def _ids_of(found):
+    """The ids of each hypothesis of each sentence, EOS included."""
+    return [
+        [ids[:length].tolist() for ids, length in zip(*row, strict=True)]
+        for row in zip(found.ids.numpy(), found.lengths.numpy(), strict=True)
+    ]
+
+
+def _check_finite(numbers, line):
+    """Raises FloatingPointError if a search or a score failed."""
+    if not np.all(np.isfinite(numbers)):
+        raise FloatingPointError(
+            f"line {line}: the model's logits are not finite. Its weights are"
+            " damaged, or its training diverged"
+        )
+
+
+def _check_pairs(pairs):
+    """Raises TypeError unless it is a list of pairs of `str`."""
+    if not isinstance(pairs, (list, tuple)):
+        raise TypeError(
+            "pairs must be a list of (source, translation)."
+            f" Received: {type(pairs).__name__}"
+        )
+    for i, pair in enumerate(pairs):
+        if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+            raise TypeError(
+                "pairs must be a list of (source, translation)."
+                f" Received: {pair!r} at index {i}"
+            )
+        _check_strings(pair)
 
 
 def _check_strings(strings):
@@ -308,10 +493,10 @@ def _check_strings(strings):
             )
 
 
-def bucket(length):
-    """The length that a source of this length is padded to.
+def bucket(length: int) -> int:
+    """The length that a row of this length is padded to.
 
-    Few lengths, so that few graphs are made, and none far above the source's.
+    Few lengths, so that few graphs are made, and none far above the row's.
 
     >>> [bucket(length) for length in (1, 8, 9, 33, 200)]
     [8, 8, 16, 48, 256]
@@ -320,18 +505,18 @@ def bucket(length):
     return -(-length // step) * step
 
 
-def power_of_two(number):
+def power_of_two(number: int) -> int:
     """The greatest power of two that is not above a number."""
     return 1 << (number.bit_length() - 1)
 
 
-def pad_source(rows):
+def pad_rows(rows: list[list[int]]) -> np.ndarray:
     """Rows of ids as int32 `[B, S]`, in one of a few shapes.
 
-    B is a power of two: XLA compiles for each. What it has more than there are
-    rows is filled with sources that are nothing but `EOS`.
+    B is a power of two, since XLA compiles for each B. Rows that are added to
+    reach it are nothing but `EOS`.
 
-    >>> pad_source([[5, 2], [6, 7, 2], [8, 2]]).shape
+    >>> pad_rows([[5, 2], [6, 7, 2], [8, 2]]).shape
     (4, 8)
     """
     batch_size = 1 << (len(rows) - 1).bit_length()

@@ -9,17 +9,16 @@ import dataclasses
 import itertools
 import sys
 
-import tensorflow as tf
-
 from keras_transformer import flags
 from keras_transformer.fields import Fields, hp
+from keras_transformer.startup import load_tensorflow
 
 
 @dataclasses.dataclass(frozen=True)
 class ClientOptions(Fields):
     """The server."""
 
-    server: str = hp("localhost:8500", "HOST:PORT of gRPC.")
+    server: str = hp("localhost:8500", "HOST:PORT of its gRPC port.")
     model: str = hp("translator", "The model's name there.")
     batch_size: int = hp(32, "Lines in a request.", low=1)
     timeout: float = hp(60.0, "Seconds to wait for an answer.", low=0.0)
@@ -32,8 +31,12 @@ class Client:
         options: The `ClientOptions`.
     """
 
-    def __init__(self, options):
+    def __init__(self, options: ClientOptions):
+        # Not at the top: bad flags are refused before TensorFlow is imported,
+        # and a missing extra is named.
+        load_tensorflow()
         import grpc
+        import tensorflow as tf
         from tensorflow_serving.apis import (
             predict_pb2,
             prediction_service_pb2_grpc,
@@ -41,12 +44,13 @@ class Client:
 
         self._options = options
         self._make_request = predict_pb2.PredictRequest
-        # Of a few long sentences attention has more than the usual 4 MB.
+        self._to_proto, self._to_array = tf.make_tensor_proto, tf.make_ndarray
+        # The attention of a few long sentences exceeds the default of 4 MB.
         unlimited = [("grpc.max_receive_message_length", -1)]
         channel = grpc.insecure_channel(options.server, unlimited)
         self._stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
 
-    def predict(self, signature_name, **inputs):
+    def predict(self, signature_name: str, **inputs) -> dict:
         """Runs a signature.
 
         Args:
@@ -57,25 +61,25 @@ class Client:
             NumPy arrays by output name.
 
         Raises:
-            grpc.RpcError: The server cannot be reached, or refuses.
+            grpc.RpcError: The server cannot be reached, or refuses the request.
         """
         request = self._make_request()
         request.model_spec.name = self._options.model
         request.model_spec.signature_name = signature_name
         for name, value in inputs.items():
-            request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
+            request.inputs[name].CopyFrom(self._to_proto(value))
         response = self._stub.Predict(request, timeout=self._options.timeout)
         return {
-            name: tf.make_ndarray(value)
+            name: self._to_array(value)
             for name, value in response.outputs.items()
         }
 
-    def translate(self, lines):
+    def translate(self, lines: list) -> list[bytes]:
         """Translations, list of `bytes`, of a list of `str` or `bytes`."""
         return list(self.predict("serving_default", text=lines)["translation"])
 
 
-def main(argv=None):
+def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
     with flags.exit_status("savedmodel.client"):
         arguments = flags.parse(argv, __doc__, ClientOptions)

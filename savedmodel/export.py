@@ -9,8 +9,8 @@ ctranslate2   CTranslate2, fast on CPUs
 
 The output is reloaded in a process of its own and compared with the live
 translator before it appears under its name; a failed export leaves nothing. The
-search flags override the work directory's. Everything is computed on the CPU
-unless CUDA_VISIBLE_DEVICES is set.
+search flags override the work directory's. The export is made and verified on
+the CPU, and leaves a GPU to others.
 """
 
 import contextlib
@@ -30,6 +30,7 @@ import keras_transformer
 from keras_transformer import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp
+from keras_transformer.startup import load_tensorflow
 from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
 from savedmodel import publishing, verify
 from savedmodel.formats import (
@@ -169,22 +170,30 @@ def export(
         CommandError: The format does not know such a model.
         ExportError: The export does not translate as the translator does.
     """
-    translator = source.translator
-    examples = make_examples(translator)
-    sentences = ["", *examples]
+    sentences = ["", *make_examples(source.translator)]
     if options.verify_text:
         sentences = verify.read_sentences(options.verify_text)
-    description = make_description(source, options)
-    exporter = load_exporter(options.format)
-    exporter.write(translator, directory, options, description, examples)
-    description["sha256"] = verify.checksums(directory)
-    write_description(directory, description)
-    comparison = verify.compare(translator, directory, sentences)
+    description = write(source, options, directory)
+    comparison = verify.compare(source.translator, directory, sentences)
     if not comparison.passed:
         raise verify.ExportError(f"a wrong export: verification {comparison}")
     description["verification"] = str(comparison)
     write_description(directory, description)
     return comparison
+
+
+def write(
+    source: Source, options: ExportOptions, directory: pathlib.Path
+) -> dict:
+    """Writes an export, not verified: its description; see `export`."""
+    translator = source.translator
+    description = make_description(source, options)
+    load_exporter(options.format).write(
+        translator, directory, options, description, make_examples(translator)
+    )
+    description["sha256"] = verify.checksums(directory)
+    write_description(directory, description)
+    return description
 
 
 def make_description(source: Source, options: ExportOptions) -> dict:
@@ -251,6 +260,7 @@ def load_source(
         ValueError: The work directory or its checkpoint cannot be used.
     """
     # Not at the top: bad flags are refused before TensorFlow is imported.
+    load_tensorflow()
     from keras_transformer.translator import Translator
     from keras_transformer.workdir import WorkDirectory
 

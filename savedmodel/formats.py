@@ -27,8 +27,8 @@ class Exporter(typing.Protocol):
     ) -> None:
         """Writes a translator in one format.
 
-        Whatever cannot be computed inside the model, such as the vocabulary,
-        lies beside it. Two exports of the same translator are the same.
+        A vocabulary that the model does not contain is written beside it, as
+        `tokenizer.model`.
 
         Args:
             translator: The `keras_transformer.Translator`.

@@ -2,18 +2,20 @@
 
 Input: `source_ids` int32 [N, S], rows of tokens, then EOS; see `search.py`.
 Outputs: `ids` int32 [N, W, T], `scores` float32 [N, W], `lengths` int32 [N, W],
-`truncated` bool [N]. N and S are free. It is the graph of `Translator.search`:
-greedy if the beam size is 1.
+`truncated` bool [N]. N and S are free. It is the graph of
+`Translator.translate_ids`: greedy if the beam size is 1.
 
-ONNX has no assertions. A row that is no source (an id outside the vocabulary, no
-EOS) has the score NaN and no tokens.
+ONNX has no assertions. A row that is no source (an id outside the vocabulary,
+no EOS) has the score NaN and no tokens.
 
-`float16` stores the weights so and computes in float32. `int8` is ONNX Runtime's
-dynamic quantization: products with weights are computed in int8.
+`float16` stores the weights so and computes in float32. `int8` is ONNX
+Runtime's dynamic quantization: products with weights are computed in int8.
 """
 
 import json
 import logging
+import os
+import tempfile
 
 import onnx
 import tf2onnx
@@ -33,20 +35,11 @@ INPUTS = {
 
 def write(translator, directory, options, description, examples):
     """Writes `model.onnx` and the tokenizer; see `formats.Exporter`."""
-    search = make_search(translator)
-    model, _ = tf2onnx.convert.from_function(
-        search,
-        input_signature=search.input_signature,
-        opset=OPSET,
-        custom_op_handlers={"SelectV2": (_select_by_where, ["Where"])},
-    )
-    onnx_rewrites.hoist_constants(model)
-    onnx_rewrites.scatter_cache_writes(model)
+    model = make_model(translator)
     if options.precision == "float16":
         onnx_rewrites.halve_weights(model)
-    path = directory / "model.onnx"
     if options.precision == "int8":
-        model = _quantize(model, path)
+        model = _quantize(model, directory)
     onnx_rewrites.document(
         model,
         INPUTS,
@@ -58,8 +51,22 @@ def write(translator, directory, options, description, examples):
         },
     )
     onnx.checker.check_model(model)
-    onnx.save(model, str(path))
+    onnx.save(model, str(directory / "model.onnx"))
     translator.tokenizer.save(directory / "tokenizer.model")
+
+
+def make_model(translator):
+    """The search as an `onnx.ModelProto`, with float32 weights."""
+    search = make_search(translator)
+    model, _ = tf2onnx.convert.from_function(
+        search,
+        input_signature=search.input_signature,
+        opset=OPSET,
+        custom_op_handlers={"SelectV2": (_select_by_where, ["Where"])},
+    )
+    onnx_rewrites.hoist_constants(model)
+    onnx_rewrites.scatter_cache_writes(model)
+    return model
 
 
 def _outputs(translator):
@@ -86,23 +93,25 @@ def _outputs(translator):
     }
 
 
-def _quantize(model, path):
+def _quantize(model, directory):
     """Dynamic quantization: the model with weights in int8."""
-    # It lists what it leaves in float32, which is everything but weights.
+    # It warns of everything that it leaves in float32: all that are no weights.
     log = logging.getLogger()
     level = log.level
     log.setLevel(logging.ERROR)
     try:
-        quantization.quantize_dynamic(
-            model,
-            str(path),
-            per_channel=True,
-            weight_type=quantization.QuantType.QInt8,
-            extra_options={"EnableSubgraph": True},
-        )
+        with tempfile.TemporaryDirectory(dir=directory) as unfinished:
+            path = os.path.join(unfinished, "model.onnx")
+            quantization.quantize_dynamic(
+                model,
+                path,
+                per_channel=True,
+                weight_type=quantization.QuantType.QInt8,
+                extra_options={"EnableSubgraph": True},
+            )
+            return onnx.load(path)
     finally:
         log.setLevel(level)
-    return onnx.load(str(path))
 
 
 def _select_by_where(context, node, name, arguments):

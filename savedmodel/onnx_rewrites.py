@@ -121,7 +121,8 @@ def _hoist(graph, loop, body):
         (body.output, 1),
     ):
         _replace(
-            values, [v for k, v in enumerate(values) if k - first not in constants]
+            values,
+            [v for k, v in enumerate(values) if k - first not in constants],
         )
     return len(constants)
 
@@ -129,9 +130,7 @@ def _hoist(graph, loop, body):
 def _scatter(body):
     """`scatter_cache_writes` of one loop's body."""
     makers = _makers(body)
-    lengths = {
-        value.name: _length_of_cache(value) for value in body.output[1:]
-    }
+    lengths = {value.name: _length_of_cache(value) for value in body.output[1:]}
     nodes, indices = [], {}
     for node in body.node:
         index = None
@@ -246,7 +245,10 @@ def _origin(name, makers, operators):
 def _replace(field, values):
     """Gives a repeated field of a protocol buffer other values."""
     if field and not isinstance(field[0], str):
-        values = [type(value).FromString(value.SerializeToString()) for value in values]
+        values = [
+            type(value).FromString(value.SerializeToString())
+            for value in values
+        ]
     values = list(values)
     del field[:]
     field.extend(values)

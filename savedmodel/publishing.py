@@ -69,12 +69,11 @@ def reserved(
     """
     target = target.absolute()
     parents = [p for p in target.parents if not p.exists()]
-    check_target(target, overwrite)
     workshop = target.with_name(f".{target.name}.unfinished")
     try:
         lock = _lock(workshop, target)
         try:
-            check_target(target, overwrite)  # another may have been quicker
+            check_target(target, overwrite)
             for path in workshop.iterdir():
                 if path.name != LOCK:
                     shutil.rmtree(path)

@@ -2,13 +2,14 @@
 
     python -I savedmodel/reload.py DIR [BEAM] < sentences.json > found.json
 
-DIR is what was given to `savedmodel.export` as --output. The script imports what
-the format needs and nothing else of this repository, so it is also the example
-of how to run each format. Input is a JSON list of strings. Output is a JSON
-object: a list of `translations` (ids, text, score, and whether the source was
-truncated), the `seconds` that they took, without loading, and `computed_in`, the
-type that CTranslate2 computes in (null for other formats). BEAM is for the
-formats that leave the choice: ctranslate2 any; tflite 1 or the export's.
+DIR is what was given to `savedmodel.export` as --output. The script imports
+what the format needs and nothing else of this repository, so it is also the
+example of how to run each format. Input is a JSON list of strings. Output is a
+JSON object: a list of `translations` (ids, text, score, and whether the source
+was truncated), the `seconds` that they took, without loading, and
+`computed_in`, the type that CTranslate2 computes in (null for other formats).
+BEAM is for the formats that leave the choice: ctranslate2 any; tflite 1 or the
+export's.
 """
 
 import json

@@ -10,35 +10,34 @@ Signatures (N sentences, W hypotheses, S source and T target tokens):
     attention        text [N] -> translation [N], source_pieces [N, S],
                      target_pieces [N, T], attention [N, layer, head, T, S]
 
-and from each `truncated` [N]: an input of the sentence was longer than the model
-takes, and the answer is about its beginning.
+and from each `truncated` [N]: an input of the sentence was longer than the
+model takes, and the answer is about its beginning.
 
-Every signature runs the graph of `Translator.search`, or the model itself. A
-blank source has an empty translation, as in `Translator.translate`; whatever
-bytes come in, as many answers go out. Inputs of another rank, of different
-numbers of sentences, and ids that are no sources (`search.py`) are errors. The
-graph checks them, since TensorFlow Serving does not. In a batch that it puts
-together of several requests, one bad request fails them all.
+Every signature runs the graph of `Translator.translate_ids`, or the model
+itself. A blank source has an empty translation, as in `Translator.translate`;
+whatever bytes come in, as many answers go out. Inputs of another rank, of
+different numbers of sentences, and ids that are no sources (`search.py`) are
+errors. The graph checks them, since TensorFlow Serving does not. If it batches
+several requests, a bad one fails all requests of its batch.
 
-`score` and `forced` read text as the tokenizer does, in its canonical
-segmentation: of all ways to spell a sentence in tokens the one that `encode`
-finds, so the log-probability of a text is that of this one spelling. A prefix
-ends at the end of a token; "hou" forces its own tokens and may not continue as
-"house" would begin. A character that the vocabulary lacks is forced as the
-unknown token, and reads " \u2047 " in the translation.
+`score` and `forced` read text in its canonical segmentation: of all sequences
+of tokens that spell a text they take the one that `Tokenizer.encode` finds. The
+log-probability of a text is that of this sequence alone. A prefix is forced
+token by token: after "hou", the model cannot go on to "house" if that is one
+token. A character that the vocabulary lacks becomes the unknown token, in a
+prefix, too; the translation then has " \u2047 " in its place.
 """
 
 import tensorflow as tf
 
+from keras_transformer.data.batches import shift_right
+from keras_transformer.tokenization import truncate
 from keras_transformer.vocabulary import EOS, PAD
 from savedmodel.search import (
     at_least_one,
     count_tokens,
     hold_variables,
     read_sources,
-    recorded_attention,
-    shift_right,
-    truncate,
 )
 
 
@@ -86,7 +85,7 @@ class Signatures:
             autograph=False,
         )
         self._search = tf.function(
-            translator.search, jit_compile=jit_compile, autograph=False
+            translator.translate_ids, jit_compile=jit_compile, autograph=False
         )
 
     def make(self):
@@ -125,10 +124,7 @@ class Signatures:
         sources = self._read(text)
         prefix = self._encode(target_prefix)
         prefix = at_least_one(tf.where(prefix == EOS, PAD, prefix))
-        # The search's own limit: a blank source has no output.
-        tokens = (sources.ids != PAD) & (sources.ids != EOS)
-        lengths = tf.reduce_sum(tf.cast(tokens, tf.int32), axis=1)
-        limits = tf.where(lengths > 0, lengths + self.extra_length, 0)
+        limits, _ = self.translator.output_limits(sources.ids)
         too_long = (count_tokens(prefix) > limits)[: tf.shape(text)[0]]
         return self._best(
             self._search(sources.ids, prefix), sources.truncated | too_long
@@ -181,13 +177,7 @@ class Signatures:
             at_least_one(self._encode(reference)),
             self.max_source_length + self.extra_length,
         )
-        logits = self.model.decode(
-            shift_right(labels), self.model.encode(sources.ids)
-        )
-        log_probs = tf.gather(
-            tf.nn.log_softmax(logits), labels, batch_dims=2
-        )  # [N, T, V] -> [N, T]
-        log_probs = tf.where(labels == PAD, 0.0, log_probs)
+        log_probs = self.translator.score_ids(sources.ids, labels)  # [N, T]
         number = tf.shape(text)[0]
         log_probs = log_probs[:number]
         return {
@@ -203,17 +193,16 @@ class Signatures:
         found = self._search(sources.ids)
         longest = tf.maximum(1, tf.reduce_max(found.lengths[:, 0]))
         target_ids = found.ids[:, 0, :longest]
-        with recorded_attention(self.model) as attention:
-            self.model.decode(
-                shift_right(target_ids), self.model.encode(sources.ids)
-            )
+        maps = self.model.attention_maps(
+            {"source_ids": sources.ids, "target_ids": shift_right(target_ids)}
+        )
         number = tf.shape(text)[0]
         pieces = ["", *self.translator.tokenizer.pieces[PAD + 1 :]]
         return {
             "translation": self._decode(target_ids)[:number],
             "source_pieces": tf.gather(pieces, sources.ids[:number]),
             "target_pieces": tf.gather(pieces, target_ids[:number]),
-            "attention": tf.stack(attention, axis=1)[:number],
+            "attention": maps.cross[:number],
             "truncated": sources.truncated,
         }
 
@@ -279,7 +268,8 @@ def check_rank(name, value, rank):
     )
     with tf.control_dependencies([check]):
         value = tf.identity(hidden)
-    return tf.ensure_shape(value, [None] * rank)
+    value.set_shape([None] * rank)
+    return value
 
 
 def check_pairs(**inputs):

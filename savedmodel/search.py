@@ -1,20 +1,19 @@
 """Ids to ids: the translator's search as every exported format runs it.
 
-`source_ids` is int32 `[N, S]`. A row is tokens, then `EOS`; whatever follows the
-first `EOS` is padding, whatever its value: TensorFlow Serving pads the tensor of
-a request with the tensor's own first element. A row of nothing but `PAD` is an
-empty source, as `[EOS]` is. Anything else is no source: ids outside [0, V), a
-row without `EOS`, `PAD` before it.
+`source_ids` is int32 `[N, S]`. A row is tokens, then `EOS`; whatever follows
+the first `EOS` is padding, whatever its value: TensorFlow Serving pads the
+tensor of a request with the tensor's own first element. A row of nothing but
+`PAD` is an empty source, as `[EOS]` is. Anything else is no source: ids outside
+[0, V), a row without `EOS`, `PAD` before it.
 """
 
-import contextlib
-import dataclasses
 import typing
 
 import tensorflow as tf
 
+from keras_transformer.tokenization import truncate
 from keras_transformer.translator import Translator
-from keras_transformer.vocabulary import BOS, EOS, PAD
+from keras_transformer.vocabulary import EOS, PAD
 
 
 class Sources(typing.NamedTuple):
@@ -36,7 +35,7 @@ def read_sources(source_ids, vocab_size, max_source_length) -> Sources:
     """Ids from outside, int32 `[N, S]`, as `Sources`: the one place for it."""
     number = tf.shape(source_ids)[0]
     ids = source_ids
-    if not ids.shape.is_fully_defined():
+    if not (ids.shape.is_fully_defined() and ids.shape.num_elements()):
         ids = at_least_one(ids)
     ids = end_rows(ids)
     valid = are_sources(ids, vocab_size)
@@ -60,24 +59,6 @@ def are_sources(ids, vocab_size):
     return in_range & ends
 
 
-def truncate(ids, max_length):
-    """Truncates rows: int32 `[N, S]` -> int32 `[N, S']`, bool `[N]`.
-
-    As `Translator` does: the last token that is left becomes EOS.
-
-    Args:
-        ids: Rows of tokens, EOS, then PAD.
-        max_length: The most tokens of a row, EOS included.
-
-    Returns:
-        The rows, and whether each was longer.
-    """
-    too_long = count_tokens(ids) > max_length
-    ids = ids[:, :max_length]
-    is_last = tf.range(tf.shape(ids)[1]) == max_length - 1
-    return tf.where(too_long[:, None] & is_last, EOS, ids), too_long
-
-
 def count_tokens(ids):
     """Tokens of each row, EOS included: int32 [N, S] -> [N]."""
     return tf.reduce_sum(tf.cast(ids != PAD, tf.int32), axis=1)
@@ -87,11 +68,6 @@ def at_least_one(ids):
     """Pads to at least one row and one column: an empty batch is legal."""
     missing = tf.maximum(1 - tf.shape(ids), 0)
     return tf.pad(ids, tf.stack([tf.zeros_like(missing), missing], axis=1))
-
-
-def shift_right(labels):
-    """Labels -> what the decoder reads: BOS, then all but the last."""
-    return tf.pad(labels[:, :-1], [[0, 0], [1, 0]], constant_values=BOS)
 
 
 def make_search(translator: Translator, length: int | None = None):
@@ -117,7 +93,7 @@ def make_search(translator: Translator, length: int | None = None):
         sources = read_sources(
             source_ids, vocab_size, length or translator.max_source_length
         )
-        found = translator.search(sources.ids)
+        found = translator.translate_ids(sources.ids)
         number = tf.shape(source_ids)[0]
         outputs = {
             "ids": found.ids[:number],
@@ -145,42 +121,3 @@ def hold_variables(model):
     module = tf.Module(name="translator")
     module.variables_of_model = [weight.value for weight in model.weights]
     return module
-
-
-def with_beam_size(translator, beam_size):
-    """The same translator with another beam."""
-    return Translator(
-        translator.tokenizer,
-        translator.model,
-        dataclasses.replace(translator.decoding, beam_size=beam_size),
-        translator.max_source_length,
-        batch_tokens=translator.batch_tokens,
-        jit_compile=translator.jit_compile,
-    )
-
-
-@contextlib.contextmanager
-def recorded_attention(model):
-    """Lists what the decoder's layers attend to in the source meanwhile.
-
-    Yields:
-        A list, to which each layer adds its weights, float32 [B, H, T, S].
-    """
-    layers = [block.cross_attention for block in model.decoder.blocks]
-    weights = []
-
-    def record(weights_of):
-        def recorder(*args):
-            weights.append(weights_of(*args))
-            return weights[-1]
-
-        return recorder
-
-    for layer in layers:
-        # Not by assignment: Keras would note it as a part of the layer.
-        object.__setattr__(layer, "weights_of", record(layer.weights_of))
-    try:
-        yield weights
-    finally:
-        for layer in layers:
-            object.__delattr__(layer, "weights_of")

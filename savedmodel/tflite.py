@@ -3,7 +3,8 @@
 Signatures `greedy` and `beam`: `source_ids` int32 [1, S], tokens, then EOS (see
 `search.py`) -> `ids` int32 [1, W, T], `scores` float32 [1, W], `lengths` int32
 [1, W]. One sentence at a time; S is the translator's `max_source_length`, and
-every sentence is computed with it. The graph is that of `Translator.search`.
+every sentence is computed with it. The graph is that of
+`Translator.translate_ids`.
 
 TFLite has no assertions. A row that is no source (an id outside the vocabulary,
 no EOS) has the score NaN and no tokens. LiteRT refuses inputs of another shape.
@@ -13,7 +14,7 @@ import tempfile
 
 import tensorflow as tf
 
-from savedmodel.search import hold_variables, make_search, with_beam_size
+from savedmodel.search import hold_variables, make_search
 
 
 def write(translator, directory, options, description, examples):
@@ -31,7 +32,8 @@ def save_searches(translator, directory):
     beams = {"greedy": 1, "beam": translator.decoding.beam_size}
     signatures = {
         name: make_search(
-            with_beam_size(translator, beam_size), translator.max_source_length
+            translator.with_decoding(beam_size=beam_size),
+            translator.max_source_length,
         )
         for name, beam_size in beams.items()
     }

@@ -126,27 +126,23 @@ def compare(translator, directory, sentences: list[str]) -> Comparison:
         ValueError: There is no export.
         ExportError: It is corrupt, or cannot be loaded or run.
     """
-    # Not at the top: the command refuses bad flags before it is imported.
-    from savedmodel.search import with_beam_size
-
     description = read_description(directory)
     check_files(directory, description)
     beam_size = 1 if FORMATS[description["format"]].own_search else None
     if beam_size:
-        translator = with_beam_size(translator, beam_size)
+        translator = translator.with_decoding(beam_size=beam_size)
     found = run(directory, sentences, beam_size)
-    ties, different, far = [], [], []
-    for number, (ids, sentence, result) in enumerate(
+    ties: list[int] = []
+    different: list[int] = []
+    far: list[int] = []
+    for number, (hypotheses, result) in enumerate(
         zip(
-            translator.best_ids(sentences),
-            sentences,
-            found["translations"],
-            strict=True,
+            translator.n_best_ids(sentences), found["translations"], strict=True
         ),
         1,
     ):
+        ids, score = hypotheses[0]
         if ids != result["ids"]:
-            [[(_, score), *_]] = translator.n_best([sentence], number)
             distance = abs(score - result["score"])
             (ties if distance < TIE else different).append(number)
             if not distance < FAR:
@@ -277,11 +273,11 @@ def load_translator(options):
 
 
 def hide_gpus() -> None:
-    """Makes this process compute on the CPU, unless its environment says where.
+    """Makes this process and its children compute on the CPU.
 
     Must be called before TensorFlow is imported.
     """
-    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 
 
 def main(argv: list[str] | None = None) -> None:

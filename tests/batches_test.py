@@ -186,6 +186,7 @@ def test_padding_share_is_that_of_the_batches(batches):
     assert batches.padding_share == pytest.approx(padding)
     assert f"{padding:.1%}" in str(batches)
     assert f"{len(elements)} batches an epoch" in str(batches)
+    assert "limited" not in str(batches)
 
 
 def test_epochs_differ_and_seeds_decide(corpus, batches):

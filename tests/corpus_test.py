@@ -65,7 +65,9 @@ def test_dropped_pairs_are_counted(tokenizer):
 def test_max_length_counts_eos(tokenizer):
     pair = ("the dog", "der Hund")
     longest = max(len(row) for row in tokenizer.encode(pair).to_list())
-    assert len(corpus_module.encode_corpus([pair], tokenizer, longest)) == 1
+    corpus = corpus_module.encode_corpus([pair], tokenizer, longest)
+    assert len(corpus) == corpus.counts.read == 1
+    assert corpus.counts.too_long == 0
     with pytest.raises(ValueError, match="pair is left.*1 pairs read, 0"):
         corpus_module.encode_corpus([pair], tokenizer, longest - 1)
 

@@ -8,11 +8,14 @@ come from plain Python that knows no batches.
 
 import itertools
 import math
+import os
+import pathlib
+import subprocess
+import sys
 
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from keras import ops
 
 from keras_transformer import decoding
@@ -109,23 +112,23 @@ def expected_beam(
         ]
         finished = sorted(finished, reverse=True)[:beam_size]
         live = [c for c in candidates if c[1][-1] != EOS][:beam_size]
-    cut_off = [
+    truncated = [
         (log_prob / penalty(len(ids), alpha), log_prob, ids)
         for log_prob, ids in live
     ]
-    return (finished + sorted(cut_off, reverse=True))[:beam_size]
+    return (finished + sorted(truncated, reverse=True))[:beam_size]
 
 
 def all_hypotheses(model, sentence, limit, alpha):
-    """Every output there is: the finished by score, then the cut off."""
-    finished, cut_off = [], []
+    """Every output there is: the finished by score, then the truncated."""
+    finished, truncated = [], []
     for length in range(limit + 1):
         for free in itertools.product(FREE_IDS, repeat=length):
             ids = free if length == limit else (*free, EOS)
             log_prob = model.log_prob(sentence, ids)
-            place = cut_off if length == limit else finished
+            place = truncated if length == limit else finished
             place.append((log_prob / penalty(len(ids), alpha), log_prob, ids))
-    return sorted(finished, reverse=True) + sorted(cut_off, reverse=True)
+    return sorted(finished, reverse=True) + sorted(truncated, reverse=True)
 
 
 def assert_hypotheses(result, sentence, expected):
@@ -158,6 +161,13 @@ def rows(result, index):
     return decoding.SearchResult(
         *(ops.convert_to_numpy(x)[index] for x in result)
     )
+
+
+def assert_failed(result, sentence):
+    """The search of one sentence ended in a visible failure."""
+    failed = rows(result, sentence)
+    assert np.isnan(failed.scores).all() and np.isnan(failed.log_probs).all()
+    assert not failed.ids.any() and not failed.lengths.any()
 
 
 def run_greedy(model, sentences, limits, max_length=MAX_LENGTH, **options):
@@ -350,7 +360,7 @@ def test_search_stops_when_every_sentence_is_done():
     assert len(calls) == 3
 
 
-def test_hypotheses_cut_off_follow_the_finished():
+def test_truncated_hypotheses_follow_the_finished():
     # EOS is the worst of three, but the only one that is whole at the limit.
     table = np.log([1e-9, 1e-9, 0.01, 0.09, 0.9]).astype("float32")
     result = decoding.beam_search(
@@ -373,21 +383,21 @@ def test_n_best_scores_are_those_of_their_ids():
     model = ScriptedModel(4)
     sentences, limits = sentences_and_limits(20)
     result = run_beam(model, sentences, limits, 4, length_penalty=0.8)
-    for sentence, place in itertools.product(sentences, range(4)):
-        ids = tuple(ops.convert_to_numpy(result.ids)[sentence, place])
-        ids = ids[: int(result.lengths[sentence, place])]
+    for sentence, rank in itertools.product(sentences, range(4)):
+        ids = tuple(ops.convert_to_numpy(result.ids)[sentence, rank])
+        ids = ids[: int(result.lengths[sentence, rank])]
         log_prob = model.log_prob(sentence, ids)
         score = log_prob / penalty(len(ids), 0.8)
         if not ids:
             score = log_prob = decoding.MISSING_SCORE
         assert math.isclose(
-            result.log_probs[sentence, place],
+            result.log_probs[sentence, rank],
             log_prob,
             rel_tol=2e-5,
             abs_tol=1e-5,
         )
         assert math.isclose(
-            result.scores[sentence, place], score, rel_tol=2e-5, abs_tol=1e-5
+            result.scores[sentence, rank], score, rel_tol=2e-5, abs_tol=1e-5
         )
 
 
@@ -416,10 +426,10 @@ def test_prefix_is_forced_and_counts(width):
     sentences, limits = np.arange(5, dtype="int32"), np.array([7, 7, 7, 7, 2])
     greedy = run_greedy(model, sentences, limits, prefix=prefix, min_length=3)
     beam = run_beam(model, sentences, limits, 3, prefix=prefix, min_length=3)
-    drawn = run_sample(
+    sampled = run_sample(
         model, sentences, limits, top_k=1, prefix=prefix, min_length=3
     )
-    assert_same(drawn, greedy, rtol=1e-6)
+    assert_same(sampled, greedy, rtol=1e-6)
     for sentence, (limit, ids) in enumerate(zip(limits, PREFIXES, strict=True)):
         options = {"min_length": 3, "prefix": ids}
         assert_hypotheses(
@@ -444,7 +454,7 @@ def test_neighbours_position_and_buffer_change_nothing(run):
     sentences, limits = sentences_and_limits(18)
     together = run(model, sentences, limits, **options)
     for sentence in (0, 5, 8, 17):
-        if run is run_sample:  # draws belong to positions in the batch
+        if run is run_sample:  # samples belong to positions in the batch
             chosen = slice(0, sentence + 1)
         else:
             chosen = slice(sentence, sentence + 1)
@@ -457,8 +467,8 @@ def test_neighbours_position_and_buffer_change_nothing(run):
     assert_same(shuffled, rows(together, order))
     roomy = run(model, sentences, limits, max_length=14, **options)
     np.testing.assert_array_equal(roomy.ids[:, :, MAX_LENGTH:], PAD)
-    cut = roomy._replace(ids=roomy.ids[:, :, :MAX_LENGTH])
-    assert_same(cut, together)
+    narrow = roomy._replace(ids=roomy.ids[:, :, :MAX_LENGTH])
+    assert_same(narrow, together)
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
@@ -476,8 +486,8 @@ def test_limit_zero_is_an_empty_row(beam_size):
 # ---- Sampling ---------------------------------------------------------------
 
 
-def cut_distribution(log_probs, temperature, top_k, top_p):
-    """What a token should be drawn from, in plain Python: float [V]."""
+def truncated_distribution(log_probs, temperature, top_k, top_p):
+    """What a token should be sampled from, in plain Python: float [V]."""
     weights = {
         token: math.exp(log_probs[token] / temperature)
         for token in (EOS, *FREE_IDS)
@@ -510,19 +520,19 @@ def cut_distribution(log_probs, temperature, top_k, top_p):
 )
 def test_frequencies_are_those_of_the_distribution(temperature, top_k, top_p):
     model = ScriptedModel(9, sharpness=0.7)
-    num_draws = 4000
+    num_samples = 4000
     result = run_sample(
         model,
-        np.zeros(num_draws, "int32"),
-        np.ones(num_draws, "int32"),
+        np.zeros(num_samples, "int32"),
+        np.ones(num_samples, "int32"),
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,
     )
-    drawn = ops.convert_to_numpy(result.ids)[:, 0, 0]
-    counts = np.bincount(drawn, minlength=VOCAB_SIZE)
+    sampled = ops.convert_to_numpy(result.ids)[:, 0, 0]
+    counts = np.bincount(sampled, minlength=VOCAB_SIZE)
     log_probs = model.log_probs(0, ())
-    expected = num_draws * cut_distribution(
+    expected = num_samples * truncated_distribution(
         log_probs, temperature, top_k, top_p
     )
     np.testing.assert_array_equal(counts > 0, expected > 0)
@@ -530,7 +540,7 @@ def test_frequencies_are_those_of_the_distribution(temperature, top_k, top_p):
     distance = np.sum((counts - expected)[seen] ** 2 / expected[seen])
     assert distance < 21  # chi-square, 4 degrees of freedom: 0.03 % exceed it
     np.testing.assert_allclose(
-        result.log_probs[:, 0], log_probs[drawn], rtol=1e-4
+        result.log_probs[:, 0], log_probs[sampled], rtol=1e-4
     )
 
 
@@ -549,7 +559,7 @@ def test_sampled_log_probs_are_the_models_own():
         assert_hypotheses(result, sentence, [(score, log_prob, ids)])
 
 
-def test_seed_fixes_the_draws():
+def test_seed_fixes_the_samples():
     model = ScriptedModel(11, sharpness=0.5)
     sentences, limits = sentences_and_limits(20)
     first = run_sample(model, sentences, limits, seed=3)
@@ -571,13 +581,17 @@ def test_seed_fixes_the_draws():
 @pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize("run", [run_greedy, run_beam, run_sample])
 def test_compiled_is_eager_for_any_batch(run, jit_compile):
+    import tensorflow as tf  # here: the other tests run on any backend
+
     model = ScriptedModel(12)
     prefix = np.zeros((7, 2), "int32")
     prefix[3:5, 0] = 5
     options = {"min_length": 2}
     if run is run_beam:
         options["beam_size"] = 3
-    if run is run_sample:  # XLA draws other numbers; they do not matter here
+    if (
+        run is run_sample
+    ):  # XLA has other random numbers; they do not matter here
         options.update(top_k=5, top_p=0.9, temperature=1e-3)
 
     @tf.function(
@@ -599,6 +613,79 @@ def test_compiled_is_eager_for_any_batch(run, jit_compile):
         assert_same(compiled(*inputs, some), expected, rtol=1e-6)
 
 
+def failing_step(kind, sentence, position, width=1):
+    """A model that spells a word, but for one sentence at one position."""
+    # One token is enough, even one that is never emitted; not for -inf.
+    tokens = [True] + [kind == -np.inf] * 31
+    right = spelling_step([20, 9, 14, EOS])
+
+    def step(ids, cache, index):
+        logits, cache = right(ids, cache, index)
+        rows = ops.arange(logits.shape[0], dtype="int32") // width
+        # One of the sentence's hypotheses, the last, is enough.
+        last = ops.arange(logits.shape[0], dtype="int32") % width == width - 1
+        wrong = (rows == sentence) & last & (index == position)
+        logits = ops.where(wrong[:, None] & np.array(tokens), kind, logits)
+        return logits, cache
+
+    return step
+
+
+@pytest.mark.parametrize("kind", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("position", [0, 2])
+def test_logits_that_are_no_numbers_fail_their_sentence_alone(position, kind):
+    limits = np.array([4, 4, 4])
+    common = {"max_length": 4, "length_penalty": 0.6}
+    sampling = {"temperature": 1.0, "top_k": 1, "top_p": 1.0, "seed": 1}
+    searches = {
+        1: [
+            lambda step: decoding.greedy_search(step, (), limits, **common),
+            lambda step: decoding.sample(
+                step, (), limits, **common, **sampling
+            ),
+        ],
+        3: [
+            lambda step: decoding.beam_search(
+                step, (), limits, beam_size=3, **common
+            )
+        ],
+    }
+    for width, functions in searches.items():
+        for search in functions:
+            expected = search(spelling_step([20, 9, 14, EOS]))
+            result = search(failing_step(kind, 1, position, width))
+            assert_failed(result, 1)
+            assert_same(rows(result, [0, 2]), rows(expected, [0, 2]))
+
+
+@pytest.mark.parametrize("wrong", [VOCAB_SIZE, -1, 2**31 - 1, 2**32 + 5])
+def test_prefix_outside_the_vocabulary_fails_its_sentence_alone(wrong):
+    model = ScriptedModel(6)
+    prefix = np.array([[5, PAD], [4, wrong], [PAD, PAD]])  # int64
+    sentences, limits = np.arange(3, dtype="int32"), np.full(3, 6)
+    right = np.where(prefix == wrong, PAD, prefix).astype("int32")
+    for run, options in ((run_greedy, {}), (run_beam, {"beam_size": 3})):
+        result = run(model, sentences, limits, prefix=prefix, **options)
+        expected = run(model, sentences, limits, prefix=right, **options)
+        assert_failed(result, 1)
+        assert_same(rows(result, [0, 2]), rows(expected, [0, 2]))
+
+
+def test_double_precision_models_are_searched():
+    model = ScriptedModel(3)
+    expected = run_beam(model, np.arange(9), np.full(9, 7), 3)
+    model.table = model.table.astype("float64")
+    keras.config.set_floatx("float64")
+    try:
+        result = run_beam(model, np.arange(9), np.full(9, 7), 3)
+        sampled = run_sample(model, np.arange(9), np.full(9, 7), top_k=1)
+        greedy = run_greedy(model, np.arange(9), np.full(9, 7))
+    finally:
+        keras.config.set_floatx("float32")
+    assert_same(result, expected, rtol=1e-5)
+    assert_same(sampled, greedy, rtol=1e-5)
+
+
 def test_half_precision_logits_are_widened():
     result = decoding.beam_search(
         lambda ids, cache, index: (ops.zeros((2, 9), "bfloat16"), cache),
@@ -611,6 +698,19 @@ def test_half_precision_logits_are_widened():
     np.testing.assert_allclose(
         result.scores[0], [-np.log(9.0), -2 * np.log(9.0)], rtol=1e-6
     )
+
+
+def test_other_backends_find_the_same():
+    """Some of the laws above, in a process whose Keras runs on JAX."""
+    program = pathlib.Path(__file__).parent / "programs/search_laws.py"
+    run = subprocess.run(
+        [sys.executable, str(program)],
+        env={**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+    assert run.stdout.splitlines()[-1] == "jax"
 
 
 # ---- Bad arguments ----------------------------------------------------------
@@ -626,6 +726,7 @@ def test_half_precision_logits_are_widened():
         ({"max_length": 4.5}, "Received: max_length=4.5"),
         ({"limits": np.ones((2, 1))}, r"Received: max_lengths.shape=\(2, 1\)"),
         ({"prefix": np.ones(2)}, r"Received: prefix.shape=\(2,\)"),
+        ({"prefix": np.ones((2, 3))}, "Received: a prefix of dtype float"),
         ({"prefix": np.ones((2, 5))}, r"Received: prefix.shape=\(2, 5\)"),
         ({"cache": np.ones((2, 3))}, r"must have 6 rows.*shape \(2, 3\)"),
         ({"logits": np.ones(6)}, r"Received: logits.shape=\(6,\)"),

@@ -1,13 +1,22 @@
 """Metrics: the tokenizer of BLEU, and one metric wherever a score is shown."""
 
+import dataclasses
+import json
 import types
 
+import numpy as np
 import pytest
 import sacrebleu
+from commands import fails
 from sacrebleu.metrics.bleu import _TOKENIZERS
 from sacrebleu.tokenizers import tokenizer_ja_mecab, tokenizer_ko_mecab
 
-from trainers import config, evaluation
+import keras_transformer as kt
+from keras_transformer.data.batches import make_batches
+from keras_transformer.data.corpus import Corpus, CorpusCounts, TokenRows
+from keras_transformer.vocabulary import EOS
+from keras_transformer.workdir import WorkDirectory
+from trainers import config, evaluate, evaluation
 from trainers.evaluation import TranslationMetric, choose_tokenizer
 
 
@@ -184,3 +193,110 @@ def test_no_pairs_nothing_to_show():
     experiment = make_experiment("files", [])
     experiment.valid_pairs = []
     evaluation.show_result(experiment, None, pytest.fail)
+
+
+# ------------------------------------------------------------------- command
+
+
+@pytest.fixture
+def work_directory(tmp_path, monkeypatch):
+    """A work directory whose translator answers in Japanese."""
+    workdir = WorkDirectory(tmp_path / "run")
+    workdir.path.mkdir()
+    data = config.DataConfig(
+        dataset="files", train_files=("train",), target_language="ja"
+    )
+    training = config.TrainingConfig(bleu_tokenizer="char")
+    workdir.write_config(data=data, training=training)
+    for language, lines in (("en", ["a", "b"]), ("ja", JAPANESE)):
+        path = tmp_path / f"test.{language}"
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    translator = types.SimpleNamespace(translate=lambda sources: OURS)
+    monkeypatch.setattr(evaluate, "load_translator", lambda _: translator)
+    return [f"--workdir={workdir.path}", f"--test_files={tmp_path}/test"]
+
+
+@pytest.mark.parametrize("given, used", [(None, "char"), ("13a", "13a")])
+def test_evaluate_takes_the_tokenizer(work_directory, capsys, given, used):
+    flags = [f"--bleu_tokenizer={given}"] if given else []
+    evaluate.main([*work_directory, *flags])
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert f"tok:{used}" in result["signature"]
+    assert (result["bleu"] == 0) == (used == "13a")
+    assert result["sentences"] == 2
+
+
+@pytest.mark.parametrize(
+    "flag, message",
+    [
+        ("--bleu_tokenizer=mecab", "must be one of 'auto', '13a'"),
+        ("--bleu_tokenizer=ja-mecab", "pip install -e '.[ja]'"),
+        ("--test_files=", "expected --test_files=PREFIX"),
+        ("--test_files=no", "No such file: no.en"),
+    ],
+)
+def test_evaluate_refuses(work_directory, without_mecab, capsys, flag, message):
+    assert message in fails(evaluate.main, [*work_directory, flag], capsys)
+
+
+def test_evaluate_writes_the_translations(work_directory, tmp_path, capsys):
+    evaluate.main([*work_directory, f"--output={tmp_path}/out"])
+    written = (tmp_path / "out").read_text(encoding="utf-8").splitlines()
+    assert written == OURS
+
+
+# ---------------------------------------------------------------- validation
+
+
+def make_corpus(num_pairs):
+    """Rows of random ids between 4 and 19, of 3 to 8 tokens, with EOS."""
+    random = np.random.default_rng(3)
+
+    def rows():
+        lengths = random.integers(3, 9, num_pairs)
+        ids = random.integers(4, 19, lengths.sum()).astype(np.uint16)
+        ids[np.cumsum(lengths) - 1] = EOS
+        return TokenRows(ids, np.concatenate([[0], np.cumsum(lengths)]))
+
+    counts = CorpusCounts(num_pairs, num_pairs, 0, 0, 8)
+    return Corpus(rows(), rows(), counts)
+
+
+def test_validation_is_of_all_tokens_and_of_the_first_sentences(small_config):
+    config = dataclasses.replace(small_config, dropout=0.5)
+    model, smoothing = kt.Transformer(config), 0.2
+    batches = make_batches(make_corpus(7), 24, num_buckets=2)
+    asked = {}
+
+    def make_translator(model, **decoding):
+        asked.update(decoding)
+        return types.SimpleNamespace(translate=lambda texts: [*texts, *texts])
+
+    class CountOutputs(ShareOfEqual):
+        def score(self, outputs, references):
+            return 10 * len(outputs) + len(references)
+
+    experiment = make_experiment("files", [])
+    experiment.training.label_smoothing = smoothing
+    experiment.training.valid_beam_size = 3
+    experiment.valid_batches = batches
+    experiment.metric = CountOutputs()
+    experiment.make_translator = make_translator
+    found = evaluation.Validator(model, experiment).run()
+    loss, nll, tokens = 0.0, 0.0, 0
+    assert batches.steps_per_epoch > 1
+    for indices, shape in batches.epoch_order(0):
+        inputs, labels = batches.assemble(indices, shape)
+        logits = model(inputs).numpy().astype(np.float64)
+        log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+        at_label = np.take_along_axis(log_probs, labels[..., None], -1)[..., 0]
+        real = labels != 0
+        smoothed = (1 - smoothing) * at_label + smoothing * log_probs.mean(-1)
+        nll -= at_label[real].sum()
+        loss -= smoothed[real].sum()
+        tokens += real.sum()
+    assert found.nll == pytest.approx(nll / tokens, rel=1e-5)
+    assert found.loss == pytest.approx(loss / tokens, rel=1e-5)
+    assert abs(found.nll - found.loss) > 1e-3
+    assert found.score == 42  # two of three pairs: 4 outputs, 2 references
+    assert asked == {"beam_size": 3, "sampling": False}

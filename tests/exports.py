@@ -12,13 +12,15 @@ import pathlib
 import random
 import shutil
 import tempfile
+import unittest.mock
 
 import keras
+import onnx as onnx_proto
 import tensorflow as tf
 
 import keras_transformer as kt
-from keras_transformer.workdir import WorkDirectory, named_weights
-from savedmodel import export
+from keras_transformer.workdir import WorkDirectory, weights_of
+from savedmodel import export, onnx, tflite
 from trainers.config import DataConfig
 
 WORDS = {
@@ -61,11 +63,11 @@ def workdir():
     model = train(tokenizer, pairs)
     directory.write_config(
         model=model.config,
-        data=DataConfig(max_length=MAX_SOURCE_LENGTH),
+        data=DataConfig(max_length=MAX_SOURCE_LENGTH, target_language="de"),
         decoding=DECODING,
     )
     directory.averaged.save(
-        tf.train.Checkpoint(weights=named_weights(model)), step=3, keep=1
+        tf.train.Checkpoint(weights=weights_of(model)), step=3, keep=1
     )
     return directory.path
 
@@ -76,21 +78,84 @@ def translator():
     return kt.Translator.load(workdir())
 
 
+def best_ids(lines):
+    """The tokens of the translator's best translations."""
+    found = translator().n_best_ids(list(lines))
+    return [hypotheses[0][0] for hypotheses in found]
+
+
 @functools.cache
-def exported(format_name, *options):
+def exported(format_name):
     """An export of the work directory, verified, and what was printed."""
-    output = workdir().parent / "-".join([format_name, *options])
+    output = workdir().parent / format_name
     printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
+    with shared_conversions(), contextlib.redirect_stdout(printed):
         export.main(
             [
                 f"--workdir={workdir()}",
                 f"--format={format_name}",
                 f"--output={output}",
-                *options,
             ]
         )
     return output, printed.getvalue()
+
+
+@functools.cache
+def quantized(format_name, precision):
+    """An export with quantized weights, not verified."""
+    directory = workdir().parent / f"{format_name}-{precision}"
+    directory.mkdir()
+    with shared_conversions():
+        export.write(
+            source(),
+            export.ExportOptions(
+                workdir=str(workdir()),
+                format=format_name,
+                output=str(directory),
+                precision=precision,
+            ),
+            directory,
+        )
+    return directory
+
+
+def source():
+    """What the exports are made of."""
+    checkpoint = WorkDirectory(workdir()).choose_checkpoint()
+    return export.Source(translator(), checkpoint, [], ("en", "de"))
+
+
+@contextlib.contextmanager
+def shared_conversions():
+    """Makes what an export has in all precisions once: the conversion."""
+    with (
+        unittest.mock.patch.object(onnx, "make_model", converted_to_onnx),
+        unittest.mock.patch.object(tflite, "save_searches", saved_searches),
+    ):
+        yield
+
+
+make_model, save_searches = onnx.make_model, tflite.save_searches
+
+
+@functools.cache
+def onnx_bytes():
+    return make_model(translator()).SerializeToString()
+
+
+def converted_to_onnx(_):
+    return onnx_proto.ModelProto.FromString(onnx_bytes())
+
+
+@functools.cache
+def searches():
+    path = workdir().parent / "searches"
+    save_searches(translator(), str(path))
+    return path
+
+
+def saved_searches(_, directory):
+    shutil.copytree(searches(), directory, dirs_exist_ok=True)
 
 
 def make_pairs(number):
@@ -122,14 +187,14 @@ def train(tokenizer, pairs):
     )
     target_ids = tf.pad(labels[:, :-1], [[0, 0], [1, 0]], constant_values=1)
     model.compile(
-        optimizer=keras.optimizers.Adam(5e-3, beta_2=0.98),
+        optimizer=keras.optimizers.Adam(8e-3, beta_2=0.98),
         loss=kt.SmoothedCrossEntropy(0.1),
     )
     model.fit(
         {"source_ids": source_ids, "target_ids": target_ids},
         labels,
         batch_size=80,
-        epochs=40,
+        epochs=25,
         verbose=0,
     )
     return model

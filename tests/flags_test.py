@@ -1,13 +1,14 @@
 """Flags are generated from dataclass fields, and say clearly what is wrong."""
 
 import dataclasses
+import pydoc
 
 import numpy as np
 import pytest
 
 from keras_transformer import flags
 from keras_transformer.config import DecodingConfig, TransformerConfig
-from keras_transformer.fields import Fields, hp
+from keras_transformer.fields import Fields, check_values, hp, kinds_of
 from trainers.config import DataConfig, TrainingConfig
 
 SECTIONS = (TransformerConfig, DecodingConfig, DataConfig, TrainingConfig)
@@ -24,6 +25,7 @@ class Meal(Fields):
     vegan: bool | None = hp(None, "Whether it is vegan; left out: unknown.")
     guests: tuple[str, ...] = hp((), "Who comes.")
     minutes: int | None = hp(7, "How long.", low=1)
+    pepper: float = hp(0.0, "Grains of pepper.")
 
     def __post_init__(self):
         super().__post_init__()
@@ -45,7 +47,8 @@ def test_defaults_are_the_fields_own(section):
         DecodingConfig(beam_size=1, sampling=True),
         DataConfig(dataset="files", train_files=("a b", "c=d")),
         TrainingConfig(jit_compile=False, train_minutes=0.1),
-        Meal("stew", 3, 0.25, False, True, ("Ann", "Bob"), None),
+        Meal("stew", 3, 0.25, False, True, ("Ann", "Bob"), None, -2.5),
+        Meal(spoons=2**63 - 1),
     ],
 )
 def test_config_to_flags_to_config_is_identity(config):
@@ -89,6 +92,15 @@ def test_command_line_beats_flag_file_beats_base_beats_default(tmp_path):
         ("--spoons", "Missing value for flag --spoons"),
         ("spoons=3", "expected flags, --name=value. Received: spoons=3"),
         ("--flagfile=/no/such", "No such file or directory: '/no/such'"),
+        ("--flagfile=/", "Is a directory: '/'"),
+        (
+            "--spoons=9223372036854775808",
+            "spoons must be below 9223372036854775808. Received: spoons=",
+        ),
+        ("--spoons=" + "9" * 5000, "expected a whole number"),
+        ("--pepper=1e39", "pepper must be below 3.4e+38. Received"),
+        ("--pepper=1e400", "expected a number"),
+        ("--minutes=0", "minutes must be at least 1. Received: minutes=0"),
     ],
 )
 def test_errors_are_one_line_and_status_2(argument, message, capsys):
@@ -125,6 +137,59 @@ def test_a_value_of_another_type_is_refused(field, value, expected):
 def test_numbers_of_numpy_are_numbers():
     meal = Meal(spoons=np.int64(2), salt=np.float32(0.5))
     assert meal == Meal(spoons=2, salt=0.5)
+
+
+def test_a_flag_file_must_be_text(tmp_path, capsys):
+    path = tmp_path / "model.bin"
+    path.write_bytes(b"--spoons=3\n\xff\xfe")
+    for argv in ([f"--flagfile={path}"], ["--flagfile", str(path)]):
+        with pytest.raises(SystemExit) as status:
+            with flags.exit_status("eat"):
+                read(*argv)
+        assert status.value.code == 2
+        assert capsys.readouterr().err == (
+            "eat: a flag file must be UTF-8 text, one flag a line. Received:"
+            f" {path} (invalid start byte, byte 11)\n"
+        )
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_no_number_is_too_great_to_be_refused(section):
+    """Each field that is a number, and a number that no storage holds."""
+    for name, (kind, _) in kinds_of(section).items():
+        for value in {int: [10**30, -(10**30)], float: [1e39]}.get(kind, []):
+            with pytest.raises(ValueError, match=f"Received: {name}="):
+                check_values(section, **{name: value})
+
+
+@pytest.mark.parametrize(
+    "section, slip",
+    [
+        (DecodingConfig, {"extra_length": 10**9}),
+        (DecodingConfig, {"min_length": 10**9}),
+        (DecodingConfig, {"beam_size": 10**9}),
+        (DecodingConfig, {"length_penalty": 60.0}),
+        (DecodingConfig, {"temperature": 1e9}),
+        (TransformerConfig, {"vocab_size": 10**12}),
+        (TransformerConfig, {"d_model": 10**8}),
+        (TransformerConfig, {"num_layers": 10**6}),
+        (TransformerConfig, {"d_key": 10**8}),
+        (TrainingConfig, {"train_steps": 2**63}),
+    ],
+)
+def test_slips_of_the_keyboard_are_refused(section, slip):
+    ((name, value),) = slip.items()
+    with pytest.raises(ValueError, match=f"below .* Received: {name}={value}"):
+        section(**slip)
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_help_of_a_configuration_lists_its_fields(section):
+    text = " ".join(pydoc.plain(pydoc.render_doc(section)).split())
+    text = text.replace("| ", "")
+    for field in dataclasses.fields(section):
+        assert f"{field.name}: {field.metadata['help']}" in text
+        assert f"Default: {field.default!r}" in text
 
 
 def test_our_own_errors_keep_their_traceback():

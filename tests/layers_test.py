@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import references
+import tensorflow as tf
 from keras import ops
 
 import keras_transformer as kt
@@ -62,6 +63,106 @@ def test_attention_weights_sum_to_one_and_obey_the_mask():
     weights = layer.attention_weights(x, keys, kt.causal_mask(5)).numpy()
     np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-6)
     assert np.all(weights[..., ~np.tril(np.ones((5, 5), bool))] == 0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_a_mask_that_is_not_bool_is_refused_in_every_form(dtype):
+    """An additive mask has zeros where a query may attend."""
+    x, mask = random(1, 5, 8), np.ones((1, 1, 5, 5), dtype)
+    layer = kt.MultiHeadAttention(2, 4, 4)
+    layer.build((1, 5, 8), (1, 5, 8))
+    graph = tf.function(lambda mask: layer(x, x, attention_mask=mask))
+    refused = pytest.raises(ValueError, match=f"must be bool.*{dtype}")
+    with refused:
+        kt.scaled_dot_product_attention(x, x, x, mask)
+    with refused:
+        layer(x, x, attention_mask=mask)
+    with refused:
+        graph(tf.constant(mask))
+    symbolic = keras.Input((5, 8)), keras.Input((1, 5, 5), dtype=dtype)
+    with refused:
+        layer(symbolic[0], symbolic[0], attention_mask=symbolic[1])
+    with refused:
+        kt.EncoderLayer(d_model=8, num_heads=2, d_ff=8)(*symbolic)
+    right = keras.Input((1, 5, 5), dtype="bool")
+    assert layer(symbolic[0], symbolic[0], right).shape == (None, 5, 8)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int64", "uint64"])
+def test_ids_of_any_integer_dtype_are_the_same_ids(dtype):
+    layer = kt.PositionalEmbedding(vocab_size=11, d_model=6)
+    ids = np.array([[3, 10, 2, 0]])
+    expected = layer(ids.astype("int32"))
+    np.testing.assert_array_equal(layer(ids.astype(dtype)), expected)
+
+
+@pytest.mark.parametrize("jit_compile", [None, False, True])
+def test_ids_outside_the_vocabulary_are_nan(jit_compile):
+    layer = kt.PositionalEmbedding(vocab_size=300, d_model=6)
+    layer.build()
+    embed = layer
+    if jit_compile is not None:
+        embed = tf.function(layer, jit_compile=jit_compile)
+    right = np.array([[3, 299, 0]])
+    expected = embed(tf.constant(right, tf.int32)).numpy()
+    assert np.isfinite(expected).all()
+    for dtype, wrong in [
+        ("int32", -1),
+        ("int32", 300),
+        ("int32", 2**31 - 1),
+        ("int64", 2**32 + 5),
+        ("int64", -300),
+        ("int8", -128),
+    ]:
+        ids = np.array([[3, wrong, 0]]).astype(dtype)
+        found = embed(tf.constant(ids)).numpy()
+        assert np.isnan(found[0, 1]).all(), wrong
+        np.testing.assert_array_equal(found[0, ::2], expected[0, ::2])
+
+
+def test_ids_that_are_no_integers_are_refused():
+    layer = kt.PositionalEmbedding(vocab_size=11, d_model=6)
+    for dtype in ("float32", "bool"):
+        with pytest.raises(ValueError, match=f"integers.*dtype {dtype}"):
+            layer(np.ones((1, 3), dtype))
+    with pytest.raises(ValueError, match="integers.*dtype float32"):
+        layer(keras.Input((3,)))
+
+
+def test_double_precision_stays_double():
+    """Where float32 falls 1e-8 short, float64 does not."""
+    layer = kt.MultiHeadAttention(
+        num_heads=2, d_key=4, d_value=3, dtype="float64"
+    )
+    query, value = random(1, 6, 8).astype(float), random(1, 5, 8).astype(float)
+    result = layer(query, value)
+    weights = [w.numpy() for w in layer.weights]
+    expected = references.multi_head_attention(query[0], value[0], weights, 2)
+    assert result.dtype == "float64" and weights[0].dtype == np.float64
+    np.testing.assert_allclose(result[0], expected, atol=1e-13)
+    embedding = kt.PositionalEmbedding(11, 6, dtype="float64")
+    x = embedding(np.array([[3, 10, 2]]))
+    table = embedding.embeddings.numpy()
+    expected = table[[3, 10, 2]] * np.sqrt(6)
+    expected += references.positional_encoding(3, 6)
+    np.testing.assert_allclose(x[0], expected, atol=1e-13)
+    logits = embedding.logits(x)
+    assert logits.dtype == "float64"
+    np.testing.assert_allclose(logits[0], expected @ table.T, atol=1e-13)
+
+
+def test_a_step_is_a_row_of_causal_attention():
+    layer = kt.MultiHeadAttention(num_heads=2, d_key=4, d_value=3)
+    x = random(3, 5, 8)
+    expected = layer(x, x, attention_mask=kt.causal_mask(5))
+    cache = layer.make_cache(3, 7)  # longer than is needed
+    assert [c.shape.as_list() for c in cache] == [[3, 2, 7, 4], [3, 2, 7, 3]]
+    for index in range(5):
+        result, cache = layer.step(x[:, index : index + 1], cache, index)
+        np.testing.assert_allclose(result[:, 0], expected[:, index], atol=1e-6)
+    keys = layer.project(x).keys
+    np.testing.assert_allclose(cache.keys[:, :, :5], keys, atol=1e-6)
+    assert not np.any(cache.keys[:, :, 5:])
 
 
 def test_attention_dropout_acts_in_training_only():
@@ -156,6 +257,14 @@ def test_masks():
 def test_bad_arguments_are_refused_by_name(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("name", ["EncoderLayer", "DecoderLayer", "Encoder"])
+def test_an_input_of_another_width_is_refused(name):
+    layer = getattr(kt, name)(d_model=8, d_ff=8, num_heads=2, num_layers=1)
+    inputs = [random(1, 5, 16)] * (2 if "Decoder" in name else 1)
+    with pytest.raises(ValueError, match=r"d_model = 8.*\(1, 5, 16\)"):
+        layer(*inputs)
 
 
 SIZES = dict(d_model=8, d_ff=16, num_heads=2, num_layers=2, dropout=0.1)

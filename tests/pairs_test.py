@@ -134,3 +134,10 @@ def test_a_file_in_place_of_a_prefix_is_told(tmp_path):
             match=rf"expected PREFIX .*train\.{name[-2:]}, which is a file",
         ):
             pairs_module.read_parallel_files([tmp_path / name], "en", "de")
+
+
+def test_a_plain_file_is_taken_before_its_gzip(tmp_path):
+    prefix = write_pair(tmp_path, b"plain\n", b"plain\n")
+    with gzip.open(f"{prefix}.en.gz", "wb") as file:
+        file.write(b"zipped\n")
+    assert pairs_module.find_file(prefix, "en").suffix == ".en"

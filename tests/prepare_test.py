@@ -21,7 +21,14 @@ from keras_transformer.data import cleaning, shards
 from keras_transformer.data import corpus as corpus_module
 from keras_transformer.flags import CommandError, user_errors
 from keras_transformer.tokenization import Tokenizer
-from trainers import corpora, phrasebook, preparation, prepare, wmt
+from trainers import (
+    corpora,
+    phrasebook,
+    preparation,
+    preparation_folder,
+    prepare,
+    wmt,
+)
 
 VOCAB_SIZE = 120
 LOOSE = {
@@ -126,6 +133,8 @@ def rows_of(corpus):
         ("a", "x" * 11 + " y", "long_word"),
         ("a " + "b" * 10, "x", cleaning.KEPT),
         ("a b", "薔" * 30, cleaning.KEPT),
+        ("a b", "x" * 10 + "薔薇", cleaning.KEPT),
+        ("a b", "x" * 11 + "薔薇", "long_word"),
         ("1 2", "eins", "no_letter"),
         ("one", "- !", "no_letter"),
         ("a 1 2 3", "x", "few_letters"),
@@ -153,6 +162,14 @@ def test_rules_of_tokens(tokenizer):
         "too_long": [6],
         "uneven": [4, 7],
     }
+
+
+def test_hashes_are_of_both_sides(tokenizer):
+    cleaner = cleaning.Cleaner(tokenizer.read_bytes(), **LOOSE)
+    pairs = [("a b", "c"), ("a", "b c"), ("a", "b d"), ("b", "b c")]
+    hashes = cleaner.clean(*zip(*pairs, pairs[1], strict=True))["hashes"]
+    assert len(set(hashes.tolist())) == 4
+    assert hashes[1] == hashes[4]
 
 
 def make_strange_lines(num_lines):
@@ -345,16 +362,16 @@ class Killed(BaseException):
 @pytest.mark.parametrize(
     "place",
     [
-        (prepare, "write_json", 1),  # settings
-        (preparation, "write_json", 3),  # the third part
+        (preparation, "write_json", 1),  # settings
+        (preparation, "write_json", 4),  # the third part
         (shards, "write_shard", 3),
         (preparation.Preparation, "find_duplicates", 1),
-        (preparation, "write_json", 9),  # the first shard
-        (preparation, "write_json", 12),
+        (preparation, "write_json", 10),  # the first shard
+        (preparation, "write_json", 13),
         (shards, "write_shard", 9),
         (os, "replace", 31),
-        (preparation.Folder, "publish", 4),
-        (preparation.Folder, "remove_unfinished", 1),
+        (preparation_folder.Folder, "publish", 4),
+        (preparation_folder.Folder, "remove_unfinished", 1),
     ],
     ids=lambda place: f"{place[1]}-{place[2]}",
 )
@@ -400,7 +417,7 @@ def test_killed_and_resumed(command, prepared, tmp_path, monkeypatch):
         time.sleep(0.01)
     # While it runs, another one is refused.
     with pytest.raises(CommandError, match=r"another process is prep.*/out"):
-        with user_errors(), preparation.Folder(tmp_path / "out").lock():
+        with user_errors(), preparation_folder.Folder(tmp_path / "out").lock():
             pass
     children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
     cleaners = children.read_text().split() if children.exists() else []
@@ -417,6 +434,31 @@ def test_killed_and_resumed(command, prepared, tmp_path, monkeypatch):
         time.sleep(0.05)
 
 
+def test_a_replaced_vocabulary_is_not_resumed_with(
+    command, tmp_path, monkeypatch, capsys
+):
+    argv = [*command, f"--output={tmp_path}/out", "--workers=1"]
+    with monkeypatch.context() as patch:
+        patch.setattr(preparation.Preparation, "find_duplicates", _killed)
+        with pytest.raises(Killed):
+            prepare.main(argv)
+    vocabulary = tmp_path / "out/unfinished/tokenizer.model"
+    vocabulary.write_bytes(other_vocabulary(vocabulary.read_bytes()))
+    message = fails(prepare.main, argv, capsys)
+    assert "expected the vocabulary that part 0 was encoded with" in message
+
+
+def _killed(*_):
+    raise Killed
+
+
+def other_vocabulary(content):
+    """A SentencePiece model of the same size with one other entry."""
+    other = content.replace(b"\n\x01b", b"\n\x01=", 1)
+    assert len(other) == len(content) and other != content
+    return other
+
+
 @pytest.mark.parametrize("number", range(1, 12))
 def test_starting_over_can_be_killed(
     command, prepared, tmp_path, monkeypatch, number
@@ -431,7 +473,7 @@ def test_starting_over_can_be_killed(
             raise Killed
         return real(path, *args, **kwargs)
 
-    folder = preparation.Folder(out)
+    folder = preparation_folder.Folder(out)
     with monkeypatch.context() as patch:
         patch.setattr(pathlib.Path, "unlink", stop)
         try:
@@ -538,10 +580,10 @@ def test_a_corrupt_directory_is_one_clear_line(command, tmp_path, capsys):
 
 
 def test_a_lock_is_of_one_process(tmp_path):
-    folder = preparation.Folder(tmp_path / "new/out")
+    folder = preparation_folder.Folder(tmp_path / "new/out")
     with folder.lock():
         with pytest.raises(ValueError, match=r"another process.*new/out$"):
-            with preparation.Folder(folder.path).lock():
+            with preparation_folder.Folder(folder.path).lock():
                 pass
         assert folder.path.is_dir()
     assert not (tmp_path / "new").exists()
@@ -552,7 +594,7 @@ def test_a_lock_is_of_one_process(tmp_path):
 
 def test_a_lock_on_a_removed_file_does_not_count(tmp_path, monkeypatch):
     """Another process ends between our opening the file and locking it."""
-    folder, real = preparation.Folder(tmp_path), fcntl.flock
+    folder, real = preparation_folder.Folder(tmp_path), fcntl.flock
     others = iter([True])
 
     def flock(descriptor, operation):
@@ -563,7 +605,7 @@ def test_a_lock_on_a_removed_file_does_not_count(tmp_path, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", flock)
     with folder.lock():
         with pytest.raises(ValueError, match="another process"):
-            with preparation.Folder(tmp_path).lock():
+            with preparation_folder.Folder(tmp_path).lock():
                 pass
 
 
@@ -581,7 +623,11 @@ def small_disk():
 def test_a_full_disk_is_one_line_and_resumed(
     command, prepared, tmp_path, capsys, monkeypatch, small_disk, stage
 ):
-    owner = preparation.Folder if stage == "check" else preparation.Preparation
+    owner = (
+        preparation_folder.Folder
+        if stage == "check"
+        else preparation.Preparation
+    )
     real = getattr(owner, stage)
 
     def on_a_full_disk(*args):
@@ -607,7 +653,7 @@ def test_a_mask_takes_its_room_at_once(tmp_path, small_disk):
     small_disk(1000)
     with pytest.raises(OSError) as error:
         preparation._make_mask(tmp_path / "other", 100_000)
-    assert error.value.errno in preparation.FULL
+    assert error.value.errno in preparation_folder.FULL
 
 
 def test_a_lost_process_is_one_line(command, tmp_path, capsys, monkeypatch):
@@ -670,9 +716,7 @@ def test_training_refuses_what_does_not_fit(
         assert message in fails(wmt.main, [*argv, *given], capsys)
     vocabulary = copy / "tokenizer.model"
     content = vocabulary.read_bytes()
-    other = content.replace(b"\n\x01b", b"\n\x01=", 1)
-    assert len(other) == len(content) and other != content
-    vocabulary.write_bytes(other)  # of the same size
+    vocabulary.write_bytes(other_vocabulary(content))
     message = fails(wmt.main, argv, capsys)
     assert f"{copy}: the ids are not of this vocabulary" in message
     vocabulary.write_bytes(content)

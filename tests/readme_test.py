@@ -4,6 +4,7 @@ Scripts run on smaller numbers and smaller models.
 """
 
 import contextlib
+import dataclasses
 import functools
 import importlib
 import io
@@ -11,12 +12,12 @@ import pathlib
 import re
 import sys
 
+import architecture_test
 import exports
 import pytest
 
 import keras_transformer as kt
 from keras_transformer import layers
-from savedmodel.graph import with_beam_size
 from trainers import phrasebook
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -28,7 +29,7 @@ FLAGS_OF_OTHERS = {
     "enable_batching",
     "batching_parameters_file",
     "xla_cpu_compilation_enabled",
-    "model_version_policy",
+    "model_config_file",
     "skip",
     "length",
     "no-jit_compile",
@@ -131,7 +132,8 @@ def test_ctranslate2_translates_a_sentence(exported, capsys):
         f"len(source) + {exports.DECODING.extra_length}",
     )
     run(script)
-    translator = with_beam_size(exports.translator(), 1)
+    greedy = dataclasses.replace(exports.DECODING, beam_size=1)
+    translator = kt.Translator.load(exports.workdir(), greedy)
     assert capsys.readouterr().out == translator.translate([SENTENCE])[0] + "\n"
 
 
@@ -219,6 +221,38 @@ def test_architecture_names_every_module_and_no_other():
     for name in re.findall(r"`([\w/]+\.py)`", text):
         folders = ("", "keras_transformer", "trainers", "savedmodel")
         assert any((ROOT / f / name).exists() for f in folders), name
+
+
+def test_architecture_shows_the_table_of_imports():
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    section = text.split("## Who may import whom")[1]
+    table = re.search(r"```\n(.*?)```", section, re.S)[1]
+    shown = {}
+    for line in table.splitlines():
+        if not line.startswith(" "):
+            rows = shown[line] = []
+        else:
+            rows.append(line)
+    kept = {
+        "keras_transformer": architecture_test.LIBRARY,
+        "trainers": architecture_test.TRAINERS,
+        "savedmodel": architecture_test.SAVEDMODEL,
+    }
+    assert list(shown) == list(kept)
+    for package, rows in kept.items():
+        assert modules_in(package, shown[package]) == modules_in(package, rows)
+
+
+def modules_in(package, rows):
+    """The modules of each row that exist."""
+    return [
+        {
+            name
+            for name in row.split()
+            if f"{package}.{name}" in architecture_test.MODULES
+        }
+        for row in rows
+    ]
 
 
 def test_figure_names_classes_and_files_that_exist():

@@ -1,16 +1,24 @@
 """The commands: export and verify, from good and from bad work directories."""
 
+import contextlib
+import errno
 import io
 import json
+import os
+import pathlib
 import shutil
 import subprocess
 import sys
+from concurrent import futures
 
 import commands
 import exports
 import pytest
+import tensorflow as tf
 
-from savedmodel import ctranslate2, export, verify
+from savedmodel import ctranslate2, export, reload, verify
+
+PROGRAMS = pathlib.Path(__file__).parent / "programs"
 
 
 def fails(argv, capsys):
@@ -37,10 +45,11 @@ def test_it_prints_what_it_wrote_and_how_it_verified():
     assert printed.startswith(f"{directory / '1'}: saved_model, float32, from")
     assert "variables.data-00000-of-00001" in printed
     number = export.NUM_SAMPLES + 1
-    assert f"{number} of {number} translations identical" in printed
+    assert (
+        "verification in a process of its own passed:"
+        f" {number} of {number} translations identical\n"
+    ) in printed
     assert [path.name for path in directory.iterdir()] == ["1"]
-    description = verify.read_description(directory / "1")
-    assert description["checkpoint"] == "averaged/ckpt-3"  # it may be moved
 
 
 def test_foreign_directory(tmp_path, capsys):
@@ -76,8 +85,12 @@ def test_missing_tokenizer(run, tmp_path, capsys):
     [
         (["--format=pdf"], "format must be one of"),
         (["--precision=int8"], "precision must be one of float32"),
+        (["--format=onnx", "--precision=int16"], "one of float32, float16, in"),
         (["--format=onnx", "--jit_compile"], "an option of format=saved_model"),
-        (["--sampling"], "expected a search"),
+        (["--format=tflite", "--version=2"], "an option of format=saved_model"),
+        (["--sampling"], "Unknown command line flag 'sampling'"),
+        (["--temperature=0.5"], "Unknown command line flag 'temperature'"),
+        (["--beam_size=0"], "beam_size must be at least 1"),
         (["--verify_text=/nowhere"], "/nowhere"),
         (["--version=0"], "version must be at least 1"),
     ],
@@ -106,38 +119,166 @@ def test_sentences_end_with_line_feeds_only(tmp_path):
     assert verify.read_sentences(path) == ["one\u2028two", "", "three\x0c"]
 
 
-def test_rounded_weights_may_differ_but_not_by_far():
-    def compared(far, exact):
-        return verify.Comparison(4, (), (1, 2, 3), far, exact)
+def compared(**changes):
+    values = {"number": 4, "ties": (), "different": (), "far": ()}
+    return verify.Comparison(**{**values, "exact": True, **changes})
 
-    assert compared((), exact=False).passed
-    assert compared((1, 2), exact=False).passed
-    assert not compared((1, 2, 3), exact=False).passed
-    assert not compared((), exact=True).passed
+
+def test_quantized_weights_may_differ_but_not_by_far():
+    different = {"different": (1, 2, 3), "exact": False}
+    assert compared(**different).passed
+    assert compared(**different, far=(1, 2)).passed
+    assert not compared(**different, far=(1, 2, 3)).passed
+    assert not compared(different=(1,)).passed
+    assert compared(ties=(1,)).passed
+
+
+@pytest.mark.parametrize(
+    "comparison, verdict",
+    [
+        (compared(), "passed: 4 of 4 translations identical"),
+        (
+            compared(ties=(2,), computed_in="float32"),
+            "passed: 3 of 4 translations identical, computed in float32; other"
+            " tokens of the same score (within 0.001): line 2",
+        ),
+        (
+            compared(different=(1, 3), far=(3,)),
+            "failed: 2 of 4 translations identical; other tokens, score within"
+            " 0.25: line 1; other tokens, score 0.25 or more apart: line 3."
+            " Expected: only ties may differ: the weights are not quantized",
+        ),
+        (
+            compared(different=(1, 2, 3), far=(1, 2, 3), exact=False),
+            "failed: 1 of 4 translations identical; other tokens, score 0.25 or"
+            " more apart: line 1, 2, 3. Expected: at most 2 may be that far"
+            " apart",
+        ),
+    ],
+)
+def test_the_verdict_says_why(comparison, verdict):
+    assert str(comparison) == verdict
 
 
 def test_an_export_is_replaced_only_if_told_to(tmp_path, capsys):
     (tmp_path / "1").mkdir()
-    (tmp_path / "1" / export.DESCRIPTION).write_text("{}")
+    (tmp_path / "1" / "export.json").write_text("{}")
     assert "--overwrite" in fails(arguments(tmp_path), capsys)
-    (tmp_path / "1" / export.DESCRIPTION).rename(tmp_path / "1" / "thesis.tex")
+    (tmp_path / "1" / "export.json").rename(tmp_path / "1" / "thesis.tex")
     err = fails(arguments(tmp_path, "--overwrite"), capsys)
-    assert "it is no export" in err
+    assert "is not an export" in err
     assert (tmp_path / "1" / "thesis.tex").is_file()
 
 
-def test_what_is_replaced_goes_when_the_new_is_complete(tmp_path):
-    target = tmp_path / "model"
-    target.mkdir()
-    (target / "old").touch()
-    with pytest.raises(KeyError), export.whole_directory(target) as unfinished:
-        (unfinished / "half").touch()
-        raise KeyError
-    assert [path.name for path in tmp_path.rglob("*")] == ["model", "old"]
-    with export.whole_directory(target) as unfinished:
-        (unfinished / "new").touch()
-        assert (target / "old").is_file()
-    assert [path.name for path in tmp_path.rglob("*")] == ["model", "new"]
+def test_bad_flags_are_refused_before_tensorflow_is_imported(tmp_path):
+    output = f"--output={tmp_path / 'out'}"
+    commands_given = [
+        ["export", "--help"],
+        ["export", "--format=pdf"],
+        ["export", "--workdir=x", output, "--precision=int8"],
+        ["export", "--workdir=x", output, "--verify_text=/nowhere"],
+        ["verify", "--help"],
+        ["verify", "--workdir=x"],
+    ]
+    process = subprocess.run(
+        [sys.executable, PROGRAMS / "bad_export_flags.py"],
+        input="".join(json.dumps(argv) + "\n" for argv in commands_given),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+    )
+    lines = process.stderr.splitlines()
+    statuses = [line for line in lines if line.isdecimal()]
+    assert statuses == ["0", "2", "2", "2", "0", "2"]
+    assert lines[-1] == "[]"
+    assert "--beam_size" in process.stdout
+    assert "temperature" not in process.stdout
+
+
+def test_a_skipped_checkpoint_is_reported(run, tmp_path, capsys):
+    shutil.copytree(run / "averaged", run / "best")
+    data = run / "averaged/ckpt-3.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:100])
+    options = export.ExportOptions(workdir=str(run), output=str(tmp_path / "o"))
+    source = export.load_source(options)
+    description = export.make_description(source, options)
+    assert description["checkpoint"] == "best/ckpt-3"
+    assert any(
+        "averaged" in line for line in description["checkpoint_warnings"]
+    )
+    assert "averaged/ckpt-3" in capsys.readouterr().err
+
+
+# ---- What goes wrong while an export is written ------------------------------
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """Replaces the exporter by one that writes a bit, then raises."""
+
+    def fail_with(error):
+        class Exporter:
+            @staticmethod
+            def write(translator, directory, options, description, examples):
+                (directory / "half").touch()
+                raise error
+
+        monkeypatch.setattr(export, "load_exporter", lambda name: Exporter)
+        monkeypatch.setattr(export, "load_source", lambda *_: exports.source())
+
+    return fail_with
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device", "/disk/model.onnx"),
+        tf.errors.ResourceExhaustedError(
+            None, None, "/disk/variables; No space left on device\nmore"
+        ),
+    ],
+)
+def test_a_full_disk_is_one_line_and_nothing_stays(
+    failing, error, tmp_path, capsys
+):
+    failing(error)
+    argv = arguments(tmp_path / "deep" / "er")
+    err = commands.fails(export.main, argv, capsys, code=1)
+    assert "No space left on device" in err
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FileNotFoundError(errno.ENOENT, "a bug"),
+        ValueError("a bug"),
+        tf.errors.ResourceExhaustedError(None, None, "OOM"),
+    ],
+)
+def test_a_bug_keeps_its_traceback(failing, error, tmp_path):
+    failing(error)
+    with pytest.raises(type(error)):
+        export.main(arguments(tmp_path / "deep" / "er"))
+    assert not any(tmp_path.iterdir())
+
+
+def test_what_appears_meanwhile_is_not_lost(failing, tmp_path, capsys):
+    class Exporter:
+        @staticmethod
+        def write(translator, directory, options, description, examples):
+            (tmp_path / "1").mkdir()
+            (tmp_path / "1" / "thesis.tex").touch()
+
+    failing(None)
+    export.load_exporter = lambda name: Exporter  # restored by the fixture
+    passed = compared()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(verify, "compare", lambda *_: passed)
+        err = commands.fails(export.main, arguments(tmp_path), capsys, code=1)
+    assert "not empty" in err
+    found = [path.name for path in tmp_path.rglob("*")]
+    assert found == ["1", "thesis.tex"]
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
@@ -150,39 +291,37 @@ def test_a_wrong_export_is_not_kept(precision, tmp_path, monkeypatch, capsys):
 
     make_spec = ctranslate2.make_spec
     monkeypatch.setattr(ctranslate2, "make_spec", break_the_norm)
-    with pytest.raises(SystemExit, match="a wrong export") as status:
-        export.main(
-            arguments(
-                tmp_path / "out",
-                "--format=ctranslate2",
-                f"--precision={precision}",
-            )
-        )
-    assert status.value.code not in (0, 2)
+    options = "--format=ctranslate2", f"--precision={precision}"
+    argv = arguments(tmp_path / "out", *options)
+    err = commands.fails(export.main, argv, capsys, code=1)
+    assert "a wrong export: verification failed" in err
     assert not any(tmp_path.iterdir())
 
 
 def test_verify_names_the_lines_that_differ(tmp_path, capsys, monkeypatch):
-    directory = exports.exported("saved_model")[0] / "1"
+    directory, _ = exports.exported("ctranslate2")
     text = tmp_path / "source.txt"
     text.write_text("one dog\n\ntwo red trees\n", encoding="utf-8")
     argv = [f"--workdir={exports.workdir()}", f"--export={directory}"]
     argv.append(f"--text={text}")
     verify.main(argv)
-    assert capsys.readouterr().out == "3 of 3 translations identical\n"
+    verdict = "passed: 3 of 3 translations identical, computed in float32\n"
+    assert capsys.readouterr().out == verdict
 
     def run(directory, sentences, beam_size):
         wrong = {"ids": [5, 2], "score": -9.0}
-        right = exports.translator().best_ids(sentences)
+        greedy = exports.translator().with_decoding(beam_size=beam_size)
+        right = [h[0][0] for h in greedy.n_best_ids(sentences)]
         found = [{"ids": ids, "score": -1.0} for ids in right[:2]]
-        return {"translations": [*found, wrong]}
+        return {"translations": [*found, wrong], "computed_in": None}
 
     monkeypatch.setattr(verify, "run", run)
     with pytest.raises(SystemExit) as status:
         verify.main(argv)
     assert status.value.code == 1
     out = capsys.readouterr().out
-    assert out == "2 of 3 translations identical; different: line 3\n"
+    assert out.startswith("failed: 2 of 3 translations identical")
+    assert "0.25 or more apart: line 3" in out
 
 
 def test_verify_of_what_is_no_export(tmp_path, capsys):
@@ -190,22 +329,59 @@ def test_verify_of_what_is_no_export(tmp_path, capsys):
     text.write_text("one\n")
     argv = [f"--workdir={exports.workdir()}", f"--export={tmp_path}"]
     err = commands.fails(verify.main, [*argv, f"--text={text}"], capsys)
-    assert "is no export" in err
-    (tmp_path / export.DESCRIPTION).write_text('{"format": "onnx"}')
+    assert "expected an export: a directory with export.json" in err
+    (tmp_path / "export.json").write_text('{"format": "onnx"}')
     err = commands.fails(verify.main, [*argv, f"--text={text}"], capsys)
     assert "without precision, checkpoint, max_source_length, decoding" in err
 
 
+def test_a_corrupt_export_is_named(tmp_path):
+    directory = tmp_path / "copy"
+    shutil.copytree(exports.exported("ctranslate2")[0], directory)
+    model = directory / "model.bin"
+    model.write_bytes(model.read_bytes()[:-1] + b"x")
+    with pytest.raises(verify.ExportError, match="model.bin is corrupt"):
+        verify.compare(exports.translator(), directory, ["one"])
+    model.unlink()
+    with pytest.raises(verify.ExportError, match="model.bin is missing"):
+        verify.compare(exports.translator(), directory, ["one"])
+
+
+def test_the_greatest_version_is_taken(tmp_path):
+    for version in ("2", "10", "9", "11.unfinished"):
+        (tmp_path / version).mkdir()
+        (tmp_path / version / reload.DESCRIPTION).touch()
+    (tmp_path / "12").mkdir()  # no export
+    assert reload.find_export(tmp_path) == tmp_path / "10"
+    assert reload.find_export(tmp_path / "2") == tmp_path / "2"
+    with pytest.raises(ValueError, match="expected an export"):
+        reload.find_export(tmp_path / "12")
+
+
+def test_reload_takes_what_was_given_as_output():
+    """In a process that may not see a GPU, which a training may use."""
+    runs = []
+
+    def run(command, **options):
+        runs.append(options["env"])
+        return actual_run(command, **options)
+
+    actual_run = subprocess.run
+    directory, _ = exports.exported("saved_model")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess, "run", run)
+        found = verify.run(directory, ["one dog", ""])
+    [expected] = exports.best_ids(["one dog"])
+    ids = [translation["ids"] for translation in found["translations"]]
+    assert ids == [expected, []]
+    assert runs[0]["CUDA_VISIBLE_DEVICES"] == "-1"
+
+
 def test_the_reloading_process_does_not_know_this_package():
-    directory = exports.exported("saved_model")[0] / "1"
-    script = f"""
-import runpy, sys
-sys.modules["keras_transformer"] = sys
-sys.argv[1:] = [{str(directory)!r}]
-runpy.run_path({verify.reload.__file__!r}, run_name="__main__")
-"""
+    directory, _ = exports.exported("ctranslate2")
+    program = PROGRAMS / "reload_beside_package.py"
     process = subprocess.run(
-        [sys.executable, "-I", "-c", script],
+        [sys.executable, "-I", program, reload.__file__, directory],
         input=json.dumps(["one dog"]),
         capture_output=True,
         text=True,
@@ -237,13 +413,10 @@ def test_client_without_a_server(monkeypatch, capsys):
     assert "UNAVAILABLE" in commands.fails(client.main, argv, capsys, code=1)
 
 
+@contextlib.contextmanager
 def serving(directory):
     """A gRPC server of a SavedModel, as TensorFlow Serving would be."""
-    import contextlib
-    from concurrent import futures
-
     import grpc
-    import tensorflow as tf
     from tensorflow_serving.apis import (
         predict_pb2,
         prediction_service_pb2_grpc,
@@ -264,15 +437,11 @@ def serving(directory):
                 response.outputs[name].CopyFrom(proto)
             return response
 
-    @contextlib.contextmanager
-    def run():
-        server = grpc.server(futures.ThreadPoolExecutor(2))
-        prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
-            Service(), server
-        )
-        port = server.add_insecure_port("localhost:0")
-        server.start()
-        yield f"localhost:{port}"
-        server.stop(None)
-
-    return run()
+    server = grpc.server(futures.ThreadPoolExecutor(2))
+    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
+        Service(), server
+    )
+    port = server.add_insecure_port("localhost:0")
+    server.start()
+    yield f"localhost:{port}"
+    server.stop(None)

@@ -1,28 +1,93 @@
 """TFLite, ONNX and CTranslate2: the translator's answer, without TensorFlow."""
 
+import inspect
+import json
+
 import exports
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
+from onnx import helper, numpy_helper
 
-from keras_transformer.vocabulary import PAD
-from savedmodel import reload, saved_model, verify
-from savedmodel.graph import with_beam_size
+from keras_transformer.vocabulary import EOS, PAD
+from savedmodel import export, formats, onnx_rewrites, reload, verify
 
 LINES = list(exports.SENTENCES)
-FORMATS = ("tflite", "onnx", "ctranslate2")
+OTHER_FORMATS = ("tflite", "onnx", "ctranslate2")
+QUANTIZED = [
+    (name, precision)
+    for name in OTHER_FORMATS
+    for precision in formats.FORMATS[name].precisions
+    if precision != "float32"
+]
 
 
-def loaded(format_name, beam_size, *options):
+def loaded(format_name, beam_size, precision="float32"):
     """The export's translate function, in this process."""
-    directory, _ = exports.exported(format_name, *options)
+    if precision == "float32":
+        directory, _ = exports.exported(format_name)
+    else:
+        directory = exports.quantized(format_name, precision)
     description = verify.read_description(directory)
     description["decoding"]["beam_size"] = beam_size
     return reload.LOADERS[format_name](directory, description)
 
 
 def expected(beam_size):
-    return with_beam_size(exports.translator(), beam_size).n_best(LINES)
+    return exports.translator().with_decoding(beam_size=beam_size).n_best(LINES)
+
+
+# ---- The contract of every format --------------------------------------------
+
+
+@pytest.mark.parametrize("format_name", formats.FORMATS)
+def test_a_format_keeps_the_contract(format_name):
+    exporter = formats.load_exporter(format_name)
+    contract = list(inspect.signature(formats.Exporter.write).parameters)[1:]
+    assert list(inspect.signature(exporter.write).parameters) == contract
+    assert format_name in reload.LOADERS
+    assert f"\n{format_name} " in export.__doc__
+    fields = {f for f in export.ExportOptions.__dataclass_fields__}
+    assert set(formats.FORMATS[format_name].own_options) <= fields
+    assert formats.FORMATS[format_name].precisions[0] == "float32"
+
+
+@pytest.mark.parametrize("format_name", formats.FORMATS)
+def test_an_export_describes_itself(format_name):
+    directory = reload.find_export(exports.exported(format_name)[0])
+    description = verify.read_description(directory)
+    translator = exports.translator()
+    assert description["format"] == format_name
+    assert description["source_language"] == "en"
+    assert description["target_language"] == "de"
+    assert description["max_source_length"] == exports.MAX_SOURCE_LENGTH
+    assert description["vocab_size"] == translator.tokenizer.vocab_size
+    ids = {"pad": 0, "bos": 1, "eos": 2, "unk": 3}
+    assert description["special_ids"] == ids
+    assert description["decoding"] == {
+        "beam_size": 3,
+        "length_penalty": 0.6,
+        "extra_length": 6,
+        "min_length": 0,
+    }
+    assert description["checkpoint"] == "averaged/ckpt-3"  # it may be moved
+    assert description["checkpoint_warnings"] == []
+    packages = {"saved_model": "tensorflow", "tflite": "ai-edge-litert"}
+    assert packages.get(format_name, format_name) in description["versions"]
+    assert description["verification"].startswith("passed: 9 of 9")
+    files = {
+        path.relative_to(directory).as_posix()
+        for path in directory.rglob("*")
+        if path.is_file()
+    }
+    assert set(description["sha256"]) == files - {"export.json"}
+    if format_name != "saved_model":  # which has it inside
+        tokenizer = directory / "tokenizer.model"
+        assert tokenizer.read_bytes() == translator.tokenizer.model_bytes
+
+
+# ---- Answers -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -35,6 +100,11 @@ def test_text_and_score_are_the_translators(format_name, beam_size):
         text, score = hypotheses[0]
         assert result["text"] == text
         assert result["score"] == pytest.approx(score, rel=1e-3, abs=1e-4)
+    limit = exports.MAX_SOURCE_LENGTH
+    rows = exports.translator().tokenizer.encode(LINES)
+    too_long = [length > limit for length in rows.row_lengths().numpy()]
+    assert [result["truncated"] for result in found] == too_long
+    assert any(too_long) and not all(too_long)
 
 
 @pytest.mark.parametrize("format_name", ["onnx", "ctranslate2"])
@@ -46,27 +116,13 @@ def test_an_answer_does_not_depend_on_the_company(format_name):
     assert alone == together == backwards[::-1]
 
 
-def test_padding_changes_no_onnx_answer():
-    directory, _ = exports.exported("onnx")
-    session = onnxruntime.InferenceSession(str(directory / "model.onnx"))
-    rows = exports.translator().tokenizer.encode(LINES).to_tensor()
-    rows = saved_model.cut(rows, exports.MAX_SOURCE_LENGTH)
-    for columns in (1, 9):
-        padded = np.pad(rows, [(0, 0), (0, columns)])
-        ids, scores = session.run(["ids", "scores"], {"source_ids": padded})
-        best = [row[row != PAD].tolist() for row in ids[:, 0]]
-        assert best == exports.translator().best_ids(LINES)
-        wanted = [hypotheses[0][1] for hypotheses in expected(3)]
-        np.testing.assert_allclose(scores[:, 0], wanted, rtol=1e-3)
-
-
-@pytest.mark.parametrize("format_name", FORMATS)
+@pytest.mark.parametrize("format_name", OTHER_FORMATS)
 def test_an_empty_batch_has_an_empty_answer(format_name):
     assert list(loaded(format_name, 3)([])) == []
 
 
-def test_each_tflite_answer_is_the_first(format_name="tflite"):
-    translate = loaded(format_name, 3)
+def test_each_tflite_answer_is_the_first():
+    translate = loaded("tflite", 3)
     once = [result["ids"] for result in translate(LINES)]
     again = [result["ids"] for result in translate(LINES[::-1])]
     assert once == again[::-1]
@@ -82,27 +138,273 @@ def test_ctranslate2_beams_find_much_the_same(beam_size):
     assert sum(same) >= len(LINES) - 2
 
 
-@pytest.mark.parametrize(
-    "format_name, precision",
-    [
-        ("tflite", "float16"),
-        ("tflite", "int8"),
-        ("ctranslate2", "float16"),
-        ("ctranslate2", "int16"),
-        ("ctranslate2", "int8"),
-    ],
-)
-def test_rounded_weights_take_less_and_translate(format_name, precision):
-    option = f"--precision={precision}"
-    found = loaded(format_name, 1, option)(LINES)
+@pytest.mark.parametrize("format_name, precision", QUANTIZED)
+def test_quantized_weights_take_less_and_translate(format_name, precision):
+    beam_size = 3 if format_name == "onnx" else 1  # onnx has the one beam
+    found = loaded(format_name, beam_size, precision)(LINES)
     same = [
         result["text"] == hypotheses[0][0]
-        for result, hypotheses in zip(found, expected(1), strict=True)
+        for result, hypotheses in zip(found, expected(beam_size), strict=True)
     ]
     assert sum(same) >= len(LINES) - 2
-    file = {"tflite": "model.tflite", "ctranslate2": "model.bin"}[format_name]
+    file = (
+        "model.bin" if format_name == "ctranslate2" else f"model.{format_name}"
+    )
     sizes = [
-        (exports.exported(format_name, *options)[0] / file).stat().st_size
-        for options in ((), (option,))
+        (directory / file).stat().st_size
+        for directory in (
+            exports.exported(format_name)[0],
+            exports.quantized(format_name, precision),
+        )
     ]
     assert sizes[1] < 0.9 * sizes[0]
+
+
+def test_ctranslate2_says_what_it_computes_in():
+    import ctranslate2
+
+    supported = ctranslate2.get_supported_compute_types("cpu")
+    for precision in ("float32", "float16", "int16", "int8"):
+        computed_in = loaded("ctranslate2", 1, precision).computed_in
+        assert computed_in in supported
+        if precision in supported and precision.startswith("float"):
+            assert computed_in == precision
+    _, printed = exports.exported("ctranslate2")
+    assert "computed in float32" in printed
+
+
+# ---- Rows of ids from outside ------------------------------------------------
+
+
+def onnx_session():
+    directory, _ = exports.exported("onnx")
+    return onnxruntime.InferenceSession(str(directory / "model.onnx"))
+
+
+def encoded(columns):
+    """Ids of the sentences in rows that are wider than all of them."""
+    return (
+        exports.translator()
+        .tokenizer.encode(LINES)
+        .to_tensor(PAD, shape=[None, columns])
+        .numpy()
+    )
+
+
+@pytest.mark.parametrize("padding", [PAD, 5, -3, 10**6])
+def test_onnx_padding_is_what_follows_eos(padding):
+    session, rows = onnx_session(), encoded(90)
+    ended = np.cumsum(rows == EOS, axis=1) - (rows == EOS) > 0
+    names = ["ids", "scores", "truncated"]
+    ids, scores, truncated = session.run(
+        names, {"source_ids": np.where(ended, np.int32(padding), rows)}
+    )
+    best = [row[row != PAD].tolist() for row in ids[:, 0]]
+    assert best == exports.best_ids(LINES)
+    wanted = [hypotheses[0][1] for hypotheses in expected(3)]
+    np.testing.assert_allclose(scores[:, 0], wanted, rtol=1e-3)
+    limit = exports.MAX_SOURCE_LENGTH
+    assert truncated.tolist() == (np.sum(rows != PAD, 1) > limit).tolist()
+
+
+NO_SOURCES = [[5, -6, EOS], [5, 60, EOS], [5, 6, 7], [5, PAD, EOS]]
+
+
+def test_onnx_marks_rows_that_are_no_sources():
+    session = onnx_session()
+    good = np.array([[5, 6, EOS]], np.int32)
+    rows = np.concatenate([good, np.array(NO_SOURCES, np.int32)])
+    ids, scores, lengths = session.run(
+        ["ids", "scores", "lengths"], {"source_ids": rows}
+    )
+    assert np.isnan(scores).tolist() == [[False] * 3] + [[True] * 3] * 4
+    assert not ids[1:].any() and not lengths[1:].any()
+    alone = session.run(["ids", "scores"], {"source_ids": good})
+    np.testing.assert_array_equal(ids[:1], alone[0])
+    np.testing.assert_allclose(scores[:1], alone[1], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "source_ids", [np.ones(3, np.int32), np.ones((1, 3), np.int64)]
+)
+def test_onnx_refuses_another_rank_or_type(source_ids):
+    with pytest.raises(Exception, match="source_ids|rank"):
+        onnx_session().run(["ids"], {"source_ids": source_ids})
+
+
+def tflite_search(name):
+    from ai_edge_litert.interpreter import Interpreter
+
+    directory, _ = exports.exported("tflite")
+    interpreter = Interpreter(str(directory / "model.tflite"))
+    return interpreter, interpreter.get_signature_runner(name)
+
+
+@pytest.mark.parametrize("padding", [PAD, 5, -3])
+def test_tflite_padding_is_what_follows_eos(padding):
+    _, search = tflite_search("beam")
+    [row] = exports.translator().tokenizer.encode(["one dog"]).to_list()
+    source_ids = np.full((1, exports.MAX_SOURCE_LENGTH), padding, np.int32)
+    source_ids[0, : len(row)] = row
+    found = search(source_ids=source_ids)
+    best = found["ids"][0, 0]
+    assert best[best != PAD].tolist() == exports.best_ids(["one dog"])[0]
+
+
+def test_tflite_marks_rows_that_are_no_sources():
+    _, search = tflite_search("greedy")
+    for row in NO_SOURCES:
+        source_ids = np.full((1, exports.MAX_SOURCE_LENGTH), row[-1], np.int32)
+        if row[-1] == EOS:
+            source_ids[:] = PAD
+        source_ids[0, :3] = row
+        found = search(source_ids=source_ids)
+        assert np.isnan(found["scores"]).all()
+        assert not found["ids"].any() and not found["lengths"].any()
+
+
+# ---- The ONNX file -----------------------------------------------------------
+
+
+def test_onnx_documents_itself():
+    directory, _ = exports.exported("onnx")
+    model = onnx.load(str(directory / "model.onnx"))
+
+    def axes(value):
+        dims = value.type.tensor_type.shape.dim
+        return [dim.dim_param or dim.dim_value for dim in dims]
+
+    values = [*model.graph.input, *model.graph.output]
+    limit = exports.MAX_SOURCE_LENGTH + exports.DECODING.extra_length
+    assert {value.name: axes(value) for value in values} == {
+        "source_ids": ["sentences", "source_tokens"],
+        "ids": ["sentences", 3, limit],
+        "scores": ["sentences", 3],
+        "lengths": ["sentences", 3],
+        "truncated": ["sentences"],
+    }
+    assert all(value.doc_string for value in values)
+    assert "ONNX Runtime" in model.doc_string
+    metadata = onnx_session().get_modelmeta().custom_metadata_map
+    assert metadata["target_language"] == "de"
+    assert json.loads(metadata["special_ids"])["eos"] == EOS
+    assert json.loads(metadata["decoding"])["beam_size"] == 3
+
+
+def test_the_onnx_cache_is_written_by_scatter():
+    directory, _ = exports.exported("onnx")
+    model = onnx.load(str(directory / "model.onnx"))
+    [loop] = [n for n in model.graph.node if n.op_type == "Loop"]
+    [body] = [a.g for a in loop.attribute if a.name == "body"]
+    depth = exports.translator().model.config.decoder_depth
+    writers = [n.op_type for n in body.node].count("ScatterND")
+    assert writers == 2 * depth  # keys and values
+    # No weight is part of the loop's state: index and condition, what the
+    # search keeps (seven values), and the caches.
+    assert len(loop.input) <= 2 + 8 + 2 * depth
+    weights = {t.name for t in model.graph.initializer if len(t.dims) == 2}
+    assert sum(
+        n.op_type == "MatMul" and n.input[1] in weights for n in body.node
+    )
+
+
+def test_a_loop_is_rewritten_and_answers_as_before():
+    """A loop of its own: a constant, a cache, a state that is no cache."""
+    model = small_loop()
+    inputs = {
+        "new": np.arange(24, dtype=np.float32).reshape(2, 3, 1, 4),
+        "weight": np.array(2.0, np.float32),
+    }
+    before = run_model(model, inputs)
+    assert onnx_rewrites.hoist_constants(model) == 1
+    assert onnx_rewrites.scatter_cache_writes(model) == 1
+    onnx.checker.check_model(model)
+    after = run_model(model, inputs)
+    for one, other in zip(before, after, strict=True):
+        np.testing.assert_array_equal(one, other)
+    cache = after[0]  # at position i: new * weight + i
+    for i in range(4):
+        np.testing.assert_array_equal(
+            cache[:, :, i], inputs["new"][:, :, 0] * 2 + i
+        )
+    assert not cache[:, :, 4:].any()
+
+
+def run_model(model, inputs):
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    return session.run(None, inputs)
+
+
+def small_loop():
+    """Four positions of a cache of five, as tf2onnx would write them."""
+    float32, int64, boolean = (
+        onnx.TensorProto.FLOAT,
+        onnx.TensorProto.INT64,
+        onnx.TensorProto.BOOL,
+    )
+
+    def value(name, kind, shape):
+        return helper.make_tensor_value_info(name, kind, shape)
+
+    def constant(name, array):
+        return numpy_helper.from_array(np.array(array), name)
+
+    node = helper.make_node
+    body = helper.make_graph(
+        [
+            node("Equal", ["range", "i"], ["is_here"]),
+            node("Reshape", ["is_here", "as_mask"], ["mask"]),
+            node("Mul", ["new", "weight_in"], ["scaled"]),
+            node("Cast", ["i"], ["position"], to=float32),
+            node("Add", ["scaled", "position"], ["moved"]),
+            node("Where", ["mask", "moved", "cache_in"], ["cache_out"]),
+            node("Identity", ["weight_in"], ["weight_out"]),
+            node("Identity", ["condition_in"], ["condition_out"]),
+            # Of the same shape, but no write at one position.
+            node("Greater", ["cache_in", "zero"], ["is_positive"]),
+            node(
+                "Where", ["is_positive", "cache_in", "other_in"], ["other_out"]
+            ),
+        ],
+        "body",
+        [
+            value("i", int64, []),
+            value("condition_in", boolean, []),
+            value("cache_in", float32, [None, 3, 5, 4]),
+            value("weight_in", float32, []),
+            value("other_in", float32, [None, 3, 5, 4]),
+        ],
+        [
+            value("condition_out", boolean, []),
+            value("cache_out", float32, [None, 3, 5, 4]),
+            value("weight_out", float32, []),
+            value("other_out", float32, [None, 3, 5, 4]),
+        ],
+        [
+            constant("range", np.arange(5)),
+            constant("as_mask", [1, 1, 5, 1]),
+            constant("zero", np.float32(0)),
+        ],
+    )
+    graph = helper.make_graph(
+        [
+            node(
+                "Loop",
+                ["rounds", "go_on", "empty", "weight", "empty"],
+                ["cache", "weight_after", "other"],
+                body=body,
+            ),
+            node("Add", ["other", "weight_after"], ["sum"]),
+        ],
+        "graph",
+        [value("new", float32, [2, 3, 1, 4]), value("weight", float32, [])],
+        [value("cache", float32, None), value("sum", float32, None)],
+        [
+            constant("rounds", np.array(4)),
+            constant("go_on", np.array(True)),
+            constant("empty", np.zeros((2, 3, 5, 4), np.float32)),
+        ],
+    )
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9
+    )

@@ -11,7 +11,7 @@ import pytest
 import sentencepiece
 import tensorflow as tf
 
-from keras_transformer.tokenization import Tokenizer
+from keras_transformer.tokenization import Tokenizer, truncate
 from keras_transformer.vocabulary import BOS, EOS, PAD, UNK
 
 WORDS = (
@@ -270,3 +270,14 @@ def test_encode_wants_one_axis(tokenizer):
     for strings in ("a dog", [["a", "dog"]]):
         with pytest.raises(ValueError, match="one axis"):
             tokenizer.encode(strings)
+
+
+def test_truncated_rows_keep_eos():
+    rows = tf.constant([[7, 8, 9, EOS], [5, EOS, PAD, PAD], [7, 8, EOS, PAD]])
+    ids, truncated = truncate(rows, 3)
+    assert ids.numpy().tolist() == [[7, 8, EOS], [5, EOS, PAD], [7, 8, EOS]]
+    assert truncated.numpy().tolist() == [True, False, False]
+    for limit in (4, 9):
+        ids, truncated = truncate(rows, limit)
+        assert ids.numpy().tolist() == rows.numpy().tolist()
+        assert not truncated.numpy().any()

@@ -122,20 +122,18 @@ def test_sample_weight_weighs_rows_or_tokens(weights, spelled_out):
 
 
 def test_gradient_is_the_slope_of_the_loss():
-    """By central differences along one direction of each variable.
+    """In float64, by central differences along one direction of each variable.
 
     The embedding is used three times, and each use has its share.
     """
-    model = make_model()
-    for variable in model.trainable_variables:
-        if variable.path.endswith("inner/bias"):  # the loss has no kinks when
-            variable.assign(5.0 + variable)  # all units of the ReLU are active
+    model = make_model(dtype="float64")
     inputs, labels = batch()
     step = TrainStep(model, model.optimizer, 0.1, False, 1, 0.0)
-    _, gradients = step.gradients(inputs, labels)
+    sums, gradients = step.gradients(inputs, labels, TOKEN_WEIGHTS)
+    assert {x.dtype for x in (*sums, *gradients)} == {tf.float64}
     loss = kt.SmoothedCrossEntropy(0.1)
     random = np.random.default_rng(0)
-    size = 1e-2
+    size = 1e-6
     for variable, gradient in zip(
         model.trainable_variables, gradients, strict=True
     ):
@@ -145,12 +143,12 @@ def test_gradient_is_the_slope_of_the_loss():
         ends = []
         for sign in (1, -1):
             variable.assign(value + sign * size * direction)
-            ends.append(float(loss(labels, model(inputs))))
+            ends.append(float(loss(labels, model(inputs), TOKEN_WEIGHTS)))
         variable.assign(value)
         slope = (ends[0] - ends[1]) / (2 * size)
         expected = np.sum(gradient.numpy() * direction)
         np.testing.assert_allclose(
-            slope, expected, atol=2e-4, rtol=1e-2, err_msg=variable.path
+            slope, expected, atol=1e-8, rtol=1e-6, err_msg=variable.path
         )
 
 
@@ -160,12 +158,20 @@ def test_two_replicas_are_one():
     assert_same(fit(batches), fit(batches, two_replicas()))
 
 
-def test_replicas_of_fit_drop_different_units():
+def test_replicas_of_fit_drop_different_units(tmp_path):
     strategy = two_replicas()
     model = make_model(strategy, {**SIZES, "dropout": 0.5})
     before = [v.numpy() for v in seed_variables(model)]
     for _ in range(2):  # spread once, not at every call
         model.make_train_function()
+    for variable, first in zip(seed_variables(model), before, strict=True):
+        zero, one = strategy.experimental_local_results(variable.value)
+        np.testing.assert_array_equal(zero, first)
+        assert one[0].numpy() == first[0] + 1_000_003
+    path = tmp_path / "model.weights.h5"
+    model.save_weights(path)
+    model.load_weights(path)  # replica 0's seeds, on every replica
+    model.make_train_function()
     for variable, first in zip(seed_variables(model), before, strict=True):
         zero, one = strategy.experimental_local_results(variable.value)
         np.testing.assert_array_equal(zero, first)
@@ -236,6 +242,49 @@ def test_evaluate_is_a_token_mean_over_batches_without_dropout():
         np.exp(kt.SmoothedCrossEntropy(0.0)(labels, logits)),
     ]
     np.testing.assert_allclose(result, expected, rtol=1e-5)
+
+
+def test_steps_drop_other_units_each_time():
+    inputs, labels = batch()
+    model = make_model(sizes={**SIZES, "dropout": 0.5})
+    step = TrainStep(model, model.optimizer, 0.1, False, 1, 0.0)
+    one, other = (step.gradients(inputs, labels)[0] for _ in range(2))
+    assert abs(one.loss_sum - other.loss_sum) > 0.1
+
+
+def test_sums_of_a_step():
+    inputs, labels = batch()
+    model = make_model()
+    step = TrainStep(model, model.optimizer, 0.1, False, 1, 0.0)
+    sums, _ = step.gradients(inputs, labels)
+    logits = model(inputs)
+    num_tokens = (labels != 0).sum()
+    for found, label_smoothing in (
+        (sums.loss_sum, 0.1),
+        (sums.nll_sum, 0.0),
+    ):
+        mean = kt.SmoothedCrossEntropy(label_smoothing)(labels, logits)
+        np.testing.assert_allclose(found / num_tokens, mean, rtol=1e-5)
+    assert sums.num_tokens == num_tokens
+
+
+def test_weighted_metrics_get_the_weights():
+    inputs, labels = batch()
+    model = make_model(
+        metrics=[kt.Perplexity(name="plain")],
+        weighted_metrics=[kt.Perplexity(name="weighted")],
+        run_eagerly=True,
+    )
+    losses = [
+        kt.SmoothedCrossEntropy(0.0)(labels, model(inputs), weights)
+        for weights in (None, TOKEN_WEIGHTS)
+    ]
+    data = dataset((inputs, labels, TOKEN_WEIGHTS))
+    found = model.evaluate(data, verbose=0, return_dict=True)
+    assert list(found) == ["loss", "plain", "weighted"]
+    np.testing.assert_allclose(
+        [found["plain"], found["weighted"]], np.exp(losses), rtol=1e-5
+    )
 
 
 def test_evaluate_weighs_rows():

@@ -13,10 +13,8 @@ import time
 from keras_transformer import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp
-from keras_transformer.workdir import WorkDirectory
+from keras_transformer.startup import load_tensorflow
 from trainers.config import DataConfig, TrainingConfig, same_field
-from trainers.corpora import read_split
-from trainers.evaluation import TranslationMetric
 from trainers.translate import TranslatorOptions, load_translator
 
 
@@ -49,6 +47,8 @@ def read_test_pairs(data, test_files):
         data = dataclasses.replace(
             data, dataset="files", train_files=test_files, test_files=test_files
         )
+    from trainers.corpora import read_split  # not at the top: see `main`
+
     pairs = list(read_split(data, "test"))
     if not pairs:
         raise ValueError("expected --test_files=PREFIX. Received: none")
@@ -61,7 +61,15 @@ def main(argv=None):
         arguments = flags.parse(
             argv, __doc__, TranslatorOptions, Options, DecodingConfig
         )
-        workdir = WorkDirectory(arguments.build(TranslatorOptions).workdir)
+        arguments.build(Options)  # refused now, if it is wrong
+        path = arguments.build(TranslatorOptions).workdir
+        load_tensorflow()
+        # Imported here, since they import TensorFlow, which takes seconds:
+        # wrong flags are refused, and help is shown, before.
+        from keras_transformer.workdir import WorkDirectory
+        from trainers.evaluation import TranslationMetric
+
+        workdir = WorkDirectory(path)
         with flags.user_errors():
             training = workdir.read_section("training", TrainingConfig)
             data = workdir.read_section("data", DataConfig)

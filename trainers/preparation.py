@@ -1,199 +1,123 @@
-"""The work of `trainers.prepare`, stage by stage, on disk.
+"""The work of `trainers.prepare`: opened, then done stage by stage.
 
-    unfinished/settings.json    what the work is for
-    unfinished/tokenizer.model  the vocabulary
-    unfinished/00000.part ...   ids, hashes and counts of a shard's pairs
-    unfinished/duplicates       which pairs came before
-    .lock                       held while a process prepares here
-
-When all is done, the shards, the vocabulary and the index are in the directory
-itself, and the rest is gone.
+The command itself, `prepare.py`, has the flags; this file is imported after
+they are parsed, since it imports TensorFlow.
 """
 
 import collections
-import contextlib
-import errno
-import fcntl
+import dataclasses
 import itertools
-import json
 import os
-import pathlib
-import shutil
 
 import numpy as np
 import tqdm
 
 from keras_transformer.data import cleaning, shards
+from keras_transformer.data.pairs import find_file
 from keras_transformer.data.shards import read_json
-from keras_transformer.flags import CommandError, RunError
-from keras_transformer.workdir import write_atomically
-from trainers.corpora import sha256
+from keras_transformer.flags import CommandError
+from keras_transformer.tokenization import Tokenizer
+from trainers.corpora import read_split, sha256
+from trainers.preparation_folder import write_json
 
 PARTITION_PAIRS = 2**20  # compared with each other at a time, for duplicates
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # disk, quota, file size
 
 
-class Folder:
-    """The output directory: what is finished, and what is not.
+def settings_of(corpus, cleaning_options, options, tokenizer):
+    """What decides over the output: a dictionary to compare.
 
-    Args:
-        path: The directory; it need not exist.
-
-    Attributes:
-        index, tokenizer: Paths of what is finished.
-        unfinished: Folder of what is not finished; its `settings` say for what.
+    Files are known by size and time of change, a tokenizer by its content.
     """
-
-    def __init__(self, path):
-        self.path = pathlib.Path(path)
-        self.index = self.path / shards.INDEX
-        self.tokenizer = self.path / shards.TOKENIZER
-        self.unfinished = self.path / "unfinished"
-        self.settings = self.unfinished / "settings.json"
-        self._abandoned = self.unfinished / "abandoned"
-        self._lock = self.path / ".lock"
-
-    @contextlib.contextmanager
-    def lock(self):
-        """Keeps other processes from preparing here; makes the directory.
-
-        If the directory is empty in the end, it is removed, and so are those of
-        its parents that were made for it.
-
-        Raises:
-            ValueError: Another process prepares here.
-        """
-        made = [p for p in (self.path, *self.path.parents) if not p.exists()]
-        self.path.mkdir(parents=True, exist_ok=True)
-        descriptor = self._take_lock()
-        try:
-            yield
-        finally:
-            self._lock.unlink()
-            os.close(descriptor)
-            for path in made:
-                try:
-                    path.rmdir()
-                except OSError as error:
-                    if error.errno != errno.ENOTEMPTY:
-                        raise
-                    break
-
-    def _take_lock(self):
-        """A descriptor of the locked file; the lock ends with the process."""
-        while True:
-            descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o644)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(descriptor)
-                raise ValueError(
-                    f"another process is preparing {self.path}"
-                ) from None
-            # The one before may have removed the file after we opened it: then
-            # our lock is on a file that nobody else would find.
-            with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(descriptor), self._lock.stat()):
-                    return descriptor
-            os.close(descriptor)
-
-    def part(self, number, ending):
-        """A part file of a shard."""
-        return self.unfinished / f"{number:05}.{ending}"
-
-    def publish(self, name):
-        """Moves a file from what is not finished to what is."""
-        if (self.unfinished / name).exists():
-            os.replace(self.unfinished / name, self.path / name)
-
-    def check(self, settings, overwrite):
-        """Compares the settings with those of the work that is there.
-
-        Args:
-            settings: A dictionary.
-            overwrite: Whether they may differ.
-
-        Returns:
-            "new", "begun" or "finished".
-
-        Raises:
-            ValueError: They differ, or the directory has other files.
-        """
-        if self._abandoned.exists():
-            return "new"
-        if self.index.exists():
-            state, before = "finished", shards.read_index(self.path)["settings"]
-        elif self.settings.exists():
-            state, before = "begun", read_json(self.settings)
-        else:
-            others = set(self.path.glob("*")) - {self.unfinished, self._lock}
-            if others:
-                raise ValueError(f"{self.path} has other files: {min(others)}")
-            return "new"
-        if overwrite:
-            return "new"
-        differences = [
-            f"{name} was {before.get(name)!r} and is {settings.get(name)!r}"
-            for name in sorted(before.keys() | settings.keys())
-            if before.get(name) != settings.get(name)
-        ]
-        if differences:
-            raise ValueError(
-                f"{self.path} was prepared with other settings:"
-                f" {'; '.join(differences)}. --overwrite starts over"
+    settings = {
+        **dataclasses.asdict(corpus),
+        **dataclasses.asdict(cleaning_options),
+        "shard_pairs": options.shard_pairs,
+        "tokenizer": sha256(tokenizer.model_bytes) if tokenizer else "",
+        "train_files": [],
+    }
+    for prefix in corpus.train_files:
+        for language in (corpus.source_language, corpus.target_language):
+            path = find_file(prefix, language)
+            status = path.stat()
+            settings["train_files"].append(
+                f"{path} ({status.st_size} bytes, {status.st_mtime_ns})"
             )
-        return state
-
-    def clear(self):
-        """Removes what this command has written, and nothing else."""
-        if not (self.index.exists() or self.unfinished.exists()):
-            return
-        # If killed from here on, the next command starts over.
-        self.unfinished.mkdir(exist_ok=True)
-        self._abandoned.touch()
-        self.index.unlink(missing_ok=True)
-        self.tokenizer.unlink(missing_ok=True)
-        for path in self.path.glob("[0-9]*.shard"):
-            path.unlink()
-        self.remove_unfinished()
-
-    def remove_unfinished(self):
-        """Removes what is not finished; what says so goes last."""
-        if not self.unfinished.exists():
-            return
-        for path in self.unfinished.iterdir():
-            if path not in (self.settings, self._abandoned):
-                path.unlink()
-        self.settings.unlink(missing_ok=True)
-        shutil.rmtree(self.unfinished)
+    return settings
 
 
-def write_json(path, value):
-    """Writes a file of JSON: to a temporary name, then renamed."""
-    write_atomically(path, json.dumps(value, indent=1) + "\n")
+def open_vocabulary(folder, corpus, pairs, cleaning_options, given):
+    """The vocabulary of an earlier run; else the one given; else a new one."""
+    path = folder.unfinished / shards.TOKENIZER
+    if folder.settings.exists():
+        return Tokenizer.load(path if path.exists() else folder.tokenizer)
+    tokenizer = given
+    if tokenizer is None:
+        step = -(-len(pairs) // corpus.vocabulary_pairs)
+        print(
+            f"training a vocabulary of {corpus.vocab_size:,} subwords on"
+            f" {-(-len(pairs) // step):,} pairs"
+        )
+        judge = cleaning.TextRules(**cleaning_options.text_rules()).judge
+        lines = (
+            line
+            for pair in itertools.islice(pairs, 0, None, step)
+            if judge(*pair) == cleaning.KEPT
+            for line in pair
+        )
+        tokenizer = Tokenizer.train(lines, corpus.vocab_size)
+    folder.unfinished.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(path)
+    return tokenizer
 
 
-@contextlib.contextmanager
-def run_errors(path):
-    """Turns a full disk and a lost process into one line.
+def open_preparation(
+    folder, data, options, corpus, cleaning_options, tokenizer
+):
+    """The `Preparation` of a command line; None if all is done already.
+
+    Bad input is found here, before work begins.
 
     Args:
-        path: Where the work is.
+        folder: The locked `Folder`.
+        data: The `DataConfig` that names the pairs.
+        options, corpus, cleaning_options: The sections of the command line.
+        tokenizer: The `Tokenizer` that it names, or None.
 
     Raises:
-        RunError: In place of the system's error; bugs keep their traceback.
+        ValueError, OSError: The input is bad.
     """
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in FULL:
-            raise
-        reason = f"cannot write to {path}: {error.strerror}"
-    except cleaning.LostProcessError as error:
-        reason = str(error)
-    else:
-        return
-    raise RunError(f"{reason}. Rerun the same command to resume")
+    settings = settings_of(corpus, cleaning_options, options, tokenizer)
+    state = folder.check(settings, options.overwrite)
+    if state == "finished":
+        folder.remove_unfinished()
+        print(f"{folder.path} is finished already")
+        return None
+    pairs = read_split(data, "train")
+    if state == "new":
+        folder.clear()
+    tokenizer = open_vocabulary(
+        folder, corpus, pairs, cleaning_options, tokenizer
+    )
+    if state == "new":
+        write_json(folder.settings, settings)
+    preparation = Preparation(
+        folder,
+        pairs,
+        tokenizer,
+        cleaning_options.rules(),
+        drop_duplicates=(
+            cleaning_options.clean and cleaning_options.drop_duplicates
+        ),
+        shard_pairs=options.shard_pairs,
+        num_processes=options.workers or os.cpu_count() or 1,
+    )
+    if state == "begun":
+        preparation.check_vocabulary()
+        print(
+            f"resuming: {preparation.parts_done()} of"
+            f" {preparation.num_parts} shards are encoded"
+        )
+    return preparation
 
 
 class Preparation:
@@ -230,6 +154,7 @@ class Preparation:
         self.folder = folder
         self._pairs = pairs
         self._tokenizer = tokenizer
+        self._tokenizer_sha256 = sha256(tokenizer.model_bytes)
         self._rules = rules
         self._drop_duplicates = drop_duplicates
         self._shard_pairs = shard_pairs
@@ -259,6 +184,25 @@ class Preparation:
             for number in itertools.count()
             if not self.folder.part(number, "part.json").exists()
         )
+
+    def check_vocabulary(self):
+        """The parts on disk must have ids of this vocabulary.
+
+        Raises:
+            ValueError: They have not: its file was replaced.
+        """
+        for number in range(self.parts_done()):
+            # Version 0.1 did not write it.
+            expected = self._part(number).get(
+                "tokenizer_sha256", self._tokenizer_sha256
+            )
+            if expected != self._tokenizer_sha256:
+                raise ValueError(
+                    f"{self.folder.unfinished}: expected the vocabulary that"
+                    f" part {number} was encoded with, of SHA-256 {expected}."
+                    f" Received: {self._tokenizer_sha256}."
+                    " --overwrite starts over"
+                )
 
     def encode(self):
         """Writes the parts that are not there yet.
@@ -317,6 +261,7 @@ class Preparation:
         write_json(
             self.folder.part(number, "part.json"),
             {
+                "tokenizer_sha256": self._tokenizer_sha256,
                 "read": sum(read for (_, read), _ in chunks),
                 "dropped": {name: dropped[name] for name in cleaning.REASONS},
                 "shard": record,
@@ -335,7 +280,7 @@ class Preparation:
             raise CommandError(f"no sentence pair is left. Received: {counts}")
 
     def find_duplicates(self):
-        """Whether each pair of the parts is the same as one before it.
+        """Which pairs of the parts are the same as an earlier one.
 
         The hashes are compared in partitions by their value, so that only one
         partition has to fit into memory.
@@ -368,7 +313,7 @@ class Preparation:
         """Writes the shards that are not there yet.
 
         Args:
-            duplicates: Of the pairs of all parts, bool `[pairs]`.
+            duplicates: What `find_duplicates` returned.
         """
         start = 0
         for number in tqdm.trange(
@@ -428,7 +373,7 @@ class Preparation:
             "source_language": settings["source_language"],
             "target_language": settings["target_language"],
             "vocab_size": self._tokenizer.vocab_size,
-            "tokenizer_sha256": sha256(self._tokenizer.model_bytes),
+            "tokenizer_sha256": self._tokenizer_sha256,
             "max_length": self._rules["max_length"],
             "ids": self._ids.name,
             "read": counts.read,

@@ -10,24 +10,14 @@ many pairs each rule dropped.
 
 import contextlib
 import dataclasses
-import itertools
-import os
 import time
 
 from keras_transformer import flags
 from keras_transformer.config import TransformerConfig
 from keras_transformer.data import cleaning, shards
-from keras_transformer.data.pairs import find_file
 from keras_transformer.fields import Fields, hp
-from keras_transformer.tokenization import Tokenizer
+from keras_transformer.startup import load_tensorflow
 from trainers.config import DataConfig, same_field
-from trainers.corpora import read_split, sha256
-from trainers.preparation import (
-    Folder,
-    Preparation,
-    run_errors,
-    write_json,
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,121 +147,6 @@ class Options(Fields):
             raise ValueError("expected --output=DIR. Received: no output")
 
 
-def read_options(argv):
-    """The sections of a command line, and the tokenizer it names, if any."""
-    arguments = flags.parse(
-        argv, __doc__, Options, CorpusOptions, CleaningOptions
-    )
-    options = arguments.build(Options)
-    cleaning_options = arguments.build(CleaningOptions)
-    corpus, tokenizer = arguments.build(CorpusOptions), None
-    if corpus.tokenizer:
-        with flags.user_errors():
-            tokenizer = Tokenizer.load(corpus.tokenizer)
-        vocab_size = tokenizer.vocab_size
-        corpus = arguments.build(CorpusOptions, vocab_size=vocab_size)
-        if corpus.vocab_size != vocab_size:
-            raise flags.CommandError(
-                f"vocab_size must be {vocab_size}, the size of"
-                f" {corpus.tokenizer}. Received:"
-                f" vocab_size={corpus.vocab_size}"
-            )
-    return options, corpus, cleaning_options, tokenizer
-
-
-def make_data_config(corpus):
-    """The `DataConfig` that names the same pairs."""
-    names = {field.name for field in dataclasses.fields(DataConfig)}
-    values = dataclasses.asdict(corpus)
-    return DataConfig(**{n: values[n] for n in values.keys() & names})
-
-
-def settings_of(corpus, cleaning_options, options, tokenizer):
-    """What decides over the output: a dictionary to compare.
-
-    Files are known by size and time of change, a tokenizer by its content.
-    """
-    settings = {
-        **dataclasses.asdict(corpus),
-        **dataclasses.asdict(cleaning_options),
-        "shard_pairs": options.shard_pairs,
-        "tokenizer": sha256(tokenizer.model_bytes) if tokenizer else "",
-        "train_files": [],
-    }
-    for prefix in corpus.train_files:
-        for language in (corpus.source_language, corpus.target_language):
-            path = find_file(prefix, language)
-            status = path.stat()
-            settings["train_files"].append(
-                f"{path} ({status.st_size} bytes, {status.st_mtime_ns})"
-            )
-    return settings
-
-
-def open_vocabulary(folder, corpus, pairs, cleaning_options, given):
-    """The vocabulary of an earlier run; else the one given; else a new one."""
-    path = folder.unfinished / shards.TOKENIZER
-    if folder.settings.exists():
-        return Tokenizer.load(path if path.exists() else folder.tokenizer)
-    tokenizer = given
-    if tokenizer is None:
-        step = -(-len(pairs) // corpus.vocabulary_pairs)
-        print(
-            f"training a vocabulary of {corpus.vocab_size:,} subwords on"
-            f" {-(-len(pairs) // step):,} pairs"
-        )
-        judge = cleaning.TextRules(**cleaning_options.text_rules()).judge
-        lines = (
-            line
-            for pair in itertools.islice(pairs, 0, None, step)
-            if judge(*pair) == cleaning.KEPT
-            for line in pair
-        )
-        tokenizer = Tokenizer.train(lines, corpus.vocab_size)
-    folder.unfinished.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(path)
-    return tokenizer
-
-
-def open_preparation(folder, options, corpus, cleaning_options, tokenizer):
-    """The `Preparation` of a command line; None if all is done already.
-
-    Bad input is found here, before work begins.
-    """
-    data = make_data_config(corpus)
-    settings = settings_of(corpus, cleaning_options, options, tokenizer)
-    state = folder.check(settings, options.overwrite)
-    if state == "finished":
-        folder.remove_unfinished()
-        print(f"{folder.path} is finished already")
-        return None
-    pairs = read_split(data, "train")
-    if state == "new":
-        folder.clear()
-    tokenizer = open_vocabulary(
-        folder, corpus, pairs, cleaning_options, tokenizer
-    )
-    if state == "new":
-        write_json(folder.settings, settings)
-    preparation = Preparation(
-        folder,
-        pairs,
-        tokenizer,
-        cleaning_options.rules(),
-        drop_duplicates=(
-            cleaning_options.clean and cleaning_options.drop_duplicates
-        ),
-        shard_pairs=options.shard_pairs,
-        num_processes=options.workers or os.cpu_count() or 1,
-    )
-    if state == "begun":
-        print(
-            f"resuming: {preparation.parts_done()} of"
-            f" {preparation.num_parts} shards are encoded"
-        )
-    return preparation
-
-
 def print_counts(counts):
     """Prints a table of what was read, dropped and kept."""
     print(f"{counts.read:>15,} pairs read")
@@ -281,15 +156,62 @@ def print_counts(counts):
     print(f"{counts.kept:>15,} pairs kept ({share:.1%})")
 
 
+def make_data_config(corpus):
+    """The `DataConfig` that names the same pairs."""
+    names = {field.name for field in dataclasses.fields(DataConfig)}
+    values = dataclasses.asdict(corpus)
+    return DataConfig(**{n: values[n] for n in values.keys() & names})
+
+
+def open_given_tokenizer(arguments):
+    """The tokenizer that the flags name, or None; and the `CorpusOptions`.
+
+    Raises:
+        CommandError: It cannot be read, or has not as many entries as
+            vocab_size says.
+    """
+    corpus = arguments.build(CorpusOptions)
+    if not corpus.tokenizer:
+        return None, corpus
+    # Imported here for the same reason as in `main`.
+    from keras_transformer.tokenization import Tokenizer
+
+    with flags.user_errors():
+        tokenizer = Tokenizer.load(corpus.tokenizer)
+    vocab_size = tokenizer.vocab_size
+    corpus = arguments.build(CorpusOptions, vocab_size=vocab_size)
+    if corpus.vocab_size != vocab_size:
+        raise flags.CommandError(
+            f"vocab_size must be {vocab_size}, the size of"
+            f" {corpus.tokenizer}. Received: vocab_size={corpus.vocab_size}"
+        )
+    return tokenizer, corpus
+
+
 def main(argv=None):
     """Runs the command."""
     start = time.monotonic()
     with flags.exit_status("trainers.prepare"), contextlib.ExitStack() as stack:
-        options, *others = read_options(argv)
+        arguments = flags.parse(
+            argv, __doc__, Options, CorpusOptions, CleaningOptions
+        )
+        options = arguments.build(Options)
+        cleaning_options = arguments.build(CleaningOptions)
+        with flags.user_errors():
+            data = make_data_config(arguments.build(CorpusOptions))
+        load_tensorflow()
+        # Imported here, since they import TensorFlow, which takes seconds:
+        # wrong flags are refused, and help is shown, before.
+        from trainers.preparation import open_preparation
+        from trainers.preparation_folder import Folder, run_errors
+
+        tokenizer, corpus = open_given_tokenizer(arguments)
         folder = Folder(options.output)
         with flags.user_errors(), run_errors(folder.path):
             stack.enter_context(folder.lock())
-            preparation = open_preparation(folder, options, *others)
+            preparation = open_preparation(
+                folder, data, options, corpus, cleaning_options, tokenizer
+            )
         if preparation is None:
             return
         try:

@@ -10,15 +10,21 @@ import dataclasses
 import itertools
 import os
 import sys
+import typing
+from collections.abc import Iterable, Iterator
 
 from absl import logging
 
 from keras_transformer import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp
-from keras_transformer.translator import Translator
-from keras_transformer.workdir import WorkDirectory
+from keras_transformer.startup import load_tensorflow
+from trainers.interrupts import ended_by_interrupt
 
+if typing.TYPE_CHECKING:
+    from keras_transformer.translator import Translator
+
+COMMAND = "trainers.translate"
 CHUNK = 4096  # lines read, sorted and translated together
 
 
@@ -30,12 +36,12 @@ class TranslatorOptions(Fields):
     checkpoint: str | None = hp(
         None,
         "averaged, best, latest, or a path; left out: the first of these that"
-        " there is.",
+        " exists.",
     )
     max_source_length: int | None = hp(
         None,
-        "Longest source in tokens, end mark included, before it is cut; left"
-        " out: the longest in training.",
+        "Longest source in tokens, EOS included; a longer one is truncated."
+        " Left out: the longest in training.",
         low=2,
     )
     jit_compile: bool = hp(
@@ -60,11 +66,16 @@ class Options(Fields):
     )
 
 
-def load_translator(arguments):
+def load_translator(arguments: flags.Arguments) -> "Translator":
     """The `Translator` of a command line with `TranslatorOptions`.
 
     Decoding is as the work directory says, but for what was given.
     """
+    # Here, so that Ctrl-C and wrong flags need not wait for TensorFlow.
+    load_tensorflow()
+    from keras_transformer.translator import Translator
+    from keras_transformer.workdir import WorkDirectory
+
     options = arguments.build(TranslatorOptions)
     with flags.user_errors():
         workdir = WorkDirectory(options.workdir)
@@ -78,12 +89,22 @@ def load_translator(arguments):
         )
 
 
-def read_lines(file):
+def read_lines(file: typing.BinaryIO) -> Iterator[str]:
     """Lines of a binary file as `str`, without their ends.
 
     What is not UTF-8 becomes U+FFFD, with a warning.
+
+    Raises:
+        RunError: The file cannot be read.
     """
-    for number, line in enumerate(file, 1):
+    lines = iter(file)
+    for number in itertools.count(1):
+        try:
+            line = next(lines)
+        except StopIteration:
+            return
+        except OSError as error:
+            raise flags.RunError(f"standard input: {error.strerror}") from error
         line = line.removesuffix(b"\n")
         try:
             yield line.decode("utf-8")
@@ -97,7 +118,12 @@ def read_lines(file):
             yield line.decode("utf-8", "replace")
 
 
-def translate_lines(translator, lines, chunk_size, n_best=0):
+def translate_lines(
+    translator: "Translator",
+    lines: Iterable[str],
+    chunk_size: int,
+    n_best: int = 0,
+) -> Iterator[str]:
     """Yields the output lines for input lines, chunk by chunk.
 
     Args:
@@ -105,10 +131,16 @@ def translate_lines(translator, lines, chunk_size, n_best=0):
         lines: Iterable of `str`.
         chunk_size: Lines translated together.
         n_best: As the flag.
+
+    Raises:
+        RunError: The model's logits are not finite.
     """
     lines, done = iter(lines), 0
     while chunk := list(itertools.islice(lines, chunk_size)):
-        results = translator.n_best(chunk, first_line=done + 1)
+        try:
+            results = translator.n_best(chunk, first_line=done + 1)
+        except FloatingPointError as error:
+            raise flags.RunError(str(error)) from error
         for number, hypotheses in enumerate(results, done + 1):
             if not n_best:
                 yield hypotheses[0][0]
@@ -117,13 +149,41 @@ def translate_lines(translator, lines, chunk_size, n_best=0):
         done += len(chunk)
 
 
-def main(argv=None):
+def write_lines(lines: Iterable[str], file: typing.BinaryIO) -> None:
+    """Writes lines to a binary file, each at once.
+
+    If nobody reads on, as with `| head`, it ends as if all were written.
+
+    Raises:
+        RunError: The device is full, or the like.
+    """
+    try:
+        for line in lines:
+            file.write(line.encode("utf-8") + b"\n")
+            file.flush()
+    except BrokenPipeError:
+        _discard(file)
+    except OSError as error:
+        _discard(file)
+        raise flags.RunError(f"standard output: {error.strerror}") from error
+
+
+def _discard(file):
+    """Sends what a file still holds nowhere: at exit Python would try again."""
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), file.fileno())
+
+
+def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
-    with flags.exit_status("trainers.translate"):
+    with flags.exit_status(COMMAND), ended_by_interrupt(COMMAND):
         arguments = flags.parse(
             argv, __doc__, TranslatorOptions, Options, DecodingConfig
         )
         options = arguments.build(Options)
+        for name in ("stdin", "stdout"):
+            if getattr(sys, name) is None:
+                raise flags.RunError(f"expected an open {name}. It is closed")
         translator = load_translator(arguments)
         decoding = translator.decoding
         num_found = 1 if decoding.sampling else decoding.beam_size
@@ -134,19 +194,10 @@ def main(argv=None):
                 f" beam_size={decoding.beam_size},"
                 f" sampling={decoding.sampling}"
             )
-    chunk_size = 1 if sys.stdin.isatty() else CHUNK
-    lines = read_lines(sys.stdin.buffer)
-    output = sys.stdout.buffer
-    try:
-        for line in translate_lines(
-            translator, lines, chunk_size, options.n_best
-        ):
-            output.write(line.encode("utf-8") + b"\n")
-            if chunk_size == 1:
-                output.flush()
-        output.flush()
-    except BrokenPipeError:  # nobody reads on, as with `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        chunk_size = 1 if sys.stdin.isatty() else CHUNK
+        lines = read_lines(sys.stdin.buffer)
+        outputs = translate_lines(translator, lines, chunk_size, options.n_best)
+        write_lines(outputs, sys.stdout.buffer)
 
 
 if __name__ == "__main__":

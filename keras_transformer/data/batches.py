@@ -255,7 +255,7 @@ class Batches:
         """
         rows, length = shape
         pairs = np.argsort(self.corpus.longer_side, kind="stable")
-        fitting = np.sum(self.corpus.longer_side <= length)
+        fitting = int(np.sum(self.corpus.longer_side <= length))
         pairs = pairs[max(0, fitting - rows) : fitting]
 
         def generate():
@@ -299,7 +299,7 @@ class Batches:
 
     def _groups(self, start_step, end_step) -> Iterator[list]:
         """Yields lists of batches of one shape: `steps_per_call`, or one."""
-        group = []
+        group: list = []
         for batch in self._steps(start_step, end_step):
             if group and group[0][1] != batch[1]:
                 yield from ([single] for single in group)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-NUM_BUCKETS = 8  # different shapes of a batch, unless told otherwise
+NUM_BUCKETS = 8  # the default
 
 
 def choose_shapes(

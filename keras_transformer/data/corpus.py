@@ -18,6 +18,41 @@ if typing.TYPE_CHECKING:  # a tokenizer is handed in: no TensorFlow here
     from keras_transformer.tokenization import Tokenizer
 
 
+class JoinedIds:
+    """Flat ids in several arrays, indexed as if they were one.
+
+    Args:
+        arrays: List of integers `[tokens]`, none of them empty.
+
+    >>> JoinedIds([np.array([5, 6, 2]), np.array([7, 2])])[[3, 0, 4]]
+    array([7, 5, 2])
+    """
+
+    def __init__(self, arrays):
+        self._arrays = arrays
+        self._ends = np.cumsum([len(array) for array in arrays])
+
+    def __len__(self):
+        return int(self._ends[-1])
+
+    def __getitem__(self, positions):
+        """The ids at some positions, integers `[N]`."""
+        positions = np.asarray(positions)
+        if len(self._arrays) == 1 or not len(positions):
+            return self._arrays[0][positions]
+        which = np.searchsorted(self._ends, positions, side="right")
+        order = np.argsort(which.astype(np.uint16), kind="stable")
+        counts = np.bincount(which, minlength=len(self._arrays))
+        found = np.empty(len(positions), self._arrays[0].dtype)
+        stop = 0
+        for number in np.flatnonzero(counts):
+            start, stop = stop, stop + counts[number]
+            array, these = self._arrays[number], order[start:stop]
+            first = self._ends[number] - len(array)
+            found[these] = array[positions[these] - first]
+        return found
+
+
 @dataclasses.dataclass(frozen=True)
 class TokenRows:
     """Rows of ids, one after the other in a flat array.
@@ -28,11 +63,11 @@ class TokenRows:
         offsets  0     3   5
 
     Attributes:
-        ids: uint16 or int32 `[tokens]`.
-        offsets: int64 `[rows + 1]`; where each row begins, and the end.
+        ids: uint16 or int32 `[tokens]`; of a prepared corpus, `JoinedIds`.
+        offsets: int64 `[rows + 1]`; first position of each row, then the end.
     """
 
-    ids: np.ndarray
+    ids: np.ndarray | JoinedIds
     offsets: np.ndarray
 
     @property

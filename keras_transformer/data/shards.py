@@ -25,7 +25,7 @@ import numpy as np
 import tqdm
 
 from keras_transformer.data.cleaning import REASONS
-from keras_transformer.data.corpus import TokenRows
+from keras_transformer.data.corpus import JoinedIds, TokenRows
 
 FORMAT_VERSION = 1
 INDEX = "index.json"
@@ -112,41 +112,6 @@ class PreparedCorpus:
 
     def __len__(self):
         return len(self.longer_side)
-
-
-class JoinedIds:
-    """Flat ids in several arrays, indexed as if they were one.
-
-    Args:
-        arrays: List of integers `[tokens]`, none of them empty.
-
-    >>> JoinedIds([np.array([5, 6, 2]), np.array([7, 2])])[[3, 0, 4]]
-    array([7, 5, 2])
-    """
-
-    def __init__(self, arrays):
-        self._arrays = arrays
-        self._ends = np.cumsum([len(array) for array in arrays])
-
-    def __len__(self):
-        return int(self._ends[-1])
-
-    def __getitem__(self, positions):
-        """The ids at some positions, integers `[N]`."""
-        positions = np.asarray(positions)
-        if len(self._arrays) == 1 or not len(positions):
-            return self._arrays[0][positions]
-        which = np.searchsorted(self._ends, positions, side="right")
-        order = np.argsort(which.astype(np.uint16), kind="stable")
-        counts = np.bincount(which, minlength=len(self._arrays))
-        found = np.empty(len(positions), self._arrays[0].dtype)
-        stop = 0
-        for number in np.flatnonzero(counts):
-            start, stop = stop, stop + counts[number]
-            array, these = self._arrays[number], order[start:stop]
-            first = self._ends[number] - len(array)
-            found[these] = array[positions[these] - first]
-        return found
 
 
 # ------------------------------------------------------------------- writing
@@ -403,7 +368,7 @@ def _checksum_of(records):
 
 
 def _offsets(lengths):
-    """Where rows of these lengths begin, and the end."""
+    """The first position of each row, and the end of the last."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, dtype=np.int64, out=offsets[1:])
     return offsets

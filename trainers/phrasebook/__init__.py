@@ -1,8 +1,9 @@
 """The embedded corpus: a small English-German grammar that writes sentences.
 
-Every pair is spelled out from one abstract structure (`clauses.Clause`) by two
-grammars, so that both sides are right and the German follows from the English
-alone: equal English means equal German. What a translator has to learn is real:
+Two grammars spell out every pair from one abstract structure
+(`clauses.Clause`), so that both sides are correct and the English determines
+the German: equal English means equal German. A translator has to learn real
+things:
 
 - gender, number and case, with the endings of articles and adjectives;
 - German word order, with its two verbal brackets;
@@ -10,19 +11,19 @@ alone: equal English means equal German. What a translator has to learn is real:
   with `kein` and `nicht`, numbers, clock times, questions and five kinds of
   subordinate clauses.
 
-"You" is always `du`; the German past is the Perfekt, but the Präteritum for
-`sein`, `haben` and the modal verbs, as one speaks.
+"You" is always `du`. The German past is the Perfekt; `sein`, `haben` and the
+modal verbs have the Präteritum, as in spoken German.
 
 A module imports only from those above it:
 
     lexicon        the words, as tables of text
     morphology     forms of words: numerals, determiners, endings, conjugation
-    phrases        what is spelled the same everywhere: times, manners
+    phrases        phrases with one fixed spelling: times, manners
     entries        the words, read from the tables
     constituents   pronouns, names, noun phrases, prepositions
     clauses        the clause, spelled in English and in German word order
-    collocations   what goes with what
-    sampling       draws clauses that make sense
+    collocations   which words can stand together
+    sampling       random clauses that make sense
     sentences      templates of one clause or two
     corpus         distinct pairs, in splits that share none
     coverage       what the grammar covers: words, constructions, limits

@@ -35,10 +35,10 @@ from trainers.phrasebook.phrases import Phrase
 
 
 class Clause(NamedTuple):
-    """What is said: the structure that both languages spell out.
+    """The structure that both languages spell out.
 
     `fronted` names the slot whose filler opens the clause. The adjuncts are
-    already spelled; subject and objects still wait for their case.
+    already spelled; subject and objects get their case when they are spelled.
     """
 
     subject: Pronoun | Name | NounPhrase
@@ -65,7 +65,7 @@ class EnglishVerbs(NamedTuple):
 
 
 def _english_verbs(clause, needs_auxiliary):
-    """Inflects the English verbs; `do` supports where nothing else does."""
+    """Inflects the English verbs; adds `do` if there is no auxiliary."""
     verb, modal, person = clause.verb, clause.modal, clause.subject.person
     is_past = clause.tense == "past"
     if modal:
@@ -89,12 +89,12 @@ def _english_verbs(clause, needs_auxiliary):
     return EnglishVerbs("did" if is_past else do, base)
 
 
-# Words that follow an English verb but stand behind a pronoun: pick her up.
+# Words that follow an English verb, but come after a pronoun: pick her up.
 ENGLISH_PARTICLES = frozenset("up on off away along back".split())
 
 
 def _english_objects(clause):
-    """The words behind the English verb up to its adjuncts."""
+    """The words between the English verb and its adjuncts."""
     verb = clause.verb
     recipient, thing = (
         nominal.english(case) if nominal and clause.fronted != slot else ""
@@ -117,7 +117,7 @@ GERMAN_ADJUNCTS = ("company", "manner", "place", "complement")
 
 
 def _adjuncts(clause, *slots):
-    """The adjuncts in these slots, without what is fronted."""
+    """The adjuncts in these slots, except the fronted one."""
     fillers = [
         getattr(clause, slot) for slot in slots if slot != clause.fronted
     ]
@@ -125,13 +125,13 @@ def _adjuncts(clause, *slots):
 
 
 def _english_rest(clause):
-    """Everything behind the English subject and verbs."""
+    """Everything after the English subject and verbs."""
     adjuncts = _adjuncts(clause, *ENGLISH_ADJUNCTS)
     return _english_objects(clause) + [phrase.english for phrase in adjuncts]
 
 
 def _fronted(clause, language):
-    """What opens the clause, in "english" or "german"."""
+    """The words that open the clause, in "english" or "german"."""
     filler = getattr(clause, clause.fronted)
     words = getattr(filler, language)
     if isinstance(filler, Phrase):
@@ -147,15 +147,15 @@ CASES_OF_SLOTS = {
 
 
 def join_words(words):
-    """The words that are there, with spaces between them."""
+    """The words that are not empty, with spaces between them."""
     return " ".join(filter(None, words))
 
 
 def english_statement(clause, relative=False):
     """Subject, verb, objects, manner, place, time.
 
-    A fronted adverbial stands before the subject, with a comma; a relative
-    pronoun that is an object stands there without one.
+    A fronted adverbial comes before the subject, with a comma; so does a
+    relative pronoun that is an object, without a comma.
     """
     words = _english_predicate(clause)
     if clause.fronted == "subject":
@@ -166,7 +166,7 @@ def english_statement(clause, relative=False):
 
 
 def _english_predicate(clause):
-    """The statement without what is fronted."""
+    """The statement without its fronted words."""
     auxiliary, main = _english_verbs(clause, needs_auxiliary=clause.negated)
     middle = clause.frequency.english if clause.frequency else ""
     subject = clause.subject.english(NOMINATIVE)
@@ -178,7 +178,7 @@ def _english_predicate(clause):
 
 
 def english_question(clause):
-    """Auxiliary before subject; a question word opens, if there is one."""
+    """Question word, if there is one; auxiliary, subject, main verb."""
     if clause.subject is WHO:
         return _english_predicate(clause)
     auxiliary, main = _english_verbs(clause, needs_auxiliary=True)
@@ -231,7 +231,7 @@ def german_brackets(clause):
 
 
 def _has_kein(clause):
-    """Whether the object carries the negation: nicht ein is kein."""
+    """Whether the negation is in the object: "nicht ein" becomes "kein"."""
     accusative = clause.accusative
     return clause.negated and accusative and not accusative.is_definite
 
@@ -245,7 +245,7 @@ def _german_object(clause, slot):
 
 
 class Objects(NamedTuple):
-    """The German objects of a clause, by their place in the Mittelfeld."""
+    """The German objects of a clause, by their position in the Mittelfeld."""
 
     pronouns: list[str]
     known_dative: list[str]
@@ -254,7 +254,7 @@ class Objects(NamedTuple):
 
 
 def _german_objects(clause):
-    """The objects, without what is fronted."""
+    """The objects, except a fronted one."""
     objects = Objects([], [], [], [])
     for slot in ("dative", "accusative"):
         nominal = getattr(clause, slot)
@@ -273,7 +273,7 @@ def _german_objects(clause):
 
 
 def mittelfeld(clause, has_subject):
-    """The German middle field: what is known first, then what is new.
+    """The German middle field: known information first, then new.
 
     Subject; pronouns; definite dative; frequency; definite accusative; time;
     `nicht`; indefinite objects; company, manner, place; what belongs to the
@@ -310,7 +310,7 @@ def german_verb_second(clause):
 
 
 def german_verb_first(clause):
-    """Yes-no question, or main clause behind a subordinate clause."""
+    """Yes-no question, or main clause after a subordinate clause."""
     left, right, _ = german_brackets(clause)
     return join_words([left, mittelfeld(clause, has_subject=True), right])
 
@@ -320,8 +320,8 @@ def german_verb_last(clause, opening=""):
 
     Args:
         clause: The clause.
-        opening: The conjunction; if empty, what is fronted opens the clause: a
-            relative pronoun.
+        opening: The conjunction; if empty, the fronted relative pronoun opens
+            the clause.
     """
     left, right, is_simple = german_brackets(clause)
     verbs = right + left if is_simple else f"{right} {left}"

@@ -1,4 +1,4 @@
-"""What goes with what, so that the sentences make sense."""
+"""Which words can stand together, so that the sentences make sense."""
 
 from trainers.phrasebook.constituents import (
     PRONOUNS,
@@ -14,7 +14,7 @@ from trainers.phrasebook.entries import (
 )
 from trainers.phrasebook.morphology import THIRD
 
-# What is drawn from: the past is twice as frequent.
+# The tenses to choose from: the past is twice as frequent.
 TENSES = ("habit", "progressive", "past", "past", "future")
 # Verbs of states: no progressive, no modal verb; the tenses that remain.
 STATIVE_TENSES = {
@@ -34,22 +34,22 @@ STATIVE_TENSES = {
 
 # Of nouns and their determiners.
 POSSESSIVES = ("my", "your", "his", "her", "our", "their")
-# What is said to belong to nobody.
+# Nouns that take no possessive.
 UNOWNED = frozenset(
     "man woman girl boy queen actress museum park city village forest station"
     " lake river bridge".split()
 )
-# Adjective and noun that repeat each other: ein junger Junge.
+# Adjectives that repeat their noun: ein junger Junge.
 CLUMSY = {("young", "boy"), ("friendly", "friend")}
 
-# Categories: of people, of places, of what one has many of, and of what has
-# an adjective.
+# Categories of people, of places, of things with a number, and of nouns with
+# adjectives.
 PEOPLE = ("person", "relative")
 LOCATIONS = ("room", "building", "area", "site", "furniture")
 COUNTED = ("text", "food", "vessel", "small", "vehicle")
 DESCRIBED = tuple(c for c in NOUNS if ADJECTIVES_OF[c])
 
-# Prepositions: English, German, and the nouns that stand behind them.
+# Prepositions: English, German, and the nouns that follow them.
 PLACES = (
     ("in", "in", ("room", "building", "area")),
     ("in", "in", ("room", "building", "area")),
@@ -62,10 +62,10 @@ SPOTS = (
     ("under", "unter", ("furniture",)),
     ("next to", "neben", ("furniture", "opening")),
 )
-# "To" a place that one enters is `in` with the accusative, else `zu`.
+# "To" is `in` with the accusative for a place that one enters, else `zu`.
 ENTERED = ("room", "building", "area")
 APPROACHED = ("site", "person", "relative")
-# The same, with the case that the German one takes; behind them, people.
+# Prepositions before people, with the case that the German one governs.
 COMPANY = (("with", "mit", "dative"), ("without", "ohne", "accusative"))
 BENEFICIARY = ("for", "für", "accusative")
 
@@ -79,7 +79,7 @@ VERBS_WITH_COMPANY = frozenset(
 )
 VERBS_WITH_BENEFICIARY = frozenset("buy order write".split())
 
-# What one goes somewhere for.
+# Purposes of going somewhere.
 PURPOSES = ("buy", "sell", "visit", "meet", "read", "repair", "see")
 PURPOSES += ("look for", "pick up", "bring back")
 PURPOSE_VERBS = tuple(
@@ -105,7 +105,7 @@ def is_ambiguous(subject, verb):
 
 
 def is_negatable(clause):
-    """Whether a negation has one clear reading, in either language."""
+    """Whether the negation is unambiguous in both languages."""
     subject, dative = clause.subject, clause.dative
     accusative, time = clause.accusative, clause.time
     if isinstance(subject, NounPhrase) and not subject.is_definite:

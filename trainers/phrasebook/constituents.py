@@ -1,7 +1,7 @@
 """Pronouns, names and noun phrases, and prepositions before them.
 
-Whatever fills a subject or an object answers to the same few names: `person`,
-`is_pronoun`, `is_definite`, `english(case)`, `german(case)`.
+Every constituent that can be a subject or an object has `person`, `is_pronoun`,
+`is_definite`, `english(case)` and `german(case)`.
 """
 
 import dataclasses
@@ -66,7 +66,7 @@ IT = _pronoun("it", "es es ihm")  # of the weather
 WHO = _pronoun("who whom", "wer wen wem")
 WHAT = _pronoun("what", "was was -")
 
-# The relative pronouns of people; things have "that" in their place.
+# The relative pronouns of people; things have "that" instead.
 WHO_RELATIVE = {
     "masculine": _pronoun("who whom", "der den dem"),
     "feminine": _pronoun("who whom", "die die der"),
@@ -183,11 +183,11 @@ CONTRACTIONS = {
 
 
 def prepositional_phrase(preposition, case, nominal):
-    """A preposition with what it governs; `zu der` becomes `zur`.
+    """A preposition and its noun phrase; `zu der` becomes `zur`.
 
     Args:
         preposition: The English and the German preposition.
-        case: The case that the German one takes here.
+        case: The case that the German preposition governs here.
         nominal: Noun phrase, name or pronoun.
 
     Returns:

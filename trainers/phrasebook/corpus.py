@@ -18,7 +18,7 @@ def _capitalized(text):
 
 
 def _draw_pairs(generator):
-    """Endless pairs of moderate length, with repetitions."""
+    """Yields pairs of moderate length without end; some repeat."""
     sampler = ClauseSampler(generator)
     while True:
         english, german, mark = sampler.pick(TEMPLATES)(sampler)
@@ -37,7 +37,7 @@ def _distinct_pairs(num_pairs, seed, percentiles):
 
 
 def _check_size(num_pairs, limit):
-    """Raises ValueError unless the grammar can give so many pairs."""
+    """Raises ValueError unless the grammar has that many pairs."""
     if not 1 <= num_pairs <= limit:
         raise ValueError(
             f"num_pairs must be from 1 to {limit}."
@@ -52,8 +52,8 @@ def make_pairs(num_pairs, seed=0):
 
     Args:
         num_pairs: How many, from 1 to `MAX_PAIRS`.
-        seed: Of the random generator; other seeds give other pairs, but not
-            only others: for disjoint sets see `make_split`.
+        seed: Of the random generator. Two seeds give different lists, which
+            share some pairs; for disjoint sets see `make_split`.
 
     Returns:
         A list of (English, German) pairs of str; no English sentence twice.

@@ -1,4 +1,4 @@
-"""Lexical entries: what is known of a word, read from the tables."""
+"""Lexical entries: the properties of each word, read from the tables."""
 
 import dataclasses
 
@@ -59,8 +59,8 @@ class Adjective:
 class Verb:
     """A verb of both languages.
 
-    `english` is the whole entry ("pick up"), of which `base` is inflected and
-    `tail` follows. The tuples `present` and `preterite` are indexed by person;
+    `english` is the whole entry ("pick up"): `base` is inflected, and `tail`
+    follows it. The tuples `present` and `preterite` are indexed by person;
     `prefix` is the separable one. A prepositional verb governs `preposition`,
     as in `PLACES`, in `preposition_case`.
     """
@@ -96,10 +96,10 @@ class Verb:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Modal:
-    """A modal verb; where German has an adverb instead, `adverb` is set.
+    """A modal verb; `adverb` is set if German has an adverb instead.
 
     `tail` follows the English verb ("to", "allowed to"). Verb forms are indexed
-    by person, and None where there is no past.
+    by person; a past that does not exist is None.
     """
 
     base: str
@@ -112,12 +112,12 @@ class Modal:
 
     @property
     def is_auxiliary(self):
-        """Whether it does without `do`: is not allowed, cannot."""
+        """Whether it needs no `do`: is not allowed, cannot."""
         return self.base in ("be", "can", "should")
 
 
 def _categories(names):
-    """The categories of a cell, groups spelled out."""
+    """The categories of a cell, with groups replaced by their members."""
     return tuple(" ".join(GROUPS.get(n, n) for n in names.split()).split())
 
 

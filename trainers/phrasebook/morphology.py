@@ -43,7 +43,7 @@ def english_number(number):
 
 @functools.cache
 def german_number(number):
-    """A German numeral from 2 to 99: the ones stand before the tens.
+    """A German numeral from 2 to 99: the ones come before the tens.
 
     >>> german_number(21)
     'einundzwanzig'
@@ -55,8 +55,8 @@ def german_number(number):
     return (f"{ones_text}und" if ones else "") + GERMAN_TENS[tens]
 
 
-# Determiner | German stem. Of the first kind are der, dieser, jeder: they
-# always show the case; of the second are ein, kein, mein: they do not always.
+# Determiner -> German stem. Der, dieser and jeder always show gender and case;
+# ein, kein and mein sometimes do not.
 DER_WORDS = {"the": "d", "this": "dies", "every": "jed"}
 EIN_WORDS = {
     "a": "ein",
@@ -114,9 +114,9 @@ def german_determiner(determiner, gender, case):
 def adjective_ending(determiner, gender, case):
     """The ending of an attributive adjective.
 
-    If the determiner shows gender and case, the ending is weak ("-e" where
-    the nominative singular shines through, else "-en"); otherwise the
-    adjective has to show them: the ending is strong.
+    If the determiner shows gender and case, the ending is weak: "-e" in the
+    nominative singular and in an accusative that equals it, else "-en".
+    Otherwise the adjective shows them: the ending is strong.
 
     >>> [adjective_ending(d, "neuter", "nominative") for d in ("the", "a")]
     ['e', 'es']
@@ -163,7 +163,7 @@ def german_present(infinitive, changed_stem=""):
         return IRREGULAR_PRESENT[infinitive]
     stem = infinitive.removesuffix("en")
     singular = changed_stem or stem
-    # A stem that would not be heard before -st and -t gets an e.
+    # After such a stem, -st and -t cannot be pronounced without an e.
     needs_e = not changed_stem and re.search("[dt]$|[^aeiouhlmnr][mn]$", stem)
     link = "e" if needs_e else ""
     second = "t" if singular[-1] in "sßxz" else f"{link}st"
@@ -189,5 +189,5 @@ def english_participle(verb):
 
 
 def with_article(words):
-    """The words behind "a" or "an"."""
+    """The words with "a" or "an" before them."""
     return ("an " if words[0] in "aeiou" else "a ") + words

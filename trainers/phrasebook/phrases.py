@@ -1,4 +1,4 @@
-"""Phrases that are spelled the same wherever they stand: times, manners."""
+"""Phrases with one fixed spelling: times, manners, conjunctions."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from trainers.phrasebook.morphology import (
 
 
 class Phrase(NamedTuple):
-    """A constituent that is spelled the same wherever it stands."""
+    """A constituent with one fixed spelling in each language."""
 
     english: str
     german: str
@@ -102,9 +102,9 @@ WHETHER = Phrase("whether", "ob")
 
 
 def clock_time(hour, minute):
-    """A time of the day on the twelve-hour clock, as one speaks.
+    """A time of the day on the twelve-hour clock, as in spoken language.
 
-    The half hour looks back in English and ahead in German.
+    English counts the half hour from the hour before, German to the hour after.
 
     >>> clock_time(7, 30)
     Phrase(english='at half past seven', german='um halb acht')

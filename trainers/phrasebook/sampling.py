@@ -1,4 +1,4 @@
-"""Draws clauses that make sense, from a random generator."""
+"""Random clauses that make sense."""
 
 from trainers.phrasebook.clauses import Clause, join_words
 from trainers.phrasebook.collocations import (
@@ -71,7 +71,7 @@ MINUTES = (5, 10, 15, 20, 40, 45, 50, 55)
 
 
 class ClauseSampler:
-    """Draws clauses that make sense, from a random generator.
+    """Makes random clauses that make sense.
 
     Args:
         generator: A `random.Random`.
@@ -135,7 +135,11 @@ class ClauseSampler:
         return self.number(2, 13 if self.chance(0.4) else 100)
 
     def subject(self, quantified=True):
-        """Who acts: a pronoun, a name, a person; `quantified`: or nobody."""
+        """Who acts: a pronoun, a name or a person.
+
+        Args:
+            quantified: Whether "every guest" and "no guest" are possible.
+        """
         draw = self._random()
         if draw < 0.4:
             return self.pick(PERSONAL)
@@ -147,7 +151,7 @@ class ClauseSampler:
         return self.noun_phrase(PEOPLE)
 
     def affected(self, subject, categories=PEOPLE):
-        """Whom or what the subject deals with: not the subject itself."""
+        """An object: a person or a thing that is not the subject."""
         while True:
             people = "relative" in categories
             if people and self.chance(0.25):
@@ -160,13 +164,13 @@ class ClauseSampler:
                 return other
 
     def recipient(self, subject):
-        """Who gets something; there is no telling for bare plurals."""
+        """Who gets something; not a plural without a determiner."""
         while True:
             other = self.affected(subject)
             if other.person != PLURAL or other.is_definite:
                 return other
 
-    # Frames: a verb with what it asks for, as keyword arguments of `Clause`.
+    # Frames: a verb and its complements, as keyword arguments of `Clause`.
 
     def transitive(self, subject, verbs=VERBS["transitive"]):
         """A verb with an accusative object."""
@@ -249,7 +253,7 @@ class ClauseSampler:
         return frame
 
     def placing(self, subject):
-        """Something is put somewhere: accusative of the direction."""
+        """Something is put somewhere: a direction, in the accusative."""
         verb = self.pick(VERBS["placing"])
         return {
             "verb": verb,
@@ -291,7 +295,7 @@ class ClauseSampler:
         return clock_time(self.number(1, 13), self.pick(MINUTES))
 
     def time(self, tense):
-        """When it happens: English says the hour first, German the day."""
+        """When it happens; English puts the hour first, German the day."""
         draw = self._random()
         if draw < 0.4 and DAYS[tense]:
             day = self.pick(DAYS[tense])
@@ -342,9 +346,10 @@ class ClauseSampler:
         """Somebody does something.
 
         Args:
-            subject: Who; left out: anybody.
-            tense: A member of `TENSES`; left out: any that suits the verb.
-            frame: A method of this class that makes the frame; left out: any.
+            subject: Who acts; left out: a random subject.
+            tense: A member of `TENSES`; left out: one that suits the verb.
+            frame: A method of this class that makes the frame; left out: a
+                random one.
 
         Returns:
             A `Clause`, not negated, nothing fronted.
@@ -396,7 +401,7 @@ class ClauseSampler:
         return None
 
     def negated(self, clause):
-        """The clause's negation, or the clause itself if that reads badly."""
+        """The clause, negated if `is_negatable`."""
         return clause._replace(negated=True) if is_negatable(clause) else clause
 
     def position(self):
@@ -443,7 +448,7 @@ class ClauseSampler:
         return NounPhrase(self.pick(choices), None, noun)
 
     def comparison(self):
-        """One is older than the other: both in the nominative."""
+        """One is older than the other; both are in the nominative."""
         category = self.pick(DESCRIBED)
         adjective = self.pick(ADJECTIVES_OF[category])
         first, second = self.definite(category), self.definite(category)
@@ -485,7 +490,7 @@ class ClauseSampler:
         return Clause(subject, COST, tense, complement=complement)
 
     def same_person(self, subject):
-        """A pronoun for the subject of another clause, or anybody."""
+        """A pronoun for the subject of another clause, or a random one."""
         if isinstance(subject, Pronoun):
             return subject
         determiner = getattr(subject, "determiner", "")
@@ -494,7 +499,7 @@ class ClauseSampler:
         return self.pick(PERSONAL)
 
 
-# A verb's chance is its frame's share of this list.
+# A frame's probability is its share of this list.
 FRAMES = (
     (ClauseSampler.transitive,) * 9
     + (ClauseSampler.with_dative,) * 2

@@ -1,4 +1,4 @@
-"""Templates of sentences: statements, questions, two clauses in one.
+"""Templates of sentences: statements, questions, sentences of two clauses.
 
 Each template takes a `ClauseSampler` and returns both texts and the mark.
 """
@@ -69,7 +69,7 @@ def _with_subordinate(outer, conjunction, inner):
 
 
 def _plain(sampler):
-    """Somebody does something; what time or place opens it, inverts it."""
+    """A statement; a time or place may come first (German: inversion)."""
     clause = sampler.action()
     if sampler.chance(0.2):
         clause = sampler.negated(clause)
@@ -81,7 +81,7 @@ def _plain(sampler):
 
 
 def _descriptive(sampler):
-    """What somebody or something is like."""
+    """A description: this newspaper is boring."""
     kinds = (
         sampler.description,
         sampler.comparison,

@@ -1,0 +1,136 @@
+"""Who may import whom: the table of ARCHITECTURE.md, held by reading code."""
+
+import ast
+import pathlib
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+PACKAGES = ("keras_transformer", "trainers", "savedmodel")
+
+# A module imports only from rows above its own.
+LIBRARY = (
+    "vocabulary fields seeds startup",
+    "config schedule masking flags data.cleaning data.buckets",
+    "loss tokenization decoding layers data.pairs",
+    "metrics training workdir data.corpus",
+    "fit data.shards",
+    "model data.batches",
+    "translator",
+)
+TRAINERS = (
+    "phrasebook config cluster interrupts preparation_folder progress",
+    "corpora strategies checkpoints budget",
+    "evaluation preparation",
+    "experiment",
+    "loop",
+    "session",
+    "translate average prepare wmt",
+    "evaluate",
+)
+SAVEDMODEL = (
+    "reload formats publishing onnx_rewrites search graph",
+    "saved_model tflite onnx ctranslate2 verify",
+    "export client",
+)
+# Mathematics in keras.ops, so that it runs on every backend.
+ON_EVERY_BACKEND = (
+    "layers model loss metrics schedule masking decoding seeds fit"
+)
+# Read before a command's flags are checked, so that bad ones are refused at
+# once.
+WITHOUT_TENSORFLOW = "vocabulary fields config flags startup"
+
+
+def modules():
+    """Module names -> their paths."""
+    found = {}
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            found[".".join(parts).removesuffix(".__init__")] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imports(module):
+    """What a module imports, whole module names, inside functions too."""
+    found = set()
+    for node in ast.walk(ast.parse(MODULES[module].read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} has a relative import"
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}"
+                found.add(name if name in MODULES else node.module)
+    return found
+
+
+def rows():
+    """Module names -> the number of their row, in the package's table."""
+    numbers = {}
+    for package, table in zip(
+        PACKAGES, (LIBRARY, TRAINERS, SAVEDMODEL), strict=True
+    ):
+        for number, row in enumerate(table):
+            for name in row.split():
+                numbers[f"{package}.{name}"] = number
+    return numbers
+
+
+ROWS = rows()
+
+
+def is_phrasebook(module):
+    """Whether a module is of the phrasebook, which keeps its own order."""
+    return module.startswith("trainers.phrasebook")
+
+
+def place(module):
+    """Package and row of a module; the phrasebook is one module."""
+    if is_phrasebook(module):
+        module = "trainers.phrasebook"
+    package = module.partition(".")[0]
+    if module in (*PACKAGES, "keras_transformer.data"):
+        return package, None  # holds no code that imports from a table
+    assert module in ROWS, f"{module} needs a row in {__file__}"
+    return package, ROWS[module]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_come_from_the_rows_above(module):
+    package, row = place(module)
+    for name in imports(module):
+        other, other_row = name.partition(".")[0], None
+        if other not in PACKAGES:
+            assert not name.startswith("keras.src"), f"{module}: {name}"
+            continue
+        assert other in (package, "keras_transformer"), f"{module}: {name}"
+        if name in MODULES:
+            other, other_row = place(name)
+        if is_phrasebook(module):
+            is_command = module.endswith(".__main__")
+            assert is_phrasebook(name) or is_command, f"{module}: {name}"
+        elif other == package and None not in (row, other_row):
+            assert other_row < row, f"{module} must not import {name}"
+
+
+def test_the_reloading_of_exports_stands_alone():
+    for name in imports("savedmodel.reload"):
+        assert name.partition(".")[0] not in (*PACKAGES, "keras")
+
+
+@pytest.mark.parametrize("name", ON_EVERY_BACKEND.split())
+def test_mathematics_imports_no_tensorflow(name):
+    assert "tensorflow" not in imports(f"keras_transformer.{name}")
+
+
+@pytest.mark.parametrize("name", WITHOUT_TENSORFLOW.split())
+def test_what_flags_need_imports_little(name):
+    allowed = {"absl", "keras_transformer", *sys.stdlib_module_names}
+    found = {m.partition(".")[0] for m in imports(f"keras_transformer.{name}")}
+    assert found <= allowed

@@ -1,0 +1,114 @@
+"""The splits of a configuration: read, counted, and errors that name them."""
+
+import pytest
+import tensorflow as tf
+from random_pairs import make_pairs
+
+from keras_transformer.config import DecodingConfig, TransformerConfig
+from keras_transformer.workdir import WorkDirectory
+from trainers import corpora, experiment
+from trainers.config import Configuration, DataConfig, TrainingConfig
+
+
+def write_split(prefix, pairs):
+    for language, side in zip(
+        ("en", "de"), zip(*pairs, strict=True), strict=True
+    ):
+        with open(f"{prefix}.{language}", "w", encoding="utf-8") as file:
+            file.writelines(line + "\n" for line in side)
+    return (str(prefix),)
+
+
+@pytest.fixture
+def configure(tmp_path):
+    """Makes a configuration of 60 training pairs and 10 to validate on."""
+    short = [pair for pair in make_pairs(200) if len(pair[1].split()) < 12]
+
+    def configure(valid=tuple(short[60:70]), **data):
+        return Configuration(
+            TransformerConfig(vocab_size=90),
+            DataConfig(
+                dataset="files",
+                train_files=write_split(tmp_path / "train", short[:60]),
+                valid_files=write_split(tmp_path / "valid", valid),
+                **{"batch_tokens": 400, "max_length": 60, **data},
+            ),
+            TrainingConfig(),
+            DecodingConfig(),
+        )
+
+    return configure
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Reads an experiment; returns it and the lines that it logs."""
+
+    def read(configuration):
+        lines = []
+        made = experiment.read_experiment(
+            WorkDirectory(tmp_path / "run"),
+            configuration,
+            tf.distribute.get_strategy(),
+            lines.append,
+        )
+        return made, lines
+
+    return read
+
+
+def test_splits_are_those_of_the_files(configure):
+    data = configure().data
+    train, valid, test = (corpora.read_split(data, n) for n in corpora.SPLITS)
+    assert (len(train), len(valid), len(test)) == (60, 10, 0)
+    assert not set(train) & set(valid)
+
+
+@pytest.mark.parametrize("languages", [("en", "de"), ("de", "en")])
+def test_splits_of_the_phrasebook(languages):
+    source, target = languages
+    data = DataConfig(
+        source_language=source, target_language=target, phrasebook_pairs=50
+    )
+    train = corpora.read_split(data, "train")
+    assert len(train) == 50
+    german = [pair[languages.index("de")] for pair in train]
+    assert any("Ä" in s or "ü" in s or "ß" in s for s in german)
+    other = DataConfig(source_language="en", target_language="fr")
+    with pytest.raises(ValueError, match="is English and German"):
+        corpora.read_split(other, "train")
+
+
+def test_long_validation_pairs_are_counted(configure, read):
+    valid = [*make_pairs(4), ("the " * 99, "der"), ("", "der")]
+    made, lines = read(configure(valid))
+    assert (
+        "validation: 6 pairs read, 4 kept; dropped: 1 with an empty side, 1"
+        " with more than 60 tokens; test: 0 pairs" in lines
+    )
+    assert len(made.valid_pairs) == 6
+
+
+def test_no_validation_pair_is_an_error_that_says_so(configure, read):
+    with pytest.raises(ValueError, match=r"the validation pairs: no .* 0 kept"):
+        read(configure([("the " * 99, "der")]))
+
+
+def test_no_training_pair_is_an_error_that_says_so(configure, read):
+    made, _ = read(configure())
+    with pytest.raises(ValueError, match="^the training pairs: no sentence pa"):
+        corpora.open_train_corpus(made.data, [("a", "")], made.tokenizer)
+
+
+def test_a_batch_has_no_more_rows_than_there_are_pairs(configure, read):
+    made, lines = read(configure(batch_tokens=10**12))
+    ((rows, length),) = made.train_batches.shapes
+    assert rows == 60
+    told = f"rows x tokens: 60 x {length}, limited to the 60 pairs there are"
+    assert told in lines[1]
+    assert made.valid_batches.shapes[0][0] == 10
+
+
+def test_the_metric_is_of_the_target_language(configure, read):
+    made, _ = read(configure())
+    assert made.metric.label == "BLEU (13a)"

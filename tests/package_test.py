@@ -1,0 +1,150 @@
+"""The package's surface: public names, lazy imports, quiet commands."""
+
+import ast
+import importlib
+import inspect
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+import keras_transformer as kt
+from keras_transformer import startup
+
+ROOT = pathlib.Path(__file__).parents[1]
+PROGRAMS = pathlib.Path(__file__).with_name("programs")
+COMMANDS = (
+    "trainers.average",
+    "trainers.evaluate",
+    "trainers.prepare",
+    "trainers.translate",
+    "trainers.wmt",
+    "savedmodel.client",
+    "savedmodel.export",
+    "savedmodel.verify",
+)
+
+
+# Public names
+
+
+@pytest.mark.parametrize("name", kt.__all__)
+def test_every_public_name_is_where_the_table_says(name):
+    home = importlib.import_module(f"keras_transformer.{kt._HOMES[name]}")
+    assert getattr(kt, name) is getattr(home, name)
+    value = getattr(kt, name)
+    assert getattr(value, "__module__", home.__name__) in (
+        home.__name__,
+        "builtins",
+    )
+    assert name in dir(kt)
+
+
+def test_type_checkers_see_the_same_names():
+    """What is imported under TYPE_CHECKING, as `from module import X as X`."""
+    tree = ast.parse(pathlib.Path(kt.__file__).read_text("utf-8"))
+    (block,) = (
+        node
+        for node in tree.body
+        if isinstance(node, ast.If)
+        and ast.unparse(node.test) == "typing.TYPE_CHECKING"
+    )
+    seen = {}
+    for node in block.body:
+        for alias in node.names:
+            assert alias.asname == alias.name
+            seen[alias.name] = node.module.removeprefix("keras_transformer.")
+    assert seen == kt._HOMES
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="'no_such_name'"):
+        _ = kt.no_such_name
+
+
+def test_serializable_classes_are_registered():
+    """Each class that registers itself is in a module that the hook imports."""
+    for path in (ROOT / "keras_transformer").rglob("*.py"):
+        if "@keras.saving.register" in path.read_text("utf-8"):
+            assert path.stem in kt._SERIALIZABLE
+
+
+def test_version_is_one():
+    assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+)?", kt.__version__)
+    assert kt.__version__ not in (ROOT / "setup.py").read_text("utf-8")
+
+
+def unannotated(function):
+    """Parameters of a function, and its result, that have no type hint."""
+    signature = inspect.signature(function)
+    names = [
+        p.name
+        for p in signature.parameters.values()
+        if p.annotation is p.empty
+        and p.name not in ("self", "cls")
+        and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
+    if signature.return_annotation is signature.empty:
+        names += ["return"] if function.__name__ != "__init__" else []
+    return names
+
+
+@pytest.mark.parametrize("name", kt.__all__)
+def test_public_names_have_type_hints(name):
+    """Functions, constructors, and the methods that are documented."""
+    value = getattr(kt, name)
+    if inspect.isfunction(value):
+        assert not unannotated(value)
+    elif inspect.isclass(value):
+        for method_name, method in vars(value).items():
+            if isinstance(method, (classmethod, staticmethod)):
+                method = method.__func__
+            if not inspect.isfunction(method) or not method.__module__:
+                continue
+            if not method.__module__.startswith("keras_transformer"):
+                continue
+            public = not method_name.startswith("_")
+            if method_name == "__init__" or (public and method.__doc__):
+                assert not unannotated(method), f"{name}.{method_name}"
+
+
+# Quiet and quick commands
+
+
+def test_bad_flags_are_refused_before_anything_slow_is_imported():
+    run = subprocess.run(
+        [sys.executable, str(PROGRAMS / "bad_flags.py"), *COMMANDS],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    results = json.loads(run.stdout.splitlines()[-1])
+    assert results == {
+        command: {
+            "status": 2,
+            "err": f"{command}: Unknown command line flag 'no_such_flag'\n",
+            "slow": [],
+        }
+        for command in COMMANDS
+    }
+
+
+def test_routine_lines_are_left_out(capfd):
+    with startup._without_routine_lines():
+        os.write(2, b"I0000 Could not find cuda drivers on your machine\n")
+        os.write(2, b"E0000 something else\n")
+    os.write(2, b"afterwards\n")
+    assert capfd.readouterr().err == "E0000 something else\nafterwards\n"
+
+
+def test_an_error_during_the_start_is_shown(capfd):
+    with pytest.raises(ZeroDivisionError):
+        with startup._without_routine_lines():
+            os.write(2, b"why\n")
+            raise ZeroDivisionError
+    assert capfd.readouterr().err == "why\n"

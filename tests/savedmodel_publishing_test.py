@@ -1,0 +1,173 @@
+"""Directories that appear when they are complete, beside other processes."""
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from savedmodel import publishing
+
+RESERVE = pathlib.Path(__file__).parent / "programs/reserve.py"
+
+
+@pytest.fixture
+def target(tmp_path):
+    return tmp_path / "1"
+
+
+def names(directory):
+    return sorted(
+        path.relative_to(directory).as_posix() for path in directory.rglob("*")
+    )
+
+
+@contextlib.contextmanager
+def other_process(target):
+    """A process that has reserved the target."""
+    with subprocess.Popen(
+        [sys.executable, RESERVE, target],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout.readline() == "reserved\n"
+        yield process
+        process.stdin.close()
+
+
+def make_export(target, file):
+    target.mkdir(parents=True)
+    (target / publishing.DESCRIPTION).touch()
+    (target / file).touch()
+
+
+def test_it_appears_when_it_is_complete(target, tmp_path):
+    with publishing.reserved(target) as reservation:
+        (reservation.directory / "model").touch()
+        assert not target.exists()
+        # TensorFlow Serving takes every name that is a number for a version.
+        for path in tmp_path.iterdir():
+            with pytest.raises(ValueError):
+                int(path.name)
+        reservation.publish()
+        assert (target / "model").is_file()
+    assert names(tmp_path) == ["1", "1/model"]
+
+
+def test_what_is_replaced_goes_when_the_new_is_complete(target, tmp_path):
+    make_export(target, "old")
+    before = names(tmp_path)
+    with (
+        pytest.raises(KeyError),
+        publishing.reserved(target, overwrite=True) as reservation,
+    ):
+        (reservation.directory / "half").touch()
+        raise KeyError
+    assert names(tmp_path) == before
+    with publishing.reserved(target, overwrite=True) as reservation:
+        (reservation.directory / "new").touch()
+        assert (target / "old").is_file()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.delattr(os, "rename")  # one step, not two
+            reservation.publish()
+    assert names(tmp_path) == ["1", "1/new"]
+
+
+def test_two_steps_where_the_system_has_no_exchange(
+    target, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: object())
+    make_export(target, "old")
+    with publishing.reserved(target, overwrite=True) as reservation:
+        (reservation.directory / "new").touch()
+        reservation.publish()
+    assert names(tmp_path) == ["1", "1/new"]
+
+
+def test_an_empty_directory_is_free(target, tmp_path):
+    target.mkdir()
+    with publishing.reserved(target) as reservation:
+        (reservation.directory / "model").touch()
+        reservation.publish()
+    assert names(tmp_path) == ["1", "1/model"]
+
+
+def test_what_appears_meanwhile_is_kept(target, tmp_path):
+    with pytest.raises(OSError, match="not empty"):
+        with publishing.reserved(target) as reservation:
+            make_export(target, "other")
+            reservation.publish()
+    assert names(tmp_path) == ["1", "1/export.json", "1/other"]
+
+
+def test_parents_go_with_a_failure_unless_others_use_them(tmp_path):
+    target = tmp_path / "a" / "b" / "1"
+    with pytest.raises(KeyError), publishing.reserved(target):
+        raise KeyError
+    assert names(tmp_path) == []
+    with pytest.raises(KeyError), publishing.reserved(target):
+        (tmp_path / "a" / "notes").touch()
+        raise KeyError
+    assert names(tmp_path) == ["a", "a/notes"]
+
+
+def test_a_second_process_is_refused(target, tmp_path):
+    with other_process(target):
+        with pytest.raises(ValueError, match="another process is exporting"):
+            with publishing.reserved(target):
+                pass
+        # It may write another version meanwhile, and leaves the first alone.
+        with publishing.reserved(tmp_path / "2") as reservation:
+            reservation.publish()
+        assert (tmp_path / ".1.unfinished/1/half").is_file()
+    assert names(tmp_path) == ["2"]
+
+
+def test_a_lock_that_its_owner_removes_is_not_taken(
+    target, tmp_path, monkeypatch
+):
+    flock, descriptors = fcntl.flock, []
+
+    def flock_just_after_the_owner(descriptor, operation):
+        if not descriptors:
+            shutil.rmtree(tmp_path / ".1.unfinished")
+        descriptors.append(descriptor)
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock_just_after_the_owner)
+    with publishing.reserved(target) as reservation:
+        assert (tmp_path / ".1.unfinished" / publishing.LOCK).is_file()
+        reservation.publish()
+    assert names(tmp_path) == ["1"]
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_what_a_killed_process_left_is_removed(version, target, tmp_path):
+    (tmp_path / ".notes.unfinished").mkdir()  # not ours: it has no lock
+    with other_process(target) as process:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert ".1.unfinished/1/half" in names(tmp_path)
+    with publishing.reserved(tmp_path / version) as reservation:
+        assert not any(reservation.directory.iterdir())
+        reservation.publish()
+    assert names(tmp_path) == sorted([".notes.unfinished", version])
+
+
+def test_a_file_in_the_way(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match="is not an export"):
+        with publishing.reserved(tmp_path / "file"):
+            pass
+    with pytest.raises(OSError):
+        with publishing.reserved(tmp_path / "file" / "1"):
+            pass
+    assert names(tmp_path) == ["file"]

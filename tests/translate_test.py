@@ -1,0 +1,113 @@
+"""The command `trainers.translate`: its ends, other than the good one."""
+
+import errno
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from keras_transformer.flags import RunError
+from trainers import translate
+from trainers.interrupts import ended_by_interrupt
+
+
+class Echo:
+    """Says each line again; it stands for a `Translator`."""
+
+    def n_best(self, strings, first_line):
+        if "no number" in strings:
+            raise FloatingPointError(f"line {first_line}: not finite")
+        return [[(string, 0.0), (string.upper(), -1.0)] for string in strings]
+
+
+def test_ctrl_c_ends_the_process_while_it_computes():
+    program = pathlib.Path(__file__).parent / "programs/interrupted.py"
+    process = subprocess.Popen(
+        [sys.executable, str(program)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    try:
+        _, err = process.communicate(timeout=60)  # of the many minutes
+    finally:
+        process.kill()
+    assert process.returncode == 128 + signal.SIGINT
+    assert err.endswith("trainers.translate: interrupted\n")
+    assert "Traceback" not in err
+
+
+def test_signals_are_afterwards_as_before():
+    before = signal.getsignal(signal.SIGINT)
+    for handler in (signal.default_int_handler, signal.SIG_IGN):
+        signal.signal(signal.SIGINT, handler)
+        try:
+            threads = threading.active_count()
+            with ended_by_interrupt("trainers.translate"):
+                ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+                assert ignored == (handler is signal.SIG_IGN)
+            assert signal.getsignal(signal.SIGINT) is handler
+            assert threading.active_count() == threads
+            assert signal.set_wakeup_fd(-1) == -1
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+def test_a_full_device_is_one_line():
+    with open("/dev/full", "wb") as file:
+        with pytest.raises(
+            RunError, match="^standard output: No space left on device$"
+        ):
+            translate.write_lines(["a line"], file)
+    # Closing the file, as Python does at exit, has nothing left to complain of.
+
+
+def test_output_that_nobody_reads_ends_quietly():
+    read_end, write_end = os.pipe()
+    written = []
+
+    def lines():
+        for number in range(10):
+            written.append(number)
+            yield str(number)
+            if number == 0:
+                assert os.read(read_end, 9) == b"0\n"  # at once
+                os.close(read_end)
+
+    with open(write_end, "wb") as file:
+        translate.write_lines(lines(), file)
+    assert written == [0, 1]
+
+
+def test_input_that_cannot_be_read_is_one_line():
+    def file():
+        yield b"first\n"
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+
+    lines = translate.read_lines(file())
+    assert next(lines) == "first"
+    with pytest.raises(RunError, match="^standard input: Is a directory$"):
+        next(lines)
+
+
+def test_weights_that_are_no_numbers_are_one_line():
+    outputs = translate.translate_lines(Echo(), ["a", "b", "no number"], 2)
+    assert [next(outputs), next(outputs)] == ["a", "b"]
+    with pytest.raises(RunError, match="^line 3: not finite$"):
+        next(outputs)
+
+
+def test_streams_that_are_closed_are_one_line(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(SystemExit) as status:
+        translate.main(["--workdir=somewhere"])
+    assert status.value.code == 1
+    assert capsys.readouterr().err == (
+        "trainers.translate: expected an open stdin. It is closed\n"
+    )

@@ -1,0 +1,189 @@
+"""The output directory of `trainers.prepare`: files, lock, resuming.
+
+    index.json, tokenizer.model, 00000.shard ...   what is finished
+    unfinished/settings.json                       what the work is for
+    unfinished/tokenizer.model                     its vocabulary
+    unfinished/00000.part ...                      ids, hashes, counts of a part
+    unfinished/duplicates                          which pairs came before
+    .lock                                          held by the working process
+
+`unfinished` and `.lock` are removed when all is done.
+"""
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import pathlib
+import shutil
+
+from keras_transformer.data import cleaning, shards
+from keras_transformer.data.shards import read_json
+from keras_transformer.flags import RunError
+from keras_transformer.workdir import write_atomically
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # disk, quota, file size
+
+
+class Folder:
+    """The output directory: what is finished, and what is not.
+
+    Args:
+        path: The directory; it need not exist.
+
+    Attributes:
+        index, tokenizer: Paths of what is finished.
+        unfinished: Folder of what is not finished; its `settings` say for what.
+    """
+
+    def __init__(self, path):
+        self.path = pathlib.Path(path)
+        self.index = self.path / shards.INDEX
+        self.tokenizer = self.path / shards.TOKENIZER
+        self.unfinished = self.path / "unfinished"
+        self.settings = self.unfinished / "settings.json"
+        self._abandoned = self.unfinished / "abandoned"
+        self._lock = self.path / ".lock"
+
+    @contextlib.contextmanager
+    def lock(self):
+        """Keeps other processes from preparing here; makes the directory.
+
+        If the directory is empty in the end, it is removed, and so are those of
+        its parents that were made for it.
+
+        Raises:
+            ValueError: Another process prepares here.
+        """
+        made = [p for p in (self.path, *self.path.parents) if not p.exists()]
+        self.path.mkdir(parents=True, exist_ok=True)
+        descriptor = self._take_lock()
+        try:
+            yield
+        finally:
+            self._lock.unlink()
+            os.close(descriptor)
+            for path in made:
+                try:
+                    path.rmdir()
+                except OSError as error:
+                    if error.errno != errno.ENOTEMPTY:
+                        raise
+                    break
+
+    def _take_lock(self):
+        """A descriptor of the locked file; the lock ends with the process."""
+        while True:
+            descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o644)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(descriptor)
+                raise ValueError(
+                    f"another process is preparing {self.path}"
+                ) from None
+            # The one before may have removed the file after we opened it: then
+            # our lock is on a file that nobody else would find.
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), self._lock.stat()):
+                    return descriptor
+            os.close(descriptor)
+
+    def part(self, number, ending):
+        """A part file of a shard."""
+        return self.unfinished / f"{number:05}.{ending}"
+
+    def publish(self, name):
+        """Moves a file from what is not finished to what is."""
+        if (self.unfinished / name).exists():
+            os.replace(self.unfinished / name, self.path / name)
+
+    def check(self, settings, overwrite):
+        """Compares the settings with those of the work that is there.
+
+        Args:
+            settings: A dictionary.
+            overwrite: Whether they may differ.
+
+        Returns:
+            "new", "begun" or "finished".
+
+        Raises:
+            ValueError: They differ, or the directory has other files.
+        """
+        if self._abandoned.exists():
+            return "new"
+        if self.index.exists():
+            state, before = "finished", shards.read_index(self.path)["settings"]
+        elif self.settings.exists():
+            state, before = "begun", read_json(self.settings)
+        else:
+            others = set(self.path.glob("*")) - {self.unfinished, self._lock}
+            if others:
+                raise ValueError(f"{self.path} has other files: {min(others)}")
+            return "new"
+        if overwrite:
+            return "new"
+        differences = [
+            f"{name} was {before.get(name)!r} and is {settings.get(name)!r}"
+            for name in sorted(before.keys() | settings.keys())
+            if before.get(name) != settings.get(name)
+        ]
+        if differences:
+            raise ValueError(
+                f"{self.path} was prepared with other settings:"
+                f" {'; '.join(differences)}. --overwrite starts over"
+            )
+        return state
+
+    def clear(self):
+        """Removes what this command has written, and nothing else."""
+        if not (self.index.exists() or self.unfinished.exists()):
+            return
+        # If killed from here on, the next command starts over.
+        self.unfinished.mkdir(exist_ok=True)
+        self._abandoned.touch()
+        self.index.unlink(missing_ok=True)
+        self.tokenizer.unlink(missing_ok=True)
+        for path in self.path.glob("[0-9]*.shard"):
+            path.unlink()
+        self.remove_unfinished()
+
+    def remove_unfinished(self):
+        """Removes what is not finished; what says so goes last."""
+        if not self.unfinished.exists():
+            return
+        for path in self.unfinished.iterdir():
+            if path not in (self.settings, self._abandoned):
+                path.unlink()
+        self.settings.unlink(missing_ok=True)
+        shutil.rmtree(self.unfinished)
+
+
+def write_json(path, value):
+    """Writes a file of JSON: to a temporary name, then renamed."""
+    write_atomically(path, json.dumps(value, indent=1) + "\n")
+
+
+@contextlib.contextmanager
+def run_errors(path):
+    """Turns a full disk and a lost process into one line.
+
+    Args:
+        path: Where the work is.
+
+    Raises:
+        RunError: In place of the system's error; bugs keep their traceback.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        reason = f"cannot write to {path}: {error.strerror}"
+    except cleaning.LostProcessError as error:
+        reason = str(error)
+    else:
+        return
+    raise RunError(f"{reason}. Rerun the same command to resume")

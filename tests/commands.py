@@ -80,7 +80,7 @@ class Process:
         assert found == status, (found, self.out[-500:], self.err[-3000:])
         return self.out
 
-    def read_until(self, text, seconds=240):
+    def read_until(self, text, seconds=900):
         """Waits until a text is in the standard output, which it returns."""
         deadline = time.monotonic() + seconds
         while text not in self.out:

@@ -80,7 +80,7 @@ class Process:
         assert found == status, (found, self.out[-500:], self.err[-3000:])
         return self.out
 
-    def read_until(self, text, seconds=240):
+    def read_until(self, text, seconds=900):
         """Waits until a text is in the standard output, which it returns."""
         deadline = time.monotonic() + seconds
         while text not in self.out:
@@ -103,13 +103,16 @@ class Processes:
         self._directory = directory
         self._count = 0
         self._running = set()
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+        self._environment = {
+            **os.environ,
+            "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}",
+        }
         # As when a user starts a command, not as the tests silence theirs.
-        environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
+        self._environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
         self._server = subprocess.Popen(
             [sys.executable, ROOT / "tests/fork_server.py"],
             cwd=ROOT,
-            env=environment,
+            env=self._environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -138,6 +141,8 @@ class Processes:
             paths[0] = pathlib.Path(out)
         for path in paths:
             path.touch()
+        if fresh:
+            environment = {**self._environment, **environment}
         request = {
             "module": module,
             "function": function,

@@ -128,7 +128,9 @@ def start(request):
     os.environ.update(request["environment"])
     if request["fresh"]:
         command = [sys.executable, "-m", request["module"]]
-        os.execv(sys.executable, command + request["arguments"])
+        command += request["arguments"]
+        # Not this process' environment, which its imports have changed.
+        os.execve(sys.executable, command, request["environment"])
     globals()[request["accident"]]()
     module = importlib.import_module(request["module"])
     getattr(module, request["function"])(request["arguments"])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pathlib
 import re
 import subprocess
 import sys
@@ -323,6 +324,15 @@ def test_the_chosen_checkpoint_is_reported(small_config, tmp_path, caplog):
         "WARNING",
         f"using the best checkpoint {best}/ckpt-2 instead of {averaged}",
     )
+
+
+def test_a_newer_corrupt_checkpoint_is_reported(small_config, tmp_path, caplog):
+    model = kt.Transformer(small_config)
+    old, new = (save_weights(model, tmp_path / "best", step) for step in (1, 2))
+    pathlib.Path(f"{new}.index").write_bytes(b"")
+    assert workdirs.WorkDirectory(tmp_path).choose_checkpoint("best") == old
+    message = f"using the best checkpoint {old} instead of {new}"
+    assert message in caplog.text
 
 
 def test_an_unknown_checkpoint_is_none(small_config, tmp_path):

@@ -658,6 +658,25 @@ def test_logits_that_are_no_numbers_fail_their_sentence_alone(position, kind):
             assert_same(rows(result, [0, 2]), rows(expected, [0, 2]))
 
 
+def test_a_failure_counts_although_a_hypothesis_had_finished():
+    table = np.zeros((4, 32), "float32")
+    table[0, [EOS, 20]] = 9.0, 9.5  # EOS finishes one at once
+    table[1:, EOS] = -50.0  # and is not among the best later
+    table[1:, 31] = np.nan
+    result = decoding.beam_search(
+        lambda ids, cache, index: (
+            ops.take(np.repeat(table[:, None], 2, 1), index, axis=0),
+            cache,
+        ),
+        (),
+        np.array([4]),
+        max_length=4,
+        beam_size=2,
+        length_penalty=0.0,
+    )
+    assert_failed(result, 0)
+
+
 @pytest.mark.parametrize("wrong", [VOCAB_SIZE, -1, 2**31 - 1, 2**32 + 5])
 def test_prefix_outside_the_vocabulary_fails_its_sentence_alone(wrong):
     model = ScriptedModel(6)

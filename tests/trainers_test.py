@@ -751,7 +751,7 @@ def test_one_line_out_for_each_line_in(
     lines = out.decode().split("\n")
     assert len(lines) == 8 and lines[-1] == ""
     assert lines[1] == lines[2] == ""
-    assert "line 5 has" in caplog.text and "first 19" in caplog.text
+    assert "line 5 has" in caplog.text and "truncated to 19" in caplog.text
     assert "line 6 is not UTF-8" in caplog.text
     translator = Translator.load(trained)
     alone = [translator.translate([s])[0] for s in ("He sleeps.", "No end")]

@@ -143,7 +143,7 @@ class Fields:
         lines = ["", "", "Attributes:"]
         for name, field in fields.items():
             lines += textwrap.wrap(
-                f"{name}: {field.metadata['help']} Default: {field.default!r}",
+                f"{name}: {field.metadata['help']} {_values_of(field)}",
                 76,
                 break_long_words=False,
                 break_on_hyphens=False,
@@ -155,3 +155,18 @@ class Fields:
 
     def __post_init__(self) -> None:
         check_values(type(self), **vars(self))
+
+
+def _values_of(field: dataclasses.Field) -> str:
+    """A field's default and valid values, as sentences."""
+    sentences = [f"Default: {field.default!r}."]
+    low, high, choices = (
+        field.metadata[name] for name in ("low", "high", "choices")
+    )
+    if low is not None:
+        sentences.append(f"At least {low}.")
+    if high is not None:
+        sentences.append(f"Below {high}.")
+    if choices is not None:
+        sentences.append(f"One of {', '.join(map(repr, choices))}.")
+    return " ".join(sentences)

@@ -189,7 +189,11 @@ def test_help_of_a_configuration_lists_its_fields(section):
     text = text.replace("| ", "")
     for field in dataclasses.fields(section):
         assert f"{field.name}: {field.metadata['help']}" in text
-        assert f"Default: {field.default!r}" in text
+        assert f"Default: {field.default!r}." in text
+        if field.metadata["low"] is not None:
+            assert f"At least {field.metadata['low']}." in text
+        if field.metadata["high"] is not None:
+            assert f"Below {field.metadata['high']}." in text
 
 
 def test_our_own_errors_keep_their_traceback():

@@ -333,6 +333,16 @@ def test_shards_do_not_change_the_pairs(command, prepared, tmp_path):
     assert len(list((tmp_path / "out").glob("*.shard"))) == 1
 
 
+def test_a_shard_of_duplicates_alone_is_left_out(command, pairs, tmp_path):
+    prefix = write_pairs(tmp_path / "train", pairs[:4] * 2 + pairs[4:6])
+    argv = [*command, f"--train_files={prefix}", "--shard_pairs=4"]
+    prepare.main([*argv, f"--output={tmp_path}/out", "--workers=1"])
+    index = shards.read_index(tmp_path / "out")
+    assert [record["pairs"] for record in index["shards"]] == [4, 2]
+    assert len(list((tmp_path / "out").glob("*.shard"))) == 2
+    assert len(shards.read_prepared(tmp_path / "out")) == 6
+
+
 def test_done_is_done(command, prepared, capsys):
     before = contents(prepared)
     times = {path: path.stat().st_mtime_ns for path in prepared.iterdir()}

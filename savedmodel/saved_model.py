@@ -252,24 +252,14 @@ def check_rank(name, value, rank):
     Returns:
         The same tensor. What is made of it waits for the check.
     """
-    # The signature declares the rank, so TensorFlow would take the check for
-    # true and drop it. A placeholder without a shape hides the declaration.
+    # The signature declares the rank, so that TensorFlow's optimizer takes an
+    # assertion for true and drops it. `ensure_shape` stays, behind a
+    # placeholder that hides the declared shape; its error names the
+    # placeholder, the shape received and the shape expected.
     hidden = tf.raw_ops.PlaceholderWithDefault(
-        input=value, shape=tf.TensorShape(None)
+        input=value, shape=tf.TensorShape(None), name=name
     )
-    axes = {1: "[N], one for each sentence", 2: "[N, S], one row a sentence"}
-    check = tf.debugging.Assert(
-        tf.equal(tf.rank(hidden), rank),
-        [
-            f"{name} must have the shape {axes[rank]}. Received:"
-            f" {name}.shape =",
-            tf.shape(hidden),
-        ],
-    )
-    with tf.control_dependencies([check]):
-        value = tf.identity(hidden)
-    value.set_shape([None] * rank)
-    return value
+    return tf.ensure_shape(hidden, [None] * rank)
 
 
 def check_pairs(**inputs):

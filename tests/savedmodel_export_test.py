@@ -195,7 +195,7 @@ def test_bad_flags_are_refused_before_tensorflow_is_imported(tmp_path):
     assert "temperature" not in process.stdout
 
 
-def test_a_skipped_checkpoint_is_reported(run, tmp_path, capsys):
+def test_a_skipped_checkpoint_is_reported(run, tmp_path):
     shutil.copytree(run / "averaged", run / "best")
     data = run / "averaged/ckpt-3.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:100])
@@ -206,7 +206,6 @@ def test_a_skipped_checkpoint_is_reported(run, tmp_path, capsys):
     assert any(
         "averaged" in line for line in description["checkpoint_warnings"]
     )
-    assert "averaged/ckpt-3" in capsys.readouterr().err
 
 
 # ---- What goes wrong while an export is written ------------------------------

@@ -267,7 +267,7 @@ def server(directory):
 
 
 VOCAB_SIZE = 60
-RANK = "text must have the shape [N], one for each sentence. Received:"
+RANK = "is not compatible with expected shape [?]."
 NOT_SOURCES = "source_ids must be rows of tokens, then EOS (2)"
 
 
@@ -278,15 +278,15 @@ NOT_SOURCES = "source_ids must be rows of tokens, then EOS (2)"
         ("serving_default", {"text": "one"}, RANK),
         ("n_best", {"text": [["a", "b"], ["c", "d"]]}, RANK),
         ("attention", {"text": "one"}, RANK),
-        ("forced", {"text": ["a"], "target_prefix": "b"}, "target_prefix must"),
-        ("score", {"text": ["a"], "reference": [["b"]]}, "reference must have"),
+        ("forced", {"text": ["a"], "target_prefix": "b"}, RANK),
+        ("score", {"text": ["a"], "reference": [["b"]]}, RANK),
         (
             "forced",
             {"text": ["a"], "target_prefix": ["b", "c"]},
             "the same num",
         ),
         ("score", {"text": ["a", "b"], "reference": ["c"]}, "the same number"),
-        ("tokens", {"source_ids": [5, 6, EOS]}, "source_ids must have the sha"),
+        ("tokens", {"source_ids": [5, 6, EOS]}, "expected shape [?,?]."),
         ("tokens", {"source_ids": [[5, -6, EOS]]}, NOT_SOURCES),
         ("tokens", {"source_ids": [[5, VOCAB_SIZE, EOS]]}, NOT_SOURCES),
         ("tokens", {"source_ids": [[5, EOS, 0], [5, 6, 7]]}, NOT_SOURCES),

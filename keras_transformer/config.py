@@ -138,7 +138,7 @@ class DecodingConfig(Fields):
     )
     extra_length: int = hp(
         50,
-        "Output may be this many tokens longer than the source.",
+        "Longest output, EOS included: source tokens, without EOS, plus this.",
         low=0,
         high=MOST_POSITIONS,
     )
@@ -174,7 +174,7 @@ class LengthConfig(Fields):
 
     max_length: int = hp(
         256,
-        "Training pairs with more tokens on a side are dropped.",
+        "Most tokens of a side, EOS included; longer pairs are dropped.",
         low=2,
         high=MOST_POSITIONS,
     )

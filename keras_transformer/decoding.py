@@ -10,23 +10,23 @@ Nothing here knows a model. The caller hands over a function
     logits  float32 `[N, V]`, they score the token that follows `ids`
 
 with N = B for `greedy_search` and `sample`, and N = B * W for `beam_search`:
-the W hypotheses of a sentence are neighbours. What does not change from
-position to position, such as the projected encoder output, `step` closes over.
+the W hypotheses of a sentence are neighbours. `step` is a closure over what
+does not change between positions, such as the projected encoder output.
 
 Choices that systems make differently:
 
 - Score: log-probability / ((5 + length) / 6) ^ length_penalty (Wu et al. 2016,
   the paper's reference 38), and the length counts EOS.
 - Log-probabilities are the model's own, over all V tokens. PAD and BOS are
-  never emitted, EOS not before `min_length` tokens; what they would have had is
-  not spread over the others.
+  never emitted, and EOS only where the length reaches `min_length`. The
+  probability of these tokens is not redistributed to the others.
 - The length limit is one number for each sentence, EOS included. A hypothesis
   that reaches it without EOS is returned as it is, without EOS.
 - A sentence whose search has ended is frozen while its neighbours go on, so a
-  result never depends on the rest of the batch. A limit of 0 ends a sentence
-  before it begins: for rows that only fill up a batch.
+  result never depends on the rest of the batch. Rows that only pad the batch
+  have the limit 0 and are not searched.
 - `prefix` forces the first tokens: their log-probabilities count, and they may
-  be what is otherwise not emitted.
+  include tokens that are otherwise not emitted.
 - A sentence fails if its logits at some position have a NaN or +inf, or nothing
   but -inf, or if its prefix has an id that is not in the vocabulary: its scores
   and log-probabilities are NaN, its ids `PAD`. The others of the batch are not

@@ -1,8 +1,9 @@
 """Command lines from dataclasses: one flag for each field made with `hp`.
 
-Precedence: the field's default < what the command passes as a base (a preset, a
-work directory) < a flag file < the command line, in whatever order the command
-line names them. Bad input ends the command with status 2 and one line.
+Precedence, lowest first: the field's default, the base that the command passes
+(a preset, a work directory), a flag file, the command line. A flag on the
+command line overrides a flag file, wherever the two stand. Bad input ends the
+command with status 2 and one line.
 """
 
 import contextlib

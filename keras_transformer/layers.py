@@ -2,8 +2,8 @@
 
 Letters of shapes: see the legend in `keras_transformer/__init__.py`.
 
-Softmax, positions and logits are computed in float32 in every half-precision
-policy, and in float64 if the layer's dtype is float64.
+In a half-precision policy, softmax and positions are computed in float32, and
+logits are converted to float32. With dtype float64, all three are float64.
 """
 
 import contextlib

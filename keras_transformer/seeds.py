@@ -1,4 +1,4 @@
-"""The states of a model's random generators: what dropout draws next."""
+"""The states of a model's random generators, which dropout samples from."""
 
 import typing
 

@@ -1,7 +1,7 @@
 """Strings to strings: vocabulary, model and search as one object.
 
-What is evaluated is what is served: validation, `trainers.evaluate`,
-`trainers.translate` and the exporters all use a `Translator`.
+Validation, `trainers.evaluate`, `trainers.translate` and every exporter use a
+`Translator`.
 """
 
 import collections
@@ -459,7 +459,7 @@ def _check_finite(numbers, line):
     if not np.all(np.isfinite(numbers)):
         raise FloatingPointError(
             f"line {line}: the model's logits are not finite. Its weights are"
-            " damaged, or its training diverged"
+            " corrupt, or its training diverged"
         )
 
 

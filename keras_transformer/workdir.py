@@ -10,9 +10,9 @@
 
 A checkpoint is `ckpt-STEP.index` and its data. One that cannot be read to its
 last byte, or whose weights are not finite, is never used: `find_intact` names
-it in a warning and takes the one before it. Readers may run beside a training,
-which removes old checkpoints while they look; a checkpoint whose index is gone
-was removed, and they look again.
+it in a warning and takes the one before it. Other commands may read checkpoints
+during training. If training removes a checkpoint that a command is reading, its
+index is gone, and the command looks again.
 """
 
 import contextlib

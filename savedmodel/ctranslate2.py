@@ -5,14 +5,14 @@ Its decoder differs from ours in a few ways:
 - Score: log-probability / length ^ length_penalty, where ours is
   ((5 + length) / 6) ^ length_penalty; with `length_penalty=0` both are the bare
   log-probability. Greedy search is identical.
-- Length: `min_decoding_length` does not count EOS and is 1 by default, which
-  takes EOS' share of the first token's probability; `max_decoding_length` is
+- Length: `min_decoding_length` does not count EOS. Its default of 1 removes EOS
+  from the first softmax, which changes the score. `max_decoding_length` is
   one number for all sentences of a call, where ours is source tokens +
   `extra_length` for each of them.
 - The caller truncates sources; see `reload.py`.
-- `precision` is how weights are stored. What they are computed in depends on
-  the CPU: `ctranslate2.get_supported_compute_types("cpu")` lists what it knows,
-  and `Translator.compute_type` says what was taken instead of another.
+- `precision` is how weights are stored. The type of the computation depends on
+  the CPU: `ctranslate2.get_supported_compute_types("cpu")` lists the types that
+  it supports, and `Translator.compute_type` names the one that is used.
 """
 
 import numpy as np

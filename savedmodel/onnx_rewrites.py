@@ -3,7 +3,7 @@
 The first two change no answer:
 
 - `hoist_constants`: tf2onnx passes every weight through the loop as if it
-  changed, so that nobody can see that it is constant, and quantize it.
+  changed, so the quantizer does not see that it is constant and skips it.
 - `scatter_cache_writes`: the model writes a position into its cache with a
   comparison (`Where`), which every format knows. ONNX Runtime is slow at it,
   and spent half of the search there. `ScatterND` writes that position alone.

@@ -1,9 +1,10 @@
 """A directory that appears under its name only when it is complete.
 
 It is made in a hidden directory beside its target, `.NAME.unfinished`, and then
-renamed. That name is no version number, so a polling TensorFlow Serving does
-not look at it. A lock in it, which the kernel drops with the process, keeps a
-second export from the same target, and marks what a killed export left behind.
+renamed. The hidden name is no version number, so TensorFlow Serving ignores it.
+The hidden directory has a lock file. While a process holds the lock, a second
+export to the same target is refused. The kernel releases the lock when the
+process ends; the next export removes hidden directories whose lock is free.
 """
 
 import contextlib

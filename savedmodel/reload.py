@@ -8,8 +8,8 @@ example of how to run each format. Input is a JSON list of strings. Output is a
 JSON object: a list of `translations` (ids, text, score, and whether the source
 was truncated), the `seconds` that they took, without loading, and
 `computed_in`, the type that CTranslate2 computes in (null for other formats).
-BEAM is for the formats that leave the choice: ctranslate2 any; tflite 1 or the
-export's.
+BEAM is the beam size, for formats where the caller chooses it: any size with
+ctranslate2; 1 or the export's with tflite.
 """
 
 import json

@@ -14,11 +14,12 @@ and from each `truncated` [N]: an input of the sentence was longer than the
 model takes, and the answer is about its beginning.
 
 Every signature runs the graph of `Translator.translate_ids`, or the model
-itself. A blank source has an empty translation, as in `Translator.translate`;
-whatever bytes come in, as many answers go out. Inputs of another rank, of
-different numbers of sentences, and ids that are no sources (`search.py`) are
-errors. The graph checks them, since TensorFlow Serving does not. If it batches
-several requests, a bad one fails all requests of its batch.
+itself. A blank source has an empty translation, as in `Translator.translate`.
+Every input string has one answer, even if it is not valid UTF-8. Inputs of the
+wrong rank, two inputs with different numbers of sentences, and ids that are no
+sources (`search.py`) are errors. The graph checks them, because TensorFlow
+Serving does not. If the server batches several requests, one bad request fails
+the whole batch.
 
 `score` and `forced` read text in its canonical segmentation: of all sequences
 of tokens that spell a text they take the one that `Tokenizer.encode` finds. The

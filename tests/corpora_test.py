@@ -6,7 +6,7 @@ from random_pairs import make_pairs
 
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.workdir import WorkDirectory
-from trainers import corpora, experiment
+from trainers import corpora, evaluation, experiment
 from trainers.config import Configuration, DataConfig, TrainingConfig
 
 
@@ -44,17 +44,28 @@ def configure(tmp_path):
 def read(tmp_path):
     """Reads an experiment; returns it and the lines that it logs."""
 
-    def read(configuration):
+    def read(configuration, make_metric=evaluation.make_translation_metric):
         lines = []
         made = experiment.read_experiment(
             WorkDirectory(tmp_path / "run"),
             configuration,
             tf.distribute.get_strategy(),
+            make_metric,
             lines.append,
         )
         return made, lines
 
     return read
+
+
+def test_the_metric_is_a_parameter(configure, read):
+    class Accuracy:
+        key, label = "accuracy", "exact matches"
+
+    made, _ = read(configure(), lambda configuration: Accuracy())
+    assert isinstance(made.metric, Accuracy)
+    made, _ = read(configure())
+    assert made.metric.label == "BLEU (13a)"
 
 
 def test_splits_are_those_of_the_files(configure):

@@ -22,6 +22,7 @@ from trainers import phrasebook, strategies, wmt
 from trainers.budget import activations, largest_shape
 from trainers.cluster import Cluster, find_cluster, read_cluster
 from trainers.config import Configuration, DataConfig, TrainingConfig
+from trainers.evaluation import make_translation_metric
 from trainers.experiment import Experiment, read_experiment
 from trainers.loop import Trainer
 
@@ -403,6 +404,7 @@ def test_validation_computes_no_more_at_once_than_training(tmp_path):
         WorkDirectory(tmp_path / "run"),
         configuration,
         tf.distribute.get_strategy(),
+        make_translation_metric,
         log=lambda line: None,
     )
     assert experiment.rows_multiple == 4

@@ -73,7 +73,7 @@ class DataConfig(LengthConfig):
     )
     batch_tokens: int = hp(
         25000,
-        "Greatest number of source tokens, and of target tokens, in a batch.",
+        "Most tokens of a batch on each side, padding included.",
         low=1,
     )
     num_buckets: int = hp(
@@ -158,7 +158,8 @@ class TrainingConfig(Fields):
     )
     patience: int = hp(
         0,
-        "Validations without a better BLEU that end training; 0: never.",
+        "Training ends after this many validations without a better BLEU;"
+        " 0: never.",
         low=0,
     )
     checkpoint_steps: int = hp(
@@ -190,12 +191,13 @@ class TrainingConfig(Fields):
     )
     steps_per_call: int = hp(
         1,
-        "Updates that the devices make in one call from the host; that many"
-        " batches of one shape then follow each other.",
+        "Updates in one call from the host. Above 1, the batch order has runs"
+        " of this many batches of one shape.",
         low=1,
     )
     jit_compile: bool | None = hp(
-        None, "Compile the training step with XLA; left out: only on GPUs."
+        None,
+        "Compile forward and backward pass with XLA; left out: only on GPUs.",
     )
     precision: str = hp(
         "float32",

@@ -20,7 +20,7 @@ from trainers.corpora import (
     open_train_corpus,
     read_split,
 )
-from trainers.evaluation import Metric, TranslationMetric
+from trainers.evaluation import Metric
 
 
 @dataclasses.dataclass
@@ -63,8 +63,8 @@ class Experiment:
         return count_micro_batches(self.training, self.strategy)
 
     def make_model(self):
-        """A new model, its weights drawn with the seed."""
-        # Keras draws the seeds of its initializers and of dropout from here;
+        """A new model, its weights initialized from the seed."""
+        # Keras takes the seeds of its initializers and of dropout from here;
         # its own set_random_seed clears kernels that hold tokenizers, too.
         random.seed(self.training.seed)
         return Transformer(
@@ -108,13 +108,14 @@ def count_micro_batches(training, strategy):
 # Opening a work directory: whatever is wrong is found here, before work begins
 
 
-def open_experiment(workdir, configuration, strategy, keep, log):
+def open_experiment(workdir, configuration, strategy, make_metric, keep, log):
     """Reads the data and readies a work directory, new or begun.
 
     Args:
         workdir: The `WorkDirectory`.
         configuration: The `Configuration`.
         strategy: The `tf.distribute.Strategy`.
+        make_metric: Function of the `Configuration` that returns the `Metric`.
         keep: Whether to train in the work directory: to lock it, and to write
             configuration and vocabulary.
         log: Function that shows a line.
@@ -131,17 +132,19 @@ def open_experiment(workdir, configuration, strategy, keep, log):
     # vocabulary or weights meanwhile.
     with workdir.claimed() if keep else contextlib.nullcontext():
         check_same(workdir, configuration)
-        experiment = read_experiment(workdir, configuration, strategy, log)
+        experiment = read_experiment(
+            workdir, configuration, strategy, make_metric, log
+        )
         if keep:
             experiment.tokenizer.save(workdir.tokenizer_path)
             workdir.write_config(**configuration.sections())
     return experiment
 
 
-def read_experiment(workdir, configuration, strategy, log):
+def read_experiment(workdir, configuration, strategy, make_metric, log):
     """The `Experiment` of a configuration; see `open_experiment`."""
     data, training = configuration.data, configuration.training
-    metric = TranslationMetric(data.target_language, training.bleu_tokenizer)
+    metric = make_metric(configuration)
     train, valid, test = (read_split(data, name) for name in SPLITS)
     valid, test = list(valid), list(test)
     if training.patience and not valid:

@@ -1,11 +1,11 @@
 """The output directory of `trainers.prepare`: files, lock, resuming.
 
-    index.json, tokenizer.model, 00000.shard ...   what is finished
-    unfinished/settings.json                       what the work is for
+    index.json, tokenizer.model, 00000.shard ...   the finished corpus
+    unfinished/settings.json                       the settings of this run
     unfinished/tokenizer.model                     its vocabulary
     unfinished/00000.part ...                      ids, hashes, counts of a part
-    unfinished/duplicates                          which pairs came before
-    .lock                                          held by the working process
+    unfinished/duplicates                          which pairs are duplicates
+    .lock                                          locked while a command runs
 
 `unfinished` and `.lock` are removed when all is done.
 """

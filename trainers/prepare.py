@@ -69,8 +69,8 @@ class CleaningOptions(Fields):
     max_length: int = same_field(DataConfig, "max_length")
     max_ratio: float = hp(
         3.0,
-        "Pairs with more tokens on the longer side, for each token of the"
-        " shorter, are dropped; 0: any.",
+        "Greatest ratio of tokens, longer side to shorter side; pairs above it"
+        " are dropped. 0: no limit.",
         low=0.0,
     )
     max_word_length: int = hp(
@@ -131,7 +131,7 @@ class Options(Fields):
     )
     shard_pairs: int = hp(
         500_000,
-        "Pairs read for a shard: as many are in memory, and are read again if"
+        "Pairs read for one shard. All of them are in memory, and read again if"
         " the command is killed.",
         low=1,
     )

@@ -3,32 +3,42 @@
 A run has one session or, if it is stopped and resumed, several.
 """
 
+from collections.abc import Callable
+
 from keras_transformer import flags
 from keras_transformer.flags import CommandError
 from keras_transformer.workdir import WorkDirectory, write_atomically
 from trainers.budget import budget_lines, memory_of_replica
 from trainers.checkpoints import average
 from trainers.config import Configuration
-from trainers.evaluation import show_result
+from trainers.evaluation import Metric, make_translation_metric, show_result
 from trainers.experiment import open_experiment
 from trainers.loop import Trainer
 from trainers.progress import log
 from trainers.strategies import Workers, make_strategy
 
+MakeMetric = Callable[[Configuration], Metric]
 
-def run(configuration: Configuration, path: str, dry_run: bool) -> None:
+
+def run(
+    configuration: Configuration,
+    path: str,
+    dry_run: bool,
+    make_metric: MakeMetric = make_translation_metric,
+) -> None:
     """Trains to the end, or until a signal; a dry run ends before its steps.
 
     Args:
         configuration: The `Configuration`.
         path: Path of the work directory.
         dry_run: Whether to write nothing, and to train nothing.
+        make_metric: Makes the `Metric` that validation and test are scored by.
 
     Raises:
         CommandError: The flags, the data or the work directory are wrong.
         RunError: Training has diverged, or lost a worker, or cannot save.
     """
-    trainer = open_trainer(configuration, path, keep=not dry_run)
+    trainer = open_trainer(configuration, path, not dry_run, make_metric)
     if dry_run:
         return
     ending = trainer.run()
@@ -53,7 +63,10 @@ def run(configuration: Configuration, path: str, dry_run: bool) -> None:
 
 
 def open_trainer(
-    configuration: Configuration, path: str, keep: bool
+    configuration: Configuration,
+    path: str,
+    keep: bool,
+    make_metric: MakeMetric = make_translation_metric,
 ) -> Trainer:
     """A `Trainer` that stands where the work directory stands.
 
@@ -63,7 +76,7 @@ def open_trainer(
     Args:
         configuration: The `Configuration`.
         path: Path of the work directory.
-        keep: As in `open_experiment`.
+        keep, make_metric: As in `open_experiment`.
 
     Raises:
         CommandError: Something is wrong with them.
@@ -76,7 +89,7 @@ def open_trainer(
         workers = Workers(strategy)
     with flags.user_errors(), workers.watch():
         experiment = open_in_turn(
-            workers, workdir, configuration, strategy, keep
+            workers, workdir, configuration, strategy, make_metric, keep
         )
         trainer = Trainer(experiment, workdir, workers)
         seconds_per_step = trainer.probe_memory()
@@ -88,16 +101,21 @@ def open_trainer(
     return trainer
 
 
-def open_in_turn(workers, workdir, configuration, strategy, keep):
+def open_in_turn(workers, workdir, configuration, strategy, make_metric, keep):
     """The `Experiment`: the chief makes what the others find."""
     if workers.is_chief:
         experiment = open_experiment(
-            workdir, configuration, strategy, keep, log
+            workdir, configuration, strategy, make_metric, keep, log
         )
     workers.barrier()
     if not workers.is_chief:
         experiment = open_experiment(
-            workdir, configuration, strategy, keep=False, log=_silent
+            workdir,
+            configuration,
+            strategy,
+            make_metric,
+            keep=False,
+            log=_silent,
         )
     return experiment
 

@@ -60,8 +60,8 @@ class Options(Fields):
 
     n_best: int = hp(
         0,
-        "Lines 'number ||| translation ||| score' for each line, best first;"
-        " 0: the best translation alone.",
+        "Write this many translations of each line, best first, each as"
+        " 'number ||| translation ||| score'; 0: only the best translation.",
         low=0,
     )
 

@@ -1,9 +1,8 @@
 """The embedded corpus: a small English-German grammar that writes sentences.
 
-Two grammars spell out every pair from one abstract structure
-(`clauses.Clause`), so that both sides are correct and the English determines
-the German: equal English means equal German. A translator has to learn real
-things:
+Two grammars write every pair from one abstract structure (`clauses.Clause`), so
+both sides are correct, and equal English sentences have equal German sentences.
+To translate them, a model has to learn:
 
 - gender, number and case, with the endings of articles and adjectives;
 - German word order, with its two verbal brackets;

@@ -30,7 +30,7 @@ TRAINERS = (
     "evaluate",
 )
 SAVEDMODEL = (
-    "reload formats publishing onnx_rewrites search graph",
+    "reload formats publishing onnx_rewrites search",
     "saved_model tflite onnx ctranslate2 verify",
     "export client",
 )

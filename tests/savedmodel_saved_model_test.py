@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2, saved_model_pb2
 
-from keras_transformer.vocabulary import BOS, EOS, PAD
+from keras_transformer.vocabulary import EOS, PAD
 from savedmodel import saved_model, search
 
 # All of TensorFlow's own and none of XLA's, but for these of TF Text, which
@@ -430,14 +430,6 @@ def test_warm_up_requests_are_what_serving_reads(directory, signatures):
         )
         asked.add(name)
     assert asked == set(signatures)
-
-
-def test_truncated_rows_end_with_eos():
-    ids = tf.constant([[7, 8, 9, EOS], [5, EOS, PAD, PAD]])
-    rows, truncated = search.truncate(ids, 3)
-    assert rows.numpy().tolist() == [[7, 8, EOS], [5, EOS, PAD]]
-    assert truncated.numpy().tolist() == [True, False]
-    assert search.shift_right(ids).numpy()[0].tolist() == [BOS, 7, 8, 9]
 
 
 def test_sources_are_tokens_then_eos_then_anything():

@@ -233,7 +233,7 @@ def test_patience_ends_training(command, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(session, "show_result", lambda *_: None)
     wmt.main([*argv, "--valid_steps=1", "--patience=2"])
     out = capsys.readouterr().out
-    assert "no better BLEU in 2 validations | step 3" in out
+    assert "no better BLEU (13a) in 2 validations | step 3" in out
     assert (tmp_path / "best/ckpt-1.index").exists()
 
 

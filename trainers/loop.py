@@ -464,7 +464,11 @@ class Trainer:
             return
         started = time.monotonic()
         with self.clock.pause():
-            result = self.validator.run()
+            try:
+                result = self.validator.run()
+            except FloatingPointError as error:  # the translator's
+                what = "the output of the model"
+                raise self._diverged(what, None) from error
         if not math.isfinite(result.loss):
             raise self._diverged("the validation loss", None)
         progress = self.progress

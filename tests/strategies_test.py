@@ -127,15 +127,14 @@ def one_big_batch():
 # One step on the same data
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize(
-    ("replicas", "micro_batches", "clip_norm"),
+    ("replicas", "micro_batches", "clip_norm", "jit_compile"),
     [
-        (1, 1, CLIP_NORM),
-        (1, 2, 0.0),
-        (1, 4, CLIP_NORM),
-        (2, 1, 0.0),
-        (2, 2, CLIP_NORM),
+        (1, 2, 0.0, False),
+        (1, 4, CLIP_NORM, True),
+        (2, 1, 0.0, False),
+        (2, 2, CLIP_NORM, False),
+        (2, 2, CLIP_NORM, True),
     ],
 )
 def test_the_update_is_that_of_one_big_batch(

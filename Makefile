@@ -17,7 +17,7 @@ quickstart: $(VENV)/installed  ## Train a translator on the built-in corpus.
 	    --flagfile=trainers/configs/quickstart.flags --workdir=$(WORKDIR)
 
 test: $(VENV)/installed-test  ## Run the tests, in two processes.
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/installed-test  ## Check style, format and types.
 	$(BIN)/ruff check .

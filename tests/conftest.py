@@ -21,6 +21,16 @@ if keras.backend.backend() == "tensorflow":
     )
 
 
+# The longest files, which start first: `make test` hands out whole files in
+# order, and must not end with one process at work on the longest.
+LONGEST = ("strategies", "trainers", "savedmodel_formats", "resume")
+
+
+def pytest_collection_modifyitems(items):
+    first = {f"{name}_test.py": i for i, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: first.get(item.path.name, len(first)))
+
+
 @pytest.fixture(autouse=True)
 def seeded():
     """The same initial weights in every run."""

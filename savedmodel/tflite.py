@@ -7,7 +7,7 @@ every sentence is computed with it. The graph is that of
 `Translator.translate_ids`.
 
 TFLite has no assertions. A row that is no source (an id outside the vocabulary,
-no EOS) has the score NaN and no tokens. LiteRT refuses inputs of another shape.
+no EOS) has the score NaN and no tokens.
 """
 
 import tempfile

@@ -97,8 +97,9 @@ def test_the_future_changes_nothing(small_config):
 def test_padding_changes_nothing(small_config):
     model = kt.Transformer(small_config)
     alone = logits_of(model, SOURCE[1:, :3], TARGET[1:, :2])
+    # Kernels sum other shapes in another order: 1.3e-6 was seen with AVX2.
     np.testing.assert_allclose(
-        logits_of(model)[1:, :2], alone, rtol=0, atol=1e-6
+        logits_of(model)[1:, :2], alone, rtol=0, atol=1e-5
     )
 
 

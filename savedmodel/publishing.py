@@ -16,6 +16,8 @@ import pathlib
 import shutil
 import typing
 
+from keras_transformer.locking import lock_file
+
 LOCK = "export.lock"
 DESCRIPTION = "export.json"  # what every export has
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux' renameat2
@@ -72,7 +74,9 @@ def reserved(
     parents = [p for p in target.parents if not p.exists()]
     workshop = target.with_name(f".{target.name}.unfinished")
     try:
-        lock = _lock(workshop, target)
+        lock = lock_file(workshop / LOCK)
+        if lock is None:
+            raise ValueError(f"another process is exporting to {target}")
         try:
             check_target(target, overwrite)
             for path in workshop.iterdir():
@@ -104,39 +108,6 @@ def check_target(target: pathlib.Path, overwrite: bool) -> None:
         raise ValueError(f"{target} exists and is not an export")
     if not overwrite:
         raise ValueError(f"{target} exists; --overwrite replaces it")
-
-
-def _lock(workshop, target):
-    """Locks a hidden directory, which it makes: a file descriptor.
-
-    Raises:
-        ValueError: Another process has locked it.
-    """
-    path = workshop / LOCK
-    while True:
-        workshop.mkdir(parents=True, exist_ok=True)
-        try:
-            lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        except FileNotFoundError:
-            continue  # its owner has just removed the directory
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            raise ValueError(
-                f"another process is exporting to {target}"
-            ) from None
-        if _is_file_of(path, lock):
-            return lock
-        os.close(lock)  # of a directory that its owner has just removed
-
-
-def _is_file_of(path, descriptor):
-    """Whether a path still names an open file."""
-    try:
-        return os.path.samestat(path.stat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
 
 
 def _remove_leftovers(parent):

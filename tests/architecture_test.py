@@ -11,7 +11,7 @@ PACKAGES = ("keras_transformer", "trainers", "savedmodel")
 
 # A module imports only from rows above its own.
 LIBRARY = (
-    "vocabulary fields seeds startup",
+    "vocabulary fields seeds startup locking",
     "config schedule masking flags data.cleaning data.buckets",
     "loss tokenization decoding layers data.pairs",
     "metrics training workdir data.corpus",

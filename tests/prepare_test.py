@@ -14,7 +14,7 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
-from commands import fails
+from commands import fails, write_pairs
 
 from keras_transformer.data import batches as batches_module
 from keras_transformer.data import cleaning, shards
@@ -52,14 +52,6 @@ ODD = [
     ("a lot of words " * 40, "ein Wort " * 60),
     ("a", "eine viel zu lange Übersetzung für ein einziges Wort"),
 ]
-
-
-def write_pairs(prefix, pairs):
-    for language, side in (("en", 0), ("de", 1)):
-        lines = "".join(pair[side] + "\n" for pair in pairs)
-        path = pathlib.Path(f"{prefix}.{language}")
-        path.write_text(lines, encoding="utf-8")
-    return str(prefix)
 
 
 @pytest.fixture(scope="module")

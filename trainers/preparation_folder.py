@@ -12,7 +12,6 @@
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import pathlib
@@ -21,6 +20,7 @@ import shutil
 from keras_transformer.data import cleaning, shards
 from keras_transformer.data.shards import read_json
 from keras_transformer.flags import RunError
+from keras_transformer.locking import lock_file
 from keras_transformer.workdir import write_atomically
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # disk, quota, file size
@@ -57,8 +57,9 @@ class Folder:
             ValueError: Another process prepares here.
         """
         made = [p for p in (self.path, *self.path.parents) if not p.exists()]
-        self.path.mkdir(parents=True, exist_ok=True)
-        descriptor = self._take_lock()
+        descriptor = lock_file(self._lock)
+        if descriptor is None:
+            raise ValueError(f"another process is preparing {self.path}")
         try:
             yield
         finally:
@@ -71,24 +72,6 @@ class Folder:
                     if error.errno != errno.ENOTEMPTY:
                         raise
                     break
-
-    def _take_lock(self):
-        """A descriptor of the locked file; the lock ends with the process."""
-        while True:
-            descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o644)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(descriptor)
-                raise ValueError(
-                    f"another process is preparing {self.path}"
-                ) from None
-            # The one before may have removed the file after we opened it: then
-            # our lock is on a file that nobody else would find.
-            with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(descriptor), self._lock.stat()):
-                    return descriptor
-            os.close(descriptor)
 
     def part(self, number, ending):
         """A part file of a shard."""

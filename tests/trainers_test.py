@@ -427,13 +427,14 @@ def test_tensorboard_shows_each_step_once(tmp_path):
     """What a killed session recorded past its checkpoint is purged."""
 
     def session(number, restored_step, *steps):
+        earlier = set(tmp_path.iterdir())
         reporter = Reporter(tmp_path, restored_step, 10, is_chief=True)
         for step in steps:
             reporter.record(step, "train", {"loss": 100.0 * number})
         reporter.close()
         # TensorBoard reads the files in the order of the seconds in their
         # names; these sessions had the same second.
-        for path in tmp_path.glob("*tfevents.??????????.*"):
+        for path in set(tmp_path.iterdir()) - earlier:
             name = re.sub(r"tfevents\.\d+", f"tfevents.{number}", path.name)
             path.rename(path.with_name(name))
 

@@ -5,6 +5,8 @@ import typing
 import keras
 from keras import ops
 
+from keras_transformer.optimizer import FusedAdam
+
 PAPER_SCALE = 1.0  # eq. 3 as it stands
 
 
@@ -76,9 +78,9 @@ def paper_adam(
         scale: Factor of the schedule.
 
     Returns:
-        A `keras.optimizers.Adam`.
+        A `keras.optimizers.Adam` that is one operation for each variable.
     """
-    return keras.optimizers.Adam(
+    return FusedAdam(
         NoamSchedule(d_model, warmup_steps, scale),
         beta_1=0.9,
         beta_2=0.98,

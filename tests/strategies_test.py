@@ -67,15 +67,16 @@ def train(strategy, jit_compile, accumulate_steps=1, clip_norm=0.0):
             clip_norm=clip_norm,
         )
 
-    @tf.function(reduce_retracing=True, autograph=False)
-    def run(batch):
-        result = strategy.run(lambda *args: step(*args)[0], args=batch)
-        return strategy.reduce("SUM", result, axis=None)
-
     def make_dataset(slices, num_slices):
         return batches.dataset(epochs=1, slices=slices, num_slices=num_slices)
 
     dataset = strategies.distribute(strategy, make_dataset)
+
+    @tf.function(input_signature=[dataset.element_spec], autograph=False)
+    def run(batch):
+        result = strategy.run(lambda *args: step(*args)[0], args=batch)
+        return strategy.reduce("SUM", result, axis=None)
+
     losses = [run(batch).numpy() for batch in dataset]
     return [weight.numpy() for weight in model.weights], losses
 

@@ -156,10 +156,11 @@ def make_step(length, window):
     )
 
     def batch(length):
-        ids = np.random.default_rng(0).integers(4, 37000, (1, length))
-        target_ids, labels = ids[:, :TARGET_TOKENS], ids[:, 1:][:, :128]
-        target_ids = target_ids[:, : labels.shape[1]]
-        return {"source_ids": ids, "target_ids": target_ids}, labels
+        random = np.random.default_rng(0)
+        source_ids = random.integers(4, config.vocab_size, (1, length))
+        pair = random.integers(4, config.vocab_size, (1, TARGET_TOKENS + 1))
+        inputs = {"source_ids": source_ids, "target_ids": pair[:, :-1]}
+        return inputs, pair[:, 1:]
 
     model.train_on_batch(*batch(8))
     inputs, labels = batch(length)

@@ -95,10 +95,9 @@ def paper_count(config):
     )
 
 
-# The kinds of positions, and restricted attention; each as fields of a config.
+# The kinds of positions, restricted attention, pre-norm: fields of a config.
 KINDS = [
-    {"pre_norm": True},
-    {"positions": "learned", "max_positions": 6},
+    {"positions": "learned", "max_positions": 6, "pre_norm": True},
     {"positions": "relative", "max_relative_position": 2},
     {"attention_window": 3},
     {

@@ -12,7 +12,7 @@ PACKAGES = ("keras_transformer", "trainers", "savedmodel")
 # A module imports only from rows above its own.
 LIBRARY = (
     "vocabulary fields seeds startup locking linear normalization optimizer",
-    "config schedule masking flags data.cleaning data.buckets",
+    "config schedule masking chunks flags data.cleaning data.buckets",
     "loss tokenization decoding layers data.pairs",
     "metrics training workdir data.corpus",
     "fit data.shards",
@@ -36,8 +36,8 @@ SAVEDMODEL = (
 )
 # Mathematics in keras.ops, so that it runs on every backend.
 ON_EVERY_BACKEND = (
-    "layers linear normalization model loss metrics schedule masking decoding"
-    " seeds fit"
+    "layers linear normalization chunks model loss metrics schedule masking"
+    " decoding seeds fit"
 )
 # Read before a command's flags are checked, so that bad ones are refused at
 # once.

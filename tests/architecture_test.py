@@ -12,8 +12,8 @@ PACKAGES = ("keras_transformer", "trainers", "savedmodel")
 # A module imports only from rows above its own.
 LIBRARY = (
     "vocabulary fields seeds startup locking",
-    "config schedule masking flags data.cleaning data.buckets",
-    "loss tokenization decoding layers data.pairs",
+    "config masking flags data.cleaning data.buckets",
+    "schedule loss tokenization decoding layers data.pairs",
     "metrics training workdir data.corpus",
     "fit data.shards",
     "model data.batches",

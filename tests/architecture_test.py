@@ -20,14 +20,15 @@ LIBRARY = (
     "translator",
 )
 TRAINERS = (
-    "phrasebook config cluster interrupts preparation_folder progress",
-    "corpora strategies checkpoints budget",
+    "phrasebook config cluster interrupts preparation_folder progress"
+    " published",
+    "corpora strategies checkpoints budget formulas",
     "evaluation preparation",
     "experiment",
     "loop",
     "session",
     "translate average prepare wmt",
-    "evaluate",
+    "evaluate paper",
 )
 SAVEDMODEL = (
     "reload formats publishing onnx_rewrites search",

@@ -22,6 +22,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 
@@ -38,10 +39,12 @@ ROOT = pathlib.Path(__file__).parents[1]
 GROUPS = "abcde"
 SPLITS = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
 BEAM_SIZE = 4
+CURVE_SENTENCES = 200  # translated greedily during training, for the log
 
 
 def main():
     arguments = parse_arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     arguments.folder.mkdir(parents=True, exist_ok=True)
     path = arguments.folder / f"table3_{arguments.group}.json"
     results = []
@@ -114,6 +117,7 @@ def scaled_configuration(row, seed, arguments):
             "--workdir=none",
             "--train_minutes=0",
             "--average_last=1",
+            f"--valid_sentences={CURVE_SENTENCES}",
             f"--beam_size={BEAM_SIZE}",
             f"--train_steps={arguments.train_steps}",
             *arguments.flags,
@@ -178,10 +182,15 @@ def train(workdir, configuration):
     command += [f"--flagfile={flag_file}", f"--workdir={workdir}"]
     print(f"{workdir}: see {workdir}.log", flush=True)
     with open(workdir.with_suffix(".log"), "a", encoding="utf-8") as log:
-        result = subprocess.run(
+        with subprocess.Popen(
             command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT
-        )
-    if result.returncode:
+        ) as process:
+            try:
+                status = process.wait()
+            except BaseException:  # Ctrl-C, SIGTERM: it saves, then ends
+                process.terminate()
+                raise
+    if status:
         raise SystemExit(f"{' '.join(command)} failed: see {log.name}")
 
 

@@ -19,6 +19,7 @@ from keras import ops
 from keras_transformer.config import (
     DecodingConfig,
     TransformerConfig,
+    check_position_limit,
 )
 from keras_transformer.data.batches import shift_right
 from keras_transformer.decoding import (
@@ -77,7 +78,8 @@ class Translator:
 
     Raises:
         ValueError: A number is too small, or tokenizer and model have
-            vocabularies of different sizes.
+            vocabularies of different sizes, or the model has learned fewer
+            positions than `max_source_length`.
     """
 
     def __init__(
@@ -106,6 +108,7 @@ class Translator:
                 "Tokenizer and model must have the same vocabulary. Received:"
                 f" {tokenizer.vocab_size} and {model.config.vocab_size} tokens"
             )
+        check_position_limit(model.config, max_source_length=max_source_length)
         self.tokenizer = tokenizer
         self.model = model
         self.decoding = decoding
@@ -154,6 +157,9 @@ class Translator:
         prefix = directory.restore_weights(named_weights(model), checkpoint)
         translator = cls(tokenizer, model, decoding, **options)
         translator.checkpoint = prefix
+        line = translator.shortened_outputs()
+        if line:
+            logging.warning("%s", line)
         return translator
 
     def with_decoding(self, **changes) -> "Translator":
@@ -173,6 +179,29 @@ class Translator:
         )
         translator.checkpoint = self.checkpoint
         return translator
+
+    @property
+    def max_target_length(self) -> int:
+        """Longest output in tokens, EOS included, of any source."""
+        return self._limited(
+            self.max_source_length + self.decoding.extra_length
+        )
+
+    def shortened_outputs(self) -> str | None:
+        """What learned positions do to long outputs, a line; None: nothing."""
+        wanted = self.max_source_length + self.decoding.extra_length
+        if self.max_target_length == wanted:
+            return None
+        return (
+            f"max_positions={self.max_target_length}: an output ends there;"
+            f" max_source_length={self.max_source_length} and extra_length="
+            f"{self.decoding.extra_length} would allow {wanted} tokens"
+        )
+
+    def _limited(self, length):
+        """A length, or the number of learned positions if that is less."""
+        limit = self.model.config.position_limit
+        return length if limit is None else min(length, limit)
 
     def translate(self, strings: Sequence[str]) -> list[str]:
         """Translations of sentences, in their order.
@@ -269,7 +298,8 @@ class Translator:
         """The greatest length of each output, in tokens, EOS included.
 
         As many tokens as the source has, EOS not counted, and `extra_length`
-        more (sec. 6.1). A row without a source has no output.
+        more (sec. 6.1); no more than the model has learned positions. A row
+        without a source has no output.
 
         Args:
             source_ids: int32 `[B, S]`.
@@ -282,7 +312,8 @@ class Translator:
         extra_length = self.decoding.extra_length
         limits = ops.where(lengths > 0, lengths + extra_length, 0)
         longest = source_ids.shape[1] or self.max_source_length
-        return limits, longest + extra_length
+        max_length = self._limited(longest + extra_length)
+        return ops.minimum(limits, max_length), max_length
 
     def score(
         self, pairs: Sequence[tuple[str, str]], first_line: int = 1
@@ -310,7 +341,7 @@ class Translator:
         labels, whole = self._encode(
             [translation for _, translation in pairs],
             first_line,
-            self.max_source_length + self.decoding.extra_length,
+            self.max_target_length,
         )
         lengths = [
             max(len(source), len(row))
@@ -320,8 +351,8 @@ class Translator:
         for batch in self._batches(lengths):
             log_probs = self._graph(
                 self.score_ids,
-                pad_rows([sources[i] for i in batch]),
-                pad_rows([labels[i] for i in batch]),
+                self._padded([sources[i] for i in batch]),
+                self._padded([labels[i] for i in batch]),
             ).numpy()
             for i, row in zip(batch, log_probs, strict=False):
                 row = row[: len(labels[i])].tolist()
@@ -403,7 +434,7 @@ class Translator:
         lengths = [len(row) if len(row) > 1 else 0 for row in rows]
         for batch in self._batches(lengths):
             found = self._graph(
-                self.translate_ids, pad_rows([rows[i] for i in batch])
+                self.translate_ids, self._padded([rows[i] for i in batch])
             )
             scores = found.scores.numpy()  # [B, W]
             values = zip(batch, read(found), scores, strict=False)
@@ -414,6 +445,10 @@ class Translator:
                 others = [pair for pair in others if pair[1] > MISSING_SCORE]
                 results[i] = [first, *others]
         return results
+
+    def _padded(self, rows):
+        """`pad_rows`, no longer than the model has learned positions."""
+        return pad_rows(rows, self.model.config.position_limit)
 
     def _graph(self, function, *arrays):
         """Calls a method through one graph for each length of its arrays."""
@@ -510,17 +545,18 @@ def power_of_two(number: int) -> int:
     return 1 << (number.bit_length() - 1)
 
 
-def pad_rows(rows: list[list[int]]) -> np.ndarray:
+def pad_rows(rows: list[list[int]], longest: int | None = None) -> np.ndarray:
     """Rows of ids as int32 `[B, S]`, in one of a few shapes.
 
     B is a power of two, since XLA compiles for each B. Rows that are added to
-    reach it are nothing but `EOS`.
+    reach it are nothing but `EOS`. S is at most `longest`, as every row is.
 
     >>> pad_rows([[5, 2], [6, 7, 2], [8, 2]]).shape
     (4, 8)
     """
     batch_size = 1 << (len(rows) - 1).bit_length()
     length = bucket(max(map(len, rows)))
+    length = length if longest is None else min(length, longest)
     source_ids = np.full((batch_size, length), PAD, np.int32)
     source_ids[:, 0] = EOS
     for source, row in zip(source_ids, rows, strict=False):

@@ -71,7 +71,7 @@ class Signatures:
         self.translator = translator
         self.model = translator.model
         self.max_source_length = translator.max_source_length
-        self.extra_length = translator.decoding.extra_length
+        self.max_target_length = translator.max_target_length
         self._encode = tf.function(
             lambda text: translator.tokenizer.encode(
                 # As commands read their input: U+FFFD for what is not UTF-8.
@@ -176,7 +176,7 @@ class Signatures:
         sources = self._read(text)
         labels, too_long = truncate(
             at_least_one(self._encode(reference)),
-            self.max_source_length + self.extra_length,
+            self.max_target_length,
         )
         log_probs = self.translator.score_ids(sources.ids, labels)  # [N, T]
         number = tf.shape(text)[0]

@@ -12,7 +12,7 @@ PACKAGES = ("keras_transformer", "trainers", "savedmodel")
 # A module imports only from rows above its own.
 LIBRARY = (
     "vocabulary fields seeds startup locking",
-    "config masking flags data.cleaning data.buckets",
+    "config masking chunks flags data.cleaning data.buckets",
     "schedule loss tokenization decoding layers data.pairs",
     "metrics training workdir data.corpus",
     "fit data.shards",
@@ -37,7 +37,7 @@ SAVEDMODEL = (
 )
 # Mathematics in keras.ops, so that it runs on every backend.
 ON_EVERY_BACKEND = (
-    "layers model loss metrics schedule masking decoding seeds fit"
+    "layers chunks model loss metrics schedule masking decoding seeds fit"
 )
 # Read before a command's flags are checked, so that bad ones are refused at
 # once.

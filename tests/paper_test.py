@@ -39,6 +39,7 @@ TABLE_3 = {
     "d2": {6: 0.2, 9: 4.95, 10: 25.5, 11: None},
     "d3": {7: 0.0, 9: 4.67, 10: 25.3, 11: None},
     "d4": {7: 0.2, 9: 5.47, 10: 25.7, 11: None},
+    "e": {9: 4.92, 10: 25.7, 11: None},  # learned positions
     "big": {1: 1024, 2: 4096, 3: 16, 6: 0.3, 8: 300_000, 9: 4.33, 10: 26.4}
     | {11: 213},
 }
@@ -68,6 +69,8 @@ def test_a_row_of_table_3_is_as_printed(row):
     # What every row shares: sec. 5, and the caption of Table 3.
     assert model.decoder_depth == model.num_layers and not model.pre_norm
     assert (model.attention_dropout, model.activation_dropout) == (0, 0)
+    assert model.positions == ("learned" if row == "e" else "sinusoidal")
+    assert model.attention_window is None
     assert (training.warmup_steps, training.adam_beta_2) == (4000, 0.98)
     assert (training.learning_rate_scale, training.average_last) == (1.0, 1)
     assert training.valid_sentences == 3000
@@ -124,10 +127,17 @@ def test_a_relative_is_as_its_source_has_it(name):
     assert fields == dataclasses.asdict(model)
 
 
-@pytest.mark.parametrize("name", ["table3_b1", "t2t_big"])
-def test_parameters_are_those_of_the_model(name):
-    sizes = {"vocab_size": 29, "d_model": 16, "d_ff": 24, "num_layers": 2}
-    config = kt.preset(name, **sizes, num_heads=4, num_decoder_layers=3)
+@pytest.mark.parametrize(
+    "name, more",
+    [
+        ("table3_b1", {"positions": "relative", "max_relative_position": 3}),
+        ("table3_e", {"max_positions": 7, "pre_norm": True, "d_value": 5}),
+    ],
+)
+def test_parameters_are_those_of_the_model(name, more):
+    sizes = {"vocab_size": 29, "d_model": 16, "d_ff": 24, "num_heads": 4}
+    depths = {"num_layers": 1, "num_decoder_layers": 2}
+    config = kt.preset(name, **sizes, **depths, **more)
     assert kt.Transformer(config).count_params() == count_parameters(config)
 
 
@@ -189,6 +199,15 @@ def test_flops_are_those_of_the_graphs(small_config):
         training_flops(small_config, 10, 70, sentence_length=7),
         10 * 10 * 6 * square,  # 10 steps of 10 pairs
     )
+
+
+@pytest.mark.parametrize(
+    "option", [{"attention_window": 4}, {"positions": "relative"}]
+)
+def test_flops_of_other_attention_are_refused(small_config, option):
+    config = dataclasses.replace(small_config, **option)
+    with pytest.raises(ValueError, match="full attention"):
+        multiply_adds(config, 7, 7)
 
 
 def test_table_2_is_time_times_gpus_times_speed():

@@ -9,6 +9,7 @@ from keras_transformer.config import (
     DecodingConfig,
     LengthConfig,
     TransformerConfig,
+    check_position_limit,
 )
 from keras_transformer.data.buckets import NUM_BUCKETS
 from keras_transformer.data.shards import TOKENIZER
@@ -255,6 +256,8 @@ RESOLVED_BY = {
     "num_decoder_layers": "decoder_depth",
     "d_key": "key_size",
     "d_value": "value_size",
+    "max_positions": "position_limit",
+    "max_relative_position": "relative_distance",
 }
 
 
@@ -266,6 +269,9 @@ class Configuration:
     data: DataConfig
     training: TrainingConfig
     decoding: DecodingConfig
+
+    def __post_init__(self):
+        check_position_limit(self.model, max_length=self.data.max_length)
 
     def sections(self):
         """The sections by name."""

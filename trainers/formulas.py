@@ -21,10 +21,17 @@ def count_parameters(config: TransformerConfig) -> int:
     norm = 2 * config.d_model
     attention = 2 * _projection(config, config.key_size + config.value_size)
     feed_forward = _feed_forward(config) + config.d_ff + config.d_model
-    encoder_layer = attention + feed_forward + 2 * norm
-    decoder_layer = 2 * attention + feed_forward + 3 * norm
+    relative = 0
+    if config.relative_distance is not None:  # vectors that the heads share
+        distances = 2 * config.relative_distance + 1
+        relative = distances * (config.key_size + config.value_size)
+    encoder_layer = attention + relative + feed_forward + 2 * norm
+    decoder_layer = 2 * attention + relative + feed_forward + 3 * norm
+    # A table for the source and one for the target.
+    positions = 2 * (config.position_limit or 0) * config.d_model
     return (
         config.vocab_size * config.d_model
+        + positions
         + config.num_layers * encoder_layer
         + config.decoder_depth * decoder_layer
         + (2 * norm if config.pre_norm else 0)  # at the end of both stacks
@@ -44,7 +51,17 @@ def multiply_adds(
     Args:
         config: The model.
         source_length, target_length: Tokens of the two sides, EOS included.
+
+    Raises:
+        ValueError: Self-attention is restricted or relative: it makes other
+            products.
     """
+    if config.attention_window or config.positions == "relative":
+        raise ValueError(
+            "expected full attention without relative positions. Received:"
+            f" attention_window={config.attention_window},"
+            f" positions={config.positions!r}"
+        )
     keys, values = config.key_size, config.value_size
     attention = 2 * _projection(config, keys + values)
     encoder = source_length * (attention + _feed_forward(config))

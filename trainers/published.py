@@ -75,6 +75,7 @@ PUBLISHED = {
     "table3_d2": _row("D2", 4.95, 25.5),
     "table3_d3": _row("D3", 4.67, 25.3),
     "table3_d4": _row("D4", 5.47, 25.7),
+    "table3_e": _row("E", 4.92, 25.7),
     "table3_big": _row("big", 4.33, 26.4, 213, 36000, **_BIG_COST),
     "wmt14_ende_base": Published(
         "Table 2, base", "newstest2014", bleu=27.3, **_BASE_COST

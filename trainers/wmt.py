@@ -92,12 +92,11 @@ def read_configuration(
     base = dict(PRESETS[preset])
     if data.given_tokenizer:
         base["vocab_size"] = given_vocab_size(data)
-    return Configuration(
-        model=arguments.build(TransformerConfig, **base),
-        data=data,
-        training=arguments.build(TrainingConfig),
-        decoding=arguments.build(DecodingConfig),
-    )
+    model = arguments.build(TransformerConfig, **base)
+    training = arguments.build(TrainingConfig)
+    decoding = arguments.build(DecodingConfig)
+    with flags.user_errors():  # the sections may not fit together
+        return Configuration(model, data, training, decoding)
 
 
 def given_vocab_size(data: DataConfig) -> int:

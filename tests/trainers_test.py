@@ -563,7 +563,7 @@ def test_misspelled_flag_in_a_process(tmp_path):
 @pytest.mark.parametrize(
     "flag, message",
     [
-        ("--preset=bigg", "preset must be one of 'base', 'big', 'tiny'"),
+        ("--preset=bigg", "preset must be one of 'base', 'big', 'table3_base'"),
         ("--d_model=15", "d_model must be even"),
         (
             "--dataset=book",
@@ -829,7 +829,8 @@ def test_a_recipe_is_found_by_name(tmp_path, monkeypatch, capsys):
     )
     assert found.given["dropout"] == 0.5  # a flag file does, too
     message = fails(wmt.main, ["--workdir=run", "--recipe=multi"], capsys)
-    assert "recipe must be one of 'multi30k_ende', 'quickstart', " in message
+    assert "recipe must be one of " in message
+    assert "'multi30k_ende', 'quickstart', " in message
 
 
 @pytest.mark.parametrize(

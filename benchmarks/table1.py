@@ -7,8 +7,8 @@ over the width d, fits the exponents of both, and counts the operations that
 must follow each other: the iterations of loops, counted while they run. As in
 the table, self-attention is softmax(Q K^T / sqrt(d)) V alone, without the four
 projections, which the table leaves out; they are shown beside it as multi-head
-attention. The sizes are such that the term in the table dominates: a width
-where products of matrices, not the softmax, take the time.
+attention. The sizes, and the rows of recurrent layers, are such that products
+of matrices take the time, not the softmax, memory or the start of operations.
 
 A time is the CPU time of one thread, the least of --rounds: other load on the
 machine hardly changes it. The sizes of a sweep take turns, after a pass of each
@@ -122,8 +122,8 @@ KINDS = (
         lambda n, d: 2 * n * n * d,
         "1",
         batch=1,
-        lengths=(512, 1024, 2048, 4096),
-        width=256,
+        lengths=(1024, 2048, 4096),
+        width=512,
         widths=(512, 1024, 2048),
         length=1024,
     ),
@@ -148,11 +148,11 @@ KINDS = (
         (1, 2),
         lambda n, d: 8 * n * d * d,
         "n",
-        batch=32,
-        lengths=(16, 32, 64, 128),
+        batch=256,
+        lengths=(8, 16, 32, 64),
         width=256,
         widths=(256, 512, 1024),
-        length=16,
+        length=8,
     ),
     Kind(
         "recurrent: GRU",
@@ -161,11 +161,11 @@ KINDS = (
         (1, 2),
         lambda n, d: 6 * n * d * d,
         "n",
-        batch=32,
-        lengths=(16, 32, 64, 128),
+        batch=256,
+        lengths=(8, 16, 32, 64),
         width=256,
         widths=(256, 512, 1024),
-        length=16,
+        length=8,
     ),
     Kind(
         f"convolutional, k = {KERNEL_SIZE}",
@@ -178,7 +178,7 @@ KINDS = (
         lengths=(512, 1024, 2048, 4096),
         width=256,
         widths=(256, 512, 1024),
-        length=512,
+        length=2048,
     ),
     Kind(
         f"separable convolutional, k = {KERNEL_SIZE}",
@@ -188,10 +188,10 @@ KINDS = (
         lambda n, d: KERNEL_SIZE * n * d + n * d * d,
         "1",
         batch=1,
-        lengths=(512, 1024, 2048, 4096),
-        width=256,
-        widths=(1024, 2048, 4096),
-        length=128,
+        lengths=(1024, 2048, 4096, 8192),
+        width=512,
+        widths=(512, 1024, 2048),
+        length=1024,
     ),
     Kind(
         "multi-head attention, h = 8, with its projections",
@@ -201,10 +201,10 @@ KINDS = (
         lambda n, d: 2 * n * n * d + 4 * n * d * d,
         "1",
         batch=1,
-        lengths=(1024, 2048, 4096),
+        lengths=(512, 1024, 2048),
         width=64,
         widths=(512, 1024, 2048),
-        length=64,
+        length=256,
     ),
 )
 

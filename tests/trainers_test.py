@@ -839,7 +839,7 @@ def test_a_recipe_is_found_by_name(tmp_path, monkeypatch, capsys):
 def test_flag_files_are_valid(path):
     text = path.read_text()
     assert text.startswith("# ") and "python -m trainers.wmt" in text
-    files = ["--train_files=a"] if "--dataset=files" in text else []
+    files = ["--train_files=a"] if "\n--dataset=files" in text else []
     arguments, options = wmt.read_arguments(
         [f"--flagfile={path}", "--workdir=run", *files]
     )

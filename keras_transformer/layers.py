@@ -764,7 +764,12 @@ class LearnedPositions(keras.layers.Layer):
         max_positions: Number of rows P.
         d_model: Width D.
 
-    >>> LearnedPositions(max_positions=10, d_model=4).rows(3).shape.as_list()
+    It is no function of its own: `PositionalEmbedding` reads it, and whoever
+    makes it builds it.
+
+    >>> positions = LearnedPositions(max_positions=10, d_model=4)
+    >>> positions.build()
+    >>> positions.rows(3).shape.as_list()
     [3, 4]
     """
 
@@ -773,11 +778,8 @@ class LearnedPositions(keras.layers.Layer):
         _check_sizes(max_positions=max_positions, d_model=d_model)
         self.max_positions = max_positions
         self.d_model = d_model
-        self.build()
 
     def build(self, input_shape=None):
-        if self.built:
-            return
         self.table = self.add_weight(
             name="table",
             shape=(self.max_positions, self.d_model),
@@ -786,7 +788,6 @@ class LearnedPositions(keras.layers.Layer):
             ),
             autocast=False,
         )
-        self.built = True
 
     def rows(self, length: int | Tensor, start: int | Tensor = 0) -> Tensor:
         """The rows of `length` positions from `start` on: float `[T, D]`."""

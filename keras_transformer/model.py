@@ -451,6 +451,9 @@ class Transformer(TokenExactTraining, keras.Model):
             return
         stream = (None, None, self.config.d_model)
         self.embedding.build()
+        for positions in (self.source_positions, self.target_positions):
+            if positions is not None:
+                positions.build()
         self.encoder.build(stream)
         self.decoder.build(stream, stream)
         self.built = True

@@ -157,7 +157,7 @@ class Translator:
         prefix = directory.restore_weights(named_weights(model), checkpoint)
         translator = cls(tokenizer, model, decoding, **options)
         translator.checkpoint = prefix
-        line = translator.shortened_outputs()
+        line = shortened_outputs(config, decoding, translator.max_source_length)
         if line:
             logging.warning("%s", line)
         return translator
@@ -185,17 +185,6 @@ class Translator:
         """Longest output in tokens, EOS included, of any source."""
         return self._limited(
             self.max_source_length + self.decoding.extra_length
-        )
-
-    def shortened_outputs(self) -> str | None:
-        """What learned positions do to long outputs, a line; None: nothing."""
-        wanted = self.max_source_length + self.decoding.extra_length
-        if self.max_target_length == wanted:
-            return None
-        return (
-            f"max_positions={self.max_target_length}: an output ends there;"
-            f" max_source_length={self.max_source_length} and extra_length="
-            f"{self.decoding.extra_length} would allow {wanted} tokens"
         )
 
     def _limited(self, length):
@@ -479,6 +468,21 @@ class Translator:
             strings[start : start + beam_size]
             for start in range(0, len(strings), beam_size)
         ]
+
+
+def shortened_outputs(
+    config: TransformerConfig, decoding: DecodingConfig, max_source_length: int
+) -> str | None:
+    """What learned positions do to long outputs, in a line; None: nothing."""
+    limit = config.position_limit
+    wanted = max_source_length + decoding.extra_length
+    if limit is None or wanted <= limit:
+        return None
+    return (
+        f"outputs end at max_positions={limit} tokens; max_source_length="
+        f"{max_source_length} and extra_length={decoding.extra_length} would"
+        f" allow {wanted}"
+    )
 
 
 def _ids_of(found):

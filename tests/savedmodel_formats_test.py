@@ -1,5 +1,6 @@
 """TFLite, ONNX and CTranslate2: the translator's answer, without TensorFlow."""
 
+import functools
 import inspect
 import json
 
@@ -10,6 +11,8 @@ import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 
+import keras_transformer as kt
+from keras_transformer.flags import CommandError
 from keras_transformer.vocabulary import EOS, PAD
 from savedmodel import export, formats, onnx_rewrites, reload, verify
 
@@ -419,3 +422,73 @@ def small_loop():
     return helper.make_model(
         graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9
     )
+
+
+# ---- Other kinds of positions and of attention -------------------------------
+
+LIMIT = 48  # longer than a chunk of restricted attention and its margins
+KINDS = {
+    "restricted": {"positions": "relative", "attention_window": 3},
+    "relative": {"positions": "relative", "max_relative_position": 2},
+    # Outputs would be longer than the sources, of which the longest fits.
+    "learned": {"positions": "learned", "max_positions": LIMIT},
+}
+LONG_AND_SHORT = [" ".join(exports.SENTENCES * 2), "one dog", "tree"]
+
+
+@functools.cache
+def of_kind(name):
+    """A translator with random weights, not all of which are small."""
+    model = kt.Transformer(
+        vocab_size=60, d_model=8, d_ff=12, num_heads=2, num_layers=1,
+        **KINDS[name],
+    )  # fmt: skip
+    random = np.random.default_rng(1)
+    for weight in model.weights:
+        weight.assign_add(random.normal(size=weight.shape, scale=0.4))
+    decoding = kt.DecodingConfig(beam_size=2, extra_length=4)
+    tokenizer = exports.translator().tokenizer
+    return kt.Translator(tokenizer, model, decoding, LIMIT)
+
+
+@pytest.mark.parametrize(
+    "format_name, kind",
+    [
+        ("saved_model", "restricted"),
+        ("tflite", "restricted"),
+        ("onnx", "restricted"),
+        ("tflite", "learned"),
+        ("onnx", "learned"),
+        ("ctranslate2", "learned"),
+        ("ctranslate2", "relative"),
+    ],
+)
+def test_other_positions_and_attention_are_exported(
+    format_name, kind, tmp_path
+):
+    translator = of_kind(kind)
+    if format_name == "ctranslate2":  # its own search
+        translator = translator.with_decoding(beam_size=1)
+    options = export.ExportOptions(
+        workdir=str(exports.workdir()), format=format_name, output="unused"
+    )
+    source = exports.source()._replace(translator=translator)
+    description = export.write(source, options, tmp_path)
+    assert description["max_positions"] == (
+        LIMIT if kind == "learned" else None
+    )
+    found = reload.LOADERS[format_name](tmp_path, description)(LONG_AND_SHORT)
+    wanted = translator.n_best_ids(LONG_AND_SHORT)
+    assert found[0]["truncated"] and len(wanted[0][0][0]) >= 36
+    for result, [(ids, score), *_] in zip(found, wanted, strict=True):
+        assert result["ids"] == ids
+        assert result["score"] == pytest.approx(score, rel=1e-3, abs=1e-4)
+
+
+def test_ctranslate2_refuses_restricted_attention(tmp_path):
+    options = export.ExportOptions(
+        workdir=str(exports.workdir()), format="ctranslate2", output="unused"
+    )
+    source = exports.source()._replace(translator=of_kind("restricted"))
+    with pytest.raises(CommandError, match="attention_window=3"):
+        export.write(source, options, tmp_path)

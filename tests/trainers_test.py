@@ -585,10 +585,14 @@ def test_misspelled_flag_in_a_process(tmp_path):
         ("--average_last=9", "average_last must be at most keep_checkpoints"),
         ("--workdir=", "expected --workdir=DIR"),
         ("--strategy=pod", "strategy must be one of"),
+        (
+            "--positions=learned --max_positions=8",
+            "max_length must be at most max_positions=8",
+        ),
     ],
 )
 def test_bad_flag(flag, message, command, tmp_path, capsys):
-    argv = [*command, f"--workdir={tmp_path}/run", flag]
+    argv = [*command, f"--workdir={tmp_path}/run", *flag.split()]
     assert message in fails(wmt.main, argv, capsys)
     assert not (tmp_path / "run").exists()
 

@@ -9,7 +9,12 @@ import tensorflow as tf
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer
-from keras_transformer.translator import Translator, bucket, pad_rows
+from keras_transformer.translator import (
+    Translator,
+    bucket,
+    pad_rows,
+    shortened_outputs,
+)
 from keras_transformer.vocabulary import EOS, PAD
 from keras_transformer.workdir import WorkDirectory, named_weights
 
@@ -23,14 +28,14 @@ CONFIG = TransformerConfig(
 )
 
 
-def make_translator(seed=3, **options):
+def make_translator(seed=3, config=CONFIG, **options):
     """A translator whose model knows nothing, but is sure of it."""
     beam_size = options.pop("beam_size", 2)
     decoding = DecodingConfig(
         beam_size=beam_size, extra_length=3, sampling=False
     )
     decoding = dataclasses.replace(decoding, **options.pop("decoding", {}))
-    model = Transformer(CONFIG)
+    model = Transformer(config)
     random = np.random.default_rng(seed)
     for weight in model.trainable_weights:
         weight.assign(random.normal(size=weight.shape, scale=0.5))
@@ -81,6 +86,29 @@ def test_n_best_is_ordered_and_starts_with_the_translation(translator):
     assert scores == sorted(scores, reverse=True)
     assert translator.translate(["the fox"]) == [hypotheses[0][0]]
     assert translator.n_best([""]) == [[("", 0.0)]]
+
+
+def test_learned_positions_limit_sources_and_outputs():
+    """A batch is not padded beyond the last position."""
+    config = dataclasses.replace(CONFIG, positions="learned", max_positions=13)
+    decoding = {"min_length": 50, "extra_length": 5}
+    with pytest.raises(ValueError, match="at most max_positions=13.*=14"):
+        make_translator(config=config, max_source_length=14)
+    translator = make_translator(
+        config=config, decoding=decoding, max_source_length=13
+    )
+    [longest], [short] = translator.n_best_ids([TEXT[1], "fox"])
+    found = [len(hypotheses[0][0]) for hypotheses in (longest, short)]
+    fox = len(translator.tokenizer.encode(["fox"])[0]) - 1
+    assert found == [13, min(13, fox + 5)] and fox + 5 < 13
+    assert translator.max_target_length == 13
+    [score] = translator.score([("fox", TEXT[1])])
+    assert score.truncated and len(score.ids) == 13
+    line = shortened_outputs(config, translator.decoding, 13)
+    assert line.startswith("outputs end at max_positions=13 tokens")
+    assert "would allow 18" in line
+    assert shortened_outputs(config, translator.decoding, 8) is None
+    assert shortened_outputs(CONFIG, translator.decoding, 10**5) is None
 
 
 def test_output_is_at_most_extra_length_longer():

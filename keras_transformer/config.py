@@ -17,6 +17,10 @@ POSITIONS = ("sinusoidal", "learned", "relative")
 LEARNED_POSITIONS = 512
 RELATIVE_DISTANCE = 20
 
+# The recipe of sec. 5.3, where the trainers' flags and the optimizer agree.
+PAPER_SCALE = 1.0  # factor of eq. 3: as it stands
+PAPER_BETA_2 = 0.98  # Adam's
+
 
 def check_even(d_model: int) -> None:
     """Raises ValueError if `d_model` is odd."""
@@ -263,10 +267,46 @@ class LengthConfig(Fields):
     )
 
 
+_BIG = {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3}
+# Pre-norm and the dropouts that tensor2tensor has had since its version 2.
+_T2T = {"pre_norm": True, "attention_dropout": 0.1, "activation_dropout": 0.1}
+
+# Where two names have the same fields, their recipes in `trainers/configs`
+# differ. What is not of the model (label smoothing, steps) is there, too.
 PRESETS: dict[str, dict[str, typing.Any]] = {
     # Table 3 of the paper, rows "base" and "big".
     "base": {},
-    "big": {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3},
+    "big": _BIG,
+    # Every row of Table 3. Fields that a row leaves empty are those of base;
+    # d_key and d_value follow from d_model and num_heads.
+    "table3_base": {},
+    "table3_a1": {"num_heads": 1},
+    "table3_a2": {"num_heads": 4},
+    "table3_a3": {"num_heads": 16},
+    "table3_a4": {"num_heads": 32},
+    "table3_b1": {"d_key": 16},
+    "table3_b2": {"d_key": 32},
+    "table3_c1": {"num_layers": 2},
+    "table3_c2": {"num_layers": 4},
+    "table3_c3": {"num_layers": 8},
+    "table3_c4": {"d_model": 256},
+    "table3_c5": {"d_model": 1024},
+    "table3_c6": {"d_ff": 1024},
+    "table3_c7": {"d_ff": 4096},
+    "table3_d1": {"dropout": 0.0},
+    "table3_d2": {"dropout": 0.2},
+    "table3_d3": {},  # label smoothing 0.0
+    "table3_d4": {},  # label smoothing 0.2
+    "table3_e": {"positions": "learned"},
+    "table3_big": _BIG,
+    # tensor2tensor's transformer_base_v1 (the published model), _v2, _v3 (now
+    # transformer_base) and transformer_big.
+    "t2t_base_v1": {},
+    "t2t_base_v2": _T2T,
+    "t2t_base_v3": _T2T,
+    "t2t_big": {**_BIG, **_T2T},
+    # fairseq's transformer_vaswani_wmt_en_de_big.
+    "fairseq_big": _BIG,
     # Wu et al. 2021, arXiv 2105.14462: the Multi30k model.
     "tiny": {
         "d_model": 128,

@@ -12,22 +12,23 @@ PACKAGES = ("keras_transformer", "trainers", "savedmodel")
 # A module imports only from rows above its own.
 LIBRARY = (
     "vocabulary fields seeds startup locking linear normalization optimizer",
-    "config schedule masking chunks flags data.cleaning data.buckets",
-    "loss tokenization decoding layers data.pairs",
+    "config masking chunks flags data.cleaning data.buckets",
+    "schedule loss tokenization decoding layers data.pairs",
     "metrics training workdir data.corpus",
     "fit data.shards",
     "model data.batches",
     "translator",
 )
 TRAINERS = (
-    "phrasebook config cluster interrupts preparation_folder progress",
-    "corpora strategies checkpoints budget",
+    "phrasebook config cluster interrupts preparation_folder progress"
+    " published",
+    "corpora strategies checkpoints budget formulas",
     "evaluation preparation",
     "experiment",
     "loop",
     "session",
     "translate average prepare wmt",
-    "evaluate",
+    "evaluate paper",
 )
 SAVEDMODEL = (
     "reload formats publishing onnx_rewrites search",

@@ -42,6 +42,7 @@ COMMANDS = (
     "trainers.evaluate",
     "trainers.average",
     "trainers.prepare",
+    "trainers.paper",
     "savedmodel.export",
     "savedmodel.verify",
     "savedmodel.client",

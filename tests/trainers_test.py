@@ -563,7 +563,7 @@ def test_misspelled_flag_in_a_process(tmp_path):
 @pytest.mark.parametrize(
     "flag, message",
     [
-        ("--preset=bigg", "preset must be one of 'base', 'big', 'tiny'"),
+        ("--preset=bigg", "preset must be one of 'base', 'big', 'table3_base'"),
         ("--d_model=15", "d_model must be even"),
         (
             "--dataset=book",
@@ -833,7 +833,8 @@ def test_a_recipe_is_found_by_name(tmp_path, monkeypatch, capsys):
     )
     assert found.given["dropout"] == 0.5  # a flag file does, too
     message = fails(wmt.main, ["--workdir=run", "--recipe=multi"], capsys)
-    assert "recipe must be one of 'multi30k_ende', 'quickstart', " in message
+    assert "recipe must be one of " in message
+    assert "'multi30k_ende', 'quickstart', " in message
 
 
 @pytest.mark.parametrize(
@@ -842,7 +843,7 @@ def test_a_recipe_is_found_by_name(tmp_path, monkeypatch, capsys):
 def test_flag_files_are_valid(path):
     text = path.read_text()
     assert text.startswith("# ") and "python -m trainers.wmt" in text
-    files = ["--train_files=a"] if "--dataset=files" in text else []
+    files = ["--train_files=a"] if "\n--dataset=files" in text else []
     arguments, options = wmt.read_arguments(
         [f"--flagfile={path}", "--workdir=run", *files]
     )

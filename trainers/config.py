@@ -4,6 +4,8 @@ import dataclasses
 import pathlib
 
 from keras_transformer.config import (
+    PAPER_BETA_2,
+    PAPER_SCALE,
     DecodingConfig,
     LengthConfig,
     TransformerConfig,
@@ -137,7 +139,13 @@ class TrainingConfig(Fields):
         4000, "Updates until the peak learning rate (eq. 3).", low=1
     )
     learning_rate_scale: float = hp(
-        1.0, "Factor of the learning rate of eq. 3.", low=1e-9
+        PAPER_SCALE, "Factor of the learning rate of eq. 3.", low=1e-9
+    )
+    adam_beta_2: float = hp(
+        PAPER_BETA_2,
+        "Adam's decay of the mean of squared gradients (sec. 5.3).",
+        low=0.0,
+        high=1.0,
     )
     label_smoothing: float = hp(
         0.1, "Probability spread over the vocabulary.", low=0.0, high=1.0

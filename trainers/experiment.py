@@ -85,6 +85,7 @@ class Experiment:
             self.configuration.model.d_model,
             self.training.warmup_steps,
             self.training.learning_rate_scale,
+            self.training.adam_beta_2,
         )
         if self.training.precision == "mixed_float16":
             return keras.optimizers.LossScaleOptimizer(optimizer)

@@ -25,19 +25,26 @@ def read_split(data: TreesConfig, name: str) -> Iterable[tuple[str, str]]:
         are no files. The sentence is the words, separated by spaces.
     """
     if not data.train_trees:
-        number = data.treebank_trees if name == "train" else HELD_OUT
-        return [make_pair(tree) for tree in make_trees(name, number)]
+        return [make_pair(tree) for tree in read_split_trees(data, name)]
     files = getattr(data, f"{name}_trees")
-    if not files:
-        return []
-    num_trees = sum(1 for _ in read_tree_files(files))
-    if not num_trees:
+    num_trees = sum(1 for _ in read_split_trees(data, name))
+    if files and not num_trees:
         raise ValueError(
             f"{name}_trees must have trees. Received: {', '.join(files)},"
             " without any"
         )
     # Read anew each time: the paper's semi-supervised training has 17 million.
-    return Pairs(lambda: map(make_pair, read_tree_files(files)), num_trees)
+    return Pairs(
+        lambda: map(make_pair, read_split_trees(data, name)), num_trees
+    )
+
+
+def read_split_trees(data: TreesConfig, name: str) -> Iterator[Node]:
+    """The trees of one split; see `read_split`."""
+    if not data.train_trees:
+        number = data.treebank_trees if name == "train" else HELD_OUT
+        return iter(make_trees(name, number))
+    return read_tree_files(getattr(data, f"{name}_trees"))
 
 
 def make_pair(tree: Node) -> tuple[str, str]:

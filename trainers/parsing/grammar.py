@@ -259,13 +259,11 @@ class TreeSampler:
             last = self.modified(kind, frame)
         first = self.base(self.pick(kinds))
         conjunction = Leaf("CC", self.pick(("and", "or")))
+        comma = middle = None
         if self.chance(0.2):
             comma = Leaf(",", ",")
             middle = self.base(self.pick(kinds))
-            parts = (first, comma, middle, conjunction, last)
-        else:
-            parts = (first, conjunction, last)
-        return _node("NP", *parts)
+        return _node("NP", first, comma, middle, conjunction, last)
 
     def _relative(self, kind: str, depth: int) -> Node:
         """A noun with a relative clause, of itself or of its `of` phrase."""

@@ -88,11 +88,11 @@ class TreeBuilder:
 
     def reopen(self) -> None:
         """Opens the last constituent of the innermost one again, if any."""
-        children = self._children[-1]
-        if children and isinstance(children[-1], Node):
-            node = children.pop()
-            self.open_labels.append(node.label)
-            self._children.append(list(node.children))
+        last = self._children[-1][-1] if self._children[-1] else None
+        if isinstance(last, Node):
+            self._children[-1].pop()
+            self.open_labels.append(last.label)
+            self._children.append(list(last.children))
 
     def finish(self) -> Node:
         """The tree; what is still open is closed."""

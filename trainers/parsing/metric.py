@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from trainers.config import Configuration
-from trainers.parsing.bracketing import count_brackets, sum_counts
+from trainers.parsing.bracketing import DELETED, count_brackets, sum_counts
 from trainers.parsing.linearization import is_tree, read_sequence, repair
 from trainers.parsing.trees import leaves
 
@@ -32,28 +32,35 @@ class ParsingMetric:
         """
         counts = self._count(outputs, references)
         total = sum_counts(counts)
+        complete = [c.is_complete for c in counts]
         well_formed = [
             is_tree(output, len(leaves(read_sequence(reference))))
             for output, reference in zip(outputs, references, strict=True)
         ]
-        share = 100 / max(len(counts), 1)
         return {
             "f1": total.f1,
             "precision": total.precision,
             "recall": total.recall,
-            "complete_match": share * sum(c.is_complete for c in counts),
-            "well_formed": share * sum(well_formed),
-            "sentences": len(counts),
+            "complete_match": _percentage(complete),
+            "well_formed": _percentage(well_formed),
+            "sentences": len(well_formed),
         }
 
     def _count(self, outputs, references):
-        """The `Counts` of each sentence."""
+        """The `Counts` of each sentence that has more than punctuation."""
         counts = []
         for output, reference in zip(outputs, references, strict=True):
             gold = read_sequence(reference)
-            words = [leaf.word for leaf in leaves(gold)]
-            counts.append(count_brackets(gold, repair(output, words)))
+            words = leaves(gold)
+            if any(leaf.tag not in DELETED for leaf in words):
+                found = repair(output, [leaf.word for leaf in words])
+                counts.append(count_brackets(gold, found))
         return counts
+
+
+def _percentage(values):
+    """How many of some truth values are true."""
+    return 100 * sum(values) / max(len(values), 1)
 
 
 def make_parsing_metric(configuration: Configuration) -> ParsingMetric:

@@ -18,8 +18,8 @@ from trainers.parsing.trees import leaves, read_trees, retag, write_tree
 SMALL = (
     "--vocab_size=150 --d_model=32 --d_ff=64 --num_heads=2 --num_layers=1"
     " --dropout=0 --pre_norm --batch_tokens=400 --num_buckets=1"
-    " --warmup_steps=20 --learning_rate_scale=2 --label_smoothing=0"
-    " --train_steps=70 --valid_steps=70 --checkpoint_steps=70"
+    " --warmup_steps=10 --learning_rate_scale=0.3 --label_smoothing=0"
+    " --train_steps=70 --valid_steps=70 --checkpoint_steps=70 --log_steps=10"
     " --average_last=1 --beam_size=2 --extra_length=40"
 ).split()
 

@@ -10,7 +10,7 @@ from trainers.parsing.trees import Node, leaves
 # A tree belongs to a split by the hash of its sentence: in percent.
 SPLITS = {"train": range(0, 80), "valid": range(80, 90), "test": range(90, 100)}
 MAX_TREES = 1_000_000  # of all splits
-WORDS = range(4, 26)  # of a sentence
+WORDS = range(4, 17)  # of a sentence
 
 
 def make_trees(name: str, num_trees: int) -> list[Node]:

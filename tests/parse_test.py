@@ -7,13 +7,23 @@ import sys
 import pytest
 from commands import ROOT, fails
 
+from keras_transformer import flags
 from keras_transformer.workdir import WorkDirectory
 from trainers import parse, parse_evaluate, parse_text, wmt
 from trainers.config import DataConfig
+from trainers.corpora import open_tokenizer, read_split
+from trainers.experiment import check_same
 from trainers.parsing.bracketing import count_brackets, sum_counts
 from trainers.parsing.config import ParserDecoding, TreesConfig
 from trainers.parsing.treebank import make_trees
-from trainers.parsing.trees import leaves, read_trees, retag, write_tree
+from trainers.parsing.trees import (
+    Leaf,
+    Node,
+    leaves,
+    read_trees,
+    retag,
+    write_tree,
+)
 
 SMALL = (
     "--vocab_size=150 --d_model=32 --d_ff=64 --num_heads=2 --num_layers=1"
@@ -50,7 +60,6 @@ def run(trees, tmp_path_factory):
         f"--workdir={directory / 'run'}",
         f"--train_trees={train}",
         f"--valid_trees={train}",
-        f"--test_trees={train}",
     ]
     printed = io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
@@ -59,64 +68,87 @@ def run(trees, tmp_path_factory):
     return directory / "run", command, printed.getvalue()
 
 
-@pytest.fixture
-def answer(run, monkeypatch, capfdbinary):
-    """What trainers.parse_text answers to a text."""
+@pytest.fixture(scope="module")
+def parser(run):
+    """The run's parser, as the commands load it: loaded once."""
+    arguments = flags.parse(
+        [f"--workdir={run[0]}"],
+        "",
+        parse_text.ParserOptions,
+        ParserDecoding,
+    )
+    return parse_text.load_parser(arguments)
 
-    def answer(text, *flags):
+
+@pytest.fixture
+def answer(monkeypatch, capfdbinary):
+    """What trainers.parse_text answers to a text, with a parser."""
+
+    def answer(parser, text, *options):
+        monkeypatch.setattr(parse_text, "load_parser", lambda _: parser)
         monkeypatch.setattr(
             sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode()))
         )
         capfdbinary.readouterr()
-        parse_text.main([f"--workdir={run[0]}", *flags])
+        parse_text.main(["--workdir=somewhere", *options])
         return capfdbinary.readouterr().out.decode().split("\n")
 
     return answer
+
+
+class Flat:
+    """Stands for a parser: every tree is flat, and has two words."""
+
+    def n_best(self, strings, first_line):
+        return [[("(S XX XX )S" if s else "", 0.0)] for s in strings]
 
 
 def test_training_is_scored_by_f1(run):
     path, _, printed = run
     lines = [line for line in printed.splitlines() if "| F1 " in line]
     assert len(lines) == 1 and "BLEU" not in printed
-    assert "test F1 " in printed.splitlines()[-1]
+    assert "validation F1 " in printed.splitlines()[-1]
     assert WorkDirectory(path).best.prefixes()
     decoding = WorkDirectory(path).read_section("decoding", ParserDecoding)
     assert (decoding.beam_size, decoding.length_penalty) == (2, 0.3)
 
 
-def test_text_becomes_trees(run, trees, answer):
+def test_text_becomes_trees(run, parser, trees, answer):
     """One line for each, in order; over exactly the words of the line."""
-    known, unknown = trees[0], "Zebras (42) jump, don't they?"
-    text = f"{' '.join(words_of(known))}\n\n{unknown}\n"
-    first, blank, second, end = answer(text)
+    known = trees[0]
+    text = f"{' '.join(words_of(known))}\n\nHe can't.\n"
+    first, blank, second, end = answer(parser, text)
     assert blank == end == ""
     path = run[0] / "answers.mrg"
     path.write_text(first + second)
     found = list(read_trees(path))
     tags = [leaf.tag for leaf in leaves(known)]
     assert write_tree(retag(found[0], tags)) == write_tree(known)
-    words = "Zebras -LRB- 42 -RRB- jump , do n't they ?"
-    assert words_of(found[1]) == words.split()
-    tokenized = answer("a.b, (c\n", "--tokenized")
-    path.write_text(tokenized[0])
-    assert words_of(*read_trees(path)) == ["a.b,", "-LRB-c"]
+    assert words_of(found[1]) == ["He", "ca", "n't", "."]
 
 
-def test_repaired_trees_are_counted(monkeypatch, caplog):
-    def translate_lines(_, lines, chunk_size):
-        outputs = {"a b": "(S XX XX )S", "": "", "c": "(S XX (NP )S"}
-        return (outputs[line] for line in lines)
+def test_words_may_be_given(answer, caplog):
+    """A tree for each line, repaired where the model's has other words."""
+    text = "a.b, (c\n\nI can't\n"
+    assert answer(Flat(), text, "--tokenized") == [
+        "(TOP (S (XX a.b,) (XX -LRB-c)))",
+        "",
+        "(TOP (S (XX I) (XX can't)))",
+        "",
+    ]
+    assert "repaired" not in caplog.text
+    assert answer(Flat(), text)[2] == "(TOP (S (XX I) (XX ca) (XX n't)))"
+    assert "2 of 2 trees are repaired" in caplog.text
 
-    monkeypatch.setattr(parse_text, "translate_lines", translate_lines)
-    lines = parse_text.parse_lines(None, ["a b", "", "c"], 5, str.split)
-    expected = ["(TOP (S (XX a) (XX b)))", "", "(TOP (S (XX c)))"]
-    assert list(lines) == expected
-    assert "1 of 2 trees are repaired" in caplog.text
 
-
-def test_evaluation_counts_what_it_writes(run, tmp_path, capsys):
-    gold = make_trees("test", 3)
-    path = write_trees(tmp_path / "gold.mrg", gold)
+def test_evaluation_counts_what_it_writes(
+    run, parser, trees, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(parse_evaluate, "load_parser", lambda _: parser)
+    path = tmp_path / "gold.mrg"
+    write_trees(path, trees)
+    path.write_text(path.read_text().replace("(NP ", "(NAC "))
+    gold = list(read_trees(path))
     output = tmp_path / "found.mrg"
     command = [f"--workdir={run[0]}", f"--trees={path}", f"--output={output}"]
     capsys.readouterr()
@@ -127,18 +159,29 @@ def test_evaluation_counts_what_it_writes(run, tmp_path, capsys):
     counts = sum_counts(map(count_brackets, gold, found))
     assert (result["f1"], result["recall"]) == (counts.f1, counts.recall)
     assert result["precision"] == counts.precision
-    assert result["sentences"] == 3 and 0 <= result["well_formed"] <= 100
+    assert result["sentences"] == 4 and 0 < result["f1"] < 100
+    assert result["well_formed"] == 100 and result["complete_match"] < 100
 
 
-def test_a_run_resumes_with_other_trees(run, trees, tmp_path, capsys):
+def test_other_trees_may_follow(run, trees, tmp_path):
+    """A resumed run takes other files, if its vocabulary has their labels."""
     path, command, _ = run
-    parse.main([*command, "--train_steps=71", "--valid_steps=1000"])
-    assert "resuming at step 70" in capsys.readouterr().out
-    bad = write_trees(tmp_path / "bad.mrg", trees[:1])
-    with open(bad, "a") as file:
-        file.write("(TOP (WHADVP (WRB when)))\n")
-    message = fails(parse.main, [*command, f"--train_trees={bad}"], capsys)
-    assert "Received: none for (WHADVP )WHADVP" in message
+    others = tmp_path / "others.mrg"
+
+    def tokenizer_for(trees):
+        write_trees(others, trees)
+        arguments, options = wmt.read_arguments(
+            [*command, f"--train_trees={others}"], "", parse.SECTIONS
+        )
+        configuration = parse.read_configuration(arguments, options.preset)
+        check_same(WorkDirectory(path), configuration)
+        pairs = read_split(configuration.data, "train")
+        return open_tokenizer(WorkDirectory(path), configuration, pairs, print)
+
+    assert tokenizer_for(trees[:2]).vocab_size == 150
+    label = Node("TOP", (Node("WHADVP", (Leaf("WRB", "when"),)),))
+    with pytest.raises(ValueError, match=r"none for \(WHADVP \)WHADVP"):
+        tokenizer_for([*trees, label])
 
 
 def test_bad_input_is_one_line(run, tmp_path, capsys):
@@ -146,7 +189,7 @@ def test_bad_input_is_one_line(run, tmp_path, capsys):
     (tmp_path / "none.mrg").write_text("(TOP (NP (-NONE- *)))\n")
     none = f"--train_trees={tmp_path / 'none.mrg'}"
     new = f"--workdir={tmp_path / 'new'}"
-    for main, flags, message in (
+    for main, given, message in (
         (parse.main, [], "expected --workdir=DIR"),
         (parse.main, [new, "--test_trees=a"], "test_trees need train_trees"),
         (parse.main, [new, none], "train_trees must have trees. Received: /"),
@@ -171,7 +214,7 @@ def test_bad_input_is_one_line(run, tmp_path, capsys):
             "output must be a file",
         ),
     ):
-        assert message in fails(main, flags, capsys)
+        assert message in fails(main, given, capsys)
     assert not (tmp_path / "new").exists()
 
 

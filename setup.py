@@ -52,6 +52,7 @@ setup(
         "keras_transformer",
         "keras_transformer.data",
         "trainers",
+        "trainers.parsing",
         "trainers.phrasebook",
         "savedmodel",
     ],

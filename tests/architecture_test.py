@@ -21,14 +21,19 @@ LIBRARY = (
 )
 TRAINERS = (
     "phrasebook config cluster interrupts preparation_folder progress"
-    " published",
-    "corpora strategies checkpoints budget formulas",
+    " published parsing.trees parsing.lexicon parsing.words",
+    "strategies checkpoints budget formulas parsing.config"
+    " parsing.linearization parsing.grammar",
+    "parsing.bracketing parsing.treebank",
+    "parsing.metric parsing.corpus",
+    "corpora",
     "evaluation preparation",
     "experiment",
     "loop",
     "session",
     "translate average prepare wmt",
-    "evaluate paper",
+    "evaluate paper parse parse_text",
+    "parse_evaluate",
 )
 SAVEDMODEL = (
     "reload formats publishing onnx_rewrites search",
@@ -97,7 +102,7 @@ def place(module):
     if is_phrasebook(module):
         module = "trainers.phrasebook"
     package = module.partition(".")[0]
-    if module in (*PACKAGES, "keras_transformer.data"):
+    if module in (*PACKAGES, "keras_transformer.data", "trainers.parsing"):
         return package, None  # holds no code that imports from a table
     assert module in ROWS, f"{module} needs a row in {__file__}"
     return package, ROWS[module]

@@ -281,3 +281,19 @@ def test_truncated_rows_keep_eos():
         ids, truncated = truncate(rows, limit)
         assert ids.numpy().tolist() == rows.numpy().tolist()
         assert not truncated.numpy().any()
+
+
+def test_symbols_are_one_token_each_however_rare():
+    """One that begins another, one that is also a word, and a rare one."""
+    symbols = ["(S", ")S", "(SBAR", ")SBAR", ".", "XX"]
+    lines = make_lines(200) + ["(SBAR (S XX . )S )SBAR"]
+    tokenizer = Tokenizer.train(lines, vocab_size=120, symbols=symbols)
+    rows = ["(SBAR (S XX . )S )SBAR", "(S )S XX", "A dog runs . across"]
+    ids = tokenizer.encode(rows)
+    assert ids[:2].row_lengths().numpy().tolist() == [7, 4]
+    pieces = [tokenizer.pieces[i] for i in ids[0].numpy()[:-1]]
+    assert pieces == [f"\u2581{token}" for token in rows[0].split()]
+    assert strings_of(tokenizer.decode(ids)) == rows
+    assert tokenizer.find_missing([*symbols, "(NP"]) == ["(NP"]
+    with pytest.raises(ValueError, match="vocab_size must be at least"):
+        Tokenizer.train(lines, vocab_size=9, symbols=symbols)

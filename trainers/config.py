@@ -30,15 +30,17 @@ PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
 
 
-def same_field(section: type, name: str):
+def same_field(section: type, name: str, *default):
     """A field like that of another dataclass, the home of its default.
 
     Args:
         section: The dataclass.
         name: Of the field.
+        *default: Another default, if the task has its own.
     """
     field = next(f for f in dataclasses.fields(section) if f.name == name)
-    return dataclasses.field(default=field.default, metadata=field.metadata)
+    (default,) = default or (field.default,)
+    return dataclasses.field(default=default, metadata=field.metadata)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -244,6 +246,10 @@ CHANGEABLE_FIELDS = {
         "tokenizer",
         "batch_tokens",
         "num_buckets",
+        "train_trees",
+        "valid_trees",
+        "test_trees",
+        "treebank_trees",
     ),
     "training": tuple(
         field.name
@@ -263,7 +269,10 @@ RESOLVED_BY = {
 
 @dataclasses.dataclass(frozen=True)
 class Configuration:
-    """The sections of `config.json`."""
+    """The sections of `config.json`.
+
+    Another task than translation has a `data` of its own.
+    """
 
     model: TransformerConfig
     data: DataConfig

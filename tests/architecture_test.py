@@ -20,14 +20,14 @@ LIBRARY = (
     "translator",
 )
 TRAINERS = (
-    "phrasebook config cluster interrupts preparation_folder progress",
-    "corpora strategies checkpoints budget",
-    "evaluation preparation",
+    "phrasebook config cluster interrupts preparation_folder progress moses",
+    "corpora strategies checkpoints budget comparison",
+    "evaluation preparation test_sets",
     "experiment",
     "loop",
     "session",
     "translate average prepare wmt",
-    "evaluate",
+    "evaluate score align",
 )
 SAVEDMODEL = (
     "reload formats publishing onnx_rewrites search",

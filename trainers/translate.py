@@ -66,10 +66,17 @@ class Options(Fields):
     )
 
 
-def load_translator(arguments: flags.Arguments) -> "Translator":
+def load_translator(
+    arguments: flags.Arguments, other: str | None = None
+) -> "Translator":
     """The `Translator` of a command line with `TranslatorOptions`.
 
     Decoding is as the work directory says, but for what was given.
+
+    Args:
+        arguments: The command line.
+        other: Another work directory than the command line's, to use the
+            checkpoint that is its first choice; None: that one.
     """
     # Here, so that Ctrl-C and wrong flags need not wait for TensorFlow.
     load_tensorflow()
@@ -77,6 +84,8 @@ def load_translator(arguments: flags.Arguments) -> "Translator":
     from keras_transformer.workdir import WorkDirectory
 
     options = arguments.build(TranslatorOptions)
+    if other is not None:
+        options = dataclasses.replace(options, workdir=other, checkpoint=None)
     with flags.user_errors():
         workdir = WorkDirectory(options.workdir)
         before = workdir.read_section("decoding", DecodingConfig)

@@ -25,8 +25,8 @@ Choices that systems make differently:
 - A sentence whose search has ended is frozen while its neighbours go on, so a
   result never depends on the rest of the batch. Rows that only pad the batch
   have the limit 0 and are not searched.
-- `no_repeat_ngram` forbids a token that would end an n-gram which the hypothesis
-  has already. EOS ends no such n-gram.
+- `no_repeat_ngram` forbids a token that would end an n-gram which the
+  hypothesis has already. EOS ends no such n-gram.
 - `prefix` forces the first tokens: their log-probabilities count, and they may
   include tokens that are otherwise not emitted, or repeat n-grams.
 - A sentence fails if its logits at some position have a NaN or +inf, or nothing

@@ -129,9 +129,7 @@ def read_text(path: str) -> list[str]:
     return list(read_lines(pathlib.Path(path)))
 
 
-def check_lines(
-    path: str, lines: Sequence[str], sources: Sequence[str]
-) -> None:
+def check_lines(path: str, lines: Sequence, sources: Sequence) -> None:
     """Raises ValueError unless a file has a line for each source."""
     if len(lines) != len(sources):
         raise ValueError(

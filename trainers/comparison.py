@@ -49,7 +49,9 @@ def compare(
         A dictionary that JSON can hold: `baseline` and, for each other system
         in `systems`, `name` and for each metric its `score`, its `difference`
         from the baseline, and of each test the p-value; of the bootstrap also
-        the mean and half the 95 % interval, and those of the baseline.
+        the mean and half the 95 % interval, and those of the baseline. A system
+        that says what the baseline says has the p-value None: sacreBLEU's
+        would be near 0, since no sample differs more.
     """
     found = {}
     signatures = {}
@@ -66,13 +68,13 @@ def compare(
             metric: str(signature)
             for metric, signature in test_signatures.items()
         }
-    described = [
-        {
-            "name": system.name,
-            **{metric: _describe(found, metric, i) for metric in metrics},
-        }
-        for i, system in enumerate(systems)
-    ]
+    described: list[dict] = []
+    for i, system in enumerate(systems):
+        results = {metric: _describe(found, metric, i) for metric in metrics}
+        if i and system.outputs == systems[0].outputs:
+            for result in results.values():
+                result.update(dict.fromkeys(TESTS.values()))
+        described.append({"name": system.name, **results})
     return {
         "baseline": described[0],
         "systems": described[1:],
@@ -121,9 +123,14 @@ def table(comparison: dict, metrics: Sequence[str]) -> Iterator[str]:
             if "difference" in result:
                 line += f"  {result['difference']:+11.2f}"
                 for test in TESTS.values():
-                    p_value = result[test]
-                    mark = "*" if p_value < SIGNIFICANT else " "
-                    line += f"  {p_value:12.4f}{mark}"
+                    line += f"  {_p_value(result[test]):>13}"
             yield line.rstrip()
         yield ""
     yield f"*: p below {SIGNIFICANT}, against {rows[0]['name']}"
+
+
+def _p_value(number):
+    """A p-value as the table shows it."""
+    if number is None:
+        return "same "
+    return f"{number:.4f}{'*' if number < SIGNIFICANT else ' '}"

@@ -127,7 +127,7 @@ class MosesTokenizer:
     def _split_periods(self, words):
         """Yields the words, periods apart unless they are an abbreviation's."""
         words = [word for word in words if word]
-        for word, following in zip(words, [*words[1:], ""], strict=True):
+        for word, following in zip(words, [*words, ""][1:], strict=True):
             found = _WORD_AND_PERIOD.fullmatch(word)
             if found and not self._is_abbreviation(found[1], following):
                 word = f"{found[1]} ."

@@ -476,7 +476,7 @@ def repeats(result, size):
     return found
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("size", [1, 3])
 def test_no_ngram_occurs_twice(size):
     model = ScriptedModel(6, sharpness=3.0)
     sentences, limits = np.arange(30, dtype="int32"), np.full(30, MAX_LENGTH)

@@ -10,6 +10,7 @@ import types
 import numpy as np
 import pytest
 import sacrebleu
+import tensorflow as tf
 from commands import fails
 from sacrebleu import dataset as sacrebleu_dataset
 from sacrebleu import utils as sacrebleu_utils
@@ -22,6 +23,8 @@ from keras_transformer.data.corpus import Corpus, CorpusCounts, TokenRows
 from keras_transformer.vocabulary import EOS
 from keras_transformer.workdir import WorkDirectory
 from trainers import comparison, config, evaluate, evaluation
+from trainers.loop import Trainer
+from trainers.progress import Progress
 from trainers.evaluation import TranslationMetric, choose_tokenizer
 
 
@@ -548,3 +551,42 @@ def test_validation_is_of_all_tokens_and_of_the_first_sentences(small_config):
     assert abs(found.nll - found.loss) > 1e-3
     assert found.score == 42  # two of three pairs: 4 outputs, 2 references
     assert asked == {"beam_size": 3, "sampling": False}
+
+
+# --------------------------------------------------------- the best of a training
+
+
+def resumed(progress, label):
+    """A `Trainer` that has read a checkpoint, as far as metrics go."""
+    trainer = object.__new__(Trainer)
+    trainer.progress = progress
+    trainer.experiment = types.SimpleNamespace(
+        metric=types.SimpleNamespace(label=label)
+    )
+    trainer.workers = types.SimpleNamespace(is_chief=True)
+    trainer._compare_metric()
+    return trainer.progress
+
+
+@pytest.mark.parametrize("label", ["BLEU (13a)", "BLEU (char)", ""])
+def test_a_best_score_of_another_metric_is_forgotten(label, tmp_path, caplog):
+    """By way of a checkpoint; one of an older version names no metric."""
+    before = Progress(best_score=31.5, stale_validations=2, best_label=label)
+    variables = before.make_variables()
+    before.store(variables)
+    path = tf.train.Checkpoint(**variables).write(str(tmp_path / "ckpt"))
+    progress, variables = Progress(), Progress().make_variables()
+    tf.train.Checkpoint(**variables).read(path).assert_consumed()
+    progress.load(variables)
+    assert progress == before
+    found = resumed(progress, "BLEU (13a)")
+    if label == "BLEU (char)":
+        assert (found.best_score, found.stale_validations) == (-1.0, 0)
+        assert "31.50, is BLEU (char); validation now measures BLEU (13a)" in (
+            caplog.text
+        )
+    else:
+        assert (found.best_score, found.stale_validations) == (31.5, 2)
+        assert not caplog.records
+    assert found.best_label == "BLEU (13a)"
+    assert resumed(Progress(), "BLEU (13a)").best_score == -1.0

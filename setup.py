@@ -65,6 +65,7 @@ setup(
         "importlib_resources>=6,<8",  # tensorflow-datasets imports it
         "keras>=3.15,<3.16",
         "numpy>=2.0,<3",
+        "regex>=2024.5",  # what sacreBLEU requires, too
         "sacrebleu>=2.6,<3",
         "sentencepiece>=0.2.1,<0.3",
         "tensorboard>=2.20,<3",

@@ -235,6 +235,31 @@ class DecodingConfig(Fields):
         low=0,
         high=MOST_POSITIONS,
     )
+    no_repeat_ngram: int = hp(
+        0,
+        "No output has the same n tokens in a row twice; 0: no such rule.",
+        low=0,
+        high=MOST_POSITIONS,
+    )
+    coverage_penalty: float = hp(
+        0.0,
+        "Beta of the coverage penalty (Wu et al. 2016, eq. 14), by which the"
+        " hypotheses found are ranked anew; 0: none.",
+        low=0.0,
+        high=10.0,
+    )
+    alignment_layer: int | None = hp(
+        None,
+        "Decoder layer, from 1, whose attention aligns words, and measures"
+        " coverage; left out: the middle one.",
+        low=1,
+        high=MOST_LAYERS,
+    )
+    replace_unknown: bool = hp(
+        False,
+        "Put the source word that it attends to most in the place of an unknown"
+        " token of the output.",
+    )
     sampling: bool = hp(
         False, "Sample from the model's distribution instead of searching."
     )

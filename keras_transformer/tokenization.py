@@ -5,22 +5,40 @@ SentencePiece trains it; TensorFlow Text applies it, so that an exported model
 takes and gives strings.
 """
 
+import bisect
 import io
 import os
 import pathlib
 import re
 import threading
-from collections.abc import Iterable, Sequence
+import typing
+from collections.abc import Iterable, Mapping, Sequence
 
 import sentencepiece
 import tensorflow as tf
 import tensorflow_text
+from sentencepiece import sentencepiece_pb2
 
 from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
 
 SPACE = "\u2581"  # how SentencePiece writes the space before a word
 # Threads that make the same operation at once would drop each other's model.
 _ONE_AT_A_TIME = threading.Lock()
+
+
+class Token(typing.NamedTuple):
+    """A token of a string, and where it stands.
+
+    Attributes:
+        id: Its id; not that of `EOS`.
+        text: What it stands for, as written, without white space.
+        word: Index of the word, as `str.split` finds words, that it is part of;
+            as many as there are words if only white space follows.
+    """
+
+    id: int
+    text: str
+    word: int
 
 
 class Tokenizer(tf.Module):
@@ -137,6 +155,42 @@ class Tokenizer(tf.Module):
         keep = ~ended & (ids != PAD) & (ids != BOS)
         return self._operations().detokenize(tf.ragged.boolean_mask(ids, keep))
 
+    def tokens(self, strings: Sequence[str]) -> list[list[Token]]:
+        """The tokens that `encode` finds, and which words they belong to.
+
+        Args:
+            strings: List of `str`.
+
+        Returns:
+            For each string a list of `Token`, `EOS` left out.
+        """
+        encoded = self._processor().encode(
+            list(strings), out_type="serialized_proto"
+        )
+        return [
+            _tokens_of(string, _pieces_in(proto))
+            for string, proto in zip(strings, encoded, strict=True)
+        ]
+
+    def fill(self, ids: Sequence[int], texts: Mapping[int, str]) -> str:
+        """`decode` of one row, with other text in the place of some tokens.
+
+        Args:
+            ids: The row, without special tokens but `UNK`.
+            texts: Text by index into the row; white space around it counts.
+
+        Returns:
+            A string without runs of white space.
+        """
+        decoded = self._processor().decode(
+            [int(id) for id in ids], out_type="serialized_proto"
+        )
+        parts = [
+            texts.get(i, piece.surface)
+            for i, piece in enumerate(_pieces_in(decoded))
+        ]
+        return " ".join("".join(parts).split())
+
     def save(self, path: str | os.PathLike) -> None:
         """Writes the model to a file, which appears when it is complete."""
         path = pathlib.Path(path)
@@ -234,6 +288,24 @@ class Tokenizer(tf.Module):
                 raise errors[0] from None
             raise ValueError(_explain(str(error), vocab_size)) from error
         return cls(model.getvalue())
+
+
+def _pieces_in(proto):
+    """The pieces of a serialized `SentencePieceText`."""
+    return sentencepiece_pb2.SentencePieceText.FromString(proto).pieces
+
+
+def _tokens_of(string, pieces):
+    """`Token`s from pieces, whose positions are those of UTF-8 bytes."""
+    ends, position = [], 0
+    for word in string.split():
+        position = string.index(word, position) + len(word)
+        ends.append(len(string[:position].encode("utf-8")))
+    return [
+        # White space is at the beginning of a piece: its word is the next one.
+        Token(piece.id, piece.surface.strip(), bisect.bisect(ends, piece.begin))
+        for piece in pieces
+    ]
 
 
 def truncate(ids: tf.Tensor, max_length: int) -> tuple[tf.Tensor, tf.Tensor]:

@@ -20,19 +20,19 @@ LIBRARY = (
     "translator",
 )
 TRAINERS = (
-    "phrasebook config cluster interrupts preparation_folder progress"
+    "phrasebook config cluster interrupts preparation_folder progress moses"
     " published parsing.trees parsing.lexicon parsing.words",
-    "strategies checkpoints budget formulas parsing.config"
+    "strategies checkpoints budget formulas comparison parsing.config"
     " parsing.linearization parsing.grammar",
     "parsing.bracketing parsing.treebank",
     "parsing.metric parsing.corpus",
     "corpora",
-    "evaluation preparation",
+    "evaluation preparation test_sets",
     "experiment",
     "loop",
     "session",
     "translate average prepare wmt",
-    "evaluate paper parse parse_text",
+    "evaluate paper parse parse_text score align",
     "parse_evaluate",
 )
 SAVEDMODEL = (

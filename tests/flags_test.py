@@ -1,7 +1,9 @@
 """Flags are generated from dataclass fields, and say clearly what is wrong."""
 
 import dataclasses
+import os
 import pydoc
+import sys
 
 import numpy as np
 import pytest
@@ -25,6 +27,7 @@ class Meal(Fields):
     vegan: bool | None = hp(None, "Whether it is vegan; left out: unknown.")
     guests: tuple[str, ...] = hp((), "Who comes.")
     minutes: int | None = hp(7, "How long.", low=1)
+    drink: str | None = hp(None, "What is drunk.")
     pepper: float = hp(0.0, "Grains of pepper.")
 
     def __post_init__(self):
@@ -47,7 +50,8 @@ def test_defaults_are_the_fields_own(section):
         DecodingConfig(beam_size=1, sampling=True),
         DataConfig(dataset="files", train_files=("a b", "c=d")),
         TrainingConfig(jit_compile=False, train_minutes=0.1),
-        Meal("stew", 3, 0.25, False, True, ("Ann", "Bob"), None, -2.5),
+        Meal("stew", 3, 0.25, False, True, ("Ann", "Bob"), None, "x", -2.5),
+        Meal(drink="none"),
         Meal(spoons=2**63 - 1),
     ],
 )
@@ -64,6 +68,8 @@ def test_spellings():
     assert read("--guests=").guests == ()
     assert read("--minutes=none").minutes is None
     assert read("--salt", "1e-3").salt == 0.001
+    assert read("--drink=none").drink == "none"
+    assert read("--drink=").drink is None
 
 
 def test_command_line_beats_flag_file_beats_base_beats_default(tmp_path):
@@ -211,6 +217,20 @@ def test_help_explains_every_flag(capsys):
         for field in dataclasses.fields(section):
             assert field.name in text
             assert field.metadata["help"] in text
+
+
+def test_help_ends_well_if_nobody_reads_it(monkeypatch, capsys):
+    """As with `| head`: neither now nor when Python exits is there an error."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with open(write_end, "w") as closed:
+        monkeypatch.setattr(sys, "stdout", closed)
+        with pytest.raises(SystemExit) as status:
+            with flags.exit_status("eat"):
+                flags.parse(["--help"], "Eats.", *SECTIONS)
+        assert status.value.code == 0
+        closed.write("what Python still holds at its exit")
+    assert capsys.readouterr().err == ""
 
 
 def test_no_two_sections_share_a_flag():

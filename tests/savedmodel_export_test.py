@@ -91,6 +91,19 @@ def test_missing_tokenizer(run, tmp_path, capsys):
         (["--sampling"], "Unknown command line flag 'sampling'"),
         (["--temperature=0.5"], "Unknown command line flag 'temperature'"),
         (["--beam_size=0"], "beam_size must be at least 1"),
+        (
+            ["--replace_unknown"],
+            "format=saved_model has no replace_unknown: export with"
+            " --replace_unknown=false. Received: replace_unknown=True",
+        ),
+        (
+            ["--format=ctranslate2", "--no_repeat_ngram=3"],
+            "format=ctranslate2 has no no_repeat_ngram: export with",
+        ),
+        (
+            ["--format=ctranslate2", "--coverage_penalty=0.2"],
+            "format=ctranslate2 has no coverage_penalty: export with",
+        ),
         (["--verify_text=/nowhere"], "/nowhere"),
         (["--version=0"], "version must be at least 1"),
     ],

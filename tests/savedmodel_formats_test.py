@@ -73,6 +73,10 @@ def test_an_export_describes_itself(format_name):
         "length_penalty": 0.6,
         "extra_length": 6,
         "min_length": 0,
+        "no_repeat_ngram": 0,
+        "coverage_penalty": 0.0,
+        "alignment_layer": None,
+        "replace_unknown": False,
     }
     assert description["checkpoint"] == "averaged/ckpt-3"  # it may be moved
     assert description["checkpoint_warnings"] == []

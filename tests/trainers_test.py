@@ -835,6 +835,8 @@ def test_a_recipe_is_found_by_name(tmp_path, monkeypatch, capsys):
     message = fails(wmt.main, ["--workdir=run", "--recipe=multi"], capsys)
     assert "recipe must be one of " in message
     assert "'multi30k_ende', 'quickstart', " in message
+    message = fails(wmt.main, ["--workdir=run", "--recipe=none"], capsys)
+    assert "Received: recipe='none'" in message
 
 
 @pytest.mark.parametrize("name", wmt.recipe_names())

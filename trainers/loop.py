@@ -193,9 +193,26 @@ class Trainer:
                 f" {steps / size:g}"
             )
         self._find_data_position()
+        self._compare_metric()
         with self.strategy.scope():
             spread_seeds(self.model)
         return prefix
+
+    def _compare_metric(self):
+        """Forgets the best score if it is of another metric."""
+        progress, label = self.progress, self.experiment.metric.label
+        if progress.best_label not in ("", label):
+            if self.workers.is_chief:
+                logging.warning(
+                    "the best score so far, %.2f, is %s; validation now"
+                    " measures %s: the next score is the first, and the best",
+                    progress.best_score,
+                    progress.best_label,
+                    label,
+                )
+            progress.best_score = Progress.best_score
+            progress.stale_validations = 0
+        progress.best_label = label
 
     def _find_data_position(self):
         """Sets the data position; another batch order begins a new epoch."""

@@ -28,6 +28,8 @@ class Progress:
         train_seconds: The same without validation and saving.
         best_score: Best score of a validation; below 0: none yet.
         stale_validations: Validations since.
+        best_label: The metric of that score, as `Metric.label` names it; "" if
+            an older version wrote the checkpoint.
     """
 
     step: int = 0
@@ -38,10 +40,11 @@ class Progress:
     train_seconds: float = 0.0
     best_score: float = -1.0
     stale_validations: int = 0
+    best_label: str = ""
 
     def make_variables(self):
         """A variable for each attribute, by its key in a checkpoint."""
-        kinds = {int: tf.int64, float: tf.float64}
+        kinds = {int: tf.int64, float: tf.float64, str: tf.string}
         return {
             SPELLED.get(field.name, field.name): tf.Variable(
                 field.default, dtype=kinds[field.type]
@@ -59,7 +62,9 @@ class Progress:
         """Reads the attributes from `make_variables`' variables."""
         for field in dataclasses.fields(self):
             variable = variables[SPELLED.get(field.name, field.name)]
-            setattr(self, field.name, variable.numpy().item())
+            value = variable.numpy()
+            value = value.decode() if field.type is str else value.item()
+            setattr(self, field.name, value)
 
 
 class Clock:

@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 
 from keras_transformer import flags
-from keras_transformer.config import DecodingConfig, TransformerConfig
+from keras_transformer.config import (
+    DecodingConfig,
+    LengthConfig,
+    TransformerConfig,
+    preset,
+)
 from keras_transformer.fields import Fields, check_values, hp, kinds_of
 from trainers.config import DataConfig, TrainingConfig
 
@@ -123,6 +128,7 @@ def test_errors_are_one_line_and_status_2(argument, message, capsys):
         ("salt", float("inf"), "a number"),
         ("hot", 1, "true or false"),
         ("guests", ["Ann"], "a list of texts"),
+        ("guests", ("Ann", 5), "a list of texts"),
         ("minutes", True, "a whole number, or None"),
     ],
 )
@@ -194,6 +200,9 @@ def test_help_of_a_configuration_lists_its_fields(section):
             assert f"At least {field.metadata['low']}." in text
         if field.metadata["high"] is not None:
             assert f"Below {field.metadata['high']}." in text
+        if field.metadata["choices"] is not None:
+            choices = ", ".join(map(repr, field.metadata["choices"]))
+            assert f"One of {choices}." in text
 
 
 def test_our_own_errors_keep_their_traceback():
@@ -211,6 +220,70 @@ def test_help_explains_every_flag(capsys):
         for field in dataclasses.fields(section):
             assert field.name in text
             assert field.metadata["help"] in text
+
+
+def test_defaults_are_the_papers_numbers():
+    """Table 3, rows "base" and "big", sec. 5.4 and sec. 6.1."""
+    base = dict(
+        vocab_size=37000,
+        d_model=512,
+        d_ff=2048,
+        num_heads=8,
+        num_layers=6,
+        num_decoder_layers=None,
+        d_key=None,
+        d_value=None,
+        dropout=0.1,
+        attention_dropout=0.0,
+        activation_dropout=0.0,
+        pre_norm=False,
+    )
+    big = base | dict(d_model=1024, d_ff=4096, num_heads=16, dropout=0.3)
+    tiny = base | dict(
+        d_model=128, d_ff=256, num_heads=4, num_layers=4, dropout=0.3
+    )
+    decoding = dict(
+        beam_size=4,
+        length_penalty=0.6,
+        extra_length=50,
+        min_length=0,
+        sampling=False,
+        temperature=1.0,
+        top_k=0,
+        top_p=1.0,
+    )
+    for config, expected in (
+        (TransformerConfig(), base),
+        (preset("base"), base),
+        (preset("big"), big),
+        (preset("tiny"), tiny),
+        (preset("big", dropout=0.1), big | {"dropout": 0.1}),
+        (DecodingConfig(), decoding),
+    ):
+        found = dataclasses.asdict(config)
+        assert {name: found[name] for name in expected} == expected
+    config = TransformerConfig(d_model=64, num_heads=4, d_value=24)
+    assert (config.key_size, config.value_size) == (16, 24)
+    config = TransformerConfig(d_model=64, num_heads=3, d_key=5, d_value=7)
+    assert (config.key_size, config.value_size) == (5, 7)
+
+
+@pytest.mark.parametrize(
+    "section, values",
+    [
+        (TransformerConfig, {"vocab_size": 4}),  # special tokens alone
+        (TransformerConfig, {"d_model": 9, "num_heads": 1}),
+        (TransformerConfig, {"d_model": 10, "num_heads": 3, "d_key": 2}),
+        (TransformerConfig, {"d_model": 10, "num_heads": 3, "d_value": 2}),
+        (DecodingConfig, {"top_p": 0.0}),
+        (DecodingConfig, {"temperature": 0.0}),
+        (LengthConfig, {"max_length": 1}),  # EOS alone
+    ],
+)
+def test_what_no_model_and_no_search_can_have(section, values):
+    name, value = next(iter(values.items()))
+    with pytest.raises(ValueError, match=f"Received: {name}={value}"):
+        section(**values)
 
 
 def test_no_two_sections_share_a_flag():

@@ -575,6 +575,25 @@ def test_seed_fixes_the_samples():
     assert_same(again, one)
 
 
+def test_each_position_of_a_sample_has_a_number_of_its_own():
+    result = decoding.sample(
+        lambda ids, cache, index: (np.zeros((200, 40), "float32"), cache),
+        (),
+        np.full(200, 3),
+        max_length=3,
+        length_penalty=0.0,
+        temperature=1.0,
+        top_k=0,
+        top_p=1.0,
+        seed=1,
+        min_length=3,
+    )
+    first, second, third = ops.convert_to_numpy(result.ids)[:, 0].T
+    # Two of 38 equally probable tokens are seldom the same.
+    assert np.mean(first == second) < 0.2 and np.mean(second == third) < 0.2
+    assert len(set(first)) > 30
+
+
 # ---- Graphs and XLA ---------------------------------------------------------
 
 

@@ -68,6 +68,7 @@ def test_spellings():
     assert read("--guests=Ann,Bob").guests == ("Ann", "Bob")
     assert read("--guests=").guests == ()
     assert read("--minutes=none").minutes is None
+    assert read("--minutes=None").minutes is None
     assert read("--salt", "1e-3").salt == 0.001
 
 
@@ -90,6 +91,8 @@ def test_command_line_beats_flag_file_beats_base_beats_default(tmp_path):
         ("--spoons=1.5", "expected a whole number"),
         ("--spoons=0", "spoons must be at least 1. Received: spoons=0"),
         ("--minutes=x", "expected a whole number or none"),
+        ("--spoons=none", "flag --spoons=none: expected a whole number"),
+        ("--dish=none", "one of 'soup', 'stew'. Received: dish='none'"),
         ("--salt=nan", "expected a number"),
         ("--salt=1", "salt must be below 1.0. Received: salt=1.0"),
         ("--hot=maybe", "expected true or false"),
@@ -205,6 +208,25 @@ def test_help_of_a_configuration_lists_its_fields(section):
             assert f"One of {choices}." in text
 
 
+@pytest.mark.parametrize(
+    "error, status, line",
+    [
+        (ValueError("two\nlines"), 2, "two lines"),
+        (OSError(28, "No space left", "soup"), 2, "No space left: 'soup'"),
+        (flags.RunError("burnt"), 1, "burnt"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+def test_a_command_ends_with_a_line_and_a_status(error, status, line, capsys):
+    with pytest.raises(SystemExit) as exit:
+        with flags.exit_status("eat"), flags.user_errors():
+            raise error
+    assert exit.value.code == status
+    err = capsys.readouterr().err
+    assert err.startswith("eat: ") and err.endswith(f"{line}\n")
+    assert err.count("\n") == 1
+
+
 def test_our_own_errors_keep_their_traceback():
     with pytest.raises(ZeroDivisionError):
         with flags.exit_status("eat"), flags.user_errors():
@@ -262,10 +284,17 @@ def test_defaults_are_the_papers_numbers():
     ):
         found = dataclasses.asdict(config)
         assert {name: found[name] for name in expected} == expected
+
+
+def test_sizes_that_are_left_out_follow_from_others():
     config = TransformerConfig(d_model=64, num_heads=4, d_value=24)
     assert (config.key_size, config.value_size) == (16, 24)
+    config = TransformerConfig(d_model=64, num_heads=4, d_key=24)
+    assert (config.key_size, config.value_size) == (24, 16)
     config = TransformerConfig(d_model=64, num_heads=3, d_key=5, d_value=7)
     assert (config.key_size, config.value_size) == (5, 7)
+    assert TransformerConfig(num_layers=2).decoder_depth == 2
+    assert TransformerConfig(num_decoder_layers=3).decoder_depth == 3
 
 
 @pytest.mark.parametrize(

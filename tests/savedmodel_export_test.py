@@ -1,6 +1,7 @@
 """The commands: export and verify, from good and from bad work directories."""
 
 import contextlib
+import dataclasses
 import errno
 import io
 import json
@@ -16,6 +17,7 @@ import exports
 import pytest
 import tensorflow as tf
 
+from keras_transformer import flags
 from savedmodel import ctranslate2, export, reload, verify
 
 PROGRAMS = pathlib.Path(__file__).parent / "programs"
@@ -208,6 +210,25 @@ def test_a_skipped_checkpoint_is_reported(run, tmp_path):
     )
 
 
+def test_flags_override_the_work_directory(run, tmp_path, caplog):
+    shutil.copytree(run / "averaged", run / "best")
+    config = json.loads((run / "config.json").read_text())
+    config["decoding"] |= {"sampling": True, "length_penalty": 0.9}
+    (run / "config.json").write_text(json.dumps(config))
+    argv = [f"--workdir={run}", f"--output={tmp_path / 'out'}"]
+    argv += ["--checkpoint=best", "--max_source_length=9", "--beam_size=2"]
+    given = flags.parse(argv, "", export.ExportOptions, export.SearchOptions)
+    source = export.load_source(given.build(export.ExportOptions), given)
+    translator = source.translator
+    assert translator.max_source_length == 9
+    assert translator.decoding == dataclasses.replace(
+        exports.DECODING, beam_size=2, length_penalty=0.9
+    )
+    best = str(run / "best/ckpt-3")
+    assert source.checkpoint == translator.checkpoint == best
+    assert "says sampling=true; an export searches" in caplog.text
+
+
 # ---- What goes wrong while an export is written ------------------------------
 
 
@@ -278,6 +299,30 @@ def test_what_appears_meanwhile_is_not_lost(failing, tmp_path, capsys):
     assert "not empty" in err
     found = [path.name for path in tmp_path.rglob("*")]
     assert found == ["1", "thesis.tex"]
+
+
+def test_it_verifies_with_the_sentences_given(failing, tmp_path, monkeypatch):
+    class Exporter:
+        @staticmethod
+        def write(translator, directory, options, description, examples):
+            (directory / "model").touch()
+
+    def compare(translator, directory, sentences):
+        compared_with.append(sentences)
+        return compared(number=len(sentences))
+
+    compared_with = []
+    failing(None)
+    monkeypatch.setattr(export, "load_exporter", lambda name: Exporter)
+    monkeypatch.setattr(verify, "compare", compare)
+    text = tmp_path / "lines.txt"
+    text.write_text("one\ntwo dogs\n")
+    export.main(arguments(tmp_path / "a", f"--verify_text={text}"))
+    export.main(arguments(tmp_path / "b"))
+    given, made = compared_with
+    assert given == ["one", "two dogs"]
+    assert made[0] == "" and len(made) == 1 + export.NUM_SAMPLES
+    assert all(made[1:])
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
@@ -390,15 +435,20 @@ def test_the_reloading_process_does_not_know_this_package():
 
 
 def test_client_translates_what_a_server_serves(monkeypatch, capsysbinary):
+    import grpc
+
     from savedmodel import client
 
     with serving(exports.exported("saved_model")[0] / "1") as address:
-        options = client.ClientOptions(server=address)
+        options = client.ClientOptions(server=address, model="toy")
         found = client.Client(options).predict("n_best", text=["one dog"])
         assert found["hypotheses"].shape == (1, exports.DECODING.beam_size)
+        with pytest.raises(grpc.RpcError, match="DEADLINE_EXCEEDED"):
+            impatient = dataclasses.replace(options, timeout=0.0)
+            client.Client(impatient).predict("n_best", text=["one dog"])
         lines = io.BytesIO(b"one dog\n\n\xfftree\n")
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(lines))
-        client.main([f"--server={address}", "--batch_size=2"])
+        client.main([f"--server={address}", "--model=toy", "--batch_size=2"])
     expected = exports.translator().translate(["one dog", "", "\ufffdtree"])
     out = capsysbinary.readouterr().out.decode()
     assert out == "".join(line + "\n" for line in expected)
@@ -429,7 +479,11 @@ def serving(directory):
                 name: tf.constant(tf.make_ndarray(value))
                 for name, value in request.inputs.items()
             }
+            assert request.model_spec.name == "toy"
             response = predict_pb2.PredictResponse()
+            # More than gRPC takes by default.
+            ballast = tf.make_tensor_proto(b"x" * (4 << 20))
+            response.outputs["ballast"].CopyFrom(ballast)
             found = signatures[request.model_spec.signature_name](**inputs)
             for name, value in found.items():
                 proto = tf.make_tensor_proto(value)

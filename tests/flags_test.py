@@ -2,6 +2,7 @@
 
 import dataclasses
 import pydoc
+import sys
 
 import numpy as np
 import pytest
@@ -36,8 +37,12 @@ class Meal(Fields):
         super().__post_init__()
 
 
-def read(*argv):
+def read_all(argv):
     return flags.parse(argv, "Eats.", Meal).build(Meal)
+
+
+def read(*argv):
+    return read_all(argv)
 
 
 @pytest.mark.parametrize("section", SECTIONS)
@@ -53,7 +58,7 @@ def test_defaults_are_the_fields_own(section):
         DataConfig(dataset="files", train_files=("a b", "c=d")),
         TrainingConfig(jit_compile=False, train_minutes=0.1),
         Meal("stew", 3, 0.25, False, True, ("Ann", "Bob"), None, -2.5),
-        Meal(spoons=2**63 - 1),
+        Meal(spoons=2**63 - 1, salt=1 / 3),
     ],
 )
 def test_config_to_flags_to_config_is_identity(config):
@@ -81,6 +86,13 @@ def test_command_line_beats_flag_file_beats_base_beats_default(tmp_path):
     assert meal == Meal(dish="stew", spoons=5, salt=0.2)
     argv = ["--flagfile", str(path), "--spoons=6"]
     assert flags.parse(argv, "", Meal).build(Meal).spoons == 6
+    argv = ["--spoons=7", f"-flagfile={path}"]
+    assert flags.parse(argv, "", Meal).build(Meal).spoons == 7
+
+
+def test_a_command_reads_the_arguments_of_its_process(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["eat", "--spoons=4"])
+    assert read_all(None) == Meal(spoons=4)
 
 
 @pytest.mark.parametrize(
@@ -121,6 +133,7 @@ def test_errors_are_one_line_and_status_2(argument, message, capsys):
     assert err.count("\n") == 1
     assert err.startswith("eat: ")
     assert message in err
+    assert "ERROR" not in err  # as absl begins some of its messages
 
 
 @pytest.mark.parametrize(
@@ -242,6 +255,23 @@ def test_help_explains_every_flag(capsys):
         for field in dataclasses.fields(section):
             assert field.name in text
             assert field.metadata["help"] in text
+
+
+def test_help_spells_types_and_defaults_as_flags_do():
+    lines = flags.usage("Eats.", Meal).splitlines()
+    assert [line.strip() for line in lines if line.startswith("  --")] == [
+        "--dish=(soup|stew; default soup)",
+        "--spoons=(a whole number; default 1)",
+        "--salt=(a number; default 0.5)",
+        "--[no]hot  (default true)",
+        "--[no]vegan  (default none)",
+        "--guests=(a comma-separated list)",
+        "--minutes=(a whole number; default 7)",
+        "--pepper=(a number; default 0.0)",
+        "--flagfile=PATH",
+    ]
+    text = flags.usage("", TransformerConfig)
+    assert "--d_key=(a whole number; default none)\n" in text
 
 
 def test_defaults_are_the_papers_numbers():

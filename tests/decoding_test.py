@@ -414,6 +414,38 @@ def test_beam_respects_the_smallest_length(min_length):
         )
 
 
+@pytest.mark.parametrize("min_length", [0, 4])
+def test_tokens_that_are_never_emitted_take_no_place(min_length, monkeypatch):
+    """A vocabulary of which only the best are looked at, those among them."""
+    monkeypatch.setitem(globals(), "FREE_IDS", tuple(range(EOS + 1, 40)))
+    model = ScriptedModel(13, vocab_size=40)
+    model.table[:, [PAD, BOS]] += 9.0
+    model.table[:, EOS] += 3.0
+    sentences, limits = sentences_and_limits(27)
+    result = run_beam(model, sentences, limits, 2, min_length=min_length)
+    for sentence, limit in zip(sentences, limits, strict=True):
+        assert_hypotheses(
+            result,
+            sentence,
+            expected_beam(model, sentence, limit, 2, 0.6, min_length),
+        )
+
+
+@pytest.mark.parametrize("k", [1, 7, 30])
+def test_the_best_of_a_long_row_are_those_of_a_sort(k):
+    """In blocks for a small k; of equal values the first, across blocks."""
+    values = np.random.RandomState(0).randint(0, 500, (6, 41 * 53))
+    values = values.astype("float32")
+    values[0] = 3.0
+    values[1, 5:] = -np.inf
+    expected = np.argsort(-values, axis=-1, kind="stable")[:, :k]
+    best, positions = decoding._top_k(ops.convert_to_tensor(values), k)
+    np.testing.assert_array_equal(positions, expected)
+    np.testing.assert_array_equal(
+        best, np.take_along_axis(values, expected, axis=-1)
+    )
+
+
 PREFIXES = [(), (5,), (3, 4, 6), (6, EOS), (BOS, 5)]
 
 

@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from keras_transformer import flags
 from savedmodel import ctranslate2, export, reload, verify
+from savedmodel.formats import FORMATS
 
 PROGRAMS = pathlib.Path(__file__).parent / "programs"
 
@@ -88,6 +89,10 @@ def test_missing_tokenizer(run, tmp_path, capsys):
         (["--format=pdf"], "format must be one of"),
         (["--precision=int8"], "precision must be one of float32"),
         (["--format=onnx", "--precision=int16"], "one of float32, float16, in"),
+        (
+            ["--format=tflite", "--precision=int16"],
+            "one of float32, float16, i",
+        ),
         (["--format=onnx", "--jit_compile"], "an option of format=saved_model"),
         (["--format=tflite", "--version=2"], "an option of format=saved_model"),
         (["--sampling"], "Unknown command line flag 'sampling'"),
@@ -227,6 +232,30 @@ def test_flags_override_the_work_directory(run, tmp_path, caplog):
     best = str(run / "best/ckpt-3")
     assert source.checkpoint == translator.checkpoint == best
     assert "says sampling=true; an export searches" in caplog.text
+    # And the export is compared with that translator.
+    options = given.build(export.ExportOptions)
+    description = export.make_description(source, options)
+    export.write_description(tmp_path, description)
+    other = verify.load_translator(
+        verify.VerifyOptions(workdir=str(run), export=str(tmp_path), text="t")
+    )
+    for name in ("checkpoint", "decoding", "max_source_length"):
+        assert getattr(other, name) == getattr(translator, name)
+
+
+def test_a_version_is_a_directory_of_its_own():
+    options = export.ExportOptions(workdir="run", output="out", version=12)
+    assert options.target == pathlib.Path("out/12")
+    options = export.ExportOptions(workdir="run", output="out", format="onnx")
+    assert options.target == pathlib.Path("out")
+
+
+def test_a_missing_extra_is_named(tmp_path, capsys, monkeypatch):
+    without = dataclasses.replace(FORMATS["onnx"], requirements=("no_onnx",))
+    monkeypatch.setitem(FORMATS, "onnx", without)
+    err = fails(arguments(tmp_path / "out", "--format=onnx"), capsys)
+    assert "needs the extra 'onnx'" in err and "no module 'no_onnx'" in err
+    assert not any(tmp_path.iterdir())
 
 
 # ---- What goes wrong while an export is written ------------------------------
@@ -317,8 +346,10 @@ def test_it_verifies_with_the_sentences_given(failing, tmp_path, monkeypatch):
     monkeypatch.setattr(verify, "compare", compare)
     text = tmp_path / "lines.txt"
     text.write_text("one\ntwo dogs\n")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     export.main(arguments(tmp_path / "a", f"--verify_text={text}"))
-    export.main(arguments(tmp_path / "b"))
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "-1"
+    export.main(arguments(tmp_path / "a", "--overwrite"))
     given, made = compared_with
     assert given == ["one", "two dogs"]
     assert made[0] == "" and len(made) == 1 + export.NUM_SAMPLES
@@ -377,6 +408,19 @@ def test_verify_of_what_is_no_export(tmp_path, capsys):
     (tmp_path / "export.json").write_text('{"format": "onnx"}')
     err = commands.fails(verify.main, [*argv, f"--text={text}"], capsys)
     assert "without precision, checkpoint, max_source_length, decoding" in err
+    description = dict.fromkeys(verify.FIELDS, "pdf")
+    (tmp_path / "export.json").write_text(json.dumps(description))
+    err = commands.fails(verify.main, [*argv, f"--text={text}"], capsys)
+    assert "format must be one of" in err and "format='pdf'" in err
+    (tmp_path / "export.json").write_text("{")
+    err = commands.fails(verify.main, [*argv, f"--text={text}"], capsys)
+    assert "export.json is not JSON" in err
+
+
+def test_an_export_that_cannot_be_run_is_named(tmp_path):
+    (tmp_path / "export.json").write_text('{"format": "pdf"}')
+    with pytest.raises(verify.ExportError, match="does not run: KeyError"):
+        verify.run(tmp_path, ["one"])
 
 
 def test_a_corrupt_export_is_named(tmp_path):
@@ -389,6 +433,7 @@ def test_a_corrupt_export_is_named(tmp_path):
     model.unlink()
     with pytest.raises(verify.ExportError, match="model.bin is missing"):
         verify.compare(exports.translator(), directory, ["one"])
+    verify.check_files(directory, {})  # of an old version, without checksums
 
 
 def test_the_greatest_version_is_taken(tmp_path):
@@ -439,7 +484,9 @@ def test_client_translates_what_a_server_serves(monkeypatch, capsysbinary):
 
     from savedmodel import client
 
-    with serving(exports.exported("saved_model")[0] / "1") as address:
+    sizes = []  # of requests
+    directory = exports.exported("saved_model")[0] / "1"
+    with serving(directory, sizes) as address:
         options = client.ClientOptions(server=address, model="toy")
         found = client.Client(options).predict("n_best", text=["one dog"])
         assert found["hypotheses"].shape == (1, exports.DECODING.beam_size)
@@ -450,6 +497,7 @@ def test_client_translates_what_a_server_serves(monkeypatch, capsysbinary):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(lines))
         client.main([f"--server={address}", "--model=toy", "--batch_size=2"])
     expected = exports.translator().translate(["one dog", "", "\ufffdtree"])
+    assert sizes == [1, 2, 1]
     out = capsysbinary.readouterr().out.decode()
     assert out == "".join(line + "\n" for line in expected)
 
@@ -463,7 +511,7 @@ def test_client_without_a_server(monkeypatch, capsys):
 
 
 @contextlib.contextmanager
-def serving(directory):
+def serving(directory, sizes):
     """A gRPC server of a SavedModel, as TensorFlow Serving would be."""
     import grpc
     from tensorflow_serving.apis import (
@@ -480,6 +528,7 @@ def serving(directory):
                 for name, value in request.inputs.items()
             }
             assert request.model_spec.name == "toy"
+            sizes.append(request.inputs["text"].tensor_shape.dim[0].size)
             response = predict_pb2.PredictResponse()
             # More than gRPC takes by default.
             ballast = tf.make_tensor_proto(b"x" * (4 << 20))

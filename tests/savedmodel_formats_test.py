@@ -138,6 +138,30 @@ def test_ctranslate2_beams_find_much_the_same(beam_size):
     assert sum(same) >= len(LINES) - 2
 
 
+def test_ctranslate2_is_told_our_limits():
+    """EOS counts in ours; the greatest length is that of each source."""
+    directory, _ = exports.exported("ctranslate2")
+
+    def ids(lines, **limits):
+        description = verify.read_description(directory)
+        description["decoding"] |= {"beam_size": 1, **limits}
+        translate = reload.load_ctranslate2(directory, description)
+        return [result["ids"] for result in translate(lines)]
+
+    [best] = ids(["tree"])
+    assert best[-1] == EOS
+    assert ids(["tree"], min_length=len(best)) == [best]
+    [longer] = ids(["tree"], min_length=len(best) + 1)
+    assert len(longer) > len(best)
+    sources = exports.translator().tokenizer.encode(LINES).to_list()
+    limits = [min(len(row), exports.MAX_SOURCE_LENGTH) - 1 for row in sources]
+    found = ids(LINES, extra_length=0)
+    truncated = [row for row in found if row and row[-1] != EOS]
+    lengths = [len(row) for row in found]
+    assert truncated and all(map(int.__le__, lengths, limits))
+    assert any(len(row) in limits for row in truncated)
+
+
 @pytest.mark.parametrize("format_name, precision", QUANTIZED)
 def test_quantized_weights_take_less_and_translate(format_name, precision):
     beam_size = 3 if format_name == "onnx" else 1  # onnx has the one beam

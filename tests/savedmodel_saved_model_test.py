@@ -450,6 +450,10 @@ def test_sources_are_tokens_then_eos_then_anything():
     found = search.read_sources(tf.constant(given), 10, 4)
     assert found.ids.numpy().tolist() == list(map(list, expected))
     assert found.valid.numpy().tolist() == list(valid)
+    long = tf.constant([[5, 6, 7, EOS], [5, EOS, 9, 9], [5, 6, EOS, 9]])
+    found = search.read_sources(long, 10, 3)
+    assert found.ids.numpy().tolist() == [[5, 6, 2], [5, 2, 0], [5, 6, 2]]
+    assert found.truncated.numpy().tolist() == [True, False, False]
     nothing = search.read_sources(tf.zeros([0, 0], tf.int32), 10, 4)
     assert nothing.ids.numpy().tolist() == [[PAD]]
     assert nothing.valid.shape == nothing.truncated.shape == (0,)

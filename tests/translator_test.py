@@ -131,6 +131,17 @@ def test_unknown_length_and_known_length_agree(translator):
     np.testing.assert_array_equal(known.ids, unknown.ids[..., :length])
 
 
+def test_a_batch_holds_at_most_batch_tokens(translator, monkeypatch):
+    monkeypatch.setattr(translator, "batch_tokens", 40)
+    lengths = [0, 3, 8, 9, 16, 3, 100, 7, 20, 5, 6, 2, 0, 33]
+    batches = list(translator._batches(lengths))
+    rows = sorted(i for batch in batches for i in batch)
+    assert rows == [i for i, length in enumerate(lengths) if length]
+    padded = [pad_rows([[5] * lengths[i] for i in b]).size for b in batches]
+    too_large = [lengths[b[0]] for b in batches if padded.pop(0) > 40]
+    assert too_large == [33, 100]  # alone, as no batch can be smaller
+
+
 def test_few_graphs(translator):
     translator.translate(["fox"] * 3 + TEXT)
     number = len(translator._graphs)
@@ -434,6 +445,8 @@ def test_weights_that_are_no_numbers_raise(translator):
                 call(["", "fox"])
         with pytest.raises(FloatingPointError, match="line 1: the model's"):
             translator.score([("fox", "dog")])
+        with pytest.raises(FloatingPointError, match="line 5: the model's"):
+            translator.score([(TEXT[0], "dog"), ("fox", "dog")], first_line=4)
         assert translator.translate([""]) == [""]
     finally:
         weight.assign(right)
@@ -455,6 +468,12 @@ def test_xla_gives_the_same():
     compiled = make_translator(beam_size=1, jit_compile=True)
     assert compiled.translate(lines) == plain.translate(lines)
 
+    def graphs(translator):
+        return [g.function_def.attr for g in translator._graphs.values()]
+
+    assert all(attr["_XlaMustCompile"].b for attr in graphs(compiled))
+    assert not any(attr["_XlaMustCompile"].b for attr in graphs(plain))
+
 
 def test_sampling_goes_on_anew_but_the_same_for_a_seed():
     sampling = {"sampling": True, "temperature": 5.0}
@@ -463,6 +482,8 @@ def test_sampling_goes_on_anew_but_the_same_for_a_seed():
     samples = [first.translate([TEXT[0]])[0] for _ in range(3)]
     assert len(set(samples)) > 1
     assert [second.translate([TEXT[0]])[0] for _ in range(3)] == samples
+    other = Translator(first.tokenizer, first.model, first.decoding, 30, seed=1)
+    assert other.translate([TEXT[0]])[0] != samples[0]
 
 
 @pytest.mark.parametrize(

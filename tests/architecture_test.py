@@ -11,22 +11,25 @@ PACKAGES = ("keras_transformer", "trainers", "savedmodel")
 
 # A module imports only from rows above its own.
 LIBRARY = (
-    "vocabulary fields seeds startup locking",
-    "config schedule masking flags data.cleaning data.buckets",
+    "vocabulary fields seeds startup locking figures.drawing",
+    "config schedule masking flags data.cleaning data.buckets figures.plots"
+    " figures.attention_svg",
     "loss tokenization decoding layers data.pairs",
     "metrics training workdir data.corpus",
-    "fit data.shards",
+    "fit data.shards figures.saving",
     "model data.batches",
     "translator",
+    "figures.attention",
 )
 TRAINERS = (
-    "phrasebook config cluster interrupts preparation_folder progress",
+    "phrasebook config cluster interrupts preparation_folder progress"
+    " records",
     "corpora strategies checkpoints budget",
     "evaluation preparation",
     "experiment",
     "loop",
     "session",
-    "translate average prepare wmt",
+    "translate average prepare wmt visualize report",
     "evaluate",
 )
 SAVEDMODEL = (
@@ -95,7 +98,11 @@ def place(module):
     if is_phrasebook(module):
         module = "trainers.phrasebook"
     package = module.partition(".")[0]
-    if module in (*PACKAGES, "keras_transformer.data"):
+    if module in (
+        *PACKAGES,
+        "keras_transformer.data",
+        "keras_transformer.figures",
+    ):
         return package, None  # holds no code that imports from a table
     assert module in ROWS, f"{module} needs a row in {__file__}"
     return package, ROWS[module]

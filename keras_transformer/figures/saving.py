@@ -4,8 +4,6 @@ import os
 import pathlib
 import typing
 
-from keras_transformer.workdir import write_atomically
-
 PNG_SCALE = 2.0  # pixels of a PNG for each of the SVG
 
 
@@ -38,6 +36,9 @@ def write_drawing(path: str | os.PathLike, svg: str) -> None:
         ValueError: As `suffix_of`.
         OSError: The file cannot be written.
     """
+    # Not at the top: a command checks its flags before TensorFlow is imported.
+    from keras_transformer.workdir import write_atomically
+
     if suffix_of(path, (".svg", ".png")) == ".svg":
         write_atomically(path, svg + "\n")
     else:

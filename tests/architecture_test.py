@@ -23,7 +23,7 @@ LIBRARY = (
 )
 TRAINERS = (
     "phrasebook config cluster interrupts preparation_folder progress"
-    " records",
+    " records report_page",
     "corpora strategies checkpoints budget",
     "evaluation preparation",
     "experiment",

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from keras_transformer.data.batches import shift_right
 from keras_transformer.figures import attention_svg
-from keras_transformer.figures.drawing import escape, fill_template
+from keras_transformer.figures.drawing import escape, fill_template, is_wide
 from keras_transformer.figures.saving import suffix_of, write_drawing
 from keras_transformer.tokenization import truncate
 from keras_transformer.translator import Translator
@@ -112,9 +112,7 @@ class AttentionFigure:
             "written": written,
             "read": [_shown("<s>"), *written[:-1]],
         }
-        self.maps = {
-            kind: np.asarray(maps[kind], np.float32) for kind in KINDS
-        }
+        self.maps = {kind: np.asarray(maps[kind], np.float32) for kind in KINDS}
         for kind, (_, queries, keys) in KINDS.items():
             _check_map(
                 kind,
@@ -333,8 +331,13 @@ def _shown(piece):
 
 
 def _marked(token):
-    """A token's text; one that continues a word is marked by a dot."""
-    return token.text if token.starts else f"\u00b7{token.text}"
+    """A token's text; one that continues a word is marked by a dot.
+
+    Not in Chinese and Japanese, which are written without spaces.
+    """
+    if token.starts or is_wide(token.text[0]):
+        return token.text
+    return f"\u00b7{token.text}"
 
 
 def _check_map(kind, weights, num_queries, num_keys):

@@ -152,7 +152,7 @@ def _height(tokens):
 
 def _stacks(words):
     """Whether a token is written downwards, as Chinese and Japanese are."""
-    return all(is_wide(character) for character in words.lstrip("·"))
+    return all(is_wide(character) for character in words)
 
 
 def _upright(x, y, words, anchor, is_shown):

@@ -46,12 +46,14 @@ def escape(text: str) -> str:
     return html.escape(NOT_XML.sub("\ufffd", text))
 
 
-def element(tag: str, content: str = "", **attributes: typing.Any) -> str:
+def element(
+    tag: str, content: str | None = None, **attributes: typing.Any
+) -> str:
     """One element.
 
     Args:
         tag: Its name.
-        content: What is inside, already escaped.
+        content: What is inside, already escaped; None: it has no end tag.
         **attributes: Values by name, with `_` for `-`, and after a name that
             Python reserves; None: no such attribute.
 
@@ -63,7 +65,7 @@ def element(tag: str, content: str = "", **attributes: typing.Any) -> str:
         for name, value in attributes.items()
         if value is not None
     )
-    if not content:
+    if content is None:
         return f"<{tag}{shown}/>"
     return f"<{tag}{shown}>{content}</{tag}>"
 

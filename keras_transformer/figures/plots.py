@@ -87,8 +87,9 @@ def ticks(low: float, high: float, number: int = NUM_TICKS) -> list[float]:
     found: list[float] = []
     for factor in (1, 2, 5, 10, 20):
         step = unit * factor
-        first, last = math.ceil(low / step - 1e-9), math.floor(
-            high / step + 1e-9
+        first, last = (
+            math.ceil(low / step - 1e-9),
+            math.floor(high / step + 1e-9),
         )
         found = [float(f"{i * step:.12g}") for i in range(first, last + 1)]
         if len(found) <= number:
@@ -186,13 +187,13 @@ def _axis(values, pixels, logarithmic=False, low=None):
     return Axis(first, last, *pixels, logarithmic)
 
 
-def _axes(x_axis, y_axis, x_label, y_label, theme):
-    """Lines, numbers and names of the two axes."""
+def _axes(x_axis, y_axis, x_label, y_label, theme, grid=0.2):
+    """Lines, numbers and names of the two axes; `grid` is how dark it is."""
     ink, parts = theme.ink, []
     for tick in y_axis.ticks():
         y = y_axis(tick)
         parts.append(
-            line(x_axis.start, y, x_axis.end, y, ink, stroke_opacity=0.2)
+            line(x_axis.start, y, x_axis.end, y, ink, stroke_opacity=grid)
         )
         parts.append(text(LEFT - 8, y + 4, spell(tick), ink, "end"))
     base = y_axis.start
@@ -292,7 +293,7 @@ def matrix_plot(
     shades = np.linspace(-limit, limit, 101)[:, None]
     body = [
         _picture(matrix / limit, x_axis.start, x_axis.end, y_axis),
-        *_axes(x_axis, y_axis, x_label, y_label, theme),
+        *_axes(x_axis, y_axis, x_label, y_label, theme, grid=0),
         _picture(shades / limit, x, x + 12, bar),
         *(
             text(x + 18, bar(tick) + 4, spell(tick), theme.ink)

@@ -187,10 +187,11 @@ def _curves(runs):
         for spelled in [_spell_score(name)]
     ]
     figures = []
+    last_step = max(run.records.last_step() for run in runs)
     for curve in (*CURVES[:2], *scores, *CURVES[2:]):
         series = _series_of(curve, runs)
         if any(one.points for one in series):
-            figures.append(_figure(curve, series))
+            figures.append(_figure(curve, series, last_step))
     missing = [run.name for run in runs if not run.records.curves]
     notes = [
         _paragraph(f"{name}: there are no records in its logs/.")
@@ -226,8 +227,8 @@ def _series_of(curve, runs):
     return series
 
 
-def _figure(curve, series):
-    """A plot with its heading and its numbers."""
+def _figure(curve, series, last_step):
+    """A plot with its heading and its numbers; all have the same x axis."""
     drawing = plot(
         series,
         label=f"{curve.title} by step",
@@ -235,6 +236,8 @@ def _figure(curve, series):
         y_label=curve.unit,
         theme=PAGE,
         logarithmic=curve.logarithmic,
+        x_low=0,
+        x_high=last_step,
         y_low=curve.y_low,
     )
     caption = element("figcaption", escape(curve.title))

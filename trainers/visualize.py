@@ -375,6 +375,7 @@ def plot_learning_rate(
         x_label="step",
         y_label="learning rate",
         theme=PAPER,
+        x_low=0,
         y_low=0.0,
     )
 

@@ -575,7 +575,7 @@ function draw() {
   find("lines").hidden = state.view !== "lines";
   find("map").hidden = state.view === "lines";
   const { title, queries, keys } = state.kind;
-  const places = state.view === "lines" ? ["left", "right"] : ["rows", "columns"];
+  const places = state.view === "lines" ? ["Left", "right"] : ["Rows", "columns"];
   find("note").textContent =
     `${title}, layer ${state.layer + 1} of ${state.kind.layers}. ` +
     `${places[0]}: ${NOTES[queries]}; ${places[1]}: ${NOTES[keys]}.`;

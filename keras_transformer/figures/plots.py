@@ -135,8 +135,9 @@ def plot(
     y_label: str,
     theme: Theme,
     logarithmic: bool = False,
+    x_low: float | None = None,
+    x_high: float | None = None,
     y_low: float | None = None,
-    y_high: float | None = None,
 ) -> str:
     """Several series in the same axes, as SVG.
 
@@ -146,7 +147,7 @@ def plot(
         x_label, y_label: What the axes are, with their units.
         theme: The `Theme`.
         logarithmic: Whether the y axis is; all y are then above 0.
-        y_low, y_high: The ends of the y axis; None: those of the points.
+        x_low, x_high, y_low: Ends of the axes; None: those of the points.
 
     Raises:
         ValueError: There is no point at all.
@@ -156,12 +157,12 @@ def plot(
         raise ValueError(f"{label}: expected points. Received: none")
     top = ROW * len(series) + 12 if len(series) > 1 else 16
     height = HEIGHT + top
-    x_axis = _axis([x for x, _ in points], (LEFT, WIDTH - RIGHT))
+    x_axis = _axis(
+        [x for x, _ in points], (LEFT, WIDTH - RIGHT), False, x_low, x_high
+    )
     y_axis = _axis(
         [y for _, y in points], (height - BOTTOM, top), logarithmic, y_low
     )
-    if y_high is not None:
-        y_axis = y_axis._replace(high=y_high)
     body = [
         *_axes(x_axis, y_axis, x_label, y_label, theme),
         *(drawn for one in series for drawn in _draw(one, x_axis, y_axis)),
@@ -171,20 +172,18 @@ def plot(
     return document(WIDTH, height, body, label, theme)
 
 
-def _axis(values, pixels, logarithmic=False, low=None):
-    """The `Axis` that has room for all values."""
+def _axis(values, pixels, logarithmic=False, low=None, high=None):
+    """The `Axis` that has room for all values, and a little more."""
     first, last = min(values), max(values)
-    if low is not None:
-        first = min(low, first)
     if logarithmic:
         first, last = (first, last) if first < last else (first / 2, last * 2)
-    elif first == last:
+        return Axis(first, last, *pixels, logarithmic)
+    if first == last:
         first, last = first - 0.5, last + 0.5
-    elif low is None or first < low:
-        first = first - 0.04 * (last - first)
-    if not logarithmic:
-        last += 0.04 * (last - first)
-    return Axis(first, last, *pixels, logarithmic)
+    room = 0.04 * (last - first)
+    first = first - room if low is None else min(low, first)
+    last = last + room if high is None else max(high, last)
+    return Axis(first, last, *pixels)
 
 
 def _axes(x_axis, y_axis, x_label, y_label, theme, grid=0.2):

@@ -354,11 +354,7 @@ def test_a_matrix_is_a_picture():
         matrix, label="l", x_label="x", y_label="y", theme=PAPER
     )
     uri = pages.drawing(svg)["image"][0][0]["href"]
-    encoded = uri.removeprefix("data:image/png;base64,")
-    content = tf.io.decode_base64(
-        encoded.replace("+", "-").replace("/", "_").rstrip("=")
-    )
-    pixels = tf.io.decode_png(content).numpy().astype(int)
+    pixels = pages.pixels_of(uri)
     assert pixels.shape == (2, 3, 3)
     lowest = pixels[1]  # row 0 of the matrix
     assert lowest[0, 0] > lowest[0, 2]  # red

@@ -8,6 +8,7 @@ import zlib
 from xml.etree import ElementTree
 
 import numpy as np
+import tensorflow as tf
 
 NAMESPACES = (
     "http://www.w3.org/2000/svg",  # a name, which nobody looks up
@@ -98,3 +99,10 @@ def drawing(svg):
         tag = node.tag.split("}")[1]
         found.setdefault(tag, []).append((node.attrib, node.text))
     return found
+
+
+def pixels_of(uri):
+    """The picture in a `data:` address: int `[height, width, 3]`."""
+    encoded = uri.removeprefix("data:image/png;base64,")
+    content = base64.b64decode(encoded, validate=True)
+    return tf.io.decode_png(content, 3).numpy().astype(int)

@@ -11,17 +11,21 @@ PACKAGES = ("keras_transformer", "trainers", "savedmodel")
 
 # A module imports only from rows above its own.
 LIBRARY = (
-    "vocabulary fields seeds startup locking linear normalization optimizer",
-    "config masking chunks flags data.cleaning data.buckets",
+    "vocabulary fields seeds startup locking linear normalization optimizer"
+    " figures.drawing",
+    "config masking chunks flags data.cleaning data.buckets figures.plots"
+    " figures.attention_svg",
     "schedule loss tokenization decoding layers data.pairs",
     "metrics training workdir data.corpus",
-    "fit data.shards",
+    "fit data.shards figures.saving",
     "model data.batches",
     "translator",
+    "figures.attention",
 )
 TRAINERS = (
     "phrasebook config cluster interrupts preparation_folder progress moses"
-    " published parsing.trees parsing.lexicon parsing.words",
+    " published records report_page parsing.trees parsing.lexicon"
+    " parsing.words",
     "strategies checkpoints budget formulas comparison parsing.config"
     " parsing.linearization parsing.grammar",
     "parsing.bracketing parsing.treebank",
@@ -31,7 +35,7 @@ TRAINERS = (
     "experiment",
     "loop",
     "session",
-    "translate average prepare wmt",
+    "translate average prepare wmt visualize report",
     "evaluate paper parse parse_text score align",
     "parse_evaluate",
 )
@@ -102,7 +106,12 @@ def place(module):
     if is_phrasebook(module):
         module = "trainers.phrasebook"
     package = module.partition(".")[0]
-    if module in (*PACKAGES, "keras_transformer.data", "trainers.parsing"):
+    if module in (
+        *PACKAGES,
+        "keras_transformer.data",
+        "keras_transformer.figures",
+        "trainers.parsing",
+    ):
         return package, None  # holds no code that imports from a table
     assert module in ROWS, f"{module} needs a row in {__file__}"
     return package, ROWS[module]

@@ -286,6 +286,7 @@ def test_help_spells_types_and_defaults_as_flags_do():
         "--[no]vegan  (default none)",
         "--guests=(a comma-separated list)",
         "--minutes=(a whole number; default 7)",
+        "--drink=(text)",
         "--pepper=(a number; default 0.0)",
         "--flagfile=PATH",
     ]

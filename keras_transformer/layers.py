@@ -69,7 +69,7 @@ def _product(x, matrix):
     """[..., m] times a matrix [m, n], as one product: [..., n]."""
     *others, width = ops.shape(x)
     y = ops.matmul(ops.reshape(x, (-1, width)), matrix)
-    return ops.reshape(y, (*others, matrix.shape[-1]))
+    return ops.reshape(y, (*others, ops.shape(matrix)[-1]))
 
 
 def _normalized(scores, mask):

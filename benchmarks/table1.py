@@ -309,8 +309,10 @@ def make_pass(kind, n, d):
             loss = tf.reduce_sum(y * y)
         return tape.gradient(loss, [x, *layer.trainable_variables])
 
+    compute = gradients.get_concrete_function()
+
     def run():
-        for gradient in gradients():
+        for gradient in compute():
             gradient.numpy()
 
     return run

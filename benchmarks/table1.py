@@ -175,8 +175,8 @@ KINDS = (
         lambda n, d: KERNEL_SIZE * n * d * d,
         "1",
         batch=1,
-        lengths=(512, 1024, 2048, 4096),
-        width=256,
+        lengths=(1024, 2048, 4096, 8192),
+        width=512,
         widths=(256, 512, 1024),
         length=2048,
     ),
@@ -263,6 +263,7 @@ def measure(kind, rounds):
     over_n = [(n, kind.width) for n in kind.lengths]
     over_d = [(kind.length, d) for d in kind.widths]
     result = {"name": kind.name, "complexity": kind.complexity}
+    result["batch"] = kind.batch
     for index, (variable, shapes) in enumerate((("n", over_n), ("d", over_d))):
         sizes = [shape[index] for shape in shapes]
         seconds = time_shapes(kind, shapes, rounds)
@@ -358,7 +359,7 @@ def table(document):
         "|" + "---|" * 10,
     ]
     for layer in document["layers"]:
-        cells = [layer["name"], layer["complexity"]]
+        cells = [name_of(layer), layer["complexity"]]
         for variable in "nd":
             sweep = layer[variable]
             sizes = sweep["sizes"]
@@ -370,6 +371,12 @@ def table(document):
         cells += [layer["sequential"], " / ".join(map(str, layer["loops"]))]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def name_of(layer):
+    """The name of a layer, with the rows of its input if there are several."""
+    rows = f", {layer['batch']} rows" if layer["batch"] > 1 else ""
+    return layer["name"] + rows
 
 
 def theory_of(sweep):
@@ -402,13 +409,13 @@ def draw(document):
         sweeps = [layer[variable] for layer in document["layers"]]
         parts += draw_panel(sweeps, *PANELS[variable], words)
     turned = f' transform="rotate(-90 16 {(TOP + BOTTOM) / 2})"'
-    label = "CPU seconds, forward and backward"
+    label = "CPU seconds, forward and backward pass"
     parts.append(text(16, (TOP + BOTTOM) / 2, label, "middle", turned))
     for i, layer in enumerate(document["layers"]):
         y = BOTTOM + 66 + 20 * i
         n, d = layer["n"], layer["d"]
         words = (
-            f"{layer['name']}: measured n^{n['exponent']:.2f} (theory"
+            f"{name_of(layer)}: measured n^{n['exponent']:.2f} (theory"
             f" {n['theory']}) at d = {n['fixed']}, d^{d['exponent']:.2f}"
             f" (theory {d['theory']}) at n = {d['fixed']}"
         )

@@ -6,9 +6,9 @@ Times one forward and backward pass of each kind of layer over the length n and
 over the width d, fits the exponents of both, and counts the operations that
 must follow each other: the iterations of loops, counted while they run. As in
 the table, self-attention is softmax(Q K^T / sqrt(d)) V alone, without the four
-projections, which the table leaves out; they are shown beside it as multi-head
-attention. The sizes, and the rows of recurrent layers, are such that products
-of matrices take the time, not the softmax, memory or the start of operations.
+projections, which the table leaves out; attention with them is shown beside it.
+The sizes, and the rows of recurrent layers, are such that products of matrices
+take the time, not the softmax, memory or the start of operations.
 
 A time is the CPU time of one thread, the least of --rounds: other load on the
 machine hardly changes it. The sizes of a sweep take turns, after a pass of each
@@ -51,10 +51,9 @@ class BareAttention(kt.MultiHeadAttention):
         self.output_projection = keras.layers.Identity()
 
 
-def self_attention(d, kind=BareAttention, num_heads=1, **options):
+def self_attention(d, kind=BareAttention, **options):
     """A layer of attention of a sequence to itself, as a function of it."""
-    size = d // num_heads
-    layer = kind(num_heads=num_heads, d_key=size, d_value=size, **options)
+    layer = kind(num_heads=1, d_key=d, d_value=d, **options)
     layer.build((None, None, d), (None, None, d))
     return layer, lambda x: layer(x, x)
 
@@ -64,8 +63,8 @@ def restricted_attention(d):
     return self_attention(d, neighborhood=(before, after))
 
 
-def multi_head_attention(d):
-    return self_attention(d, kt.MultiHeadAttention, num_heads=8)
+def projected_attention(d):
+    return self_attention(d, kt.MultiHeadAttention)
 
 
 def keras_layer(kind, d, *arguments, **options):
@@ -190,19 +189,19 @@ KINDS = (
         batch=1,
         lengths=(1024, 2048, 4096, 8192),
         width=512,
-        widths=(512, 1024, 2048),
+        widths=(1024, 2048, 4096),
         length=1024,
     ),
     Kind(
-        "multi-head attention, h = 8, with its projections",
-        multi_head_attention,
+        "self-attention with its projections",
+        projected_attention,
         "n^2 d + n d^2",
         (2, 2),
         lambda n, d: 2 * n * n * d + 4 * n * d * d,
         "1",
         batch=1,
-        lengths=(512, 1024, 2048),
-        width=64,
+        lengths=(1024, 2048, 4096),
+        width=128,
         widths=(512, 1024, 2048),
         length=256,
     ),

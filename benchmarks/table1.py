@@ -6,9 +6,9 @@ Times one forward and backward pass of each kind of layer over the length n and
 over the width d, fits the exponents of both, and counts the operations that
 must follow each other: the iterations of loops, counted while they run. As in
 the table, self-attention is softmax(Q K^T / sqrt(d)) V alone, without the four
-projections, which the table leaves out; they are shown beside it as multi-head
-attention. The sizes, and the rows of recurrent layers, are such that products
-of matrices take the time, not the softmax, memory or the start of operations.
+projections, which the table leaves out; attention with them is shown beside it.
+The sizes, and the rows of recurrent layers, are such that products of matrices
+take the time, not the softmax, memory or the start of operations.
 
 A time is the CPU time of one thread, the least of --rounds: other load on the
 machine hardly changes it. The sizes of a sweep take turns, after a pass of each
@@ -51,10 +51,9 @@ class BareAttention(kt.MultiHeadAttention):
         self.output_projection = keras.layers.Identity()
 
 
-def self_attention(d, kind=BareAttention, num_heads=1, **options):
+def self_attention(d, kind=BareAttention, **options):
     """A layer of attention of a sequence to itself, as a function of it."""
-    size = d // num_heads
-    layer = kind(num_heads=num_heads, d_key=size, d_value=size, **options)
+    layer = kind(num_heads=1, d_key=d, d_value=d, **options)
     layer.build((None, None, d), (None, None, d))
     return layer, lambda x: layer(x, x)
 
@@ -64,8 +63,8 @@ def restricted_attention(d):
     return self_attention(d, neighborhood=(before, after))
 
 
-def multi_head_attention(d):
-    return self_attention(d, kt.MultiHeadAttention, num_heads=8)
+def projected_attention(d):
+    return self_attention(d, kt.MultiHeadAttention)
 
 
 def keras_layer(kind, d, *arguments, **options):
@@ -175,8 +174,8 @@ KINDS = (
         lambda n, d: KERNEL_SIZE * n * d * d,
         "1",
         batch=1,
-        lengths=(512, 1024, 2048, 4096),
-        width=256,
+        lengths=(1024, 2048, 4096, 8192),
+        width=512,
         widths=(256, 512, 1024),
         length=2048,
     ),
@@ -190,19 +189,19 @@ KINDS = (
         batch=1,
         lengths=(1024, 2048, 4096, 8192),
         width=512,
-        widths=(512, 1024, 2048),
+        widths=(1024, 2048, 4096),
         length=1024,
     ),
     Kind(
-        "multi-head attention, h = 8, with its projections",
-        multi_head_attention,
+        "self-attention with its projections",
+        projected_attention,
         "n^2 d + n d^2",
         (2, 2),
         lambda n, d: 2 * n * n * d + 4 * n * d * d,
         "1",
         batch=1,
-        lengths=(512, 1024, 2048),
-        width=64,
+        lengths=(1024, 2048, 4096),
+        width=128,
         widths=(512, 1024, 2048),
         length=256,
     ),
@@ -263,6 +262,7 @@ def measure(kind, rounds):
     over_n = [(n, kind.width) for n in kind.lengths]
     over_d = [(kind.length, d) for d in kind.widths]
     result = {"name": kind.name, "complexity": kind.complexity}
+    result["batch"] = kind.batch
     for index, (variable, shapes) in enumerate((("n", over_n), ("d", over_d))):
         sizes = [shape[index] for shape in shapes]
         seconds = time_shapes(kind, shapes, rounds)
@@ -309,8 +309,10 @@ def make_pass(kind, n, d):
             loss = tf.reduce_sum(y * y)
         return tape.gradient(loss, [x, *layer.trainable_variables])
 
+    compute = gradients.get_concrete_function()
+
     def run():
-        for gradient in gradients():
+        for gradient in compute():
             gradient.numpy()
 
     return run
@@ -356,7 +358,7 @@ def table(document):
         "|" + "---|" * 10,
     ]
     for layer in document["layers"]:
-        cells = [layer["name"], layer["complexity"]]
+        cells = [name_of(layer), layer["complexity"]]
         for variable in "nd":
             sweep = layer[variable]
             sizes = sweep["sizes"]
@@ -368,6 +370,12 @@ def table(document):
         cells += [layer["sequential"], " / ".join(map(str, layer["loops"]))]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def name_of(layer):
+    """The name of a layer, with the rows of its input if there are several."""
+    rows = f", {layer['batch']} rows" if layer["batch"] > 1 else ""
+    return layer["name"] + rows
 
 
 def theory_of(sweep):
@@ -400,13 +408,13 @@ def draw(document):
         sweeps = [layer[variable] for layer in document["layers"]]
         parts += draw_panel(sweeps, *PANELS[variable], words)
     turned = f' transform="rotate(-90 16 {(TOP + BOTTOM) / 2})"'
-    label = "CPU seconds, forward and backward"
+    label = "CPU seconds, forward and backward pass"
     parts.append(text(16, (TOP + BOTTOM) / 2, label, "middle", turned))
     for i, layer in enumerate(document["layers"]):
         y = BOTTOM + 66 + 20 * i
         n, d = layer["n"], layer["d"]
         words = (
-            f"{layer['name']}: measured n^{n['exponent']:.2f} (theory"
+            f"{name_of(layer)}: measured n^{n['exponent']:.2f} (theory"
             f" {n['theory']}) at d = {n['fixed']}, d^{d['exponent']:.2f}"
             f" (theory {d['theory']}) at n = {d['fixed']}"
         )

@@ -134,11 +134,13 @@ def test_the_picture_of_table_1_has_the_points_and_the_slopes(table1):
         }
 
     layer = {"name": "a layer", "complexity": "n^2 d", "sequential": "1"}
+    layer |= {"batch": 3}
     layer |= {"n": sweep([8, 32], 2), "d": sweep([8, 80], 1), "loops": [0, 0]}
     document = {"machine": "one & only", "layers": [layer]}
     picture = table1.draw(document)
     assert "One thread of one &amp; only" in picture
-    assert "measured n^2.00 (theory 2) at d = 64, d^1.00" in picture
+    measured = "a layer, 3 rows: measured n^2.00 (theory 2) at d = 64, d^1.00"
+    assert measured in picture
     points = re.findall(r'points="([^"]*)"', picture)
     assert len(points) == 2
     for (left, right), joined in zip(

@@ -217,9 +217,11 @@ def test_table_2_is_time_times_gpus_times_speed():
 
 
 def test_the_list_shows_what_was_published(capsys):
-    paper.main(["--recipes=table3_c4,wmt14_ende_big"])
+    paper.main(["--recipes=table3_c4,t2t_big,wmt14_ende_big"])
     lines = capsys.readouterr().out.splitlines()
-    head, _, small, big = (line.strip("| ").split("|") for line in lines[:4])
+    head, _, small, relative, big = (
+        line.strip("| ").split("|") for line in lines[:5]
+    )
     columns = [cell.strip() for cell in head]
     assert columns == list(paper.COLUMNS)
     small = dict(zip(columns, (cell.strip() for cell in small), strict=True))
@@ -228,6 +230,11 @@ def test_the_list_shows_what_was_published(capsys):
     assert (small["peak lr"], small["at step"]) == ("9.88e-04", "4,000")
     assert (small["perplexity"], small["BLEU"]) == ("5.75", "24.5")
     assert small["hours"] == small["printed FLOPs"] == "-"
+    assert (small["norm"], small["dropout"]) == ("post", "0.1")
+    shown = [cell.strip() for cell in relative]
+    relative = dict(zip(columns, shown, strict=True))
+    assert (relative["norm"], relative["beta_2"]) == ("pre", "0.997")
+    assert relative["dropout"] == "0.3, 0.1, 0.1"
     big = dict(zip(columns, (cell.strip() for cell in big), strict=True))
     assert (big["printed FLOPs"], big["BLEU"]) == ("2.3e+19", "28.4")
     assert "12 hours x 8 P100 x 9.5 TFLOP/s = 3.28e+18" in "\n".join(lines)

@@ -7,7 +7,8 @@ runs. The table has what follows from a recipe by arithmetic, and what was
 published of it: parameters in millions (with the recipe's vocabulary; with the
 one that fits the printed count / as printed), the greatest learning rate and
 its step, FLOPs of the training (by formula, batches filled; as printed), hours
-on 8 P100, perplexity and BLEU.
+on 8 P100, perplexity and BLEU. Of dropouts, three are those of sub-layers,
+attention and ReLU.
 """
 
 import dataclasses
@@ -33,8 +34,11 @@ COLUMNS = (
     "h",
     "d_k",
     "d_v",
+    "norm",
+    "positions",
     "dropout",
     "smoothing",
+    "beta_2",
     "10^6",
     "printed 10^6",
     "peak lr",
@@ -108,8 +112,11 @@ def cells_of(
         model.num_heads,
         model.key_size,
         model.value_size,
-        model.dropout,
+        "pre" if model.pre_norm else "post",
+        model.positions,
+        dropouts_of(model),
         training.label_smoothing,
+        training.adam_beta_2,
         f"{count_parameters(model) / 1e6:.1f}",
         printed_parameters(model, published),
         f"{rate:.2e}",
@@ -125,6 +132,19 @@ def cells_of(
         published.test_set or ABSENT,
     )
     return tuple(map(str, values))
+
+
+def dropouts_of(model):
+    """Dropout of sub-layers; with those of attention and ReLU if they are on.
+
+    >>> from keras_transformer.config import preset
+    >>> dropouts_of(preset("big")), dropouts_of(preset("t2t_big"))
+    ('0.3', '0.3, 0.1, 0.1')
+    """
+    others = (model.attention_dropout, model.activation_dropout)
+    return ", ".join(
+        map(str, (model.dropout, *(others if any(others) else ())))
+    )
 
 
 def printed_parameters(model, published):

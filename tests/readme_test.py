@@ -42,6 +42,8 @@ COMMANDS = (
     "trainers.evaluate",
     "trainers.average",
     "trainers.prepare",
+    "trainers.visualize",
+    "trainers.report",
     "savedmodel.export",
     "savedmodel.verify",
     "savedmodel.client",

@@ -237,17 +237,22 @@ def translator():
     return kt.Translator.load(OLD_RUN)
 
 
-@pytest.mark.parametrize("reference", [None, "ein Hund rennt."])
-def test_attention_is_that_of_the_model(translator, reference):
-    figure = kt.attention_figure(translator, " a dog runs.", reference)
+@pytest.mark.parametrize(
+    "text, reference",
+    [(" a dog runs.", None), ("a dog " * 30, "ein Hund rennt.")],
+)
+def test_attention_is_that_of_the_model(translator, text, reference, caplog):
+    figure = kt.attention_figure(translator, text, reference)
     pieces = translator.tokenizer.pieces
-    [source] = translator.tokenizer.encode(["a dog runs."]).to_list()
+    [source] = translator.tokenizer.encode([text.strip()]).to_list()
     if reference is None:
-        [[(target, _), *_]] = translator.n_best_ids(["a dog runs."])
-        assert figure.target == translator.translate(["a dog runs."])[0]
+        [[(target, _), *_]] = translator.n_best_ids([text])
+        assert figure.target == translator.translate([text])[0]
     else:
         [target] = translator.tokenizer.encode([reference]).to_list()
         assert figure.target == reference
+        source = [*source[: translator.max_source_length - 1], kt.EOS]
+        assert "truncated to 39" in caplog.text
     expected = translator.model.attention_maps(
         {
             "source_ids": tf.constant([source]),
@@ -261,12 +266,6 @@ def test_attention_is_that_of_the_model(translator, reference):
     assert shown == [*plain, "EOS"]
     assert len(figure.tokens["written"]) == len(target)
     assert figure.forced == (reference is not None)
-
-
-def test_a_long_sentence_is_truncated_and_told(translator, caplog):
-    figure = kt.attention_figure(translator, "a dog " * 30, "ein Hund")
-    assert len(figure.tokens["source"]) == translator.max_source_length
-    assert "truncated to 39" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,8 @@ COMMANDS = (
     "trainers.parse",
     "trainers.parse_text",
     "trainers.parse_evaluate",
+    "trainers.visualize",
+    "trainers.report",
     "savedmodel.export",
     "savedmodel.verify",
     "savedmodel.client",

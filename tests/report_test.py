@@ -20,7 +20,9 @@ FIXTURE = pathlib.Path(__file__).parent / "fixtures/workdir_0_1"
 
 def record_run(logs, scale=1.0):
     """Records as a training writes them; its first session was killed."""
+    logs.mkdir()
     for first, last in ((0, 30), (20, 60)):
+        earlier = set(logs.iterdir())
         reporter = Reporter(logs, first, 60, is_chief=True)
         for step in range(first + 10, last + 1, 10):
             values = {
@@ -41,15 +43,11 @@ def record_run(logs, scale=1.0):
             },
         )
         reporter.close()
-        # The files of two sessions of one second have names of one order.
-        for path in logs.glob("events*"):
-            if "session" not in path.name:
-                name = re.sub(
-                    r"tfevents\.\d+",
-                    f"tfevents.{first + 1000000000}",
-                    path.name,
-                )
-                path.rename(logs / f"{name}.session")
+        # TensorBoard reads the files in the order of the seconds in their
+        # names; these sessions had the same second.
+        for path in set(logs.iterdir()) - earlier:
+            name = re.sub(r"tfevents\.\d+", f"tfevents.{first}", path.name)
+            path.rename(path.with_name(name))
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +111,7 @@ def test_the_page_asks_for_nothing_and_keeps_names_as_text(page):
     pages.assert_offline(page)
     elements = pages.Elements(page)
     assert not elements.of("script") and not elements.of("two")
-    [(_, _, title)] = elements.of("title")
+    _, _, title = elements.of("title")[0]
     assert title == "Training of one and <two> & more"
 
 

@@ -2,6 +2,7 @@
 
 import pathlib
 import resource
+import types
 
 import exports
 import numpy as np
@@ -165,8 +166,12 @@ def test_attention_belongs_to_the_pieces(signatures):
 
 
 @pytest.mark.parametrize("reference", ["", "ein rot Hund"])
-def test_an_export_draws_what_the_model_attends_to(directory, reference):
+def test_an_export_draws_what_the_model_attends_to(
+    directory, signatures, reference, monkeypatch
+):
     """By `trainers.visualize --export`."""
+    loaded = {str(directory): types.SimpleNamespace(signatures=signatures)}
+    monkeypatch.setattr(tf.saved_model, "load", loaded.__getitem__)
     figure = visualize.figure_of_export(directory.parent, "one dog", reference)
     expected = kt.attention_figure(
         exports.translator(), "one dog", reference or None, ("en", "de")

@@ -1,5 +1,6 @@
 """The command `trainers.visualize`."""
 
+import functools
 import pathlib
 import re
 
@@ -19,21 +20,25 @@ FROM_BASE = ("--preset=base",)
 PAGE, SVG = "--output=a.html", "--output=a.svg"
 
 
-def test_a_page_and_a_figure_of_a_work_directory(tmp_path, capsys):
+def test_a_page_and_a_figure_of_a_work_directory(tmp_path, capsys, monkeypatch):
+    load = functools.cache(kt.Translator.load)  # once for all three
+    monkeypatch.setattr(kt.Translator, "load", load)
     page, svg = tmp_path / "a.html", tmp_path / "a.svg"
-    flags = [*FROM_RUN, "--reference=ein Hund rennt."]
+    flags = [*FROM_RUN, "--reference=ein Hund rennt.", "--beam_size=3"]
     visualize.main([*flags, f"--output={page}"])
     out = capsys.readouterr().out
     assert "source:      a dog runs.\nreference:   ein Hund rennt.\n" in out
+    choice = ["--kind=cross", "--layer=1", "--heads=2", "--token=1"]
+    visualize.main([*flags, *choice, f"--output={svg}"])
+    decoding = kt.DecodingConfig(beam_size=3, extra_length=3)
     expected = kt.attention_figure(
-        kt.Translator.load(OLD_RUN),
+        load(str(OLD_RUN), decoding, None),
         "a dog runs.",
         "ein Hund rennt.",
         ("en", "de"),
     )
+    assert load.cache_info().misses == 1
     assert page.read_text("utf-8") == expected.html()
-    choice = ["--kind=cross", "--layer=1", "--heads=2", "--token=1"]
-    visualize.main([*flags, *choice, f"--output={svg}"])
     drawn = expected.svg(kind="cross", layer=1, heads=[2], token=1)
     assert svg.read_text("utf-8") == drawn + "\n"
 

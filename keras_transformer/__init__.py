@@ -37,6 +37,12 @@ if typing.TYPE_CHECKING:  # the names of `_HOMES`, for type checkers
     from keras_transformer.decoding import beam_search as beam_search
     from keras_transformer.decoding import greedy_search as greedy_search
     from keras_transformer.decoding import sample as sample
+    from keras_transformer.figures.attention import (
+        AttentionFigure as AttentionFigure,
+    )
+    from keras_transformer.figures.attention import (
+        attention_figure as attention_figure,
+    )
     from keras_transformer.layers import FeedForward as FeedForward
     from keras_transformer.layers import (
         MultiHeadAttention as MultiHeadAttention,
@@ -75,6 +81,7 @@ __version__ = "0.1.0"  # the only place; setup.py reads it from here
 
 # Public names -> the modules of this package that define them.
 _HOMES = {
+    "AttentionFigure": "figures.attention",
     "BOS": "vocabulary",
     "Batches": "data.batches",
     "Corpus": "data.corpus",
@@ -100,6 +107,7 @@ _HOMES = {
     "TransformerConfig": "config",
     "Translator": "translator",
     "UNK": "vocabulary",
+    "attention_figure": "figures.attention",
     "beam_search": "decoding",
     "causal_mask": "masking",
     "encode_corpus": "data.corpus",

@@ -10,6 +10,16 @@ MOST_TOKENS = 10**8  # of a vocabulary
 MOST_POSITIONS = 10**6  # of a sentence
 GREATEST_WIDTH = 10**6
 MOST_LAYERS = 10**4
+POSITIONS = ("sinusoidal", "learned", "relative")
+# What positions have where they are left out: room for the longest source and
+# the longest output that the defaults allow; the distance of T2T's
+# transformer_relative.
+LEARNED_POSITIONS = 512
+RELATIVE_DISTANCE = 20
+
+# The recipe of sec. 5.3, where the trainers' flags and the optimizer agree.
+PAPER_SCALE = 1.0  # factor of eq. 3: as it stands
+PAPER_BETA_2 = 0.98  # Adam's
 
 
 def check_even(d_model: int) -> None:
@@ -25,9 +35,10 @@ def check_even(d_model: int) -> None:
 class TransformerConfig(Fields):
     """The shape of a Transformer; the defaults are the paper's base model.
 
-    See Table 3 of the paper. `d_key`, `d_value` and `num_decoder_layers` may be
-    left out (None): read `key_size`, `value_size` and `decoder_depth`, which
-    resolve them.
+    See Table 3 of the paper. `d_key`, `d_value`, `num_decoder_layers`,
+    `max_positions` and `max_relative_position` may be left out (None): read
+    `key_size`, `value_size`, `decoder_depth`, `position_limit` and
+    `relative_distance`, which resolve them.
 
     >>> TransformerConfig(d_model=128, num_heads=4).key_size
     32
@@ -90,10 +101,50 @@ class TransformerConfig(Fields):
     pre_norm: bool = hp(
         False, "Normalize the input of sub-layers (the paper: the output)."
     )
+    positions: str = hp(
+        "sinusoidal",
+        "How order is told: sinusoidal (sec. 3.5); learned: a table for the"
+        " source and one for the target (Table 3, row E); relative: distances"
+        " in self-attention (Shaw et al. 2018).",
+        choices=POSITIONS,
+    )
+    max_positions: int | None = hp(
+        None,
+        "With learned positions: rows of a table, so the longest sentence in"
+        f" tokens, EOS included; left out: {LEARNED_POSITIONS}.",
+        low=2,
+        high=MOST_POSITIONS,
+    )
+    max_relative_position: int | None = hp(
+        None,
+        "With relative positions: greatest distance, to each side, that has"
+        " weights of its own; those beyond count as this one; left out:"
+        f" {RELATIVE_DISTANCE}.",
+        low=1,
+        high=MOST_POSITIONS,
+    )
+    attention_window: int | None = hp(
+        None,
+        "Positions that a query of self-attention sees, r in Table 1: those"
+        " around it in the encoder, the last ones in the decoder; left out:"
+        " all.",
+        low=1,
+        high=MOST_POSITIONS,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_even(self.d_model)
+        for name, kind in (
+            ("max_positions", "learned"),
+            ("max_relative_position", "relative"),
+        ):
+            if getattr(self, name) is not None and self.positions != kind:
+                raise ValueError(
+                    f"{name} is an option of positions={kind}. Received:"
+                    f" {name}={getattr(self, name)},"
+                    f" positions={self.positions!r}"
+                )
         if None in (self.d_key, self.d_value) and self.d_model % self.num_heads:
             raise ValueError(
                 "d_model must divide by num_heads unless d_key and d_value are"
@@ -116,6 +167,42 @@ class TransformerConfig(Fields):
     def decoder_depth(self) -> int:
         """Number of decoder layers."""
         return self.num_decoder_layers or self.num_layers
+
+    @property
+    def position_limit(self) -> int | None:
+        """Rows of a table of learned positions; None: there is no limit."""
+        if self.positions != "learned":
+            return None
+        return self.max_positions or LEARNED_POSITIONS
+
+    @property
+    def relative_distance(self) -> int | None:
+        """Greatest distance with weights of its own; None: not relative."""
+        if self.positions != "relative":
+            return None
+        return self.max_relative_position or RELATIVE_DISTANCE
+
+
+def check_position_limit(config: TransformerConfig, **lengths: int) -> None:
+    """Raises ValueError if a length exceeds the learned positions.
+
+    Args:
+        config: The `TransformerConfig`.
+        **lengths: Lengths in tokens, by name.
+
+    >>> config = TransformerConfig(positions="learned", max_positions=64)
+    >>> check_position_limit(config, max_length=100)
+    Traceback (most recent call last):
+    ValueError: max_length must be at most max_positions=64. Received:\
+ max_length=100
+    """
+    limit = config.position_limit
+    for name, length in lengths.items():
+        if limit is not None and length > limit:
+            raise ValueError(
+                f"{name} must be at most max_positions={limit}."
+                f" Received: {name}={length}"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,10 +292,46 @@ class LengthConfig(Fields):
     )
 
 
+_BIG = {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3}
+# Pre-norm and the dropouts that tensor2tensor has had since its version 2.
+_T2T = {"pre_norm": True, "attention_dropout": 0.1, "activation_dropout": 0.1}
+
+# Where two names have the same fields, their recipes in `trainers/configs`
+# differ. What is not of the model (label smoothing, steps) is there, too.
 PRESETS: dict[str, dict[str, typing.Any]] = {
     # Table 3 of the paper, rows "base" and "big".
     "base": {},
-    "big": {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3},
+    "big": _BIG,
+    # Every row of Table 3. Fields that a row leaves empty are those of base;
+    # d_key and d_value follow from d_model and num_heads.
+    "table3_base": {},
+    "table3_a1": {"num_heads": 1},
+    "table3_a2": {"num_heads": 4},
+    "table3_a3": {"num_heads": 16},
+    "table3_a4": {"num_heads": 32},
+    "table3_b1": {"d_key": 16},
+    "table3_b2": {"d_key": 32},
+    "table3_c1": {"num_layers": 2},
+    "table3_c2": {"num_layers": 4},
+    "table3_c3": {"num_layers": 8},
+    "table3_c4": {"d_model": 256},
+    "table3_c5": {"d_model": 1024},
+    "table3_c6": {"d_ff": 1024},
+    "table3_c7": {"d_ff": 4096},
+    "table3_d1": {"dropout": 0.0},
+    "table3_d2": {"dropout": 0.2},
+    "table3_d3": {},  # label smoothing 0.0
+    "table3_d4": {},  # label smoothing 0.2
+    "table3_e": {"positions": "learned"},
+    "table3_big": _BIG,
+    # tensor2tensor's transformer_base_v1 (the published model), _v2, _v3 (now
+    # transformer_base) and transformer_big.
+    "t2t_base_v1": {},
+    "t2t_base_v2": _T2T,
+    "t2t_base_v3": _T2T,
+    "t2t_big": {**_BIG, **_T2T},
+    # fairseq's transformer_vaswani_wmt_en_de_big.
+    "fairseq_big": _BIG,
     # Wu et al. 2021, arXiv 2105.14462: the Multi30k model.
     "tiny": {
         "d_model": 128,

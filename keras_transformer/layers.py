@@ -15,9 +15,19 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer.chunks import (
+    Chunks,
+    Neighborhood,
+    by_distance,
+    by_key,
+    divide,
+)
 from keras_transformer.config import check_even
 from keras_transformer.fields import is_of_kind
-from keras_transformer.masking import causal_mask
+from keras_transformer.linear import Linear
+from keras_transformer.masking import band_mask, causal_mask
+from keras_transformer.normalization import LayerNorm
+from keras_transformer.vocabulary import PAD
 
 Tensor: typing.TypeAlias = typing.Any  # of the Keras backend, or NumPy's
 
@@ -48,12 +58,22 @@ def attention_weights(
         ValueError: `mask` is not bool: an additive float mask would be read
             with the opposite meaning.
     """
-    scale = 1 / np.sqrt(query.shape[-1])
-    scores = ops.matmul(query * scale, ops.swapaxes(key, -1, -2))
-    scores = ops.cast(scores, _precise(query.dtype))  # [B, H, T, S]
+    scores = ops.matmul(_scaled(query), ops.swapaxes(key, -1, -2))
+    return _normalized(scores, mask)
+
+
+def _scaled(query):
+    """Q / sqrt(d_k)."""
+    return query * (1 / np.sqrt(query.shape[-1]))
+
+
+def _normalized(scores, mask):
+    """Softmax over the keys that the mask leaves: [..., T, S], same dtype."""
+    dtype = scores.dtype
+    scores = ops.cast(scores, _precise(dtype))
     if mask is not None:
         scores = ops.where(_checked_mask(mask), scores, HIDDEN_SCORE)
-    return ops.cast(ops.softmax(scores, axis=-1), query.dtype)
+    return ops.cast(ops.softmax(scores, axis=-1), dtype)
 
 
 def scaled_dot_product_attention(
@@ -117,11 +137,29 @@ class MultiHeadAttention(TracedLayer):
     time over a cache. What a cache holds is known to this class alone: another
     kind of attention brings its own `make_cache` and `step`.
 
+    Two options are for self-attention alone, where query and key positions are
+    those of one sequence. They go together, and with any mask:
+
+    - `neighborhood` restricts a query to the positions around it (sec. 4), by
+      chunks (`chunks.py`): time and memory grow with r * n, and a cache keeps
+      the last r positions. With a neighborhood that has nothing after the
+      query, attention is causal without a mask. A mask that has a row for each
+      query is honored, but it is n x n by itself.
+    - `max_relative_position` adds to each key, and to each value, a learned
+      vector of its distance from the query (Shaw et al. 2018, eq. 3 and 4);
+      distances are clipped to it. The heads share the vectors.
+
+    Differs from the paper: only with these options, which it does not use.
+
     Args:
         num_heads: Number of heads H.
         d_key: Size K of keys and queries of one head.
         d_value: Size Vd of the values of one head.
         dropout: Dropout rate of the attention weights, in [0, 1).
+        neighborhood: How many positions before and after its own a query sees,
+            such as `(64, 63)`; None: all.
+        max_relative_position: Greatest distance that has vectors of its own;
+            None: positions are not relative.
 
     Call arguments:
         query: float `[B, T, D]`.
@@ -135,7 +173,8 @@ class MultiHeadAttention(TracedLayer):
         float `[B, T, D]` in the compute dtype.
 
     Raises:
-        ValueError: A size is below 1, or a mask is not bool.
+        ValueError: A size is below 1, or a mask is not bool, or an option for
+            self-attention meets sequences of different lengths.
 
     >>> layer = MultiHeadAttention(num_heads=2, d_key=4, d_value=3)
     >>> layer(ops.ones((1, 5, 8)), ops.ones((1, 7, 6))).shape.as_list()
@@ -148,13 +187,21 @@ class MultiHeadAttention(TracedLayer):
         d_key: int,
         d_value: int,
         dropout: float = 0.0,
+        neighborhood: tuple[int, int] | None = None,
+        max_relative_position: int | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)
         _check_sizes(num_heads=num_heads, d_key=d_key, d_value=d_value)
+        if max_relative_position is not None:
+            _check_sizes(max_relative_position=max_relative_position)
         self.num_heads = num_heads
         self.d_key = d_key
         self.d_value = d_value
+        self.neighborhood = _checked_neighborhood(neighborhood)
+        self.max_relative_position = max_relative_position
+        self.relative_keys: typing.Any = None  # [2 * greatest + 1, K]
+        self.relative_values: typing.Any = None  # [2 * greatest + 1, Vd]
         project = _linear(self.dtype_policy)
         self.query_projection = project(num_heads * d_key, name="query")
         self.key_projection = project(num_heads * d_key, name="key")
@@ -177,6 +224,14 @@ class MultiHeadAttention(TracedLayer):
             (None, None, self.num_heads * self.d_value)
         )
         self.weight_dropout.build((None, self.num_heads, None, None))
+        if self.max_relative_position is not None:
+            number = 2 * self.max_relative_position + 1
+            self.relative_keys = self.add_weight(
+                name="relative_keys", shape=(number, self.d_key)
+            )
+            self.relative_values = self.add_weight(
+                name="relative_values", shape=(number, self.d_value)
+            )
 
     def call(self, query, value, attention_mask=None):
         return self.attend(query, self.project(value), attention_mask)
@@ -199,11 +254,100 @@ class MultiHeadAttention(TracedLayer):
         attention_mask: Tensor | None = None,
     ) -> Tensor:
         """Attention over what `project` returned: float `[B, T, D]`."""
-        weights = self.attention_weights(query, key_value.keys, attention_mask)
-        _record(self, weights)
+        if self.neighborhood is not None:
+            return self._attend_nearby(query, key_value, attention_mask)
+        keys, values = key_value
+        weights = self.attention_weights(query, keys, attention_mask)
+        _record(self, lambda: weights)
+        distances = self._distances(query, keys)
+        heads = self._weigh_values(weights, values, distances)
+        return self._join_heads(heads)
+
+    def _attend_nearby(self, query, key_value, attention_mask):
+        """`attend` by chunks: each query attends to its neighborhood."""
+        query = self._project_query(query)
+        self._check_self_attention(query, key_value.keys)
+        chunks = divide(ops.shape(query)[2], self.neighborhood)
+        # [B, H, n, K] -> [B, H, G, M, K]
+        keys, values = (chunks.split_with_margins(x) for x in key_value)
+        mask = band_mask(
+            chunks.size, chunks.width, *self.neighborhood, first=chunks.before
+        )  # [1, 1, C, M]
+        mask = mask[:, :, None] & _chunk_mask(chunks, attention_mask)
+        first = chunks.size - 1 + chunks.before
+        distances = ops.arange(chunks.size + chunks.width - 1, dtype="int32")
+        distances = distances - first
+        weights = self._weigh(chunks.split(query), keys, mask, distances)
+        # A row of padding may see no key, and weighs all alike: not recorded.
+        _record(self, lambda: chunks.join_by_key(ops.where(mask, weights, 0.0)))
+        heads = self._weigh_values(weights, values, distances)
+        return self._join_heads(chunks.join(heads))
+
+    def _weigh(self, query, keys, mask, distances):
+        """The weights of eq. 1, with relative positions if there are any.
+
+        Args:
+            query: float `[..., T, K]`.
+            keys: float `[..., S, K]`.
+            mask: bool, broadcastable to `[..., T, S]`; or None.
+            distances: int32 `[T + S - 1]`: how far key j is from query i stands
+                at j - i + T - 1.
+
+        Returns:
+            float `[..., T, S]`, before dropout.
+        """
+        if self.max_relative_position is None:
+            return attention_weights(query, keys, mask)
+        query = _scaled(query)
+        scores = ops.matmul(query, ops.swapaxes(keys, -1, -2))
+        vectors = self._relative_vectors(self.relative_keys, distances)
+        relative = ops.tensordot(query, ops.transpose(vectors), axes=1)
+        scores += by_key(relative, ops.shape(keys)[-2])
+        return _normalized(scores, mask)
+
+    def _weigh_values(self, weights, values, distances):
+        """Weights times values, and relative positions if there are any.
+
+        Args:
+            weights: What `_weigh` returned.
+            values: float `[..., S, Vd]`.
+            distances: As in `_weigh`.
+
+        Returns:
+            float `[..., T, Vd]`.
+        """
         weights = self.weight_dropout(weights)
-        heads = ops.matmul(weights, key_value.values)  # [B, H, T, Vd]
-        return self.output_projection(self._merge_heads(heads))
+        heads = ops.matmul(weights, values)
+        if self.max_relative_position is None:
+            return heads
+        vectors = self._relative_vectors(self.relative_values, distances)
+        return heads + ops.tensordot(by_distance(weights), vectors, axes=1)
+
+    def _distances(self, query, keys):
+        """`distances` of `_weigh` for whole sequences; None if not needed."""
+        if self.max_relative_position is None:
+            return None
+        num_queries, num_keys = ops.shape(query)[-2], ops.shape(keys)[-2]
+        number = num_queries + num_keys - 1
+        return ops.arange(number, dtype="int32") - (num_queries - 1)
+
+    def _relative_vectors(self, table, distances):
+        """The vector of each distance: [T + S - 1] -> [T + S - 1, K]."""
+        greatest = self.max_relative_position
+        rows = ops.clip(distances, -greatest, greatest) + greatest
+        return ops.take(ops.cast(table, self.compute_dtype), rows, axis=0)
+
+    def _check_self_attention(self, query, keys):
+        """Raises ValueError if an option needs one sequence, and it is two."""
+        if self.neighborhood is None and self.max_relative_position is None:
+            return
+        lengths = query.shape[2], keys.shape[2]
+        if None not in lengths and lengths[0] != lengths[1]:
+            raise ValueError(
+                f"{self.name}: neighborhood and max_relative_position are for"
+                " self-attention, queries and keys of one sequence. Received:"
+                f" {lengths[0]} queries, {lengths[1]} keys"
+            )
 
     def attend_in_groups(
         self,
@@ -234,20 +378,43 @@ class MultiHeadAttention(TracedLayer):
     ) -> Tensor:
         """Attention weights before dropout: float `[B, H, T, S]`.
 
+        They are an n x n matrix in restricted attention, too.
+
         Args:
             query: float `[B, T, D]`.
             keys: Projected keys `[B, H, S, K]`.
             attention_mask: As in `call`.
         """
-        query = self._split_heads(self.query_projection(query), self.d_key)
-        return attention_weights(query, keys, attention_mask)
+        query = self._project_query(query)
+        self._check_self_attention(query, keys)
+        if self.neighborhood is not None:
+            sizes = ops.shape(query)[2], ops.shape(keys)[2]
+            band = band_mask(*sizes, *self.neighborhood)
+            if attention_mask is not None:
+                band = band & _checked_mask(attention_mask)
+            attention_mask = band
+        distances = self._distances(query, keys)
+        return self._weigh(query, keys, attention_mask, distances)
 
     def make_cache(self, batch_size: int | Tensor, length: int) -> KeyValue:
         """An empty cache for `step`: `length` positions of `batch_size` rows.
 
+        In restricted attention it has no more positions than a query sees, and
+        a new one takes the place of the oldest.
+
         Returns:
             `KeyValue` of `[N, H, T, K]` and `[N, H, T, Vd]`.
+
+        Raises:
+            ValueError: The neighborhood has positions after the query.
         """
+        if self.neighborhood is not None:
+            if self.neighborhood.after:
+                raise ValueError(
+                    f"{self.name}: a step sees no position after its own."
+                    f" Received: neighborhood={tuple(self.neighborhood)}"
+                )
+            length = min(length, self.neighborhood.before + 1)
 
         def zeros(size):
             shape = (batch_size, self.num_heads, length, size)
@@ -260,7 +427,8 @@ class MultiHeadAttention(TracedLayer):
     ) -> tuple[Tensor, KeyValue]:
         """Causal self-attention of one position, over a cache.
 
-        It is row `index` of `call(query, query, causal_mask(T))`.
+        It is row `index` of `call(query, query, causal_mask(T))`. Restricted
+        attention records nothing here.
 
         Args:
             query: float `[N, 1, D]`, the position `index` of each row.
@@ -270,25 +438,41 @@ class MultiHeadAttention(TracedLayer):
         Returns:
             float `[N, 1, D]`, and the cache with this position in it.
         """
-        cache = write_position(cache, self.project(query), index)
         length = cache.keys.shape[2]
+        positions = ops.arange(length, dtype="int32")
+        place = index
+        if self.neighborhood is not None:
+            place = index % length
+            # The place s was written (place - s) mod length positions ago.
+            positions = index - (place - positions) % length
+        cache = write_position(cache, self.project(query), place)
+        # Places that are not written yet have a greater number than this one.
         mask = causal_mask(length, first=index, num_queries=1)
-        return self.attend(query, cache, mask), cache
+        query, distances = self._project_query(query), positions - index
+        weights = self._weigh(query, cache.keys, mask, distances)
+        if self.neighborhood is None:
+            _record(self, lambda: weights)
+        heads = self._weigh_values(weights, cache.values, distances)
+        return self._join_heads(heads), cache
 
     def compute_output_shape(self, query_shape, value_shape):
         return query_shape
+
+    def _project_query(self, query):
+        """[B, T, D] -> [B, H, T, K]."""
+        return self._split_heads(self.query_projection(query), self.d_key)
 
     def _split_heads(self, x, size):
         """[B, S, H * size] -> [B, H, S, size]."""
         x = ops.reshape(x, (-1, ops.shape(x)[1], self.num_heads, size))
         return ops.transpose(x, (0, 2, 1, 3))
 
-    def _merge_heads(self, x):
-        """[B, H, T, Vd] -> [B, T, H * Vd]."""
+    def _join_heads(self, x):
+        """Concat(head_1, ..., head_h) W^O: [B, H, T, Vd] -> [B, T, D]."""
         x = ops.transpose(x, (0, 2, 1, 3))  # [B, T, H, Vd]
-        return ops.reshape(
-            x, (-1, ops.shape(x)[1], self.num_heads * self.d_value)
-        )
+        width = self.num_heads * self.d_value
+        x = ops.reshape(x, (-1, ops.shape(x)[1], width))
+        return self.output_projection(x)
 
 
 def write_position(
@@ -325,7 +509,8 @@ def recorded_weights() -> Iterator[dict[MultiHeadAttention, Tensor]]:
 
     Yields:
         A dictionary, in which each `MultiHeadAttention` that is called puts its
-        weights, before dropout: `[B, H, T, S]`.
+        weights, before dropout: `[B, H, T, S]`. Those of restricted attention
+        are 0 outside the neighborhoods, and in the rows that see no key.
     """
     record: dict[MultiHeadAttention, Tensor] = {}
     token = _RECORD.set(record)
@@ -335,10 +520,35 @@ def recorded_weights() -> Iterator[dict[MultiHeadAttention, Tensor]]:
         _RECORD.reset(token)
 
 
-def _record(layer, weights):
+def _record(layer, make_weights):
+    """Records the weights that a function makes, if there is a record."""
     record = _RECORD.get()
     if record is not None:
-        record[layer] = weights
+        record[layer] = make_weights()
+
+
+def _chunk_mask(chunks: Chunks, mask):
+    """A mask of whole sequences as chunks have it: bool [B, H, G, C, M].
+
+    False where a margin, or the last chunk, has no position.
+
+    Args:
+        chunks: The `Chunks`.
+        mask: bool, broadcastable to `[B, H, n, n]`; None: everything.
+    """
+    if mask is None:
+        mask = ops.ones((1, 1, 1, 1), "bool")
+    mask = _checked_mask(mask)
+    axes = [1] * (4 - len(mask.shape)) + list(ops.shape(mask))
+    mask = ops.reshape(mask, axes)
+    length = chunks.length
+    if mask.shape[2] == 1:  # the same for every query
+        return chunks.split_key_mask(
+            ops.broadcast_to(mask, (*axes[:3], length))
+        )
+    return chunks.split_mask(
+        ops.broadcast_to(mask, (*axes[:2], length, length))
+    )
 
 
 # Section 3.3: Position-wise Feed-Forward Networks
@@ -370,7 +580,7 @@ class FeedForward(keras.layers.Layer):
         super().__init__(**kwargs)
         _check_sizes(d_ff=d_ff)
         self.d_ff = d_ff
-        self.inner = keras.layers.Dense(
+        self.inner = Linear(
             d_ff, activation="relu", dtype=self.dtype_policy, name="inner"
         )
         self.outer = None  # as wide as the input, see build
@@ -379,9 +589,7 @@ class FeedForward(keras.layers.Layer):
         )
 
     def build(self, x_shape):
-        self.outer = keras.layers.Dense(
-            x_shape[-1], dtype=self.dtype_policy, name="outer"
-        )
+        self.outer = Linear(x_shape[-1], dtype=self.dtype_policy, name="outer")
         self.inner.build(x_shape)
         self.outer.build((None, None, self.d_ff))
         self.activation_dropout.build((None, None, self.d_ff))
@@ -446,10 +654,13 @@ class PositionalEmbedding(TracedLayer):
         vocab_size: Number of tokens V.
         d_model: Width D, even.
         dropout: Dropout rate of the sum, in [0, 1).
+        sinusoids: Whether PE is added. Without it, positions are learned, a
+            call argument; or relative, which attention adds.
 
     Call arguments:
         ids: Integers of any size `[B, T]`, in [0, V).
         start: Position of the first column, int or int scalar tensor.
+        positions: A `LearnedPositions`, whose rows are added; or None.
         training: Whether dropout is active.
 
     Returns:
@@ -457,7 +668,7 @@ class PositionalEmbedding(TracedLayer):
 
     Raises:
         ValueError: A size is below 1, or `d_model` is odd, or `ids` are not
-            integers.
+            integers, or longer than `positions`.
 
     >>> layer = PositionalEmbedding(vocab_size=10, d_model=4)
     >>> x = layer(ops.array([[3, 4, 2]]))
@@ -466,13 +677,19 @@ class PositionalEmbedding(TracedLayer):
     """
 
     def __init__(
-        self, vocab_size: int, d_model: int, dropout: float = 0.0, **kwargs
+        self,
+        vocab_size: int,
+        d_model: int,
+        dropout: float = 0.0,
+        sinusoids: bool = True,
+        **kwargs,
     ):
         super().__init__(**kwargs)
         _check_sizes(vocab_size=vocab_size, d_model=d_model)
         check_even(d_model)
         self.vocab_size = vocab_size
         self.d_model = d_model
+        self.sinusoids = sinusoids
         self.sum_dropout = keras.layers.Dropout(
             dropout, dtype=self.dtype_policy, name="sum_dropout"
         )
@@ -489,17 +706,24 @@ class PositionalEmbedding(TracedLayer):
         )
         self.sum_dropout.build((None, None, self.d_model))
 
-    def call(self, ids, start=0):
+    def call(self, ids, start=0, positions=None):
         ids = _checked_ids(ids)
         dtype = _precise(self.variable_dtype)
         known = ops.clip(ids, 0, self.vocab_size - 1)
+        is_right = known == ids
+        if positions is not None:
+            is_right = is_right & positions.has_rows_for(ids, start)
         # In the factor, where the check costs no pass over [B, T, D].
         scale, nan = np.array([self.d_model**0.5, np.nan], dtype)
-        scale = ops.where(known == ids, scale, nan)
+        scale = ops.where(is_right, scale, nan)
         scale = scale[..., None]  # [B, T] -> [B, T, 1]
         x = ops.take(self.embeddings, known, axis=0)  # [B, T] -> [B, T, D]
         x = ops.cast(x, dtype) * scale
-        x += positional_encoding(ops.shape(ids)[1], self.d_model, start, dtype)
+        length = ops.shape(ids)[1]
+        if self.sinusoids:
+            x += positional_encoding(length, self.d_model, start, dtype)
+        if positions is not None:
+            x += ops.cast(positions.rows(length, start), dtype)
         return self.sum_dropout(ops.cast(x, self.compute_dtype))
 
     def logits(self, x: Tensor) -> Tensor:
@@ -518,6 +742,73 @@ class PositionalEmbedding(TracedLayer):
 
     def compute_output_shape(self, ids_shape):
         return (*ids_shape, self.d_model)
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class LearnedPositions(keras.layers.Layer):
+    """A table of learned positions `[P, D]`: Table 3, row E.
+
+    Its rows are added to the scaled embeddings, in place of sinusoids. The
+    Transformer has one table for the source and one for the target, as T2T's
+    `pos="emb"` and the convolutional model that row E cites (Gehring et al.
+    2017) have.
+
+    A token beyond the last row has the embedding NaN, as an id outside the
+    vocabulary has; where the length is static, it is refused. Padding may lie
+    beyond it. T2T would add zeros there, without a word.
+
+    Differs from the paper, which does not say how the table is initialized:
+    as embeddings here are, normal with a standard deviation of d_model^-0.5.
+
+    Args:
+        max_positions: Number of rows P.
+        d_model: Width D.
+
+    It is no function of its own: `PositionalEmbedding` reads it, and whoever
+    makes it builds it.
+
+    >>> positions = LearnedPositions(max_positions=10, d_model=4)
+    >>> positions.build()
+    >>> positions.rows(3).shape.as_list()
+    [3, 4]
+    """
+
+    def __init__(self, max_positions: int, d_model: int, **kwargs):
+        super().__init__(**kwargs)
+        _check_sizes(max_positions=max_positions, d_model=d_model)
+        self.max_positions = max_positions
+        self.d_model = d_model
+
+    def build(self, input_shape=None):
+        self.table = self.add_weight(
+            name="table",
+            shape=(self.max_positions, self.d_model),
+            initializer=keras.initializers.RandomNormal(
+                stddev=self.d_model**-0.5
+            ),
+            autocast=False,
+        )
+
+    def rows(self, length: int | Tensor, start: int | Tensor = 0) -> Tensor:
+        """The rows of `length` positions from `start` on: float `[T, D]`."""
+        positions = start + ops.arange(length, dtype="int32")
+        last = self.max_positions - 1
+        return ops.take(self.table, ops.minimum(positions, last), axis=0)
+
+    def has_rows_for(self, ids: Tensor, start: int | Tensor = 0) -> Tensor:
+        """Whether each of ids `[B, T]` has a row, or is padding: bool `[B, T]`.
+
+        Raises:
+            ValueError: There are more ids than rows.
+        """
+        length = ids.shape[1]
+        if length is not None and length > self.max_positions:
+            raise ValueError(
+                f"{self.name}: expected at most max_positions ="
+                f" {self.max_positions} ids. Received: {length}"
+            )
+        positions = start + ops.arange(ops.shape(ids)[1], dtype="int32")
+        return (ids == PAD) | (positions < self.max_positions)
 
 
 # Sections 3.1 and 5.4: residual connection, normalization, dropout
@@ -586,16 +877,14 @@ class Residual(keras.layers.Layer):
 
 def layer_norm(dtype, name: str) -> keras.layers.Layer:
     """The LayerNorm that the whole model uses."""
-    return keras.layers.LayerNormalization(
-        epsilon=LAYER_NORM_EPSILON, dtype=dtype, name=name
-    )
+    return LayerNorm(epsilon=LAYER_NORM_EPSILON, dtype=dtype, name=name)
 
 
 def _linear(dtype):
     """Makes the bias-free projections of sec. 3.2.2."""
 
     def make(units, name):
-        return keras.layers.Dense(units, use_bias=False, dtype=dtype, name=name)
+        return Linear(units, use_bias=False, dtype=dtype, name=name)
 
     return make
 
@@ -615,6 +904,19 @@ def _check_sizes(**sizes):
             raise ValueError(
                 f"{name} must be a positive integer. Received: {name}={size!r}"
             )
+
+
+def _checked_neighborhood(neighborhood):
+    """A pair of numbers of positions as a `Neighborhood`; None stays."""
+    if neighborhood is None:
+        return None
+    pair = tuple(neighborhood)
+    if len(pair) != 2 or not all(is_of_kind(n, int) and n >= 0 for n in pair):
+        raise ValueError(
+            "neighborhood must be two numbers of positions, before and after."
+            f" Received: neighborhood={neighborhood!r}"
+        )
+    return Neighborhood(*pair)
 
 
 def _checked_mask(mask):

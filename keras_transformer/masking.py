@@ -53,3 +53,34 @@ def causal_mask(
     )
     keys = ops.arange(length, dtype="int32")
     return (keys[None, :] <= queries[:, None])[None, None]
+
+
+def band_mask(
+    num_queries: typing.Any,
+    num_keys: typing.Any,
+    before: int,
+    after: int,
+    first: typing.Any = 0,
+) -> typing.Any:
+    """Restricts each query to its neighborhood (sec. 4, Table 1).
+
+    Args:
+        num_queries: Number of queries, int or int scalar tensor.
+        num_keys: Number of keys, likewise.
+        before: How many keys before its own position a query sees.
+        after: How many keys after it.
+        first: Position of the first query.
+
+    Returns:
+        bool `[1, 1, num_queries, num_keys]`.
+
+    >>> band_mask(4, 4, before=1, after=0)[0, 0].numpy()
+    array([[ True, False, False, False],
+           [ True,  True, False, False],
+           [False,  True,  True, False],
+           [False, False,  True,  True]])
+    """
+    queries = first + ops.arange(num_queries, dtype="int32")
+    keys = ops.arange(num_keys, dtype="int32")
+    distance = keys[None, :] - queries[:, None]
+    return ((distance >= -before) & (distance <= after))[None, None]

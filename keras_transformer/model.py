@@ -11,6 +11,7 @@ import keras
 from keras import ops
 
 from keras_transformer import layers
+from keras_transformer.chunks import centered_neighborhood, last_neighborhood
 from keras_transformer.config import TransformerConfig
 from keras_transformer.fit import TokenExactTraining
 from keras_transformer.layers import KeyValue, Tensor
@@ -54,7 +55,16 @@ class _Block(layers.TracedLayer):
     def get_config(self):
         return {**super().get_config(), **dataclasses.asdict(self.config)}
 
-    def _attention(self, name):
+    def _self_attention(self, neighborhood_of):
+        """Self-attention, restricted and relative if the fields say so."""
+        window = self.config.attention_window
+        return self._attention(
+            "self_attention",
+            neighborhood=None if window is None else neighborhood_of(window),
+            max_relative_position=self.config.relative_distance,
+        )
+
+    def _attention(self, name, **options):
         return layers.MultiHeadAttention(
             num_heads=self.config.num_heads,
             d_key=self.config.key_size,
@@ -62,6 +72,7 @@ class _Block(layers.TracedLayer):
             dropout=self.config.attention_dropout,
             dtype=self.dtype_policy,
             name=name,
+            **options,
         )
 
     def _feed_forward(self):
@@ -126,7 +137,7 @@ class EncoderLayer(_Block):
         self, config: TransformerConfig | None = None, **kwargs: typing.Any
     ):
         super().__init__(config, **kwargs)
-        self.self_attention = self._attention("self_attention")
+        self.self_attention = self._self_attention(centered_neighborhood)
         self.self_attention_residual = self._residual("self_attention_residual")
         self.feed_forward = self._feed_forward()
         self.feed_forward_residual = self._residual("feed_forward_residual")
@@ -175,7 +186,7 @@ class DecoderLayer(_Block):
 
     def __init__(self, config: TransformerConfig | None = None, **kwargs):
         super().__init__(config, **kwargs)
-        self.self_attention = self._attention("self_attention")
+        self.self_attention = self._self_attention(last_neighborhood)
         self.self_attention_residual = self._residual("self_attention_residual")
         self.cross_attention = self._attention("cross_attention")
         self.cross_attention_residual = self._residual(
@@ -402,10 +413,11 @@ class Transformer(TokenExactTraining, keras.Model):
     Returns:
         Logits, float32 `[B, T, V]` (float64 if that is the dtype): those at
         position t score the token that follows `target_ids[:, t]`. An id
-        outside [0, V) makes all logits of its sentence NaN.
+        outside [0, V) makes all logits of its sentence NaN; so does a token
+        beyond `max_positions` learned positions.
 
     Raises:
-        ValueError: Ids are not integers.
+        ValueError: Ids are not integers, or longer than `max_positions`.
 
     >>> model = Transformer(
     ...     vocab_size=11, d_model=8, d_ff=16, num_heads=2, num_layers=1)
@@ -424,9 +436,12 @@ class Transformer(TokenExactTraining, keras.Model):
             vocab_size=config.vocab_size,
             d_model=config.d_model,
             dropout=config.dropout,
+            sinusoids=config.positions == "sinusoidal",
             dtype=self.dtype_policy,
             name="embedding",
         )
+        self.source_positions = self._learned_positions("source_positions")
+        self.target_positions = self._learned_positions("target_positions")
         self.encoder = Encoder(config, dtype=self.dtype_policy, name="encoder")
         self.decoder = Decoder(config, dtype=self.dtype_policy, name="decoder")
         self.build()
@@ -436,9 +451,23 @@ class Transformer(TokenExactTraining, keras.Model):
             return
         stream = (None, None, self.config.d_model)
         self.embedding.build()
+        for positions in (self.source_positions, self.target_positions):
+            if positions is not None:
+                positions.build()
         self.encoder.build(stream)
         self.decoder.build(stream, stream)
         self.built = True
+
+    def _learned_positions(self, name):
+        """A table of positions; None if the field says something else."""
+        if self.config.position_limit is None:
+            return None
+        return layers.LearnedPositions(
+            max_positions=self.config.position_limit,
+            d_model=self.config.d_model,
+            dtype=self.dtype_policy,
+            name=name,
+        )
 
     def call(self, inputs, training=None):
         return self.decode(
@@ -448,15 +477,20 @@ class Transformer(TokenExactTraining, keras.Model):
     def encode(self, source_ids: Tensor) -> Memory:
         """Reads a source: int32 `[B, S]` -> `Memory`."""
         mask = padding_mask(source_ids)
-        states = self.encoder(self.embedding(source_ids), mask)
+        x = self.embedding(source_ids, positions=self.source_positions)
+        states = self.encoder(x, mask)
         return Memory(self.decoder.project(states), mask)
 
     def decode(self, target_ids: Tensor, memory: Memory) -> Tensor:
         """Scores a target: int32 `[B, T]` -> logits, float32 `[B, T, V]`."""
+        # Restricted to the last positions, attention is causal by itself.
+        mask = None
+        if self.config.attention_window is None:
+            mask = causal_mask(ops.shape(target_ids)[1])
         x = self.decoder(
-            self.embedding(target_ids),
+            self.embedding(target_ids, positions=self.target_positions),
             memory.key_values,
-            self_attention_mask=causal_mask(ops.shape(target_ids)[1]),
+            self_attention_mask=mask,
             cross_attention_mask=memory.mask,
         )
         return self.embedding.logits(x)
@@ -468,7 +502,8 @@ class Transformer(TokenExactTraining, keras.Model):
             inputs: As in `call`.
 
         Returns:
-            The `AttentionMaps`; each row of weights sums to 1.
+            The `AttentionMaps`; each row of weights sums to 1. With
+            `attention_window`, rows of padding that see no token sum to 0.
         """
         with layers.recorded_weights() as weights:
             self(inputs, training=False)
@@ -510,7 +545,9 @@ class Transformer(TokenExactTraining, keras.Model):
         Returns:
             Logits, float32 `[N, V]`, and the cache for the next step.
         """
-        x = self.embedding(ids[:, None], start=index)  # [N] -> [N, 1, D]
+        x = self.embedding(
+            ids[:, None], start=index, positions=self.target_positions
+        )  # [N] -> [N, 1, D]
         x, cache = self.decoder.step(x, memory, cache, index)
         return self.embedding.logits(x)[:, 0], cache
 

@@ -5,7 +5,8 @@ import typing
 import keras
 from keras import ops
 
-PAPER_SCALE = 1.0  # eq. 3 as it stands
+from keras_transformer.config import PAPER_BETA_2, PAPER_SCALE
+from keras_transformer.optimizer import FusedAdam
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -61,7 +62,10 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def paper_adam(
-    d_model: int, warmup_steps: int, scale: float = PAPER_SCALE
+    d_model: int,
+    warmup_steps: int,
+    scale: float = PAPER_SCALE,
+    beta_2: float = PAPER_BETA_2,
 ) -> keras.optimizers.Adam:
     """Adam with beta_1 0.9, beta_2 0.98, epsilon 1e-9 and eq. 3 (sec. 5.3).
 
@@ -74,13 +78,15 @@ def paper_adam(
         d_model: Width of the model.
         warmup_steps: Updates until the learning rate's peak.
         scale: Factor of the schedule.
+        beta_2: Decay of the mean of squared gradients; other systems train
+            this model with 0.997 or 0.998.
 
     Returns:
-        A `keras.optimizers.Adam`.
+        A `keras.optimizers.Adam` that is one operation for each variable.
     """
-    return keras.optimizers.Adam(
+    return FusedAdam(
         NoamSchedule(d_model, warmup_steps, scale),
         beta_1=0.9,
-        beta_2=0.98,
+        beta_2=beta_2,
         epsilon=1e-9,
     )

@@ -21,6 +21,7 @@ from sentencepiece import sentencepiece_pb2
 
 from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
 
+SPACE = "\u2581"  # how SentencePiece writes the space before a word
 # Threads that make the same operation at once would drop each other's model.
 _ONE_AT_A_TIME = threading.Lock()
 
@@ -107,6 +108,11 @@ class Tokenizer(tf.Module):
     def pieces(self) -> list[str]:
         """The vocabulary as a list of `str`: the piece of id i at index i."""
         return self._processor().id_to_piece(list(range(self.vocab_size)))
+
+    def find_missing(self, symbols: Sequence[str]) -> list[str]:
+        """Those of some words that have no token of their own."""
+        pieces = set(self.pieces)
+        return [symbol for symbol in symbols if SPACE + symbol not in pieces]
 
     def encode(self, strings: list[str] | tf.Tensor) -> tf.RaggedTensor:
         """Ids of strings; every row ends with `EOS`, none begins with `BOS`.
@@ -215,6 +221,7 @@ class Tokenizer(tf.Module):
         lines: Iterable[str],
         vocab_size: int,
         max_lines: int = 10_000_000,
+        symbols: Sequence[str] = (),
     ) -> "Tokenizer":
         """Learns a byte-pair vocabulary that has every character of the corpus.
 
@@ -225,6 +232,9 @@ class Tokenizer(tf.Module):
             vocab_size: Number of tokens V, special ones included.
             max_lines: A larger corpus is sampled down to this many lines, so
                 that it fits into memory.
+            symbols: Words that are one token each, whatever their frequency,
+                with the space before them: `"(NP"`. A longer word that begins
+                with one becomes several tokens.
 
         Returns:
             A `Tokenizer`.
@@ -271,6 +281,7 @@ class Tokenizer(tf.Module):
                 bos_id=BOS,
                 eos_id=EOS,
                 unk_id=UNK,
+                user_defined_symbols=[SPACE + symbol for symbol in symbols],
             )
         except (RuntimeError, ValueError) as error:
             if errors:

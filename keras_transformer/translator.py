@@ -19,6 +19,7 @@ from keras import ops
 from keras_transformer.config import (
     DecodingConfig,
     TransformerConfig,
+    check_position_limit,
 )
 from keras_transformer.data.batches import shift_right
 from keras_transformer.decoding import (
@@ -96,7 +97,8 @@ class Translator:
     Raises:
         ValueError: A number is too small, or the decoder has no such
             `alignment_layer`, or tokenizer and model have vocabularies of
-            different sizes.
+            different sizes, or the model has learned fewer positions than
+            `max_source_length`.
     """
 
     def __init__(
@@ -125,6 +127,7 @@ class Translator:
                 "Tokenizer and model must have the same vocabulary. Received:"
                 f" {tokenizer.vocab_size} and {model.config.vocab_size} tokens"
             )
+        check_position_limit(model.config, max_source_length=max_source_length)
         depth = model.config.decoder_depth
         if (decoding.alignment_layer or 1) > depth:
             raise ValueError(
@@ -180,6 +183,9 @@ class Translator:
         prefix = directory.restore_weights(named_weights(model), checkpoint)
         translator = cls(tokenizer, model, decoding, **options)
         translator.checkpoint = prefix
+        line = shortened_outputs(config, decoding, translator.max_source_length)
+        if line:
+            logging.warning("%s", line)
         return translator
 
     def with_decoding(self, **changes) -> "Translator":
@@ -199,6 +205,18 @@ class Translator:
         )
         translator.checkpoint = self.checkpoint
         return translator
+
+    @property
+    def max_target_length(self) -> int:
+        """Longest output in tokens, EOS included, of any source."""
+        return self._limited(
+            self.max_source_length + self.decoding.extra_length
+        )
+
+    def _limited(self, length):
+        """A length, or the number of learned positions if that is less."""
+        limit = self.model.config.position_limit
+        return length if limit is None else min(length, limit)
 
     def translate(
         self, strings: Sequence[str], prefixes: Sequence[str] | None = None
@@ -369,7 +387,8 @@ class Translator:
         """The greatest length of each output, in tokens, EOS included.
 
         As many tokens as the source has, EOS not counted, and `extra_length`
-        more (sec. 6.1). A row without a source has no output.
+        more (sec. 6.1); no more than the model has learned positions. A row
+        without a source has no output.
 
         Args:
             source_ids: int32 `[B, S]`.
@@ -382,7 +401,8 @@ class Translator:
         extra_length = self.decoding.extra_length
         limits = ops.where(lengths > 0, lengths + extra_length, 0)
         longest = source_ids.shape[1] or self.max_source_length
-        return limits, longest + extra_length
+        max_length = self._limited(longest + extra_length)
+        return ops.minimum(limits, max_length), max_length
 
     def score(
         self, pairs: Sequence[tuple[str, str]], first_line: int = 1
@@ -503,7 +523,7 @@ class Translator:
         labels, whole = self._encode(
             [translation for _, translation in pairs],
             first_line,
-            self.max_source_length + self.decoding.extra_length,
+            self.max_target_length,
             warn,
         )
         truncated = [
@@ -521,8 +541,8 @@ class Translator:
         for batch in self._batches(lengths):
             found = self._graph(
                 function,
-                pad_rows([sources[i] for i in batch]),
-                pad_rows([labels[i] for i in batch]),
+                self._padded([sources[i] for i in batch]),
+                self._padded([labels[i] for i in batch]),
             ).numpy()
             for i, row in zip(batch, found, strict=False):
                 results[i] = row
@@ -585,9 +605,11 @@ class Translator:
         results = [[(kind(), 0.0)] for _ in rows]
         lengths = [len(row) if len(row) > 1 else 0 for row in rows]
         for batch in self._batches(lengths):
-            arrays = [pad_rows([rows[i] for i in batch])]
+            arrays = [self._padded([rows[i] for i in batch])]
             if any(forced[i] for i in batch):
-                longest = arrays[0].shape[1] + self.decoding.extra_length
+                longest = self._limited(
+                    arrays[0].shape[1] + self.decoding.extra_length
+                )
                 arrays.append(pad_prefixes([forced[i] for i in batch], longest))
             found = self._graph(self.translate_ids, *arrays)
             scores = found.scores.numpy()  # [B, W]
@@ -599,6 +621,10 @@ class Translator:
                 others = [pair for pair in others if pair[1] > MISSING_SCORE]
                 results[i] = [first, *others]
         return results
+
+    def _padded(self, rows):
+        """`pad_rows`, no longer than the model has learned positions."""
+        return pad_rows(rows, self.model.config.position_limit)
 
     def _encode_prefixes(self, prefixes, rows, first_line):
         """Ids of each prefix, without EOS; no longer than the output may be."""
@@ -700,6 +726,21 @@ class Translator:
             strings[start : start + beam_size]
             for start in range(0, len(strings), beam_size)
         ]
+
+
+def shortened_outputs(
+    config: TransformerConfig, decoding: DecodingConfig, max_source_length: int
+) -> str | None:
+    """What learned positions do to long outputs, in a line; None: nothing."""
+    limit = config.position_limit
+    wanted = max_source_length + decoding.extra_length
+    if limit is None or wanted <= limit:
+        return None
+    return (
+        f"outputs end at max_positions={limit} tokens; max_source_length="
+        f"{max_source_length} and extra_length={decoding.extra_length} would"
+        f" allow {wanted}"
+    )
 
 
 def _copied(token, words):
@@ -818,17 +859,18 @@ def power_of_two(number: int) -> int:
     return 1 << (number.bit_length() - 1)
 
 
-def pad_rows(rows: list[list[int]]) -> np.ndarray:
+def pad_rows(rows: list[list[int]], longest: int | None = None) -> np.ndarray:
     """Rows of ids as int32 `[B, S]`, in one of a few shapes.
 
     B is a power of two, since XLA compiles for each B. Rows that are added to
-    reach it are nothing but `EOS`.
+    reach it are nothing but `EOS`. S is at most `longest`, as every row is.
 
     >>> pad_rows([[5, 2], [6, 7, 2], [8, 2]]).shape
     (4, 8)
     """
     batch_size = 1 << (len(rows) - 1).bit_length()
     length = bucket(max(map(len, rows)))
+    length = length if longest is None else min(length, longest)
     source_ids = np.full((batch_size, length), PAD, np.int32)
     source_ids[:, 0] = EOS
     for source, row in zip(source_ids, rows, strict=False):

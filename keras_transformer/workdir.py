@@ -504,13 +504,15 @@ def step_of(prefix: str) -> int:
     return int(os.path.basename(prefix).split("-")[1])
 
 
-def write_atomically(path: str | os.PathLike, text: str) -> None:
+def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
     """Writes a file so that readers see all of it, or the one before."""
+    if isinstance(content, str):
+        content = content.encode("utf-8")
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(path.name + f".{os.getpid()}")
     try:
-        unfinished.write_text(text, encoding="utf-8")
+        unfinished.write_bytes(content)
         os.replace(unfinished, path)
     except OSError:
         unfinished.unlink(missing_ok=True)

@@ -9,7 +9,9 @@ Its decoder differs from ours in a few ways:
   from the first softmax, which changes the score. `max_decoding_length` is
   one number for all sentences of a call, where ours is source tokens +
   `extra_length` for each of them.
-- The caller truncates sources; see `reload.py`.
+- The caller truncates sources; see `reload.py`. With learned positions a longer
+  source, or an output beyond the last position, is an error of CTranslate2.
+- It has no restricted attention: its `sliding_window` is the decoder's alone.
 - `precision` is how weights are stored. The type of the computation depends on
   the CPU: `ctranslate2.get_supported_compute_types("cpu")` lists the types that
   it supports, and `Translator.compute_type` names the one that is used.
@@ -33,6 +35,7 @@ def write(translator, directory, options, description, examples):
     """
     model = translator.model
     _check_head_sizes(model.config)
+    _check_attention(model.config)
     longest = translator.max_source_length + translator.decoding.extra_length
     spec = make_spec(model, max(MAX_INPUT_LENGTH, longest) + 1)
     pieces = translator.tokenizer.pieces
@@ -65,16 +68,24 @@ def make_spec(model, num_positions):
         config.num_heads,
         pre_norm=config.pre_norm,
         activation=common_spec.Activation.RELU,
+        with_relative_position=config.positions == "relative",
     )
     table = _array(model.embedding.embeddings)
-    positions = ops.convert_to_numpy(
-        positional_encoding(num_positions, config.d_model)
-    )
     for embedding in (*spec.encoder.embeddings, spec.decoder.embeddings):
         embedding.weight = table
         embedding.multiply_by_sqrt_depth = True
-    for stack in (spec.encoder, spec.decoder):
-        stack.position_encodings.encodings = positions
+    if config.positions == "sinusoidal":
+        positions = ops.convert_to_numpy(
+            positional_encoding(num_positions, config.d_model)
+        )
+        spec.encoder.position_encodings.encodings = positions
+        spec.decoder.position_encodings.encodings = positions
+    if config.positions == "learned":
+        for stack, learned in (
+            (spec.encoder, model.source_positions),
+            (spec.decoder, model.target_positions),
+        ):
+            stack.position_encodings.encodings = _array(learned.table)
     spec.decoder.projection.weight = table
 
     for layer, block in zip(
@@ -101,6 +112,13 @@ def _fill_encoder_layer(layer, block):
         attention.value_projection,
     )
     layer.self_attention.linear[1].weight = _stack(attention.output_projection)
+    if attention.max_relative_position is not None:
+        layer.self_attention.relative_position_keys = _array(
+            attention.relative_keys
+        )
+        layer.self_attention.relative_position_values = _array(
+            attention.relative_values
+        )
     _fill_norm(
         layer.self_attention.layer_norm, block.self_attention_residual.norm
     )
@@ -137,6 +155,14 @@ def _stack(*projections):
 
 def _array(variable):
     return variable.numpy()
+
+
+def _check_attention(config):
+    if config.attention_window is not None:
+        raise CommandError(
+            "format=ctranslate2 has no restricted self-attention. Received: a"
+            f" model with attention_window={config.attention_window}"
+        )
 
 
 def _check_head_sizes(config):

@@ -219,6 +219,7 @@ def make_description(source: Source, options: ExportOptions) -> dict:
         "checkpoint": os.path.relpath(source.checkpoint, options.workdir),
         "checkpoint_warnings": source.warnings,
         "max_source_length": translator.max_source_length,
+        "max_positions": translator.model.config.position_limit,
         "vocab_size": translator.tokenizer.vocab_size,
         "special_ids": {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK},
         "decoding": {name: decoding[name] for name in SEARCH_FIELDS},

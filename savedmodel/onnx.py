@@ -73,12 +73,9 @@ def make_model(translator):
 def _outputs(translator):
     """The axes of each output, and what it is."""
     beam_size = translator.decoding.beam_size
-    target_tokens = (
-        translator.max_source_length + translator.decoding.extra_length
-    )
     return {
         "ids": (
-            ["sentences", beam_size, target_tokens],
+            ["sentences", beam_size, translator.max_target_length],
             "Hypotheses, best first: tokens, EOS, then PAD.",
         ),
         "scores": (

@@ -13,6 +13,7 @@ ctranslate2; 1 or the export's with tflite.
 """
 
 import json
+import math
 import pathlib
 import sys
 import time
@@ -156,6 +157,7 @@ def load_ctranslate2(directory, description):
     import ctranslate2
 
     decoding = description["decoding"]
+    max_positions = description.get("max_positions") or math.inf
     encode, decode = load_tokenizer(directory, description)
     # Threads wait for each other at every layer: for small models one is best,
     # and the default, four, on fewer cores by far the worst.
@@ -172,7 +174,9 @@ def load_ctranslate2(directory, description):
             length_penalty=0
             if decoding["beam_size"] == 1
             else decoding["length_penalty"],
-            max_decoding_length=len(rows[0]) - 1 + decoding["extra_length"],
+            max_decoding_length=min(
+                len(rows[0]) - 1 + decoding["extra_length"], max_positions
+            ),
             min_decoding_length=max(0, decoding["min_length"] - 1),
             return_scores=True,
             return_end_token=True,

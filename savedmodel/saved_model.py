@@ -9,6 +9,9 @@ Signatures (N sentences, W hypotheses, S source and T target tokens):
     score            text [N], reference [N] -> log_probs [N, T], log_prob [N]
     attention        text [N] -> translation [N], source_pieces [N, S],
                      target_pieces [N, T], attention [N, layer, head, T, S]
+    attention_maps   text [N], reference [N] -> as attention, and
+                     encoder_attention [N, layer, head, S, S],
+                     decoder_attention [N, layer, head, T, T]
 
 and from each `truncated` [N]: an input of the sentence was longer than the
 model takes, and the answer is about its beginning.
@@ -20,6 +23,10 @@ wrong rank, two inputs with different numbers of sentences, and ids that are no
 sources (`search.py`) are errors. The graph checks them, because TensorFlow
 Serving does not. If the server batches several requests, one bad request fails
 the whole batch.
+
+The references of `attention_maps` are forced; where one is empty, the
+translation that is found stands in its place. `trainers.visualize --export`
+draws what this signature returns.
 
 `score` and `forced` read text in its canonical segmentation: of all sequences
 of tokens that spell a text they take the one that `Tokenizer.encode` finds. The
@@ -71,7 +78,7 @@ class Signatures:
         self.translator = translator
         self.model = translator.model
         self.max_source_length = translator.max_source_length
-        self.extra_length = translator.decoding.extra_length
+        self.max_target_length = translator.max_target_length
         self._encode = tf.function(
             lambda text: translator.tokenizer.encode(
                 # As commands read their input: U+FFFD for what is not UTF-8.
@@ -87,6 +94,22 @@ class Signatures:
         )
         self._search = tf.function(
             translator.translate_ids, jit_compile=jit_compile, autograph=False
+        )
+        pieces = ["", *translator.tokenizer.pieces[PAD + 1 :]]
+        self._spell = tf.function(
+            lambda ids: tf.gather(pieces, ids),
+            input_signature=[tf.TensorSpec([None, None], tf.int32)],
+            autograph=False,
+        )
+        self._attend = tf.function(
+            self.model.attention_maps,
+            input_signature=[
+                {
+                    name: tf.TensorSpec([None, None], tf.int32)
+                    for name in ("source_ids", "target_ids")
+                }
+            ],
+            autograph=False,
         )
 
     def make(self):
@@ -104,6 +127,7 @@ class Signatures:
             "tokens": (self.tokens, [source_ids]),
             "score": (self.score, [text, lines("reference")]),
             "attention": (self.attention, [text]),
+            "attention_maps": (self.attention_maps, [text, lines("reference")]),
         }
         return {
             name: tf.function(
@@ -176,7 +200,7 @@ class Signatures:
         sources = self._read(text)
         labels, too_long = truncate(
             at_least_one(self._encode(reference)),
-            self.max_source_length + self.extra_length,
+            self.max_target_length,
         )
         log_probs = self.translator.score_ids(sources.ids, labels)  # [N, T]
         number = tf.shape(text)[0]
@@ -192,20 +216,59 @@ class Signatures:
         text = check_rank("text", text, 1)
         sources = self._read(text)
         found = self._search(sources.ids)
-        longest = tf.maximum(1, tf.reduce_max(found.lengths[:, 0]))
-        target_ids = found.ids[:, 0, :longest]
-        maps = self.model.attention_maps(
-            {"source_ids": sources.ids, "target_ids": shift_right(target_ids)}
-        )
-        number = tf.shape(text)[0]
-        pieces = ["", *self.translator.tokenizer.pieces[PAD + 1 :]]
+        target_ids = _best_ids(found)
+        outputs, maps = self._attention(sources, target_ids)
         return {
-            "translation": self._decode(target_ids)[:number],
-            "source_pieces": tf.gather(pieces, sources.ids[:number]),
-            "target_pieces": tf.gather(pieces, target_ids[:number]),
-            "attention": maps.cross[:number],
+            "translation": self._decode(target_ids)[: tf.shape(text)[0]],
+            **outputs,
+            "attention": maps.cross,
             "truncated": sources.truncated,
         }
+
+    def attention_maps(self, text, reference):
+        """As `attention`, of all three kinds, and of given translations, too.
+
+        The reference that is longer than any translation can be is truncated.
+        """
+        text, reference = check_pairs(text=text, reference=reference)
+        sources = self._read(text)
+        forced, too_long = truncate(
+            at_least_one(self._encode(reference)),
+            self.max_source_length + self.extra_length,
+        )
+        # The tokens of an empty one are EOS alone.
+        is_forced = count_tokens(forced) > 1
+        # A source of nothing but PAD needs no search.
+        free = tf.where(is_forced[:, None], PAD, sources.ids)
+        found = _best_ids(self._search(free))
+        width = tf.maximum(tf.shape(forced)[1], tf.shape(found)[1])
+        forced, found = (
+            tf.pad(ids, [[0, 0], [0, width - tf.shape(ids)[1]]])
+            for ids in (forced, found)
+        )
+        target_ids = tf.where(is_forced[:, None], forced, found)
+        outputs, maps = self._attention(sources, target_ids)
+        number = tf.shape(text)[0]
+        return {
+            "translation": self._decode(target_ids)[:number],
+            **outputs,
+            "attention": maps.cross,
+            "encoder_attention": maps.encoder,
+            "decoder_attention": maps.decoder,
+            "truncated": sources.truncated | too_long[:number],
+        }
+
+    def _attention(self, sources, target_ids):
+        """The pieces of sources and targets, and the `AttentionMaps`."""
+        number = tf.shape(sources.truncated)[0]
+        maps = self._attend(
+            {"source_ids": sources.ids, "target_ids": shift_right(target_ids)}
+        )
+        outputs = {
+            "source_pieces": self._spell(sources.ids[:number]),
+            "target_pieces": self._spell(target_ids[:number]),
+        }
+        return outputs, maps._make(weights[:number] for weights in maps)
 
     def _read(self, text):
         """Strings [N] as `Sources`."""
@@ -237,6 +300,12 @@ class Signatures:
             "lengths": found.lengths[:number],
             "truncated": sources.truncated,
         }
+
+
+def _best_ids(found):
+    """Ids of the best translations of a `SearchResult`, as wide as needed."""
+    longest = tf.maximum(1, tf.reduce_max(found.lengths[:, 0]))
+    return found.ids[:, 0, :longest]
 
 
 # ---- Checks in the graph: TensorFlow Serving has none of its own -------------
@@ -295,6 +364,7 @@ def make_warmup_inputs(translator, examples):
         ("tokens", {"source_ids": ids}),
         ("score", {"text": text, "reference": text}),
         ("attention", {"text": text}),
+        ("attention_maps", {"text": text[:1], "reference": text[:1]}),
     ]
 
 

@@ -437,6 +437,38 @@ def test_beam_respects_the_smallest_length(min_length):
         )
 
 
+@pytest.mark.parametrize("min_length", [0, 4])
+def test_tokens_that_are_never_emitted_take_no_place(min_length, monkeypatch):
+    """A vocabulary of which only the best are looked at, those among them."""
+    monkeypatch.setitem(globals(), "FREE_IDS", tuple(range(EOS + 1, 40)))
+    model = ScriptedModel(13, vocab_size=40)
+    model.table[:, [PAD, BOS]] += 9.0
+    model.table[:, EOS] += 3.0
+    sentences, limits = sentences_and_limits(27)
+    result = run_beam(model, sentences, limits, 2, min_length=min_length)
+    for sentence, limit in zip(sentences, limits, strict=True):
+        assert_hypotheses(
+            result,
+            sentence,
+            expected_beam(model, sentence, limit, 2, 0.6, min_length),
+        )
+
+
+@pytest.mark.parametrize("k", [1, 7, 30])
+def test_the_best_of_a_long_row_are_those_of_a_sort(k):
+    """In blocks for a small k; of equal values the first, across blocks."""
+    values = np.random.RandomState(0).randint(0, 500, (6, 41 * 53))
+    values = values.astype("float32")
+    values[0] = 3.0
+    values[1, 5:] = -np.inf
+    expected = np.argsort(-values, axis=-1, kind="stable")[:, :k]
+    best, positions = decoding._top_k(ops.convert_to_tensor(values), k)
+    np.testing.assert_array_equal(positions, expected)
+    np.testing.assert_array_equal(
+        best, np.take_along_axis(values, expected, axis=-1)
+    )
+
+
 PREFIXES = [(), (5,), (3, 4, 6), (6, EOS), (BOS, 5)]
 
 
@@ -678,6 +710,25 @@ def test_seed_fixes_the_samples():
     generator = keras.random.SeedGenerator(3)
     again = run_sample(model, sentences, limits, seed=generator)
     assert_same(again, one)
+
+
+def test_each_position_of_a_sample_has_a_number_of_its_own():
+    result = decoding.sample(
+        lambda ids, cache, index: (np.zeros((200, 40), "float32"), cache),
+        (),
+        np.full(200, 3),
+        max_length=3,
+        length_penalty=0.0,
+        temperature=1.0,
+        top_k=0,
+        top_p=1.0,
+        seed=1,
+        min_length=3,
+    )
+    first, second, third = ops.convert_to_numpy(result.ids)[:, 0].T
+    # Two of 38 equally probable tokens are seldom the same.
+    assert np.mean(first == second) < 0.2 and np.mean(second == third) < 0.2
+    assert len(set(first)) > 30
 
 
 # ---- Graphs and XLA ---------------------------------------------------------

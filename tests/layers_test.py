@@ -8,7 +8,8 @@ import tensorflow as tf
 from keras import ops
 
 import keras_transformer as kt
-from keras_transformer.layers import Residual
+from keras_transformer import chunks
+from keras_transformer.layers import LearnedPositions, Residual
 
 
 def random(*shape, seed=0):
@@ -246,6 +247,15 @@ def test_masks():
     [
         (lambda: kt.MultiHeadAttention(0, 4, 4), "num_heads=0"),
         (lambda: kt.MultiHeadAttention(2, 4.5, 4), "d_key=4.5"),
+        (
+            lambda: kt.MultiHeadAttention(2, 4, 4, neighborhood=(1, -1)),
+            r"neighborhood=\(1, -1\)",
+        ),
+        (
+            lambda: kt.MultiHeadAttention(2, 4, 4, max_relative_position=0),
+            "max_relative_position=0",
+        ),
+        (lambda: LearnedPositions(0, 4), "max_positions=0"),
         (lambda: kt.FeedForward(-1), "d_ff=-1"),
         (lambda: kt.PositionalEmbedding(10, 7), "d_model=7"),
         (lambda: kt.EncoderLayer(d_model=10, num_heads=3), "num_heads=3"),
@@ -275,14 +285,17 @@ LAYERS = {
     "DecoderLayer": lambda: kt.DecoderLayer(**SIZES),
     "Encoder": lambda: kt.Encoder(**SIZES, pre_norm=True),
     "Decoder": lambda: kt.Decoder(**SIZES, pre_norm=True),
+    "RestrictedDecoder": lambda: kt.Decoder(
+        **{**SIZES, "num_layers": 1}, positions="relative", attention_window=2
+    ),
 }
 
 
 @pytest.mark.parametrize(
     ("name", "policy"),
     [
-        *((name, "float32") for name in sorted(LAYERS)),
-        ("Decoder", "mixed_bfloat16"),  # it has all of the others
+        *((name, "float32") for name in sorted(LAYERS) if "Res" not in name),
+        ("RestrictedDecoder", "mixed_bfloat16"),  # it has all of the others
     ],
 )
 def test_layer_contract(name, policy, tmp_path):
@@ -293,7 +306,7 @@ def test_layer_contract(name, policy, tmp_path):
         ids = keras.Input((None,), dtype="int32")
         other = keras.Input((None, 8))
         x = kt.PositionalEmbedding(vocab_size=9, d_model=8)(ids)
-        takes_two = name in ("MultiHeadAttention", "DecoderLayer", "Decoder")
+        takes_two = name == "MultiHeadAttention" or "Decoder" in name
         x = layer(x, other) if takes_two else layer(x)
         assert x.shape == (None, None, 8)
         assert x.dtype == layer.compute_dtype
@@ -312,3 +325,196 @@ def test_layer_contract(name, policy, tmp_path):
         assert copy.get_config() == layer.get_config()
     finally:
         keras.config.set_dtype_policy("float32")
+
+
+# ---- Restricted and relative self-attention ----------------------------------
+
+# Window r, length n, causal: in several chunks, of which the last is not full;
+# r odd and even, above and below the least chunk; a window beyond the sequence.
+WINDOWS = [
+    (1, 70, False),
+    (6, 70, False),
+    (6, 70, True),
+    (33, 131, False),
+    (34, 102, True),
+    (50, 7, False),
+    (50, 7, True),
+]
+
+
+def neighborhood(window, causal):
+    if causal:
+        return chunks.last_neighborhood(window)
+    return chunks.centered_neighborhood(window)
+
+
+def as_full_attention(layer, x):
+    """The same weights without the restriction."""
+    full = kt.MultiHeadAttention(
+        layer.num_heads,
+        layer.d_key,
+        layer.d_value,
+        max_relative_position=layer.max_relative_position,
+    )
+    full(x, x)
+    full.set_weights(layer.get_weights())
+    return full
+
+
+@pytest.mark.parametrize("window, length, causal", WINDOWS)
+def test_restricted_attention_is_full_attention_under_a_band(
+    window, length, causal
+):
+    """Values and gradients, with padding; relative positions go with it."""
+    layer = kt.MultiHeadAttention(
+        num_heads=2,
+        d_key=4,
+        d_value=3,
+        neighborhood=neighborhood(window, causal),
+        max_relative_position=2 if causal else None,
+    )
+    x = tf.constant(random(2, length, 8))
+    layer(x, x)
+    full = as_full_attention(layer, x)
+    tokens = np.arange(length) < np.array([[length], [length - length // 3]])
+    padding = tokens[:, None, None]
+    band = references.sees(length, window, causal)[None, None] & padding
+    weighted = random(2, length, 8, seed=1) * band.any((1, 3))[..., None]
+
+    def differentiated(layer, mask):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = layer(x, x, attention_mask=mask)
+            loss = tf.reduce_sum(y * weighted)  # of rows that see a key
+        gradients = tape.gradient(loss, [x, *layer.trainable_weights])
+        # Those of looked-up tables are sparse.
+        gradients = [tf.convert_to_tensor(g) for g in gradients]
+        return [y * (weighted != 0), *gradients]
+
+    for found, expected in zip(
+        differentiated(layer, padding), differentiated(full, band), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    if window == 6:  # NumPy's, of the row that has no padding
+        weights = [w.numpy() for w in layer.weights]
+        expected = references.multi_head_attention(
+            x[0].numpy(), x[0].numpy(), weights[-4:], 2, band[0, 0],
+            weights[:-4] or None,
+        )  # fmt: skip
+        np.testing.assert_allclose(layer(x, x)[0], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_restricted_attention_has_no_matrix_of_all_pairs(jit_compile):
+    """One graph for all lengths, whose tensors grow with n alone."""
+    layer = kt.MultiHeadAttention(2, 4, 3, neighborhood=(3, 2))
+    layer.build((None, None, 8), (None, None, 8))
+
+    def graph(size):
+        return tf.function(
+            lambda x, mask: layer(x, x, attention_mask=mask),
+            input_signature=[
+                tf.TensorSpec([1, size, 8]),
+                tf.TensorSpec([1, 1, 1, size], tf.bool),
+            ],
+            jit_compile=jit_compile,
+        )
+
+    free = graph(None)
+    for length in (5, 70):
+        x = tf.constant(random(1, length, 8))
+        mask = tf.constant(random(1, 1, 1, length) < 1)
+        expected = layer(x, x, attention_mask=mask)
+        np.testing.assert_allclose(free(x, mask), expected, atol=1e-5)
+    operations = graph(1000).get_concrete_function().graph.get_operations()
+    sizes = [t.shape.num_elements() for op in operations for t in op.outputs]
+    # 32 chunks of 32 queries and 37 keys, in two heads.
+    assert max(sizes) == 32 * 32 * 37 * 2 and None not in sizes
+
+
+def test_restricted_attention_honors_a_mask_of_pairs():
+    x = random(2, 70, 8)
+    mask = np.random.default_rng(1).random((2, 1, 70, 70)) < 0.7
+    mask |= np.eye(70, dtype=bool)
+    for causal in (False, True):
+        layer = kt.MultiHeadAttention(
+            2, 4, 3, neighborhood=neighborhood(6, causal)
+        )
+        found = layer(x, x, attention_mask=mask)
+        band = references.sees(70, 6, causal)
+        expected = as_full_attention(layer, x)(x, x, attention_mask=mask & band)
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    with pytest.raises(ValueError, match="must be bool.*float32"):
+        layer(x, x, attention_mask=mask.astype("float32"))
+
+
+@pytest.mark.parametrize("greatest", [None, 2])
+def test_a_step_over_a_rolling_cache_is_a_row_of_restricted_attention(greatest):
+    """Rows that trade places, as in a beam, take their past with them."""
+    layer = kt.MultiHeadAttention(
+        2, 4, 3, neighborhood=(2, 0), max_relative_position=greatest
+    )
+    x = random(2, 8, 8)
+    expected = layer(x, x)
+    cache = layer.make_cache(2, 20)
+    assert [c.shape.as_list() for c in cache] == [[2, 2, 3, 4], [2, 2, 3, 3]]
+    order = [0, 1]
+    for index in range(8):
+        result, cache = layer.step(
+            x[order, index : index + 1], cache, tf.constant(index)
+        )
+        np.testing.assert_allclose(
+            result[:, 0], np.array(expected)[order, index], atol=1e-5
+        )
+        if index == 5:
+            order = [1, 0]
+            cache = type(cache)(*(ops.take(c, order, axis=0) for c in cache))
+    short = layer.make_cache(2, 2)
+    assert short.keys.shape[2] == 2
+    with pytest.raises(ValueError, match=r"after its own.*\(1, 1\)"):
+        kt.MultiHeadAttention(2, 4, 3, neighborhood=(1, 1)).make_cache(2, 20)
+
+
+def test_relative_attention_is_that_of_shaw():
+    layer = kt.MultiHeadAttention(2, 4, 3, max_relative_position=2)
+    x = random(2, 7, 8)
+    mask = np.tril(np.ones((7, 7), bool))
+    result = layer(x, x, attention_mask=mask)
+    key_vectors, value_vectors, *weights = [w.numpy() for w in layer.weights]
+    assert key_vectors.shape == (5, 4) and value_vectors.shape == (5, 3)
+    for b in range(2):
+        expected = references.multi_head_attention(
+            x[b], x[b], weights, 2, mask, (key_vectors, value_vectors)
+        )
+        np.testing.assert_allclose(result[b], expected, atol=1e-5)
+    cache = layer.make_cache(2, 9)
+    for index in range(7):
+        step, cache = layer.step(x[:, index : index + 1], cache, index)
+        np.testing.assert_allclose(step[:, 0], result[:, index], atol=1e-5)
+
+
+def test_options_of_self_attention_refuse_two_sequences():
+    query, value = random(1, 5, 8), random(1, 6, 8)
+    for options in ({"neighborhood": (1, 1)}, {"max_relative_position": 2}):
+        layer = kt.MultiHeadAttention(2, 4, 3, **options)
+        with pytest.raises(ValueError, match="5 queries, 6 keys"):
+            layer(query, value)
+
+
+def test_learned_positions_are_added_to_scaled_embeddings():
+    layer = kt.PositionalEmbedding(vocab_size=11, d_model=6, sinusoids=False)
+    positions = LearnedPositions(max_positions=7, d_model=6)
+    positions.build()
+    ids = np.array([[3, 10, 2, 0]])
+    bare = layer(ids)
+    table = positions.table.numpy()
+    assert table.shape == (7, 6)
+    np.testing.assert_allclose(
+        layer(ids, positions=positions), bare + table[:4], atol=1e-6
+    )
+    found = layer(ids, start=tf.constant(2), positions=positions)
+    np.testing.assert_allclose(found, bare + table[2:6], atol=1e-6)
+    found = layer(ids, start=tf.constant(5), positions=positions).numpy()
+    np.testing.assert_array_equal(np.isnan(found[0, :, 0]), [0, 0, 1, 0])
+    copy = LearnedPositions.from_config(positions.get_config())
+    assert copy.get_config() == positions.get_config()

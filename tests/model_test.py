@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 import references
+import tensorflow as tf
 
 import keras_transformer as kt
 
@@ -15,6 +16,67 @@ TARGET = np.array([[1, 12, 6, 5], [1, 8, 0, 0]], "int32")
 
 def logits_of(model, source=SOURCE, target=TARGET):
     return model({"source_ids": source, "target_ids": target}).numpy()
+
+
+def test_learned_positions_end(small_config):
+    """Too many tokens are refused, or NaN where their number is not static."""
+    config = dataclasses.replace(
+        small_config, positions="learned", max_positions=4
+    )
+    model = kt.Transformer(config)
+    message = "source_positions: expected at most max_positions = 4 ids.*: 5"
+    with pytest.raises(ValueError, match=message):
+        logits_of(model)
+    with pytest.raises(ValueError, match="target_positions.*: 5"):
+        logits_of(model, SOURCE[:, :4], np.ones((2, 5), "int32"))
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)] * 2)
+    def logits(source_ids, target_ids):
+        return model({"source_ids": source_ids, "target_ids": target_ids})
+
+    found = logits(SOURCE, TARGET).numpy()
+    assert np.isnan(found[0]).all()  # five tokens; the other row is padded
+    expected = logits_of(model, SOURCE[:, :4])
+    np.testing.assert_allclose(found[1], expected[1], atol=1e-5)
+    memory, cache = model.encode(SOURCE[:, :4]), model.make_cache(2, 6)
+    for index, is_known in [(3, True), (4, False)]:
+        step, _ = model.decode_step(TARGET[:, 0], memory, cache, index)
+        assert np.isfinite(step).all() == is_known
+
+
+def test_kinds_of_positions_have_their_weights(small_config):
+    def paths(**fields):
+        model = kt.Transformer(dataclasses.replace(small_config, **fields))
+        return {w.path.partition("/")[2]: tuple(w.shape) for w in model.weights}
+
+    plain = paths()
+    assert paths(attention_window=3) == plain
+    learned = paths(positions="learned").items() - plain.items()
+    assert dict(learned) == {
+        "source_positions/table": (512, 8),
+        "target_positions/table": (512, 8),
+    }
+    relative = dict(paths(positions="relative").items() - plain.items())
+    assert len(relative) == 2 * (2 + 3)  # of self-attention alone
+    assert relative["encoder/layer_1/self_attention/relative_keys"] == (41, 3)
+    assert relative["decoder/layer_2/self_attention/relative_values"] == (41, 5)
+
+
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        ({"positions": "absolute"}, "one of 'sinusoidal', 'learned', 'relat"),
+        ({"max_positions": 9}, "max_positions=9, positions='sinusoidal'"),
+        (
+            {"positions": "learned", "max_relative_position": 9},
+            "option of positions=relative.*max_relative_position=9",
+        ),
+        ({"attention_window": 0}, "attention_window=0"),
+    ],
+)
+def test_an_option_without_effect_is_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        kt.TransformerConfig(**fields)
 
 
 def paper_count(config):
@@ -33,9 +95,22 @@ def paper_count(config):
     )
 
 
-@pytest.mark.parametrize("pre_norm", [False, True])
-def test_logits_are_figure_1(small_config, pre_norm):
-    config = dataclasses.replace(small_config, pre_norm=pre_norm)
+# The kinds of positions, restricted attention, pre-norm: fields of a config.
+KINDS = [
+    {"positions": "learned", "max_positions": 6, "pre_norm": True},
+    {"positions": "relative", "max_relative_position": 2},
+    {"attention_window": 3},
+    {
+        "positions": "relative",
+        "max_relative_position": 1,
+        "attention_window": 2,
+    },
+]
+
+
+@pytest.mark.parametrize("fields", [{}, *KINDS])
+def test_logits_are_figure_1(small_config, fields):
+    config = dataclasses.replace(small_config, **fields)
     model = kt.Transformer(config)
     random = np.random.default_rng(3)
     for variable in model.variables:  # biases and norms off their zeros
@@ -103,9 +178,9 @@ def test_padding_changes_nothing(small_config):
     )
 
 
-@pytest.mark.parametrize("pre_norm", [False, True])
-def test_cached_decoding_is_full_decoding(small_config, pre_norm):
-    model = kt.Transformer(dataclasses.replace(small_config, pre_norm=pre_norm))
+@pytest.mark.parametrize("fields", [{}, *KINDS])
+def test_cached_decoding_is_full_decoding(small_config, fields):
+    model = kt.Transformer(dataclasses.replace(small_config, **fields))
     expected = logits_of(model)
     memory = model.encode(SOURCE)
     cache = model.make_cache(batch_size=2, length=6)
@@ -206,6 +281,35 @@ def test_attention_maps_are_those_of_every_layer_and_head(small_config):
             )
     different = maps.cross[0].reshape(6, -1)  # layers and heads of their own
     assert len(np.unique(different.round(6), axis=0)) == 6
+
+
+@pytest.mark.parametrize("length", [5, 80])
+def test_maps_of_restricted_attention_are_whole_matrices(small_config, length):
+    """Those of full attention under the same mask, in one chunk and in many."""
+    config = dataclasses.replace(small_config, attention_window=4)
+    model, plain = kt.Transformer(config), kt.Transformer(small_config)
+    plain.set_weights(model.get_weights())
+    ids = np.random.default_rng(0).integers(4, 19, (2, length))
+    ids[1, 2:] = 0
+    inputs = {"source_ids": ids, "target_ids": ids}
+    maps, rows = model.attention_maps(inputs), ids > 0
+    for found, causal in [(maps.encoder, False), (maps.decoder, True)]:
+        found = found.numpy()
+        sees = references.sees(length, 4, causal)
+        assert found.shape[-2:] == (length, length)
+        assert not found[..., ~sees].any()
+        sums = found[:, 0].sum(-1)  # [B, H, T]
+        np.testing.assert_allclose(sums[0], 1, atol=1e-5)
+        blocks = (plain.decoder if causal else plain.encoder).blocks
+        attention = blocks[0].self_attention  # its input has no layer below
+        x = plain.embedding(ids)
+        expected = attention.attention_weights(
+            x, attention.project(x).keys, sees[None, None]
+        ).numpy()
+        np.testing.assert_allclose(found[0, 0], expected[0], atol=1e-5)
+    lone = maps.encoder[1, 0, 0].numpy()  # two tokens, then padding
+    np.testing.assert_allclose(lone[:2].sum(-1), 1, atol=1e-5)
+    assert not lone[5:].any() and not lone[:, ~rows[1]].any()
 
 
 def test_recording_ends_with_the_call(small_config):

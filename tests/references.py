@@ -16,13 +16,45 @@ def attention(q, k, v, mask=None):
     return softmax(scores) @ v
 
 
-def multi_head_attention(x, y, weights, num_heads, mask=None):
+def relative_attention(q, k, v, mask, key_vectors, value_vectors):
+    """Shaw et al. 2018, eq. 3 and 4, pair by pair: [n, K] -> [n, Vd]."""
+    n, greatest = len(q), len(key_vectors) // 2
+
+    def vector(vectors, i, j):
+        return vectors[greatest + min(max(j - i, -greatest), greatest)]
+
+    scores = np.full((n, n), -np.inf)
+    for i, j in zip(*np.nonzero(mask), strict=True):
+        scores[i, j] = q[i] @ (k[j] + vector(key_vectors, i, j))
+    weights = softmax(scores / np.sqrt(q.shape[-1]))
+    z = np.zeros((n, v.shape[-1]))
+    for i, j in np.ndindex(n, n):
+        z[i] += weights[i, j] * (v[j] + vector(value_vectors, i, j))
+    return z
+
+
+def sees(n, window, causal):
+    """Who sees whom in restricted attention, pair by pair: bool [n, n]."""
+    mask = np.zeros((n, n), bool)
+    for i, j in np.ndindex(n, n):
+        if causal:
+            mask[i, j] = i - window < j <= i
+        else:
+            mask[i, j] = i - window / 2 <= j < i + window / 2
+    return mask
+
+
+def multi_head_attention(x, y, weights, num_heads, mask=None, vectors=None):
     """Sec. 3.2.2 for one sentence: heads one after the other."""
     query, key, value, output = weights
     q = np.split(x @ query, num_heads, axis=-1)
     k = np.split(y @ key, num_heads, axis=-1)
     v = np.split(y @ value, num_heads, axis=-1)
-    heads = [attention(*head, mask) for head in zip(q, k, v, strict=True)]
+    if vectors is None:
+        vectors, attend = (), attention
+    else:
+        attend = relative_attention
+    heads = [attend(*h, mask, *vectors) for h in zip(q, k, v, strict=True)]
     return np.concatenate(heads, -1) @ output
 
 
@@ -75,7 +107,15 @@ def transformer(weights, config, source_ids, target_ids):
             weights[f"{name}/{part}/kernel"]
             for part in ("query", "key", "value", "output")
         ]
-        return multi_head_attention(x, y, kernels, config.num_heads, mask)
+        vectors = None
+        if f"{name}/relative_keys" in weights:
+            vectors = (
+                weights[f"{name}/relative_keys"],
+                weights[f"{name}/relative_values"],
+            )
+        return multi_head_attention(
+            x, y, kernels, config.num_heads, mask, vectors
+        )
 
     def transform(name, x):
         return feed_forward(
@@ -95,17 +135,26 @@ def transformer(weights, config, source_ids, target_ids):
 
     table = weights["embedding/embeddings"]
 
-    def embed(ids):
+    def embed(side, ids):
         scaled = table[ids] * np.sqrt(config.d_model)
+        if config.positions == "learned":
+            return scaled + weights[f"{side}_positions/table"][: len(ids)]
+        if config.positions == "relative":
+            return scaled
         return scaled + positional_encoding(len(ids), config.d_model)
 
-    x = embed(source_ids)
+    def visible(ids, causal):
+        window = config.attention_window or 10**6 + 1
+        return sees(len(ids), window, causal)
+
+    x = embed("source", source_ids)
+    mask = visible(source_ids, causal=False)
     for i in range(config.num_layers):
         name = f"encoder/layer_{i}"
         x = residual(
             f"{name}/self_attention_residual",
             x,
-            lambda y, name=name: attend(f"{name}/self_attention", y, y),
+            lambda y, name=name: attend(f"{name}/self_attention", y, y, mask),
         )
         x = residual(
             f"{name}/feed_forward_residual",
@@ -113,8 +162,8 @@ def transformer(weights, config, source_ids, target_ids):
             lambda y, name=name: transform(f"{name}/feed_forward", y),
         )
     memory = finish("encoder", x)
-    x = embed(target_ids)
-    causal = np.tril(np.ones((len(target_ids), len(target_ids)), bool))
+    x = embed("target", target_ids)
+    causal = visible(target_ids, causal=True)
     for i in range(config.decoder_depth):
         name = f"decoder/layer_{i}"
         x = residual(

@@ -1,5 +1,6 @@
 """TFLite, ONNX and CTranslate2: the translator's answer, without TensorFlow."""
 
+import functools
 import inspect
 import json
 
@@ -10,6 +11,8 @@ import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 
+import keras_transformer as kt
+from keras_transformer.flags import CommandError
 from keras_transformer.vocabulary import EOS, PAD
 from savedmodel import export, formats, onnx_rewrites, reload, verify
 
@@ -140,6 +143,30 @@ def test_ctranslate2_beams_find_much_the_same(beam_size):
         for result, hypotheses in zip(found, expected(beam_size), strict=True)
     ]
     assert sum(same) >= len(LINES) - 2
+
+
+def test_ctranslate2_is_told_our_limits():
+    """EOS counts in ours; the greatest length is that of each source."""
+    directory, _ = exports.exported("ctranslate2")
+
+    def ids(lines, **limits):
+        description = verify.read_description(directory)
+        description["decoding"] |= {"beam_size": 1, **limits}
+        translate = reload.load_ctranslate2(directory, description)
+        return [result["ids"] for result in translate(lines)]
+
+    [best] = ids(["tree"])
+    assert best[-1] == EOS
+    assert ids(["tree"], min_length=len(best)) == [best]
+    [longer] = ids(["tree"], min_length=len(best) + 1)
+    assert len(longer) > len(best)
+    sources = exports.translator().tokenizer.encode(LINES).to_list()
+    limits = [min(len(row), exports.MAX_SOURCE_LENGTH) - 1 for row in sources]
+    found = ids(LINES, extra_length=0)
+    truncated = [row for row in found if row and row[-1] != EOS]
+    lengths = [len(row) for row in found]
+    assert truncated and all(map(int.__le__, lengths, limits))
+    assert any(len(row) in limits for row in truncated)
 
 
 @pytest.mark.parametrize("format_name, precision", QUANTIZED)
@@ -321,7 +348,7 @@ def test_the_onnx_cache_is_written_by_scatter():
 
 
 def test_a_loop_is_rewritten_and_answers_as_before():
-    """A loop of its own: a constant, a cache, a state that is no cache."""
+    """A loop of its own: a constant, two caches, states that are no caches."""
     model = small_loop()
     inputs = {
         "new": np.arange(24, dtype=np.float32).reshape(2, 3, 1, 4),
@@ -329,17 +356,19 @@ def test_a_loop_is_rewritten_and_answers_as_before():
     }
     before = run_model(model, inputs)
     assert onnx_rewrites.hoist_constants(model) == 1
-    assert onnx_rewrites.scatter_cache_writes(model) == 1
+    [body] = [a.g for a in model.graph.node[0].attribute if a.name == "body"]
+    assert not any("weight_out" in node.output for node in body.node)
+    assert onnx_rewrites.scatter_cache_writes(model) == 2
     onnx.checker.check_model(model)
     after = run_model(model, inputs)
     for one, other in zip(before, after, strict=True):
         np.testing.assert_array_equal(one, other)
     cache = after[0]  # at position i: new * weight + i
     for i in range(4):
-        np.testing.assert_array_equal(
-            cache[:, :, i], inputs["new"][:, :, 0] * 2 + i
-        )
-    assert not cache[:, :, 4:].any()
+        new = inputs["new"][:, :, 0] * 2 + i
+        np.testing.assert_array_equal(cache[:, :, i], new)
+        np.testing.assert_array_equal(after[1][:, :, i + 1], new)
+    assert not cache[:, :, 4:].any() and not after[1][:, :, 0].any()
 
 
 def run_model(model, inputs):
@@ -372,11 +401,18 @@ def small_loop():
             node("Where", ["mask", "moved", "cache_in"], ["cache_out"]),
             node("Identity", ["weight_in"], ["weight_out"]),
             node("Identity", ["condition_in"], ["condition_out"]),
-            # Of the same shape, but no write at one position.
-            node("Greater", ["cache_in", "zero"], ["is_positive"]),
-            node(
-                "Where", ["is_positive", "cache_in", "other_in"], ["other_out"]
-            ),
+            # Another cache, one position ahead.
+            node("Add", ["i", "one"], ["next"]),
+            node("Equal", ["range", "next"], ["is_next"]),
+            node("Reshape", ["is_next", "as_mask"], ["next_mask"]),
+            node("Where", ["next_mask", "moved", "ahead_in"], ["ahead_out"]),
+            # Of the same shape, but no writes at a position.
+            node("LessOrEqual", ["range", "i"], ["is_past"]),
+            node("Reshape", ["is_past", "as_mask"], ["past"]),
+            node("Where", ["past", "cache_in", "other_in"], ["other_out"]),
+            node("Equal", ["backwards", "i"], ["is_mirrored"]),
+            node("Reshape", ["is_mirrored", "as_mask"], ["mirrored"]),
+            node("Where", ["mirrored", "moved", "mirror_in"], ["mirror_out"]),
         ],
         "body",
         [
@@ -384,26 +420,31 @@ def small_loop():
             value("condition_in", boolean, []),
             value("cache_in", float32, [None, 3, 5, 4]),
             value("weight_in", float32, []),
+            value("ahead_in", float32, [None, 3, 5, 4]),
             value("other_in", float32, [None, 3, 5, 4]),
+            value("mirror_in", float32, [None, 3, 5, 4]),
         ],
         [
             value("condition_out", boolean, []),
             value("cache_out", float32, [None, 3, 5, 4]),
             value("weight_out", float32, []),
+            value("ahead_out", float32, [None, 3, 5, 4]),
             value("other_out", float32, [None, 3, 5, 4]),
+            value("mirror_out", float32, [None, 3, 5, 4]),
         ],
         [
             constant("range", np.arange(5)),
             constant("as_mask", [1, 1, 5, 1]),
-            constant("zero", np.float32(0)),
+            constant("backwards", np.arange(5)[::-1].copy()),
+            constant("one", np.array(1)),
         ],
     )
     graph = helper.make_graph(
         [
             node(
                 "Loop",
-                ["rounds", "go_on", "empty", "weight", "empty"],
-                ["cache", "weight_after", "other"],
+                ["rounds", "go_on", "empty", "weight", *["empty"] * 3],
+                ["cache", "weight_after", "ahead", "other", "mirror"],
                 body=body,
             ),
             node("Add", ["other", "weight_after"], ["sum"]),
@@ -412,7 +453,9 @@ def small_loop():
         [value("new", float32, [2, 3, 1, 4]), value("weight", float32, [])],
         [
             value("cache", float32, [None] * 4),
+            value("ahead", float32, [None] * 4),
             value("sum", float32, [None] * 4),
+            value("mirror", float32, [None] * 4),
         ],
         [
             constant("rounds", np.array(4)),
@@ -423,3 +466,73 @@ def small_loop():
     return helper.make_model(
         graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9
     )
+
+
+# ---- Other kinds of positions and of attention -------------------------------
+
+LIMIT = 48  # longer than a chunk of restricted attention and its margins
+KINDS = {
+    "restricted": {"positions": "relative", "attention_window": 3},
+    "relative": {"positions": "relative", "max_relative_position": 2},
+    # Outputs would be longer than the sources, of which the longest fits.
+    "learned": {"positions": "learned", "max_positions": LIMIT},
+}
+LONG_AND_SHORT = [" ".join(exports.SENTENCES * 2), "one dog", "tree"]
+
+
+@functools.cache
+def of_kind(name):
+    """A translator with random weights, not all of which are small."""
+    model = kt.Transformer(
+        vocab_size=60, d_model=8, d_ff=12, num_heads=2, num_layers=1,
+        **KINDS[name],
+    )  # fmt: skip
+    random = np.random.default_rng(1)
+    for weight in model.weights:
+        weight.assign_add(random.normal(size=weight.shape, scale=0.4))
+    decoding = kt.DecodingConfig(beam_size=2, extra_length=4)
+    tokenizer = exports.translator().tokenizer
+    return kt.Translator(tokenizer, model, decoding, LIMIT)
+
+
+@pytest.mark.parametrize(
+    "format_name, kind",
+    [
+        ("saved_model", "restricted"),
+        ("tflite", "restricted"),
+        ("onnx", "restricted"),
+        ("tflite", "learned"),
+        ("onnx", "learned"),
+        ("ctranslate2", "learned"),
+        ("ctranslate2", "relative"),
+    ],
+)
+def test_other_positions_and_attention_are_exported(
+    format_name, kind, tmp_path
+):
+    translator = of_kind(kind)
+    if format_name == "ctranslate2":  # its own search
+        translator = translator.with_decoding(beam_size=1)
+    options = export.ExportOptions(
+        workdir=str(exports.workdir()), format=format_name, output="unused"
+    )
+    source = exports.source()._replace(translator=translator)
+    description = export.write(source, options, tmp_path)
+    assert description["max_positions"] == (
+        LIMIT if kind == "learned" else None
+    )
+    found = reload.LOADERS[format_name](tmp_path, description)(LONG_AND_SHORT)
+    wanted = translator.n_best_ids(LONG_AND_SHORT)
+    assert found[0]["truncated"] and len(wanted[0][0][0]) >= 36
+    for result, [(ids, score), *_] in zip(found, wanted, strict=True):
+        assert result["ids"] == ids
+        assert result["score"] == pytest.approx(score, rel=1e-3, abs=1e-4)
+
+
+def test_ctranslate2_refuses_restricted_attention(tmp_path):
+    options = export.ExportOptions(
+        workdir=str(exports.workdir()), format="ctranslate2", output="unused"
+    )
+    source = exports.source()._replace(translator=of_kind("restricted"))
+    with pytest.raises(CommandError, match="attention_window=3"):
+        export.write(source, options, tmp_path)

@@ -10,7 +10,12 @@ from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.data.batches import shift_right
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer
-from keras_transformer.translator import Translator, bucket, pad_rows
+from keras_transformer.translator import (
+    Translator,
+    bucket,
+    pad_rows,
+    shortened_outputs,
+)
 from keras_transformer.vocabulary import EOS, PAD, UNK
 from keras_transformer.workdir import WorkDirectory, named_weights
 
@@ -24,14 +29,14 @@ CONFIG = TransformerConfig(
 )
 
 
-def make_translator(seed=3, **options):
+def make_translator(seed=3, config=CONFIG, **options):
     """A translator whose model knows nothing, but is sure of it."""
     beam_size = options.pop("beam_size", 2)
     decoding = DecodingConfig(
         beam_size=beam_size, extra_length=3, sampling=False
     )
     decoding = dataclasses.replace(decoding, **options.pop("decoding", {}))
-    model = Transformer(CONFIG)
+    model = Transformer(config)
     random = np.random.default_rng(seed)
     for weight in model.trainable_weights:
         weight.assign(random.normal(size=weight.shape, scale=0.5))
@@ -84,6 +89,29 @@ def test_n_best_is_ordered_and_starts_with_the_translation(translator):
     assert translator.n_best([""]) == [[("", 0.0)]]
 
 
+def test_learned_positions_limit_sources_and_outputs():
+    """A batch is not padded beyond the last position."""
+    config = dataclasses.replace(CONFIG, positions="learned", max_positions=13)
+    decoding = {"min_length": 50, "extra_length": 5}
+    with pytest.raises(ValueError, match="at most max_positions=13.*=14"):
+        make_translator(config=config, max_source_length=14)
+    translator = make_translator(
+        config=config, decoding=decoding, max_source_length=13
+    )
+    [longest], [short] = translator.n_best_ids([TEXT[1], "fox"])
+    found = [len(hypotheses[0][0]) for hypotheses in (longest, short)]
+    fox = len(translator.tokenizer.encode(["fox"])[0]) - 1
+    assert found == [13, min(13, fox + 5)] and fox + 5 < 13
+    assert translator.max_target_length == 13
+    [score] = translator.score([("fox", TEXT[1])])
+    assert score.truncated and len(score.ids) == 13
+    line = shortened_outputs(config, translator.decoding, 13)
+    assert line.startswith("outputs end at max_positions=13 tokens")
+    assert "would allow 18" in line
+    assert shortened_outputs(config, translator.decoding, 8) is None
+    assert shortened_outputs(CONFIG, translator.decoding, 10**5) is None
+
+
 def test_output_is_at_most_extra_length_longer():
     translator = make_translator(decoding={"min_length": 50})
     rows = [[5, 6, 7, EOS], [5, EOS, PAD, PAD], [EOS, PAD, PAD, PAD]]
@@ -101,6 +129,17 @@ def test_unknown_length_and_known_length_agree(translator):
     np.testing.assert_allclose(known.scores, unknown.scores, rtol=1e-5)
     length = known.ids.shape[-1]
     np.testing.assert_array_equal(known.ids, unknown.ids[..., :length])
+
+
+def test_a_batch_holds_at_most_batch_tokens(translator, monkeypatch):
+    monkeypatch.setattr(translator, "batch_tokens", 40)
+    lengths = [0, 3, 8, 9, 16, 3, 100, 7, 20, 5, 6, 2, 0, 33]
+    batches = list(translator._batches(lengths))
+    rows = sorted(i for batch in batches for i in batch)
+    assert rows == [i for i, length in enumerate(lengths) if length]
+    padded = [pad_rows([[5] * lengths[i] for i in b]).size for b in batches]
+    too_large = [lengths[b[0]] for b in batches if padded.pop(0) > 40]
+    assert too_large == [33, 100]  # alone, as no batch can be smaller
 
 
 def test_few_graphs(translator):
@@ -406,6 +445,8 @@ def test_weights_that_are_no_numbers_raise(translator):
                 call(["", "fox"])
         with pytest.raises(FloatingPointError, match="line 1: the model's"):
             translator.score([("fox", "dog")])
+        with pytest.raises(FloatingPointError, match="line 5: the model's"):
+            translator.score([(TEXT[0], "dog"), ("fox", "dog")], first_line=4)
         assert translator.translate([""]) == [""]
     finally:
         weight.assign(right)
@@ -427,6 +468,12 @@ def test_xla_gives_the_same():
     compiled = make_translator(beam_size=1, jit_compile=True)
     assert compiled.translate(lines) == plain.translate(lines)
 
+    def graphs(translator):
+        return [g.function_def.attr for g in translator._graphs.values()]
+
+    assert all(attr["_XlaMustCompile"].b for attr in graphs(compiled))
+    assert not any(attr["_XlaMustCompile"].b for attr in graphs(plain))
+
 
 def test_sampling_goes_on_anew_but_the_same_for_a_seed():
     sampling = {"sampling": True, "temperature": 5.0}
@@ -435,6 +482,8 @@ def test_sampling_goes_on_anew_but_the_same_for_a_seed():
     samples = [first.translate([TEXT[0]])[0] for _ in range(3)]
     assert len(set(samples)) > 1
     assert [second.translate([TEXT[0]])[0] for _ in range(3)] == samples
+    other = Translator(first.tokenizer, first.model, first.decoding, 30, seed=1)
+    assert other.translate([TEXT[0]])[0] != samples[0]
 
 
 @pytest.mark.parametrize(

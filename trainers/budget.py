@@ -2,6 +2,7 @@
 
 import math
 
+from keras_transformer.chunks import centered_neighborhood, divide
 from trainers.progress import span
 
 MIB = 2**20
@@ -113,12 +114,21 @@ def activations(config, rows, length, number_bytes):
         length: Tokens of a row, on both sides.
         number_bytes: Of a number in a layer: 4, or 2 in half precision.
     """
-    attention = ATTENTION_WIDTHS * config.d_model
-    attention += WEIGHT_COPIES * config.num_heads * length
+
+    def attention(keys):  # that each query is compared with
+        weights = WEIGHT_COPIES * config.num_heads * keys
+        return ATTENTION_WIDTHS * config.d_model + weights
+
+    width = length
+    if config.attention_window is not None:
+        neighborhood = centered_neighborhood(config.attention_window)
+        width = divide(length, neighborhood).width
     feed_forward = FEED_FORWARD_WIDTHS * config.d_model
     feed_forward += HIDDEN_WIDTHS * config.d_ff
     numbers = 2 * EMBEDDING_WIDTHS * config.d_model
-    numbers += config.num_layers * (attention + feed_forward)
-    numbers += config.decoder_depth * (2 * attention + feed_forward)
+    numbers += config.num_layers * (attention(width) + feed_forward)
+    numbers += config.decoder_depth * (
+        attention(width) + attention(length) + feed_forward
+    )
     logits = LOGIT_COPIES * 4 * config.vocab_size
     return rows * length * (numbers * number_bytes + logits)

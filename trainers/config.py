@@ -4,9 +4,12 @@ import dataclasses
 import pathlib
 
 from keras_transformer.config import (
+    PAPER_BETA_2,
+    PAPER_SCALE,
     DecodingConfig,
     LengthConfig,
     TransformerConfig,
+    check_position_limit,
 )
 from keras_transformer.data.buckets import NUM_BUCKETS
 from keras_transformer.data.shards import TOKENIZER
@@ -27,15 +30,17 @@ PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
 
 
-def same_field(section: type, name: str):
+def same_field(section: type, name: str, *default):
     """A field like that of another dataclass, the home of its default.
 
     Args:
         section: The dataclass.
         name: Of the field.
+        *default: Another default, if the task has its own.
     """
     field = next(f for f in dataclasses.fields(section) if f.name == name)
-    return dataclasses.field(default=field.default, metadata=field.metadata)
+    (default,) = default or (field.default,)
+    return dataclasses.field(default=default, metadata=field.metadata)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,7 +141,13 @@ class TrainingConfig(Fields):
         4000, "Updates until the peak learning rate (eq. 3).", low=1
     )
     learning_rate_scale: float = hp(
-        1.0, "Factor of the learning rate of eq. 3.", low=1e-9
+        PAPER_SCALE, "Factor of the learning rate of eq. 3.", low=1e-9
+    )
+    adam_beta_2: float = hp(
+        PAPER_BETA_2,
+        "Adam's decay of the mean of squared gradients (sec. 5.3).",
+        low=0.0,
+        high=1.0,
     )
     label_smoothing: float = hp(
         0.1, "Probability spread over the vocabulary.", low=0.0, high=1.0
@@ -235,6 +246,10 @@ CHANGEABLE_FIELDS = {
         "tokenizer",
         "batch_tokens",
         "num_buckets",
+        "train_trees",
+        "valid_trees",
+        "test_trees",
+        "treebank_trees",
     ),
     "training": tuple(
         field.name
@@ -247,17 +262,25 @@ RESOLVED_BY = {
     "num_decoder_layers": "decoder_depth",
     "d_key": "key_size",
     "d_value": "value_size",
+    "max_positions": "position_limit",
+    "max_relative_position": "relative_distance",
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class Configuration:
-    """The sections of `config.json`."""
+    """The sections of `config.json`.
+
+    Another task than translation has a `data` of its own.
+    """
 
     model: TransformerConfig
     data: DataConfig
     training: TrainingConfig
     decoding: DecodingConfig
+
+    def __post_init__(self):
+        check_position_limit(self.model, max_length=self.data.max_length)
 
     def sections(self):
         """The sections by name."""

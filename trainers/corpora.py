@@ -11,6 +11,8 @@ from keras_transformer.data.pairs import (
 from keras_transformer.data.shards import read_index, read_prepared
 from keras_transformer.tokenization import Tokenizer
 from trainers import phrasebook
+from trainers.parsing import corpus as trees
+from trainers.parsing.config import DATASET
 
 SPLITS = ("train", "valid", "test")
 PHRASEBOOK_HELD_OUT = 1000  # pairs of its validation, and of its test
@@ -27,6 +29,8 @@ def read_split(data, name):
         An iterable of (source, target), with a length; empty if there are no
         files.
     """
+    if data.dataset == DATASET:
+        return trees.read_split(data, name)
     if data.dataset == "phrasebook":
         return _read_phrasebook(data, name)
     if data.dataset in ("files", "prepared"):
@@ -87,8 +91,9 @@ def open_tokenizer(workdir, configuration, pairs, log):
 
     Raises:
         ValueError: Its size is not the model's, or the one given is not the
-            work directory's.
+            work directory's, or it has no token for a bracket of the trees.
     """
+    symbols = trees.find_symbols(configuration.data, pairs)
     given = configuration.data.given_tokenizer
     vocab_size = configuration.model.vocab_size
     tokenizer = Tokenizer.load(given) if given else None
@@ -103,11 +108,16 @@ def open_tokenizer(workdir, configuration, pairs, log):
     elif tokenizer is None:
         log(f"training a vocabulary of {vocab_size:,} subwords")
         lines = (line for pair in pairs for line in pair if line)
-        return Tokenizer.train(lines, vocab_size)
+        return Tokenizer.train(lines, vocab_size, symbols=symbols)
     if tokenizer.vocab_size != vocab_size:
         raise ValueError(
             f"vocab_size must be {tokenizer.vocab_size}, the size of"
             f" {given}. Received: vocab_size={vocab_size}"
+        )
+    if missing := tokenizer.find_missing(symbols):
+        raise ValueError(
+            f"{given} must have a token for each bracket of the training trees."
+            f" Received: none for {' '.join(missing)}"
         )
     return tokenizer
 

@@ -11,7 +11,7 @@ from keras_transformer.data.batches import Batches, make_batches
 from keras_transformer.model import Transformer
 from keras_transformer.schedule import NoamSchedule, paper_adam
 from keras_transformer.tokenization import Tokenizer
-from keras_transformer.translator import Translator
+from keras_transformer.translator import Translator, shortened_outputs
 from trainers.config import CHANGEABLE_FIELDS, RESOLVED_BY, Configuration
 from trainers.corpora import (
     SPLITS,
@@ -85,6 +85,7 @@ class Experiment:
             self.configuration.model.d_model,
             self.training.warmup_steps,
             self.training.learning_rate_scale,
+            self.training.adam_beta_2,
         )
         if self.training.precision == "mixed_float16":
             return keras.optimizers.LossScaleOptimizer(optimizer)
@@ -173,6 +174,11 @@ def read_experiment(workdir, configuration, strategy, make_metric, log):
     log(f"training: {corpus.counts}; {train_batches}")
     counts = valid_batches.corpus.counts if valid else "no pairs"
     log(f"validation: {counts}; test: {len(test):,} pairs")
+    shortened = shortened_outputs(
+        configuration.model, configuration.decoding, data.max_length
+    )
+    if shortened:
+        log(shortened)
     return Experiment(
         configuration,
         tokenizer,

@@ -149,13 +149,16 @@ class Trainer:
                 self.config.accumulate_steps,
                 self.config.clip_norm,
             )
-        self._compiled_step, self._compiled_steps = (
-            tf.function(
-                steps,
-                reduce_retracing=not self.static_shapes,
-                autograph=False,
-            )
-            for steps in (self._one_step, self._several_steps)
+        batches = experiment.train_batches
+        self._compiled_step = self._compiled(
+            self._one_step,
+            functools.partial(batches.largest_batch, batches.shapes[0]),
+        )
+        self._compiled_steps = self._compiled(
+            self._several_steps,
+            lambda slices, num_slices: batches.dataset(
+                slices=slices, num_slices=num_slices
+            ),
         )
         self.totals = TokenTotals(workers)
         self.checkpoint = TrainingCheckpoint(
@@ -168,6 +171,15 @@ class Trainer:
         self.validator = None  # workers but the chief have none
         if experiment.valid_pairs and workers.is_chief:
             self.validator = Validator(self.model, experiment)
+
+    def _compiled(self, steps, make_dataset):
+        """Steps as one graph for all shapes; on a TPU, one for each shape."""
+        if self.static_shapes:
+            return tf.function(steps, autograph=False)
+        dataset = distribute(self.strategy, make_dataset)
+        return tf.function(
+            steps, input_signature=[dataset.element_spec], autograph=False
+        )
 
     def restore(self) -> str | None:
         """Restores the newest intact checkpoint; returns its path, or None."""

@@ -1,0 +1,276 @@
+"""Trains the rows of a group of the paper's Table 3, scaled down, on Multi30k.
+
+    python benchmarks/table3.py --data=DATA --folder=FOLDER [--group=a]
+
+Every row of the group and the base row are trained for the same number of steps
+on the same batches, each by `python -m trainers.wmt` in a process of its own,
+and measured by perplexity and BLEU of the validation pairs (beam 4, no
+averaging, as in the table) and BLEU of the test pairs. The number of steps, not
+the time, is what the rows share: other load on the machine changes nothing.
+
+Scale: widths d_model, d_ff and h * d_k are a quarter of the row's, heads a
+half, layers two thirds. The data, the batches and the learning rate are those
+of the recipe multi30k_ende, pre-norm included; dropout and label smoothing are
+the row's. Run the command again to go on after an interruption: rows that are
+measured are kept, the others resumed. Writes FOLDER/table3_GROUP.json, and
+prints the table after each row.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+
+from keras_transformer import flags
+from keras_transformer.config import TransformerConfig, preset
+from trainers import wmt
+from trainers.config import Configuration
+from trainers.published import PUBLISHED
+
+ROOT = pathlib.Path(__file__).parents[1]
+GROUPS = "abcde"
+SPLITS = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
+BEAM_SIZE = 4
+CURVE_SENTENCES = 200  # translated greedily during training, for the log
+
+
+def main():
+    arguments = parse_arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    path = arguments.folder / f"table3_{arguments.group}.json"
+    results = []
+    for seed in range(1, arguments.seeds + 1):
+        for row in rows_of(arguments.group):
+            run = {
+                "row": row,
+                "configuration": scaled_configuration(row, seed, arguments),
+            }
+            results.append(read_result(path, run) or train_row(run, path))
+            print(table(arguments.group, results), flush=True)
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument(
+        "--data",
+        required=True,
+        type=pathlib.Path,
+        help="folder of train, val and test_2016_flickr",
+    )
+    parser.add_argument("--folder", required=True, type=pathlib.Path)
+    parser.add_argument("--group", default="a", choices=GROUPS)
+    parser.add_argument("--train_steps", type=int, default=3500)
+    parser.add_argument("--seeds", type=int, default=1, help="runs of a row")
+    parser.add_argument(
+        "flags", nargs="*", help="more flags of trainers.wmt, after --"
+    )
+    return parser.parse_args()
+
+
+def rows_of(group):
+    """The recipes of a group, base first."""
+    names = re.compile(f"table3_(base|{group}[0-9]*)")
+    return [name for name in PUBLISHED if names.fullmatch(name)]
+
+
+def scaled(config):
+    """A row's model at the size that two CPU cores can train.
+
+    Args:
+        config: The `TransformerConfig` of the row.
+    """
+    heads = max(1, config.num_heads // 2)
+    return dataclasses.replace(
+        config,
+        d_model=config.d_model // 4,
+        d_ff=config.d_ff // 4,
+        num_heads=heads,
+        d_key=config.num_heads * config.key_size // 4 // heads,
+        d_value=config.num_heads * config.value_size // 4 // heads,
+        num_layers=max(1, config.num_layers * 2 // 3),
+        pre_norm=True,
+    )
+
+
+def scaled_configuration(row, seed, arguments):
+    """The `Configuration` of a row: its own model on the Multi30k recipe."""
+    files = [
+        f"--{split}_files={arguments.data / name}"
+        for split, name in SPLITS.items()
+        if split != "test"
+    ]
+    given, options = wmt.read_arguments(
+        [
+            "--recipe=multi30k_ende",
+            *files,
+            "--workdir=none",
+            "--train_minutes=0",
+            "--average_last=1",
+            f"--valid_sentences={CURVE_SENTENCES}",
+            f"--beam_size={BEAM_SIZE}",
+            f"--train_steps={arguments.train_steps}",
+            *arguments.flags,
+        ]
+    )
+    base = wmt.read_configuration(given, options.preset)
+    recipe, _ = wmt.read_arguments([f"--recipe={row}", "--workdir=none"])
+    return Configuration(
+        model=scaled(preset(row, vocab_size=base.model.vocab_size)),
+        data=base.data,
+        training=dataclasses.replace(
+            base.training,
+            label_smoothing=recipe.given["label_smoothing"],
+            seed=seed,
+        ),
+        decoding=base.decoding,
+    )
+
+
+def train_row(run, path):
+    """Trains and measures a row; adds the result to the file of results."""
+    configuration = run["configuration"]
+    workdir = path.parent / f"{run['row']}_seed{configuration.training.seed}"
+    train(workdir, configuration)
+    result = {**as_json(run), **measure(workdir, configuration)}
+    results = read_results(path) + [result]
+    unfinished = path.with_suffix(".unfinished")
+    unfinished.write_text(json.dumps(results, indent=1), encoding="utf-8")
+    unfinished.replace(path)
+    return result
+
+
+def read_results(path):
+    """The results in a file; none if it does not exist."""
+    if not path.exists():
+        return []
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def read_result(path, run):
+    """The result of a run, if the file has it."""
+    for result in read_results(path):
+        if as_json(run).items() <= result.items():
+            return result
+    return None
+
+
+def as_json(run):
+    """A run as it is read back from JSON: tuples are lists there."""
+    sections = dataclasses.asdict(run["configuration"])
+    return json.loads(json.dumps({**run, "configuration": sections}))
+
+
+def train(workdir, configuration):
+    """Trains a row to its end, or resumes it; its log is WORKDIR.log."""
+    flag_file = workdir.with_suffix(".flags")
+    lines = []
+    for section in configuration.sections().values():
+        lines += flags.to_flags(section)
+    flag_file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    command = [sys.executable, "-m", "trainers.wmt"]
+    command += [f"--flagfile={flag_file}", f"--workdir={workdir}"]
+    print(f"{workdir}: see {workdir}.log", flush=True)
+    with open(workdir.with_suffix(".log"), "a", encoding="utf-8") as log:
+        with subprocess.Popen(
+            command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT
+        ) as process:
+            try:
+                status = process.wait()
+            except BaseException:  # Ctrl-C, SIGTERM: it saves, then ends
+                process.terminate()
+                raise
+    if status:
+        raise SystemExit(f"{' '.join(command)} failed: see {log.name}")
+
+
+def measure(workdir, configuration):
+    """Perplexity and BLEU of the last checkpoint of a trained row."""
+    from keras_transformer.translator import Translator
+    from trainers.corpora import read_split
+    from trainers.evaluation import TranslationMetric
+    from trainers.formulas import count_parameters
+
+    translator = Translator.load(workdir, checkpoint="latest")
+    metric = TranslationMetric(configuration.data.target_language)
+    data = dataclasses.replace(
+        configuration.data,
+        test_files=(str(test_prefix(configuration.data)),),
+    )
+    pairs = {name: list(read_split(data, name)) for name in ("valid", "test")}
+    scores = translator.score(pairs["valid"])
+    found = {"parameters": count_parameters(configuration.model)}
+    found["perplexity"] = perplexity(scores)
+    for name in pairs:
+        sources, references = zip(*pairs[name], strict=True)
+        outputs = translator.translate(list(sources))
+        found[f"{name}_bleu"] = metric.score(outputs, list(references))
+    return found
+
+
+def test_prefix(data):
+    """The test files beside the validation files."""
+    [valid] = data.valid_files
+    return pathlib.Path(valid).with_name(SPLITS["test"])
+
+
+def perplexity(scores):
+    """exp of the mean negative log-probability of a token, EOS included."""
+    import numpy as np
+
+    log_probs = [p for score in scores for p in score.log_probs]
+    return float(np.exp(-np.mean(log_probs)))
+
+
+def table(group, results):
+    """The rows with the paper's beside them, in Markdown; means over seeds."""
+    lines = [
+        "| row | N | d_model | d_ff | h | d_k | d_v | parameters | runs"
+        " | perplexity | BLEU (beam 4) | test BLEU"
+        " | the paper's h, d_k, d_v | perplexity | BLEU |",
+        "|" + "---|" * 15,
+    ]
+    for row in rows_of(group):
+        runs = [r for r in results if r["row"] == row]
+        if not runs:
+            continue
+        config = TransformerConfig(**runs[-1]["configuration"]["model"])
+        theirs, published = preset(row), PUBLISHED[row]
+        cells = [
+            published.source.removeprefix("Table 3, "),
+            config.num_layers,
+            config.d_model,
+            config.d_ff,
+            config.num_heads,
+            config.key_size,
+            config.value_size,
+            f"{runs[-1]['parameters']:,}",
+            len(runs),
+            f"{mean(runs, 'perplexity'):.2f}",
+            f"{mean(runs, 'valid_bleu'):.1f}",
+            f"{mean(runs, 'test_bleu'):.1f}",
+            f"{theirs.num_heads}, {theirs.key_size}, {theirs.value_size}",
+            f"{published.perplexity:.2f}",
+            published.bleu,
+        ]
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines)
+
+
+def mean(runs, name):
+    """The mean of a figure over runs."""
+    return sum(run[name] for run in runs) / len(runs)
+
+
+if __name__ == "__main__":
+    main()

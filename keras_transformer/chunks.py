@@ -1,0 +1,227 @@
+"""Restricted self-attention by chunks: who sees whom, without an n x n matrix.
+
+Section 4 restricts self-attention to "a neighborhood of size r in the input
+sequence centered around the respective output position". A sequence of n
+positions is divided into G chunks of C queries. A chunk sees the keys of its
+own positions and a margin on each side, M keys together, and a mask inside the
+chunk leaves each query its neighborhood. With C about r, time and memory grow
+with r * n. Sizes are those of the shape at hand: ints where it is static, int
+scalar tensors where it is not.
+
+Between two views of the same numbers, `by_key` and `by_distance` convert:
+
+    by key       x[i, j]: query i, key j
+    by distance  x[i, m]: query i, the key at distance m - (T - 1) from it
+"""
+
+import typing
+
+from keras import ops
+
+Tensor: typing.TypeAlias = typing.Any  # of the Keras backend, or NumPy's
+Size: typing.TypeAlias = typing.Any  # int, or an int scalar tensor
+
+# Queries of a chunk, at least: smaller matrices leave a processor idle.
+LEAST_CHUNK = 32
+
+
+class Neighborhood(typing.NamedTuple):
+    """How many positions before and after its own a query sees."""
+
+    before: int
+    after: int
+
+
+def centered_neighborhood(size: int) -> Neighborhood:
+    """The `size` positions around a query, its own among them.
+
+    If `size` is even, one more before it than after it.
+
+    >>> centered_neighborhood(5), centered_neighborhood(4)
+    (Neighborhood(before=2, after=2), Neighborhood(before=2, after=1))
+    """
+    return Neighborhood(size // 2, (size - 1) // 2)
+
+
+def last_neighborhood(size: int) -> Neighborhood:
+    """The last `size` positions up to a query's own: for causal attention.
+
+    >>> last_neighborhood(4)
+    Neighborhood(before=3, after=0)
+    """
+    return Neighborhood(size - 1, 0)
+
+
+class Chunks(typing.NamedTuple):
+    """A sequence divided into chunks; see `divide`.
+
+    Attributes:
+        length: Positions n of the sequence.
+        count: Chunks G.
+        size: Queries C of a chunk.
+        before: Keys of the margin before a chunk.
+        after: Keys of the margin after it.
+    """
+
+    length: Size
+    count: Size
+    size: Size
+    before: Size
+    after: Size
+
+    @property
+    def width(self) -> Size:
+        """Keys M that a chunk sees."""
+        return self.before + self.size + self.after
+
+    def split(self, x: Tensor) -> Tensor:
+        """[B, H, n, K] -> [B, H, G, C, K]; zeros fill the last chunk."""
+        x = _extended(x, self.count * self.size - self.length)
+        shape = (-1, x.shape[1], self.count, self.size, x.shape[3])
+        return ops.reshape(x, shape)
+
+    def split_with_margins(self, x: Tensor) -> Tensor:
+        """[B, H, n, K] -> [B, H, G, M, K]; zeros where there is no position."""
+        x = self.split(x)
+        if _is_zero(self.before) and _is_zero(self.after):
+            return x
+        end = x[:, :, :, self.size - self.before :]
+        beginning = x[:, :, :, : self.after]
+        parts = [
+            ops.concatenate([ops.zeros_like(end[:, :, :1]), end[:, :, :-1]], 2),
+            x,
+            ops.concatenate(
+                [beginning[:, :, 1:], ops.zeros_like(beginning[:, :, :1])], 2
+            ),
+        ]
+        return ops.concatenate(parts, axis=3)
+
+    def join(self, x: Tensor) -> Tensor:
+        """[B, H, G, C, K] -> [B, H, n, K]."""
+        shape = (-1, x.shape[1], self.count * self.size, ops.shape(x)[4])
+        return ops.reshape(x, shape)[:, :, : self.length]
+
+    def split_key_mask(self, mask: Tensor) -> Tensor:
+        """A mask of keys, bool [B, H, 1, n] -> [B, H, G, 1, M]."""
+        mask = self.split_with_margins(ops.swapaxes(mask, 2, 3))
+        return ops.swapaxes(mask, 3, 4)  # [B, H, G, M, 1] -> [B, H, G, 1, M]
+
+    def split_mask(self, mask: Tensor) -> Tensor:
+        """A mask of queries and keys, bool [B, H, n, n] -> [B, H, G, C, M]."""
+        first = self.length - self.size - self.before
+        last = first + self.size + self.width - 1
+        x = by_distance(mask)[..., first:last]  # [B, H, n, C + M - 1]
+        x = _extended(x, self.count * self.size - self.length)
+        shape = (-1, x.shape[1], self.count, self.size, ops.shape(x)[3])
+        return by_key(ops.reshape(x, shape), self.width)
+
+    def join_by_key(self, x: Tensor) -> Tensor:
+        """[B, H, G, C, M] -> [B, H, n, n], zeros where no chunk looks."""
+        x = self.join(by_distance(x))  # [B, H, n, C + M - 1]
+        batch_size, num_heads, length, _ = ops.shape(x)
+        before, after = (
+            ops.zeros((batch_size, num_heads, length, number), x.dtype)
+            for number in (
+                self.length - self.size - self.before,
+                self.length - self.size - self.after,
+            )
+        )
+        x = ops.concatenate([before, x, after], axis=3)  # [B, H, n, 2n - 1]
+        return by_key(x, self.length)
+
+
+def divide(length: Size, neighborhood: Neighborhood) -> Chunks:
+    """How a sequence is divided for queries that see a neighborhood.
+
+    A sequence that is not much longer than a neighborhood is one chunk without
+    margins: no more work than its chunks would be.
+
+    Args:
+        length: Positions n, int or int scalar tensor.
+        neighborhood: The `Neighborhood`.
+
+    >>> divide(1000, Neighborhood(64, 63))
+    Chunks(length=1000, count=8, size=128, before=64, after=63)
+    >>> divide(100, Neighborhood(64, 63))
+    Chunks(length=100, count=1, size=100, before=0, after=0)
+    """
+    before, after = neighborhood
+    size = max(before + 1 + after, LEAST_CHUNK)
+    longest_chunk = size + before + after
+    if isinstance(length, int):
+        if length <= longest_chunk:
+            return Chunks(length, 1, max(1, length), 0, 0)
+        return Chunks(length, -(-length // size), size, before, after)
+    is_one = length <= longest_chunk
+    size = ops.where(is_one, ops.maximum(length, 1), size)
+    return Chunks(
+        length,
+        (length + size - 1) // size,
+        size,
+        ops.where(is_one, 0, before),
+        ops.where(is_one, 0, after),
+    )
+
+
+def by_key(x: Tensor, num_keys: Size) -> Tensor:
+    """[..., T, T + S - 1] by distance -> [..., T, S] by key.
+
+    >>> by_key(ops.array([[1, 2, 3, 4], [5, 6, 7, 8]]), 3).numpy()
+    array([[2, 3, 4],
+           [5, 6, 7]], dtype=int32)
+    """
+    *others, num_queries, width = ops.shape(x)
+    if _is_one(num_queries):
+        return x
+    # Row i begins one column earlier than row i - 1: in one line of numbers,
+    # rows of one column more than they are.
+    x = ops.concatenate([x, ops.zeros_like(x[..., :1])], axis=-1)
+    x = ops.reshape(x, (*others, num_queries * (width + 1)))
+    first = num_queries - 1
+    x = x[..., first : first + num_queries * width]
+    return ops.reshape(x, (*others, num_queries, width))[..., :num_keys]
+
+
+def by_distance(x: Tensor) -> Tensor:
+    """[..., T, S] by key -> [..., T, T + S - 1] by distance, zeros elsewhere.
+
+    >>> by_distance(ops.array([[2, 3, 4], [5, 6, 7]])).numpy()
+    array([[0, 2, 3, 4],
+           [5, 6, 7, 0]], dtype=int32)
+    """
+    *others, num_queries, num_keys = ops.shape(x)
+    if _is_one(num_queries):
+        return x
+    first = num_queries - 1
+    width = num_keys + first
+    x = ops.concatenate(
+        [x, ops.zeros((*others, num_queries, first), x.dtype)], axis=-1
+    )
+    x = ops.reshape(x, (*others, num_queries * width))
+    x = ops.concatenate(
+        [
+            ops.zeros((*others, first), x.dtype),
+            x,
+            ops.zeros((*others, 1), x.dtype),
+        ],
+        axis=-1,
+    )
+    x = ops.reshape(x, (*others, num_queries, width + 1))
+    return x[..., :width]
+
+
+def _extended(x, number):
+    """[B, H, n, K] with a number of zeros after its n positions."""
+    if _is_zero(number):
+        return x
+    batch_size, num_heads, _, size = ops.shape(x)
+    zeros = ops.zeros((batch_size, num_heads, number, size), x.dtype)
+    return ops.concatenate([x, zeros], axis=2)
+
+
+def _is_zero(size):
+    return isinstance(size, int) and size == 0
+
+
+def _is_one(size):
+    return isinstance(size, int) and size == 1

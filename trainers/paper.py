@@ -1,0 +1,181 @@
+"""Lists the experiments of the paper and their relatives.
+
+    python -m trainers.paper [--recipes=table3_a1,table3_c4]
+
+Each one is a recipe, which python -m trainers.wmt --recipe=NAME --workdir=DIR
+runs. The table has what follows from a recipe by arithmetic, and what was
+published of it: parameters in millions (with the recipe's vocabulary; with the
+one that fits the printed count / as printed), the greatest learning rate and
+its step, FLOPs of the training (by formula, batches filled; as printed), hours
+on 8 P100, perplexity and BLEU.
+"""
+
+import dataclasses
+import sys
+
+from keras_transformer import flags
+from keras_transformer.fields import Fields, hp
+from trainers import wmt
+from trainers.config import Configuration
+from trainers.formulas import (
+    count_parameters,
+    peak_learning_rate,
+    training_flops,
+)
+from trainers.published import PUBLISHED, Published, cost_of
+
+COLUMNS = (
+    "recipe",
+    "published in",
+    "N",
+    "d_model",
+    "d_ff",
+    "h",
+    "d_k",
+    "d_v",
+    "dropout",
+    "smoothing",
+    "10^6",
+    "printed 10^6",
+    "peak lr",
+    "at step",
+    "steps",
+    "FLOPs",
+    "printed FLOPs",
+    "hours",
+    "perplexity",
+    "BLEU",
+    "test set",
+)
+ABSENT = "-"  # what a publication does not say
+
+
+@dataclasses.dataclass(frozen=True)
+class Options(Fields):
+    """The experiments."""
+
+    recipes: tuple[str, ...] = hp(
+        (), "Recipes to list, separated by commas; left out: all of them."
+    )
+    sentence_length: int = hp(
+        30,
+        "Tokens of a sentence, EOS included, for the FLOPs of attention: a"
+        " length typical of WMT14 in some 37,000 subwords.",
+        low=1,
+        high=10**6,
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        unknown = [name for name in self.recipes if name not in PUBLISHED]
+        if unknown:
+            raise ValueError(
+                f"recipes must be among {', '.join(PUBLISHED)}."
+                f" Received: recipes={','.join(unknown)}"
+            )
+
+
+def read_recipe(name: str) -> Configuration:
+    """The `Configuration` of a recipe."""
+    arguments, options = wmt.read_arguments(
+        [f"--recipe={name}", "--workdir=none"]
+    )
+    return wmt.read_configuration(arguments, options.preset)
+
+
+def cells_of(
+    name: str,
+    configuration: Configuration,
+    published: Published,
+    sentence_length: int,
+) -> tuple[str, ...]:
+    """The row of an experiment, a text for each of `COLUMNS`."""
+    model, training = configuration.model, configuration.training
+    rate, step = peak_learning_rate(model, training)
+    flops = training_flops(
+        model,
+        training.train_steps,
+        configuration.data.batch_tokens,
+        sentence_length,
+    )
+    layers = {model.num_layers, model.decoder_depth}
+    values = (
+        name,
+        published.source,
+        " + ".join(map(str, sorted(layers))),
+        model.d_model,
+        model.d_ff,
+        model.num_heads,
+        model.key_size,
+        model.value_size,
+        model.dropout,
+        training.label_smoothing,
+        f"{count_parameters(model) / 1e6:.1f}",
+        printed_parameters(model, published),
+        f"{rate:.2e}",
+        f"{step:,}",
+        f"{training.train_steps:,}",
+        f"{flops:.1e}",
+        ABSENT if published.flops is None else f"{published.flops:.1e}",
+        ABSENT if published.hours is None else f"{published.hours:g}",
+        ABSENT
+        if published.perplexity is None
+        else f"{published.perplexity:.2f}",
+        ABSENT if published.bleu is None else published.bleu,
+        published.test_set or ABSENT,
+    )
+    return tuple(map(str, values))
+
+
+def printed_parameters(model, published):
+    """Our count with the vocabulary that fits, and the printed millions."""
+    if published.millions is None:
+        return ABSENT
+    fitting = dataclasses.replace(
+        model, vocab_size=published.millions_vocab_size
+    )
+    return f"{count_parameters(fitting) / 1e6:.1f} / {published.millions}"
+
+
+def table(rows: list[tuple[str, ...]]) -> str:
+    """Rows of text as a Markdown table that is legible as it stands."""
+    rows = [COLUMNS, *rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in rows
+    ]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(lines)
+
+
+def costs() -> str:
+    """How Table 2's FLOPs come about."""
+    lines = []
+    for name in ("table3_base", "table3_big"):
+        published = PUBLISHED[name]
+        lines.append(
+            f"{name}: {published.hours:g} hours x 8 P100 x 9.5 TFLOP/s ="
+            f" {cost_of(published.hours):.2e}, printed {published.flops:.1e}"
+        )
+    return "\n".join(lines)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Runs the command."""
+    with flags.exit_status("trainers.paper"):
+        argv = sys.argv[1:] if argv is None else argv
+        options = flags.parse(argv, __doc__ or "", Options).build(Options)
+    names = options.recipes or tuple(PUBLISHED)
+    rows = [
+        cells_of(
+            name, read_recipe(name), PUBLISHED[name], options.sentence_length
+        )
+        for name in names
+    ]
+    print(table(rows))
+    print("Table 2's FLOPs are time x GPUs x speed, ours are operations made:")
+    print(costs())
+
+
+if __name__ == "__main__":
+    main()

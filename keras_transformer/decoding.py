@@ -423,7 +423,8 @@ def _follow_one(
         every_id = _positions(logits.shape[-1])[None]  # [1, V]
         banned = _is_banned(every_id, state.index, rules)  # [N, V]
         allowed = ops.where(banned, -np.inf, logits)
-        allowed = _forbid_repeats(allowed, state.ids, state.index, rules)
+        if rules.no_repeat_ngram:
+            allowed = _forbid_repeats(allowed, state.ids, state.index, rules)
         ids, id_logits = choose(allowed, state.index)  # [N, V] -> [N], [N]
         gains = id_logits - _log_normalizer(logits)  # [N]
         gains = _fail_at_wrong_prefix(gains, logits, state.index, rules)
@@ -583,7 +584,9 @@ def _best_candidates(logits, state, sentences, rules):
     # found: cheaper than masking all V.
     num_found = min(2 * beam_size + 3, logits.shape[-1])
     steered = _force_prefix(logits, state.index, rules)
-    steered = _forbid_repeats(steered, _live_ids(state), state.index, rules)
+    if rules.no_repeat_ngram:
+        ids = _live_ids(state)
+        steered = _forbid_repeats(steered, ids, state.index, rules)
     values, ids = _top_k(steered, num_found)  # [B * W, V] -> [B * W, k]
     banned = _is_banned(ids, state.index, rules)
     values = ops.where(banned, -np.inf, values)
@@ -774,7 +777,7 @@ def _forbid_repeats(logits, ids, index, rules):
     """
     size = rules.no_repeat_ngram
     length, vocab_size = ids.shape[1], logits.shape[1]
-    if not 0 < size <= length:
+    if size > length:
         return logits
     # Every n-gram, by its start s: whether it is there, and whether it begins
     # with the last n - 1 tokens.

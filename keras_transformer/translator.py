@@ -642,7 +642,8 @@ class Translator:
             zip(encoded, rows, strict=True), first_line
         ):
             limit = len(row) - 1
-            limit = limit + self.decoding.extra_length if limit else 0
+            if limit:
+                limit = self._limited(limit + self.decoding.extra_length)
             if len(ids) - 1 > limit:
                 logging.warning(
                     "line %d: of its prefix, %d tokens, only %d can be in the"
@@ -664,6 +665,8 @@ class Translator:
             strings: The sources.
             found: What `n_best_ids` returned.
         """
+        if not found:
+            return []
         flat = [
             (line, ids[:-1] if ids[-1:] == [EOS] else ids)
             for line, hypotheses in enumerate(found)
@@ -678,19 +681,22 @@ class Translator:
         places = [place for place, (_, ids) in enumerate(flat) if UNK in ids]
         lines = [strings[flat[place][0]] for place in places]
         sources, _ = self._encode(lines, 1, self.max_source_length, warn=False)
+        # A token is aligned when the decoder reads it: the last one that there
+        # is a learned position for never is, and stays unknown.
         labels = [[*flat[place][1], EOS] for place in places]
+        labels = [row[: self._limited(len(row))] for row in labels]
         attention = self._of_pairs(self.alignment_ids, sources, labels)
         tokens = self.tokenizer.tokens(lines)
-        for place, line, weights, source in zip(
-            places, lines, attention, tokens, strict=True
+        for place, line, weights, row, source in zip(
+            places, lines, attention, labels, tokens, strict=True
         ):
-            ids, words = flat[place][1], line.split()
+            words = line.split()
             filled = {
                 position: _copied(source[weights[position].argmax()], words)
-                for position, id in enumerate(ids)
+                for position, id in enumerate(row[:-1])
                 if id == UNK
             }
-            texts[place] = self.tokenizer.fill(ids, filled)
+            texts[place] = self.tokenizer.fill(flat[place][1], filled)
         remaining = iter(texts)
         return [
             [(next(remaining), score) for _, score in hypotheses]

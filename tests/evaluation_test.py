@@ -23,9 +23,9 @@ from keras_transformer.data.corpus import Corpus, CorpusCounts, TokenRows
 from keras_transformer.vocabulary import EOS
 from keras_transformer.workdir import WorkDirectory
 from trainers import comparison, config, evaluate, evaluation
+from trainers.evaluation import TranslationMetric, choose_tokenizer
 from trainers.loop import Trainer
 from trainers.progress import Progress
-from trainers.evaluation import TranslationMetric, choose_tokenizer
 
 
 @pytest.fixture
@@ -553,7 +553,7 @@ def test_validation_is_of_all_tokens_and_of_the_first_sentences(small_config):
     assert asked == {"beam_size": 3, "sampling": False}
 
 
-# --------------------------------------------------------- the best of a training
+# ---------------------------------------------------- the best of a training
 
 
 def resumed(progress, label):

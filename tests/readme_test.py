@@ -40,6 +40,8 @@ COMMANDS = (
     "trainers.wmt",
     "trainers.translate",
     "trainers.evaluate",
+    "trainers.score",
+    "trainers.align",
     "trainers.average",
     "trainers.prepare",
     "trainers.paper",

@@ -385,6 +385,7 @@ def test_words_beyond_the_limit_have_no_links(translator, monkeypatch, caplog):
 
 def test_unknown_tokens_become_what_they_attend_to(translator, monkeypatch):
     translator = translator.with_decoding(replace_unknown=True)
+    assert translator.n_best([]) == []
     line = "the 日本 fox"
     tokens = translator.tokenizer.tokens([line])[0]
     unknown = [token.id for token in tokens].index(UNK)

@@ -33,6 +33,9 @@ if typing.TYPE_CHECKING:  # the names of `_HOMES`, for type checkers
     )
     from keras_transformer.data.pairs import read_tfds as read_tfds
     from keras_transformer.data.shards import read_prepared as read_prepared
+    from keras_transformer.data.subword_sampling import (
+        SampledCorpus as SampledCorpus,
+    )
     from keras_transformer.decoding import SearchResult as SearchResult
     from keras_transformer.decoding import beam_search as beam_search
     from keras_transformer.decoding import greedy_search as greedy_search
@@ -92,6 +95,7 @@ _HOMES = {
     "Pairs": "data.pairs",
     "Perplexity": "metrics",
     "PositionalEmbedding": "layers",
+    "SampledCorpus": "data.subword_sampling",
     "SearchResult": "decoding",
     "SmoothedCrossEntropy": "loss",
     "TokenAccuracy": "metrics",

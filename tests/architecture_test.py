@@ -15,7 +15,7 @@ LIBRARY = (
     "config schedule masking flags data.cleaning data.buckets",
     "loss tokenization decoding layers data.pairs",
     "metrics training workdir data.corpus",
-    "fit data.shards",
+    "fit data.shards data.subword_sampling",
     "model data.batches",
     "translator",
 )

@@ -71,6 +71,16 @@ class DataConfig(LengthConfig):
         "A SentencePiece model to use; left out: train one on the training"
         " pairs, or use that of the prepared corpus.",
     )
+    subword_sampling: float = hp(
+        0.0,
+        "Segments the training pairs anew in every epoch. With a byte-pair"
+        " vocabulary, the probability that a merge is left out (BPE dropout;"
+        " its paper: 0.1). With a unigram vocabulary, alpha, the exponent of"
+        " the probability of a segmentation, of which a smaller one varies more"
+        " (subword regularization; its paper: 0.1 to 0.5). 0: off.",
+        low=0.0,
+        high=1.0,
+    )
     batch_tokens: int = hp(
         25000,
         "Most tokens of a batch on each side, padding included.",
@@ -99,6 +109,12 @@ class DataConfig(LengthConfig):
                 " takes its tokenizer from there. Received:"
                 f" train_files={','.join(self.train_files)!r},"
                 f" tokenizer={self.tokenizer!r}"
+            )
+        if self.dataset == "prepared" and self.subword_sampling:
+            raise ValueError(
+                "subword_sampling needs text: a prepared corpus holds ids, of"
+                " one segmentation. Received: dataset='prepared',"
+                f" subword_sampling={self.subword_sampling}"
             )
         files = self.train_files + self.valid_files + self.test_files
         if files and self.dataset not in ("files", "prepared"):
@@ -233,6 +249,7 @@ CHANGEABLE_FIELDS = {
         "data_dir",
         "phrasebook_pairs",
         "tokenizer",
+        "subword_sampling",
         "batch_tokens",
         "num_buckets",
     ),

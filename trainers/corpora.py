@@ -1,5 +1,6 @@
 """The splits of a `DataConfig`, their vocabulary and their ids."""
 
+import functools
 import hashlib
 
 from keras_transformer.data.corpus import encode_corpus
@@ -9,6 +10,7 @@ from keras_transformer.data.pairs import (
     read_tfds,
 )
 from keras_transformer.data.shards import read_index, read_prepared
+from keras_transformer.data.subword_sampling import SampledCorpus
 from keras_transformer.tokenization import Tokenizer
 from trainers import phrasebook
 
@@ -112,16 +114,34 @@ def open_tokenizer(workdir, configuration, pairs, log):
     return tokenizer
 
 
-def open_train_corpus(data, pairs, tokenizer):
-    """The training pairs as ids: encoded now, or prepared before.
+def open_train_corpus(data, pairs, tokenizer, seed):
+    """The training pairs as ids: encoded now, prepared before, or sampled.
+
+    Args:
+        data: The `DataConfig`.
+        pairs: The training pairs; of a prepared corpus, none.
+        tokenizer: The `Tokenizer`.
+        seed: Of `subword_sampling`.
 
     Raises:
         ValueError: No pair is left; or the prepared corpus has other languages
             or another vocabulary, or longer pairs than this configuration
             takes, or is corrupt.
     """
+    if data.subword_sampling:
+        return _encode(
+            "training",
+            functools.partial(
+                SampledCorpus, alpha=data.subword_sampling, seed=seed
+            ),
+            pairs,
+            tokenizer,
+            data.max_length,
+        )
     if data.dataset != "prepared":
-        return _encode("training", pairs, tokenizer, data.max_length)
+        return _encode(
+            "training", encode_corpus, pairs, tokenizer, data.max_length
+        )
     (directory,) = data.train_files
     index = read_index(directory)
     for name in ("source_language", "target_language"):
@@ -150,13 +170,15 @@ def encode_valid_corpus(data, pairs, tokenizer):
     Raises:
         ValueError: No pair is left.
     """
-    return _encode("validation", pairs, tokenizer, data.max_length)
+    return _encode(
+        "validation", encode_corpus, pairs, tokenizer, data.max_length
+    )
 
 
-def _encode(name, pairs, tokenizer, max_length):
-    """`encode_corpus`, whose error names the set of pairs."""
+def _encode(name, encode, *arguments):
+    """Calls a function like `encode_corpus`; an error names the pairs."""
     try:
-        return encode_corpus(pairs, tokenizer, max_length)
+        return encode(*arguments)
     except ValueError as error:
         raise ValueError(f"the {name} pairs: {error}") from error
 

@@ -153,7 +153,7 @@ def read_experiment(workdir, configuration, strategy, make_metric, log):
             f" patience={training.patience}, no pairs"
         )
     tokenizer = open_tokenizer(workdir, configuration, train, log)
-    corpus = open_train_corpus(data, train, tokenizer)
+    corpus = open_train_corpus(data, train, tokenizer, training.seed)
     rows_multiple = count_micro_batches(training, strategy)
     train_batches = make_batches(
         corpus,
@@ -171,6 +171,8 @@ def read_experiment(workdir, configuration, strategy, make_metric, log):
             valid, tokenizer, data, data.batch_tokens // rows_multiple
         )
     log(f"training: {corpus.counts}; {train_batches}")
+    if data.subword_sampling:
+        log(f"subword sampling: {corpus}")
     counts = valid_batches.corpus.counts if valid else "no pairs"
     log(f"validation: {counts}; test: {len(test):,} pairs")
     return Experiment(

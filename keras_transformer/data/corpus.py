@@ -94,8 +94,19 @@ class CorpusCounts:
         )
 
 
+class SameEveryEpoch:
+    """A corpus whose pairs have the same ids in every epoch."""
+
+    def of_epoch(self, epoch):
+        """The corpus with the ids of an epoch, counted from 0: itself."""
+        return self
+
+    def prepare(self, epoch):
+        """Nothing is left to do for the ids of any epoch."""
+
+
 @dataclasses.dataclass(frozen=True)
-class Corpus:
+class Corpus(SameEveryEpoch):
     """The ids of sentence pairs; each row ends with `EOS`.
 
     Attributes:
@@ -143,13 +154,21 @@ def encode_corpus(
     Raises:
         ValueError: No pair is left.
     """
+    corpus, _ = encode_and_select(pairs, tokenizer, max_length)
+    return corpus
+
+
+def encode_and_select(
+    pairs: Iterable[tuple[str, str]], tokenizer: Tokenizer, max_length: int
+) -> tuple[Corpus, np.ndarray]:
+    """As `encode_corpus`; and which pairs are in the corpus, bool `[read]`."""
     if max_length < 2:
         raise ValueError(
             "max_length must be at least 2: a token and EOS."
             f" Received: max_length={max_length}"
         )
     dtype = np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32
-    kept_rows = []
+    kept_rows, selected = [], []
     empty = too_long = 0
     for source, target in _encode_chunks(pairs, tokenizer):
         shortest = np.minimum(source.lengths, target.lengths)
@@ -157,6 +176,7 @@ def encode_corpus(
         keep = (shortest > 1) & (longest <= max_length)
         empty += int(np.sum(shortest <= 1))
         too_long += int(np.sum((shortest > 1) & (longest > max_length)))
+        selected.append(keep)
         kept_rows.append(
             [_select_rows(rows, keep, dtype) for rows in (source, target)]
         )
@@ -170,8 +190,8 @@ def encode_corpus(
     )
     if not kept:
         raise ValueError(f"no sentence pair is left. Received: {counts}")
-    source, target = map(_concatenate_rows, zip(*kept_rows, strict=True))
-    return Corpus(source, target, counts)
+    source, target = map(concatenate_rows, zip(*kept_rows, strict=True))
+    return Corpus(source, target, counts), np.concatenate(selected)
 
 
 def _encode_chunks(pairs, tokenizer, chunk_size=8192):
@@ -208,8 +228,9 @@ def _select_rows(rows, keep, dtype):
     return TokenRows(rows.ids[np.repeat(keep, lengths)].astype(dtype), offsets)
 
 
-def _concatenate_rows(chunks):
+def concatenate_rows(chunks: Iterable[TokenRows]) -> TokenRows:
     """The rows of all chunks, in order."""
+    chunks = list(chunks)
     lengths = np.concatenate([rows.lengths for rows in chunks])
     return TokenRows(
         ids=np.concatenate([rows.ids for rows in chunks]),

@@ -1,0 +1,275 @@
+"""Sentence pairs that are segmented anew in every epoch (sec. 5.1).
+
+Differs from the paper: there, a sentence has one segmentation. Sampling it
+regularizes the model: Kudo 2018 for unigram vocabularies, Provilkov et al.
+2020 for byte-pair ones; `Tokenizer.sample` says what is sampled.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import itertools
+import threading
+import typing
+import zlib
+from collections.abc import Iterable
+
+import numpy as np
+from absl import logging
+
+from keras_transformer.data.corpus import (
+    Corpus,
+    CorpusCounts,
+    TokenRows,
+    concatenate_rows,
+    encode_and_select,
+)
+from keras_transformer.vocabulary import UNK
+
+if typing.TYPE_CHECKING:  # a tokenizer is handed in: no TensorFlow here
+    from keras_transformer.tokenization import Tokenizer
+
+CHUNK_PAIRS = 8192  # sampled under one seed; another size, other ids
+CHECKED_PAIRS = 64  # sampled twice, to see that seeds decide
+
+
+class SampledCorpus:
+    """Sentence pairs whose ids are sampled anew for every epoch.
+
+    The ids of an epoch depend on the pairs, the tokenizer, `alpha`, `seed` and
+    the epoch, and on nothing else: a training that is resumed continues with
+    the same ids. `make_batches` takes it as a `Corpus`; sequences have other
+    lengths in every epoch, so the batches of an epoch are made when it begins.
+
+    Which pairs are dropped is decided by the segmentation of
+    `Tokenizer.encode`, once. The lengths of the first epoch decide the shapes
+    of batches. A row that is too long for `max_length` or, after the first
+    epoch, for these shapes keeps its canonical segmentation, that of
+    `Tokenizer.encode`, in that epoch.
+
+    Args:
+        pairs: Iterable of `(source, target)` strings, read once; those that are
+            kept stay in memory.
+        tokenizer: The `Tokenizer`.
+        max_length: Longest side that is kept, in tokens, `EOS` included.
+        alpha: In (0, 1); see `Tokenizer.sample`.
+        seed: Non-negative.
+
+    Attributes:
+        canonical: `Corpus` of the ids of `Tokenizer.encode`.
+        first: `Corpus` of the first epoch.
+        counts: How many pairs were read, kept and dropped.
+        source, target: `TokenRows` of the first epoch.
+        longer_side: Most tokens of the longer side of each pair, canonical or
+            in the first epoch, int64 `[pairs]`.
+        longest: Most tokens of a row that is sampled, in later epochs.
+        num_long: Rows of the first epoch that were longer than `max_length`.
+
+    Raises:
+        ValueError: No pair is left; or the vocabulary has one segmentation
+            only, or makes the token of unknown characters of known ones.
+    """
+
+    def __init__(
+        self,
+        pairs: Iterable[tuple[str, str]],
+        tokenizer: Tokenizer,
+        max_length: int,
+        alpha: float,
+        seed: int,
+    ):
+        if not 0 < alpha < 1:
+            raise ValueError(
+                f"alpha must be above 0 and below 1. Received: alpha={alpha}"
+            )
+        pairs = list(pairs)
+        self.canonical, kept = encode_and_select(pairs, tokenizer, max_length)
+        self._pairs = list(itertools.compress(pairs, kept))
+        self._tokenizer = tokenizer
+        self.alpha = alpha
+        self._seed = seed
+        self._lock = threading.Lock()
+        self._epochs: dict[int, concurrent.futures.Future] = {}
+        self._check_seeds()
+        self.longest = max_length
+        self.first, self.num_long = self._sample_epoch(0)
+        self._check_unknown()
+        self.longer_side = np.maximum(
+            self.canonical.longer_side, self.first.longer_side
+        )
+        self.longest = int(self.longer_side.max())
+
+    @property
+    def counts(self) -> CorpusCounts:
+        return self.canonical.counts
+
+    @property
+    def source(self) -> TokenRows:
+        return self.first.source
+
+    @property
+    def target(self) -> TokenRows:
+        return self.first.target
+
+    def __len__(self):
+        return len(self._pairs)
+
+    def __str__(self):
+        growth = _num_tokens(self.first) / _num_tokens(self.canonical)
+        return (
+            f"{self._tokenizer.model_type} vocabulary, alpha {self.alpha:g},"
+            f" {growth:.2f} times the tokens in the first epoch;"
+            f" {self.num_long:,} rows of it had more than"
+            f" {self.counts.max_length} tokens, and rows with more than"
+            f" {self.longest} in a later one, keep the canonical segmentation"
+        )
+
+    @property
+    def checksum(self) -> int:
+        """A number for the contents: the ids of the first epoch.
+
+        They show the text, the vocabulary, `alpha` and the seed, and the
+        version of SentencePiece, too, if it samples otherwise.
+        """
+        content = repr((self.canonical.checksum, self.first.checksum))
+        return zlib.crc32(content.encode())
+
+    def of_epoch(self, epoch: int) -> Corpus:
+        """The corpus with the ids of an epoch, counted from 0.
+
+        Those of this epoch and the next stay in memory; see `prepare`.
+        """
+        if epoch == 0:
+            return self.first
+        self.prepare(epoch)
+        with self._lock:
+            made = self._epochs[epoch]
+            for other in list(self._epochs):
+                if other not in (epoch, epoch + 1):
+                    del self._epochs[other]
+        return made.result()
+
+    def prepare(self, epoch: int) -> None:
+        """Begins to sample the ids of an epoch, in the background."""
+        with self._lock:
+            if epoch in self._epochs:
+                return
+            self._epochs[epoch] = concurrent.futures.Future()
+            # Ends with the process, even in the middle of an epoch's ids.
+            threading.Thread(
+                target=_resolve,
+                args=(self._epochs[epoch], self._make_epoch, epoch),
+                name=f"epoch {epoch}",
+                daemon=True,
+            ).start()
+
+    def _make_epoch(self, epoch):
+        """The `Corpus` of an epoch after the first."""
+        corpus, num_long = self._sample_epoch(epoch)
+        logging.info(
+            "epoch %d: %d of %d rows have more than %d tokens and keep the"
+            " canonical segmentation",
+            epoch + 1,
+            num_long,
+            2 * len(self),
+            self.longest,
+        )
+        return corpus
+
+    def _sample_epoch(self, epoch):
+        """The `Corpus` of an epoch, and how many of its rows are canonical."""
+        sides: tuple[list, list] = [], []
+        num_long = 0
+        for chunk, start in enumerate(range(0, len(self), CHUNK_PAIRS)):
+            pairs = self._pairs[start : start + CHUNK_PAIRS]
+            for side, sampled, canonical in zip(
+                sides,
+                self._sample_chunk(epoch, chunk, pairs),
+                (self.canonical.source, self.canonical.target),
+                strict=True,
+            ):
+                long = np.flatnonzero(sampled.lengths > self.longest)
+                num_long += len(long)
+                side.append(_replace_rows(sampled, long, canonical, start))
+        source, target = map(concatenate_rows, sides)
+        return Corpus(source, target, self.counts), num_long
+
+    def _sample_chunk(self, epoch, chunk, pairs):
+        """Source and target `TokenRows` of some pairs."""
+        seeds = np.random.SeedSequence([self._seed, epoch, chunk])
+        ids = self._tokenizer.sample(
+            [string for side in zip(*pairs, strict=True) for string in side],
+            self.alpha,
+            int(seeds.generate_state(1)[0] >> 1),
+        )
+        dtype = self.canonical.source.ids.dtype
+        return [
+            TokenRows(
+                side.values.numpy().astype(dtype), side.row_splits.numpy()
+            )
+            for side in (ids[: len(pairs)], ids[len(pairs) :])
+        ]
+
+    def _check_seeds(self):
+        """A seed must decide what is sampled, or no run could be resumed.
+
+        Raises:
+            RuntimeError: It does not, in the installed SentencePiece.
+        """
+        pairs = self._pairs[:CHECKED_PAIRS]
+        once, again = (self._sample_chunk(0, 0, pairs) for _ in range(2))
+        for rows, same in zip(once, again, strict=True):
+            if not np.array_equal(rows.ids, same.ids):
+                raise RuntimeError(
+                    "the installed sentencepiece samples differently under the"
+                    " same seed: subword sampling could not be resumed"
+                )
+
+    def _check_unknown(self):
+        """Sampling must not make `UNK` of characters that have a piece."""
+        canonical, sampled = (
+            sum(
+                np.count_nonzero(rows.ids == UNK)
+                for rows in (corpus.source, corpus.target)
+            )
+            for corpus in (self.canonical, self.first)
+        )
+        if sampled > canonical:
+            raise ValueError(
+                "subword sampling needs a vocabulary with a piece for every"
+                f" character. Received: {sampled - canonical:,} tokens more"
+                " became UNK"
+            )
+
+
+def _replace_rows(rows, numbers, others, start):
+    """The `TokenRows` of a chunk with some rows of a corpus in their place.
+
+    Args:
+        rows: `TokenRows` of the chunk.
+        numbers: Integers, which rows to replace.
+        others: `TokenRows` of the corpus.
+        start: The row of these that stands for the chunk's first.
+    """
+    if not len(numbers):
+        return rows
+    arrays = np.split(rows.ids, rows.offsets[1:-1])
+    for number in numbers:
+        first, end = others.offsets[start + number : start + number + 2]
+        arrays[number] = others.ids[first:end]
+    lengths = [len(array) for array in arrays]
+    return TokenRows(
+        np.concatenate(arrays), np.concatenate([[0], np.cumsum(lengths)])
+    )
+
+
+def _num_tokens(corpus):
+    return len(corpus.source.ids) + len(corpus.target.ids)
+
+
+def _resolve(future, function, *arguments):
+    """Calls a function; what it returns or raises becomes the future's."""
+    try:
+        future.set_result(function(*arguments))
+    except BaseException as error:
+        future.set_exception(error)

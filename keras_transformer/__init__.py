@@ -68,6 +68,7 @@ if typing.TYPE_CHECKING:  # the names of `_HOMES`, for type checkers
     from keras_transformer.schedule import NoamSchedule as NoamSchedule
     from keras_transformer.schedule import paper_adam as paper_adam
     from keras_transformer.tokenization import Tokenizer as Tokenizer
+    from keras_transformer.tokenization import TokenizerPair as TokenizerPair
     from keras_transformer.translator import Translator as Translator
     from keras_transformer.vocabulary import BOS as BOS
     from keras_transformer.vocabulary import EOS as EOS
@@ -100,6 +101,7 @@ _HOMES = {
     "SmoothedCrossEntropy": "loss",
     "TokenAccuracy": "metrics",
     "Tokenizer": "tokenization",
+    "TokenizerPair": "tokenization",
     "Transformer": "model",
     "TransformerConfig": "config",
     "Translator": "translator",

@@ -390,6 +390,9 @@ class Transformer(TokenExactTraining, keras.Model):
     One embedding matrix serves source, target and softmax (sec. 3.4). All
     weights exist as soon as the model is made.
 
+    Differs from the paper: with `source_vocab_size` the source has a vocabulary
+    and an embedding matrix of its own, for languages that share no subwords.
+
     Args:
         config: A `TransformerConfig`; or its fields as keywords.
 
@@ -420,13 +423,12 @@ class Transformer(TokenExactTraining, keras.Model):
         config, kwargs = _split_config(config, kwargs)
         super().__init__(**kwargs)
         self.config = config
-        self.embedding = layers.PositionalEmbedding(
-            vocab_size=config.vocab_size,
-            d_model=config.d_model,
-            dropout=config.dropout,
-            dtype=self.dtype_policy,
-            name="embedding",
-        )
+        self.embedding = self._embedding(config.vocab_size, "embedding")
+        self.separate_embedding = None
+        if config.source_vocab_size:
+            self.separate_embedding = self._embedding(
+                config.source_vocab_size, "source_embedding"
+            )
         self.encoder = Encoder(config, dtype=self.dtype_policy, name="encoder")
         self.decoder = Decoder(config, dtype=self.dtype_policy, name="decoder")
         self.build()
@@ -436,9 +438,27 @@ class Transformer(TokenExactTraining, keras.Model):
             return
         stream = (None, None, self.config.d_model)
         self.embedding.build()
+        if self.separate_embedding is not None:
+            self.separate_embedding.build()
         self.encoder.build(stream)
         self.decoder.build(stream, stream)
         self.built = True
+
+    def _embedding(self, vocab_size, name):
+        return layers.PositionalEmbedding(
+            vocab_size=vocab_size,
+            d_model=self.config.d_model,
+            dropout=self.config.dropout,
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    @property
+    def source_embedding(self) -> layers.PositionalEmbedding:
+        """The embedding of the source: `embedding`, if it is shared."""
+        if self.separate_embedding is None:
+            return self.embedding
+        return self.separate_embedding
 
     def call(self, inputs, training=None):
         return self.decode(
@@ -448,7 +468,7 @@ class Transformer(TokenExactTraining, keras.Model):
     def encode(self, source_ids: Tensor) -> Memory:
         """Reads a source: int32 `[B, S]` -> `Memory`."""
         mask = padding_mask(source_ids)
-        states = self.encoder(self.embedding(source_ids), mask)
+        states = self.encoder(self.source_embedding(source_ids), mask)
         return Memory(self.decoder.project(states), mask)
 
     def decode(self, target_ids: Tensor, memory: Memory) -> Tensor:

@@ -1,8 +1,8 @@
 """Strings to ids and back, in the TensorFlow graph.
 
-One byte-pair vocabulary serves both languages, as in sec. 5.1 of the paper.
-SentencePiece trains it; TensorFlow Text applies it, so that an exported model
-takes and gives strings.
+One byte-pair vocabulary serves both languages, as in sec. 5.1 of the paper; or
+each has its own. SentencePiece trains it; TensorFlow Text applies it, so that
+an exported model takes and gives strings.
 """
 
 import concurrent.futures
@@ -13,6 +13,7 @@ import os
 import pathlib
 import re
 import threading
+import typing
 from collections.abc import Iterable
 
 import numpy as np
@@ -28,6 +29,9 @@ _ONE_AT_A_TIME = threading.Lock()
 # SentencePiece's seed is one for the whole process.
 _ONE_SAMPLER = threading.Lock()
 SAMPLED_TYPES = ("bpe", "unigram")  # of SentencePiece models
+# The files of a vocabulary beside a model: one, or one for each language.
+SHARED_FILE = "tokenizer.model"
+PAIR_FILES = ("source_tokenizer.model", "target_tokenizer.model")
 
 
 class Tokenizer(tf.Module):
@@ -92,6 +96,21 @@ class Tokenizer(tf.Module):
             return tensorflow_text.SentencepieceTokenizer(
                 model=self.model_bytes, out_type=tf.int32, add_eos=True
             )
+
+    @property
+    def source(self) -> "Tokenizer":
+        """That of the source language: itself, as for both languages."""
+        return self
+
+    @property
+    def target(self) -> "Tokenizer":
+        """That of the target language: itself."""
+        return self
+
+    @property
+    def files(self) -> dict[str, "Tokenizer"]:
+        """Itself, by the name of its file in a directory of a model."""
+        return {SHARED_FILE: self}
 
     @property
     def pieces(self) -> list[str]:
@@ -298,6 +317,55 @@ class Tokenizer(tf.Module):
                 raise errors[0] from None
             raise ValueError(_explain(str(error), vocab_size)) from error
         return cls(model.getvalue())
+
+
+class TokenizerPair(typing.NamedTuple):
+    """A tokenizer for each language, where the two share no vocabulary.
+
+    Everything that takes a `Tokenizer` of both languages takes a pair as well:
+    it uses `tokenizer.source` and `tokenizer.target`, which of a `Tokenizer`
+    are itself.
+
+    Attributes:
+        source, target: A `Tokenizer` each.
+    """
+
+    source: Tokenizer
+    target: Tokenizer
+
+    @property
+    def files(self) -> dict[str, Tokenizer]:
+        """Both, by the names of their files in a directory of a model."""
+        return dict(zip(PAIR_FILES, self, strict=True))
+
+
+def save_tokenizer(
+    tokenizer: Tokenizer | TokenizerPair, directory: str | os.PathLike
+) -> None:
+    """Writes the file or the files of a vocabulary into a directory."""
+    for name, of_side in tokenizer.files.items():
+        of_side.save(pathlib.Path(directory) / name)
+
+
+def load_tokenizer(
+    directory: str | os.PathLike,
+) -> Tokenizer | TokenizerPair:
+    """What `save_tokenizer` wrote.
+
+    Raises:
+        FileNotFoundError: There is neither one file nor a pair.
+        ValueError: There are both; or a file cannot be used.
+    """
+    directory = pathlib.Path(directory)
+    paths = [directory / name for name in PAIR_FILES]
+    if not any(path.exists() for path in paths):
+        return Tokenizer.load(directory / SHARED_FILE)
+    if (directory / SHARED_FILE).exists():
+        raise ValueError(
+            f"{directory}: expected {SHARED_FILE}, or {PAIR_FILES[0]} and"
+            f" {PAIR_FILES[1]}. Received: both"
+        )
+    return TokenizerPair(*map(Tokenizer.load, paths))
 
 
 def truncate(ids: tf.Tensor, max_length: int) -> tuple[tf.Tensor, tf.Tensor]:

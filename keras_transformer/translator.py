@@ -28,7 +28,7 @@ from keras_transformer.decoding import (
     sample,
 )
 from keras_transformer.model import Transformer
-from keras_transformer.tokenization import Tokenizer, truncate
+from keras_transformer.tokenization import Tokenizer, TokenizerPair, truncate
 from keras_transformer.vocabulary import EOS, PAD
 from keras_transformer.workdir import WorkDirectory, named_weights
 
@@ -59,7 +59,7 @@ class Translator:
     given back in the order they came.
 
     Args:
-        tokenizer: The `Tokenizer`.
+        tokenizer: The `Tokenizer`, or a `TokenizerPair`.
         model: A `Transformer`; the weights it has at a call are used.
         decoding: The `DecodingConfig`.
         max_source_length: Longest source in tokens, EOS included; a longer one
@@ -82,7 +82,7 @@ class Translator:
 
     def __init__(
         self,
-        tokenizer: Tokenizer,
+        tokenizer: Tokenizer | TokenizerPair,
         model: Transformer,
         decoding: DecodingConfig,
         max_source_length: int,
@@ -101,11 +101,15 @@ class Translator:
                 "batch_tokens must be at least 1."
                 f" Received: batch_tokens={batch_tokens}"
             )
-        if tokenizer.vocab_size != model.config.vocab_size:
-            raise ValueError(
-                "Tokenizer and model must have the same vocabulary. Received:"
-                f" {tokenizer.vocab_size} and {model.config.vocab_size} tokens"
-            )
+        for of_side, size in (
+            (tokenizer.source, model.config.num_source_tokens),
+            (tokenizer.target, model.config.vocab_size),
+        ):
+            if of_side.vocab_size != size:
+                raise ValueError(
+                    "Tokenizer and model must have the same vocabulary."
+                    f" Received: {of_side.vocab_size} and {size} tokens"
+                )
         self.tokenizer = tokenizer
         self.model = model
         self.decoding = decoding
@@ -305,9 +309,13 @@ class Translator:
         """
         _check_pairs(pairs)
         sources, short = self._encode(
-            [source for source, _ in pairs], first_line, self.max_source_length
+            self.tokenizer.source,
+            [source for source, _ in pairs],
+            first_line,
+            self.max_source_length,
         )
         labels, whole = self._encode(
+            self.tokenizer.target,
             [translation for _, translation in pairs],
             first_line,
             self.max_source_length + self.decoding.extra_length,
@@ -347,14 +355,14 @@ class Translator:
 
     # The stages of `translate` and `score`
 
-    def _encode(self, strings, first_line, max_length):
+    def _encode(self, tokenizer, strings, first_line, max_length):
         """Ids of each sentence, and whether it was truncated.
 
         `[EOS]` if it is blank.
         """
         if not strings:
             return [], []
-        encoded = self.tokenizer.encode([string.strip() for string in strings])
+        encoded = tokenizer.encode([string.strip() for string in strings])
         lengths = encoded.row_lengths().numpy()
         # One column more than is kept shows what is too long. A line of a
         # million tokens must not make the others as wide.
@@ -398,7 +406,9 @@ class Translator:
             kind: Their type; an empty one is the hypothesis of a blank line.
         """
         _check_strings(strings)
-        rows, _ = self._encode(strings, first_line, self.max_source_length)
+        rows, _ = self._encode(
+            self.tokenizer.source, strings, first_line, self.max_source_length
+        )
         results = [[(kind(), 0.0)] for _ in rows]
         lengths = [len(row) if len(row) > 1 else 0 for row in rows]
         for batch in self._batches(lengths):
@@ -438,7 +448,7 @@ class Translator:
         ids = tf.reshape(found.ids, (batch_size * beam_size, length))
         strings = [
             string.decode("utf-8", "replace")
-            for string in self.tokenizer.decode(ids).numpy()
+            for string in self.tokenizer.target.decode(ids).numpy()
         ]
         return [
             strings[start : start + beam_size]

@@ -72,16 +72,13 @@ class Signatures:
         self.model = translator.model
         self.max_source_length = translator.max_source_length
         self.extra_length = translator.decoding.extra_length
-        self._encode = tf.function(
-            lambda text: translator.tokenizer.encode(
-                # As commands read their input: U+FFFD for what is not UTF-8.
-                tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
-            ).to_tensor(PAD),
-            input_signature=[tf.TensorSpec([None], tf.string)],
-            autograph=False,
-        )
+        tokenizer = translator.tokenizer
+        self._encode = make_encoder(tokenizer.source)
+        self._encode_target = self._encode
+        if tokenizer.target is not tokenizer.source:
+            self._encode_target = make_encoder(tokenizer.target)
         self._decode = tf.function(
-            translator.tokenizer.decode,
+            tokenizer.target.decode,
             input_signature=[tf.TensorSpec([None, None], tf.int32)],
             autograph=False,
         )
@@ -123,7 +120,7 @@ class Signatures:
             text=text, target_prefix=target_prefix
         )
         sources = self._read(text)
-        prefix = self._encode(target_prefix)
+        prefix = self._encode_target(target_prefix)
         prefix = at_least_one(tf.where(prefix == EOS, PAD, prefix))
         limits, _ = self.translator.output_limits(sources.ids)
         too_long = (count_tokens(prefix) > limits)[: tf.shape(text)[0]]
@@ -149,7 +146,7 @@ class Signatures:
         """Ids to ids."""
         source_ids = check_rank("source_ids", source_ids, 2)
         sources = self._read_ids(source_ids)
-        vocab_size = self.translator.tokenizer.vocab_size
+        vocab_size = self.translator.tokenizer.source.vocab_size
         check = tf.debugging.Assert(
             tf.reduce_all(sources.valid),
             [
@@ -175,7 +172,7 @@ class Signatures:
         text, reference = check_pairs(text=text, reference=reference)
         sources = self._read(text)
         labels, too_long = truncate(
-            at_least_one(self._encode(reference)),
+            at_least_one(self._encode_target(reference)),
             self.max_source_length + self.extra_length,
         )
         log_probs = self.translator.score_ids(sources.ids, labels)  # [N, T]
@@ -198,11 +195,15 @@ class Signatures:
             {"source_ids": sources.ids, "target_ids": shift_right(target_ids)}
         )
         number = tf.shape(text)[0]
-        pieces = ["", *self.translator.tokenizer.pieces[PAD + 1 :]]
+        tokenizer = self.translator.tokenizer
+        source_pieces, target_pieces = (
+            ["", *of_side.pieces[PAD + 1 :]]
+            for of_side in (tokenizer.source, tokenizer.target)
+        )
         return {
             "translation": self._decode(target_ids)[:number],
-            "source_pieces": tf.gather(pieces, sources.ids[:number]),
-            "target_pieces": tf.gather(pieces, target_ids[:number]),
+            "source_pieces": tf.gather(source_pieces, sources.ids[:number]),
+            "target_pieces": tf.gather(target_pieces, target_ids[:number]),
             "attention": maps.cross[:number],
             "truncated": sources.truncated,
         }
@@ -214,7 +215,9 @@ class Signatures:
     def _read_ids(self, ids):
         """Ids [N, S] as `Sources`."""
         return read_sources(
-            ids, self.translator.tokenizer.vocab_size, self.max_source_length
+            ids,
+            self.translator.tokenizer.source.vocab_size,
+            self.max_source_length,
         )
 
     def _best(self, found, truncated):
@@ -237,6 +240,18 @@ class Signatures:
             "lengths": found.lengths[:number],
             "truncated": sources.truncated,
         }
+
+
+def make_encoder(tokenizer):
+    """A tokenizer as a graph: text [N] -> ids [N, (tokens)], then PAD."""
+    return tf.function(
+        lambda text: tokenizer.encode(
+            # As commands read their input: U+FFFD for what is not UTF-8.
+            tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
+        ).to_tensor(PAD),
+        input_signature=[tf.TensorSpec([None], tf.string)],
+        autograph=False,
+    )
 
 
 # ---- Checks in the graph: TensorFlow Serving has none of its own -------------
@@ -286,7 +301,7 @@ def check_pairs(**inputs):
 def make_warmup_inputs(translator, examples):
     """Signature names with the inputs of one request."""
     text = tf.constant(examples, tf.string)
-    ids = translator.tokenizer.encode(examples).to_tensor(PAD)
+    ids = translator.tokenizer.source.encode(examples).to_tensor(PAD)
     return [
         ("serving_default", {"text": text[:1]}),
         ("serving_default", {"text": text}),

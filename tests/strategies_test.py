@@ -438,7 +438,8 @@ def test_other_batches_begin_an_epoch(command, tmp_path, caplog):
 
 def test_a_position_counted_from_step_0_is_understood(command, tmp_path):
     """As version 0.1 wrote it: without the epoch."""
-    trainer = open_trainer([*command, f"--workdir={tmp_path}"])
+    argv = [*command, f"--workdir={tmp_path}", "--train_steps=1000"]
+    trainer = open_trainer(argv)
     progress, batches = trainer.progress, trainer.experiment.train_batches
     steps = batches.steps_per_epoch
     progress.step = progress.data_step = 2 * steps + 1

@@ -11,7 +11,12 @@ from keras_transformer.data.pairs import (
 )
 from keras_transformer.data.shards import read_index, read_prepared
 from keras_transformer.data.subword_sampling import SampledCorpus
-from keras_transformer.tokenization import Tokenizer
+from keras_transformer.tokenization import (
+    PAIR_FILES,
+    SHARED_FILE,
+    Tokenizer,
+    TokenizerPair,
+)
 from trainers import phrasebook
 
 SPLITS = ("train", "valid", "test")
@@ -87,31 +92,65 @@ def open_tokenizer(workdir, configuration, pairs, log):
         pairs: The training pairs, to train a new vocabulary on.
         log: Function that shows a line.
 
+    Returns:
+        A `Tokenizer`; without `share_vocabulary`, a `TokenizerPair`.
+
     Raises:
         ValueError: Its size is not the model's, or the one given is not the
             work directory's.
     """
-    given = configuration.data.given_tokenizer
-    vocab_size = configuration.model.vocab_size
-    tokenizer = Tokenizer.load(given) if given else None
-    path = workdir.tokenizer_path
-    if path.exists():
-        used = workdir.load_tokenizer()
-        if tokenizer and tokenizer.model_bytes != used.model_bytes:
-            raise ValueError(f"{path} is another vocabulary than {given}")
-        tokenizer, given = used, path
-    elif workdir.config_path.exists():
+    data = configuration.data
+    files = (SHARED_FILE,) if data.share_vocabulary else PAIR_FILES
+    missing = [f for f in files if not (workdir.path / f).exists()]
+    used = {} if missing else workdir.load_tokenizer().files
+    if missing and workdir.config_path.exists():
+        path = workdir.path / missing[0]
         raise ValueError(f"the vocabulary is missing: no {path}")
-    elif tokenizer is None:
-        log(f"training a vocabulary of {vocab_size:,} subwords")
-        lines = (line for pair in pairs for line in pair if line)
-        return Tokenizer.train(lines, vocab_size)
-    if tokenizer.vocab_size != vocab_size:
-        raise ValueError(
-            f"vocab_size must be {tokenizer.vocab_size}, the size of"
-            f" {given}. Received: vocab_size={vocab_size}"
+
+    def open_one(file, name, field, given, sides):
+        vocab_size = getattr(configuration.model, field)
+        tokenizer = Tokenizer.load(given) if given else None
+        if file in used:
+            path = workdir.path / file
+            if tokenizer and tokenizer.model_bytes != used[file].model_bytes:
+                raise ValueError(f"{path} is another vocabulary than {given}")
+            tokenizer, given = used[file], path
+        elif tokenizer is None:
+            log(f"training a {name} of {vocab_size:,} subwords")
+            lines = (line for pair in pairs for line in pair[sides] if line)
+            return Tokenizer.train(lines, vocab_size)
+        if tokenizer.vocab_size != vocab_size:
+            raise ValueError(
+                f"{field} must be {tokenizer.vocab_size}, the size of"
+                f" {given}. Received: {field}={vocab_size}"
+            )
+        return tokenizer
+
+    if data.share_vocabulary:
+        return open_one(
+            SHARED_FILE,
+            "vocabulary",
+            "vocab_size",
+            data.given_tokenizer,
+            slice(2),
         )
-    return tokenizer
+    source_file, target_file = PAIR_FILES
+    return TokenizerPair(
+        open_one(
+            source_file,
+            "source vocabulary",
+            "source_vocab_size",
+            data.source_tokenizer,
+            slice(0, 1),
+        ),
+        open_one(
+            target_file,
+            "target vocabulary",
+            "vocab_size",
+            data.target_tokenizer,
+            slice(1, 2),
+        ),
+    )
 
 
 def open_train_corpus(data, pairs, tokenizer, seed):

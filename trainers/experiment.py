@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras_transformer.data.batches import Batches, make_batches
 from keras_transformer.model import Transformer
 from keras_transformer.schedule import NoamSchedule, paper_adam
-from keras_transformer.tokenization import Tokenizer
+from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translator import Translator
 from trainers.config import CHANGEABLE_FIELDS, RESOLVED_BY, Configuration
 from trainers.corpora import (
@@ -29,7 +29,8 @@ class Experiment:
 
     Attributes:
         configuration: The `Configuration`.
-        tokenizer: The `Tokenizer`.
+        tokenizer: The `Tokenizer`; without `share_vocabulary`, a
+            `TokenizerPair`.
         train_batches: `Batches` of the training pairs.
         valid_batches: `Batches` of the validation pairs; None without any.
         valid_pairs: Validation pairs, a list of (source, target); may be empty.
@@ -39,7 +40,7 @@ class Experiment:
     """
 
     configuration: Configuration
-    tokenizer: Tokenizer
+    tokenizer: Tokenizer | TokenizerPair
     train_batches: Batches
     valid_batches: Batches | None
     valid_pairs: list
@@ -136,7 +137,7 @@ def open_experiment(workdir, configuration, strategy, make_metric, keep, log):
             workdir, configuration, strategy, make_metric, log
         )
         if keep:
-            experiment.tokenizer.save(workdir.tokenizer_path)
+            workdir.save_tokenizer(experiment.tokenizer)
             workdir.write_config(**configuration.sections())
     return experiment
 

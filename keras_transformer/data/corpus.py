@@ -15,7 +15,7 @@ import numpy as np
 import tqdm
 
 if typing.TYPE_CHECKING:  # a tokenizer is handed in: no TensorFlow here
-    from keras_transformer.tokenization import Tokenizer
+    from keras_transformer.tokenization import Tokenizer, TokenizerPair
 
 
 class JoinedIds:
@@ -139,13 +139,15 @@ class Corpus(SameEveryEpoch):
 
 
 def encode_corpus(
-    pairs: Iterable[tuple[str, str]], tokenizer: Tokenizer, max_length: int
+    pairs: Iterable[tuple[str, str]],
+    tokenizer: Tokenizer | TokenizerPair,
+    max_length: int,
 ) -> Corpus:
     """Ids of all pairs that have neither an empty nor a too long side.
 
     Args:
         pairs: Iterable of `(source, target)` strings, read once.
-        tokenizer: The `Tokenizer`.
+        tokenizer: The `Tokenizer`, or a `TokenizerPair`.
         max_length: Longest side that is kept, in tokens, `EOS` included.
 
     Returns:
@@ -159,7 +161,9 @@ def encode_corpus(
 
 
 def encode_and_select(
-    pairs: Iterable[tuple[str, str]], tokenizer: Tokenizer, max_length: int
+    pairs: Iterable[tuple[str, str]],
+    tokenizer: Tokenizer | TokenizerPair,
+    max_length: int,
 ) -> tuple[Corpus, np.ndarray]:
     """As `encode_corpus`; and which pairs are in the corpus, bool `[read]`."""
     if max_length < 2:
@@ -167,7 +171,8 @@ def encode_and_select(
             "max_length must be at least 2: a token and EOS."
             f" Received: max_length={max_length}"
         )
-    dtype = np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32
+    largest = max(tokenizer.source.vocab_size, tokenizer.target.vocab_size)
+    dtype = np.uint16 if largest <= 2**16 else np.int32
     kept_rows, selected = [], []
     empty = too_long = 0
     for source, target in _encode_chunks(pairs, tokenizer):
@@ -214,7 +219,8 @@ def _encode_chunks(pairs, tokenizer, chunk_size=8192):
 
 def _encode_chunk(pairs, tokenizer):
     """Source and target `TokenRows` of a list of pairs."""
-    sides = map(tokenizer.encode, zip(*pairs, strict=True))
+    sources, targets = zip(*pairs, strict=True)
+    sides = tokenizer.source.encode(sources), tokenizer.target.encode(targets)
     return [
         TokenRows(side.values.numpy(), side.row_splits.numpy())
         for side in sides

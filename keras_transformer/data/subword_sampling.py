@@ -27,7 +27,7 @@ from keras_transformer.data.corpus import (
 from keras_transformer.vocabulary import UNK
 
 if typing.TYPE_CHECKING:  # a tokenizer is handed in: no TensorFlow here
-    from keras_transformer.tokenization import Tokenizer
+    from keras_transformer.tokenization import Tokenizer, TokenizerPair
 
 CHUNK_PAIRS = 8192  # sampled under one seed; another size, other ids
 CHECKED_PAIRS = 64  # sampled twice, to see that seeds decide
@@ -50,7 +50,7 @@ class SampledCorpus:
     Args:
         pairs: Iterable of `(source, target)` strings, read once; those that are
             kept stay in memory.
-        tokenizer: The `Tokenizer`.
+        tokenizer: The `Tokenizer`, or a `TokenizerPair`.
         max_length: Longest side that is kept, in tokens, `EOS` included.
         alpha: In (0, 1); see `Tokenizer.sample`.
         seed: Non-negative.
@@ -73,7 +73,7 @@ class SampledCorpus:
     def __init__(
         self,
         pairs: Iterable[tuple[str, str]],
-        tokenizer: Tokenizer,
+        tokenizer: Tokenizer | TokenizerPair,
         max_length: int,
         alpha: float,
         seed: int,
@@ -116,8 +116,9 @@ class SampledCorpus:
 
     def __str__(self):
         growth = _num_tokens(self.first) / _num_tokens(self.canonical)
+        model_type = self._tokenizer.source.model_type
         return (
-            f"{self._tokenizer.model_type} vocabulary, alpha {self.alpha:g},"
+            f"{model_type} vocabulary, alpha {self.alpha:g},"
             f" {growth:.2f} times the tokens in the first epoch;"
             f" {self.num_long:,} rows of it had more than"
             f" {self.counts.max_length} tokens, and rows with more than"
@@ -178,7 +179,7 @@ class SampledCorpus:
 
     def _sample_epoch(self, epoch):
         """The `Corpus` of an epoch, and how many of its rows are canonical."""
-        sides: tuple[list, list] = [], []
+        sides = [], []
         num_long = 0
         for chunk, start in enumerate(range(0, len(self), CHUNK_PAIRS)):
             pairs = self._pairs[start : start + CHUNK_PAIRS]
@@ -197,18 +198,21 @@ class SampledCorpus:
     def _sample_chunk(self, epoch, chunk, pairs):
         """Source and target `TokenRows` of some pairs."""
         seeds = np.random.SeedSequence([self._seed, epoch, chunk])
-        ids = self._tokenizer.sample(
-            [string for side in zip(*pairs, strict=True) for string in side],
-            self.alpha,
-            int(seeds.generate_state(1)[0] >> 1),
-        )
-        dtype = self.canonical.source.ids.dtype
-        return [
-            TokenRows(
-                side.values.numpy().astype(dtype), side.row_splits.numpy()
+        sides = []
+        for tokenizer, strings, seed in zip(
+            (self._tokenizer.source, self._tokenizer.target),
+            zip(*pairs, strict=True),
+            seeds.generate_state(2) >> 1,
+            strict=True,
+        ):
+            ids = tokenizer.sample(list(strings), self.alpha, int(seed))
+            sides.append(
+                TokenRows(
+                    ids.values.numpy().astype(self.canonical.source.ids.dtype),
+                    ids.row_splits.numpy(),
+                )
             )
-            for side in (ids[: len(pairs)], ids[len(pairs) :])
-        ]
+        return sides
 
     def _check_seeds(self):
         """A seed must decide what is sampled, or no run could be resumed.

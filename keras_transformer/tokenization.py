@@ -5,10 +5,8 @@ each has its own. SentencePiece trains it; TensorFlow Text applies it, so that
 an exported model takes and gives strings.
 """
 
-import concurrent.futures
 import functools
 import io
-import itertools
 import os
 import pathlib
 import re
@@ -16,7 +14,6 @@ import threading
 import typing
 from collections.abc import Iterable
 
-import numpy as np
 import sentencepiece
 import tensorflow as tf
 import tensorflow_text
@@ -26,9 +23,6 @@ from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
 
 # Threads that make the same operation at once would drop each other's model.
 _ONE_AT_A_TIME = threading.Lock()
-# SentencePiece's seed is one for the whole process.
-_ONE_SAMPLER = threading.Lock()
-SAMPLED_TYPES = ("bpe", "unigram")  # of SentencePiece models
 # The files of a vocabulary beside a model: one, or one for each language.
 SHARED_FILE = "tokenizer.model"
 PAIR_FILES = ("source_tokenizer.model", "target_tokenizer.model")
@@ -120,10 +114,26 @@ class Tokenizer(tf.Module):
     @functools.cached_property
     def model_type(self) -> str:
         """SentencePiece's algorithm: `bpe`, `unigram`, `word` or `char`."""
+        trainer = self._proto().trainer_spec
+        return trainer.ModelType.Name(trainer.model_type).lower()
+
+    @property
+    def entries(self) -> list[tuple[str, float, str]]:
+        """Piece, score and type (`NORMAL`, `CONTROL`, ...) of each id."""
+        return [
+            (entry.piece, entry.score, entry.Type.Name(entry.type))
+            for entry in self._proto().pieces
+        ]
+
+    def _proto(self):
+        """The model as its protocol buffer."""
         model = sentencepiece_model_pb2.ModelProto()
         model.ParseFromString(self.model_bytes)
-        kind = model.trainer_spec.model_type
-        return model.trainer_spec.ModelType.Name(kind).lower()
+        return model
+
+    def normalize(self, strings: list[str]) -> list[str]:
+        """Strings as they are segmented: NFKC, and `\u2581` for a space."""
+        return self._processor().normalize(strings)
 
     def encode(self, strings: list[str] | tf.Tensor) -> tf.RaggedTensor:
         """Ids of strings; every row ends with `EOS`, none begins with `BOS`.
@@ -144,65 +154,6 @@ class Tokenizer(tf.Module):
                 f" Received: strings.shape={strings.shape}"
             )
         return self._operations().tokenize(strings)
-
-    def sample(
-        self, strings: list[str], alpha: float, seed: int
-    ) -> tf.RaggedTensor:
-        """As `encode`, in segmentations that are sampled.
-
-        What `alpha` means depends on the model, as it does in SentencePiece:
-
-            bpe        The probability that a merge is left out: BPE dropout
-                       (Provilkov et al. 2020). 0 is the segmentation of
-                       `encode`; the greater, the more and shorter tokens.
-            unigram    The segmentation x is sampled from all of the string's,
-                       with a probability proportional to P(x) ^ alpha (Kudo
-                       2018, l infinite). The smaller, the more varied.
-
-        Args:
-            strings: List of `str`.
-            alpha: In (0, 1).
-            seed: In [0, 2^31). The same seed and strings give the same ids,
-                in any thread and any process.
-
-        Returns:
-            Ragged int32 `[N, (tokens)]`. Every row decodes to what the row of
-            `encode` decodes to.
-
-        Raises:
-            ValueError: The model has one segmentation only.
-        """
-        if self.model_type not in SAMPLED_TYPES:
-            raise ValueError(
-                "Segmentations are sampled from a model of type"
-                f" {' or '.join(SAMPLED_TYPES)}."
-                f" Received: model_type={self.model_type!r}"
-            )
-        processor = self._processor()
-
-        def encode():
-            # A thread's generator takes the seed when the thread first samples
-            # (sentencepiece/src/util.cc): only a new thread heeds it.
-            sentencepiece.set_random_generator_seed(seed)
-            return processor.encode(
-                strings,
-                out_type=int,
-                add_eos=True,
-                enable_sampling=True,
-                nbest_size=-1,
-                alpha=alpha,
-                num_threads=1,
-            )
-
-        with (
-            _ONE_SAMPLER,
-            concurrent.futures.ThreadPoolExecutor(1) as new_thread,
-        ):
-            rows = new_thread.submit(encode).result()
-        return tf.RaggedTensor.from_row_lengths(
-            np.fromiter(itertools.chain.from_iterable(rows), np.int32),
-            np.fromiter(map(len, rows), np.int64),
-        )
 
     def decode(
         self, ids: tf.Tensor | tf.RaggedTensor | list[list[int]]

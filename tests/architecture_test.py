@@ -14,7 +14,7 @@ LIBRARY = (
     "vocabulary fields seeds startup locking",
     "config schedule masking flags data.cleaning data.buckets",
     "loss tokenization decoding layers data.pairs",
-    "metrics training workdir data.corpus",
+    "metrics training workdir data.corpus data.segmentation",
     "fit data.shards data.subword_sampling",
     "model data.batches",
     "translator",

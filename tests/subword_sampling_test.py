@@ -1,7 +1,6 @@
 """Pairs segmented anew in every epoch: what is sampled, and from which seed."""
 
 import collections
-import concurrent.futures
 import io
 import itertools
 import math
@@ -13,14 +12,20 @@ import sentencepiece
 from random_pairs import make_pairs
 
 from keras_transformer.data import batches as batches_module
+from keras_transformer.data import subword_sampling
 from keras_transformer.data.corpus import encode_corpus
+from keras_transformer.data.segmentation import (
+    BytePairSampler,
+    UnigramSampler,
+    make_sampler,
+)
 from keras_transformer.data.subword_sampling import SampledCorpus
 from keras_transformer.tokenization import Tokenizer
-from keras_transformer.vocabulary import EOS, UNK
+from keras_transformer.vocabulary import UNK
 from trainers.config import DataConfig
 
 
-def train(model_type, lines, vocab_size):
+def train(model_type, lines, vocab_size, **options):
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines),
@@ -34,6 +39,7 @@ def train(model_type, lines, vocab_size):
         bos_id=1,
         eos_id=2,
         unk_id=3,
+        **options,
     )
     return Tokenizer(model.getvalue())
 
@@ -72,15 +78,65 @@ def ids_of(corpus):
 # ---------------------------------------------------------- what is sampled
 
 
-def test_a_merge_is_left_out_as_often_as_told():
-    """`ab` has one merge: it is made with probability 1 - alpha."""
-    tokenizer = Tokenizer.train(["ab"], vocab_size=8)
-    assert tokenizer.pieces[4:] == ["ab", "a", "b", "▁"]
-    rows = tokenizer.sample(["ab"] * 4000, alpha=0.3, seed=1).to_list()
+def sample(tokenizer, lines, alpha, seed=1):
+    """Rows of ids without EOS."""
+    sampler = make_sampler(tokenizer, alpha)
+    words, ends = sampler.number_words(tokenizer.normalize(lines))
+    ids, counts = sampler.sample(words, np.random.default_rng(seed))
+    sums = np.concatenate([[0], np.cumsum(counts)])[ends]
+    return [row.tolist() for row in np.split(ids, sums[1:-1])]
+
+
+def frequencies_match(rows, probabilities):
+    """Whether rows come as often as they should, within four deviations."""
     counts = collections.Counter(map(tuple, rows))
-    assert set(counts) == {(7, 4, EOS), (7, 5, 6, EOS)}
-    deviation = math.sqrt(0.3 * 0.7 / 4000)
-    assert abs(counts[7, 5, 6, EOS] / 4000 - 0.3) < 4 * deviation
+    assert set(counts) <= set(probabilities)
+    for row, p in probabilities.items():
+        deviation = math.sqrt(p * (1 - p) / len(rows))
+        assert abs(counts[row] / len(rows) - p) < 4 * deviation, row
+    return True
+
+
+def outcomes_of_dropout(symbols, merges, alpha, dropped=frozenset()):
+    """Segmentations and their probabilities, by following every choice.
+
+    The best pair that is still there is left out for good, or is merged.
+    """
+    pairs = [
+        (-merges[a + b], i)
+        for i, (a, b) in enumerate(itertools.pairwise(symbols))
+        if a + b in merges and i not in dropped
+    ]
+    if not pairs:
+        return {tuple(symbols): 1.0}
+    _, i = min(pairs)
+    merged = [*symbols[:i], symbols[i] + symbols[i + 1], *symbols[i + 2 :]]
+    # Pairs with the new symbol are new; those behind it move up.
+    still = {j if j < i else j - 1 for j in dropped if j not in (i - 1, i + 1)}
+    found = collections.Counter()
+    for p, outcomes in (
+        (alpha, outcomes_of_dropout(symbols, merges, alpha, dropped | {i})),
+        (1 - alpha, outcomes_of_dropout(merged, merges, alpha, still)),
+    ):
+        for outcome, probability in outcomes.items():
+            found[outcome] += p * probability
+    return found
+
+
+def test_bpe_dropout_has_the_probabilities_of_its_definition():
+    choose = random.Random(1)
+    lines = ["".join(choose.choices("aab", k=9)) for _ in range(300)]
+    tokenizer = Tokenizer.train(lines, vocab_size=14)
+    entries = [entry for entry in tokenizer.entries if entry[2] == "NORMAL"]
+    merges = {piece: score for piece, score, _ in entries if len(piece) > 1}
+    assert len(merges) == 7
+    outcomes = outcomes_of_dropout("▁aabab", merges, 0.3)
+    assert len(outcomes) == 8
+    number = tokenizer.pieces.index
+    expected = {tuple(map(number, o)): p for o, p in outcomes.items()}
+    assert math.fsum(expected.values()) == pytest.approx(1)
+    rows = sample(tokenizer, ["aabab"] * 5000, 0.3)
+    assert frequencies_match(rows, expected)
 
 
 def test_unigram_segmentations_have_the_probabilities_of_kudo():
@@ -88,16 +144,9 @@ def test_unigram_segmentations_have_the_probabilities_of_kudo():
     choose = random.Random(1)
     lines = ["".join(choose.choices("aab", k=9)) for _ in range(300)]
     tokenizer = train("unigram", lines, 30)
-    processor = sentencepiece.SentencePieceProcessor(
-        model_proto=tokenizer.model_bytes
-    )
-    scores = {
-        piece: processor.get_score(i)
-        for i, piece in enumerate(tokenizer.pieces)
-        if i > UNK
-    }
-    text, alpha, number = "▁aabaa", 0.4, 4000
-    expected = {}
+    scores = {piece: score for piece, score, _ in tokenizer.entries[UNK + 1 :]}
+    text, alpha = "▁aabaa", 0.4
+    weights = {}
     for cuts in itertools.product([False, True], repeat=len(text) - 1):
         starts = [0, *(i + 1 for i, cut in enumerate(cuts) if cut)]
         pieces = [
@@ -105,60 +154,77 @@ def test_unigram_segmentations_have_the_probabilities_of_kudo():
         ]
         if all(piece in scores for piece in pieces):
             row = tuple(tokenizer.pieces.index(piece) for piece in pieces)
-            weight = math.exp(alpha * sum(scores[piece] for piece in pieces))
-            expected[(*row, EOS)] = weight
-    total = sum(expected.values())
-    assert len(expected) > 3
-    rows = tokenizer.sample([text[1:]] * number, alpha, seed=1).to_list()
-    counts = collections.Counter(map(tuple, rows))
-    assert set(counts) <= set(expected)
-    for row, weight in expected.items():
-        p = weight / total
-        deviation = math.sqrt(p * (1 - p) / number)
-        assert abs(counts[row] / number - p) < 4 * deviation, row
+            weights[row] = math.exp(alpha * sum(scores[p] for p in pieces))
+    assert len(weights) > 3
+    total = sum(weights.values())
+    rows = sample(tokenizer, [text[1:]] * 4000, alpha)
+    assert frequencies_match(rows, {r: w / total for r, w in weights.items()})
+
+
+def test_without_dropout_it_is_the_segmentation_of_sentencepiece(bpe):
+    rows = bpe.encode(LINES).to_list()
+    assert sample(bpe, LINES, 0.0) == [row[:-1] for row in rows]
 
 
 @pytest.mark.parametrize("model_type", ["bpe", "unigram"])
 def test_the_text_stays_the_same(tokenizers, model_type):
     tokenizer = tokenizers[model_type]
     assert tokenizer.model_type == model_type
-    lines = [*LINES[:100], "", "Ω dog", "der  Hund "]
-    canonical = tokenizer.encode(lines)
-    few, more, most = (
-        tokenizer.sample(lines, alpha, seed=3) for alpha in (0.05, 0.3, 0.7)
-    )
-    for rows in (few, more, most):
-        decoded = tokenizer.decode(rows).numpy().tolist()
-        assert decoded == tokenizer.decode(canonical).numpy().tolist()
-        assert rows.to_list() != canonical.to_list()
-        assert rows[100].numpy().tolist() == [EOS]
-        unknown = np.flatnonzero((rows.to_tensor() == UNK).numpy().any(axis=1))
-        assert unknown.tolist() == [101]
-    sizes = [rows.flat_values.shape[0] for rows in (few, more, most)]
+    lines = [*LINES[:100], "", "Ω☃ dog", "der  Hund ", "ﬁsh"]
+    canonical = [row[:-1] for row in tokenizer.encode(lines).to_list()]
+    sizes = []
+    for alpha in (0.05, 0.3, 0.7):
+        rows = sample(tokenizer, lines, alpha)
+        assert rows != canonical
+        assert rows[100] == []
+        assert [i for i, row in enumerate(rows) if UNK in row] == [
+            i for i, row in enumerate(canonical) if UNK in row
+        ]
+        plain = [row for row in rows if UNK not in row]
+        assert tokenizer.decode(plain).numpy().tolist() == (
+            tokenizer.decode([r for r in canonical if UNK not in r])
+            .numpy()
+            .tolist()
+        )
+        sizes.append(sum(map(len, rows)))
     if model_type == "unigram":  # alpha is the power of the probability
         sizes.reverse()
-    assert canonical.flat_values.shape[0] < sizes[0] < sizes[1] < sizes[2]
+    assert sum(map(len, canonical)) < sizes[0] < sizes[1] < sizes[2]
 
 
-def test_a_vocabulary_of_characters_has_one_segmentation(tokenizers):
+def test_vocabularies_that_cannot_be_sampled_are_refused(tokenizers):
     with pytest.raises(ValueError, match="Received: model_type='char'"):
         SampledCorpus(PAIRS, tokenizers["char"], 300, alpha=0.1, seed=1)
+    with pytest.raises(ValueError, match="'<x>' of type USER_DEFINED"):
+        make_sampler(train("bpe", LINES, 90, user_defined_symbols="<x>"), 0.1)
     with pytest.raises(ValueError, match="Received: alpha=0.0"):
         SampledCorpus(PAIRS, tokenizers["bpe"], 300, alpha=0.0, seed=1)
 
 
-@pytest.mark.parametrize("model_type", ["bpe", "unigram"])
-def test_the_seed_decides_in_every_thread(tokenizers, model_type):
-    tokenizer = tokenizers[model_type]
-    rows = tokenizer.sample(LINES, 0.2, seed=7).to_list()
-    with concurrent.futures.ThreadPoolExecutor(3) as threads:
-        others = list(
-            threads.map(
-                lambda seed: tokenizer.sample(LINES, 0.2, seed).to_list(),
-                [7, 8, 7, 9, 7],
-            )
-        )
-    assert [other == rows for other in others] == [True, False] * 2 + [True]
+GOLDEN = {
+    BytePairSampler: [
+        *([12, 9, 6], [4, 13], [10, 3, 7], [12, 7, 8]),
+        *([4, 11, 8], [4, 13], [4, 5, 3, 7], [12, 9, 6]),
+    ],
+    UnigramSampler: [
+        *([12, 13], [4, 7, 8], [10, 3, 7], [10, 6, 7, 5, 6]),
+        *([10, 6, 7, 8], [4, 7, 5, 6], [4, 5, 3, 7], [4, 8, 9, 6]),
+    ],
+}
+
+
+@pytest.mark.parametrize("sampler", [BytePairSampler, UnigramSampler])
+def test_every_process_and_every_version_samples_the_same(sampler):
+    """SentencePiece's own sampler, from 0.2.3 on, does not."""
+    pieces = ["▁", "a", "b", "c", "ab", "ca", "▁a", "abc", "▁ab", "cab"]
+    table = {piece: (4 + i, -1.0 - i / 2) for i, piece in enumerate(pieces)}
+    made = sampler(table, 14, alpha=0.3)
+    words, _ = made.number_words(["▁abcab▁cab", "▁aΩc▁abcab"])
+    ids, counts = made.sample(
+        np.tile(words, 2), np.random.default_rng([1, 0, 0, 1])
+    )
+    rows = np.split(ids, np.cumsum(counts)[:-1])
+    assert [row.tolist() for row in rows] == GOLDEN[sampler]
 
 
 # ------------------------------------------------------------- the corpus
@@ -239,37 +305,28 @@ def test_rows_that_become_too_long_stay_canonical(bpe):
     assert corpus.num_long > 0
 
 
-def test_seeds_that_decide_nothing_are_an_error(bpe, monkeypatch):
-    """As they would with one generator for all threads."""
+def test_another_text_than_the_canonical_one_is_refused(bpe, monkeypatch):
+    """As of a kind of vocabulary that nobody has thought of."""
+    strange = make_sampler(bpe, 0.2)
+    strange._merged = strange._merged[::-1].copy()
     monkeypatch.setattr(
-        sentencepiece, "set_random_generator_seed", lambda seed: None
+        subword_sampling, "make_sampler", lambda tokenizer, alpha: strange
     )
-    seeds = itertools.count()
-    sample = Tokenizer.sample
-    monkeypatch.setattr(
-        Tokenizer,
-        "sample",
-        lambda self, strings, alpha, seed: sample(
-            self,
-            [*strings[next(seeds) % 2 :], strings[0]][: len(strings)],
-            alpha,
-            seed,
-        ),
-    )
-    with pytest.raises(RuntimeError, match="differently under the same seed"):
+    with pytest.raises(ValueError, match="another text for [0-9]+ of 88 sent"):
         SampledCorpus(PAIRS, bpe, 60, alpha=0.2, seed=5)
 
 
-def test_a_vocabulary_that_lacks_characters_is_refused(bpe, monkeypatch):
-    sample = Tokenizer.sample
-
-    def with_unknown(self, strings, alpha, seed):
-        ids = sample(self, strings, alpha, seed)
-        return ids.with_values(ids.values * 0 + UNK)
-
-    monkeypatch.setattr(Tokenizer, "sample", with_unknown)
-    with pytest.raises(ValueError, match="a piece for every character"):
-        SampledCorpus(PAIRS, bpe, 60, alpha=0.2, seed=5)
+def test_unknown_characters_are_joined_as_in_sentencepiece():
+    """Also in a sampled corpus: one UNK for any number of them."""
+    tokenizer = Tokenizer.train(["ab ab", "a b"], vocab_size=9)
+    lines = ["ΩΩ a", "aΩ", "ΩaΩΩΩb", "b ΩΩ"]
+    corpus = SampledCorpus(
+        zip(lines, lines[::-1], strict=True), tokenizer, 60, alpha=0.2, seed=5
+    )
+    for line, row in zip(lines, rows_of(corpus.source), strict=True):
+        text = tokenizer.decode([row]).numpy()[0]
+        assert text == tokenizer.decode(tokenizer.encode([line])).numpy()[0]
+        assert "⁇  ⁇" not in text.decode()
 
 
 def test_a_prepared_corpus_cannot_be_segmented_anew():

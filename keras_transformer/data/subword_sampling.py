@@ -2,7 +2,7 @@
 
 Differs from the paper: there, a sentence has one segmentation. Sampling it
 regularizes the model: Kudo 2018 for unigram vocabularies, Provilkov et al.
-2020 for byte-pair ones; `Tokenizer.sample` says what is sampled.
+2020 for byte-pair ones.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from keras_transformer.data.corpus import (
     concatenate_rows,
     encode_and_select,
 )
-from keras_transformer.vocabulary import UNK
+from keras_transformer.data.segmentation import make_sampler
+from keras_transformer.vocabulary import EOS, UNK
 
 if typing.TYPE_CHECKING:  # a tokenizer is handed in: no TensorFlow here
     from keras_transformer.tokenization import Tokenizer, TokenizerPair
 
-CHUNK_PAIRS = 8192  # sampled under one seed; another size, other ids
-CHECKED_PAIRS = 64  # sampled twice, to see that seeds decide
+CHUNK_PAIRS = 2**15  # sampled under one seed; another size, other ids
+CHECKED_PAIRS = 1000  # whose text must be that of the canonical ids
 
 
 class SampledCorpus:
@@ -48,11 +49,11 @@ class SampledCorpus:
     `Tokenizer.encode`, in that epoch.
 
     Args:
-        pairs: Iterable of `(source, target)` strings, read once; those that are
-            kept stay in memory.
+        pairs: Iterable of `(source, target)` strings, read once. The numbers of
+            the words of those that are kept stay in memory, four bytes each.
         tokenizer: The `Tokenizer`, or a `TokenizerPair`.
         max_length: Longest side that is kept, in tokens, `EOS` included.
-        alpha: In (0, 1); see `Tokenizer.sample`.
+        alpha: In (0, 1); see `segmentation.make_sampler`.
         seed: Non-negative.
 
     Attributes:
@@ -66,8 +67,8 @@ class SampledCorpus:
         num_long: Rows of the first epoch that were longer than `max_length`.
 
     Raises:
-        ValueError: No pair is left; or the vocabulary has one segmentation
-            only, or makes the token of unknown characters of known ones.
+        ValueError: No pair is left; or segmentations of this vocabulary cannot
+            be sampled.
     """
 
     def __init__(
@@ -82,22 +83,38 @@ class SampledCorpus:
             raise ValueError(
                 f"alpha must be above 0 and below 1. Received: alpha={alpha}"
             )
+        samplers = self._make_samplers(tokenizer, alpha)
         pairs = list(pairs)
         self.canonical, kept = encode_and_select(pairs, tokenizer, max_length)
-        self._pairs = list(itertools.compress(pairs, kept))
-        self._tokenizer = tokenizer
+        sides = zip(*itertools.compress(pairs, kept), strict=True)
+        self._sides = [
+            _Side(of_side, sampler, list(strings))
+            for of_side, sampler, strings in zip(
+                (tokenizer.source, tokenizer.target),
+                samplers,
+                sides,
+                strict=True,
+            )
+        ]
         self.alpha = alpha
         self._seed = seed
         self._lock = threading.Lock()
         self._epochs: dict[int, concurrent.futures.Future] = {}
-        self._check_seeds()
         self.longest = max_length
         self.first, self.num_long = self._sample_epoch(0)
-        self._check_unknown()
+        self._check_texts()
         self.longer_side = np.maximum(
             self.canonical.longer_side, self.first.longer_side
         )
         self.longest = int(self.longer_side.max())
+
+    @staticmethod
+    def _make_samplers(tokenizer, alpha):
+        """A sampler of each side; the same one, if it is one vocabulary."""
+        sampler = make_sampler(tokenizer.source, alpha)
+        if tokenizer.target is tokenizer.source:
+            return sampler, sampler
+        return sampler, make_sampler(tokenizer.target, alpha)
 
     @property
     def counts(self) -> CorpusCounts:
@@ -112,11 +129,11 @@ class SampledCorpus:
         return self.first.target
 
     def __len__(self):
-        return len(self._pairs)
+        return self.counts.kept
 
     def __str__(self):
         growth = _num_tokens(self.first) / _num_tokens(self.canonical)
-        model_type = self._tokenizer.source.model_type
+        model_type = self._sides[0].tokenizer.model_type
         return (
             f"{model_type} vocabulary, alpha {self.alpha:g},"
             f" {growth:.2f} times the tokens in the first epoch;"
@@ -181,69 +198,103 @@ class SampledCorpus:
         """The `Corpus` of an epoch, and how many of its rows are canonical."""
         sides = [], []
         num_long = 0
-        for chunk, start in enumerate(range(0, len(self), CHUNK_PAIRS)):
-            pairs = self._pairs[start : start + CHUNK_PAIRS]
-            for side, sampled, canonical in zip(
-                sides,
-                self._sample_chunk(epoch, chunk, pairs),
-                (self.canonical.source, self.canonical.target),
-                strict=True,
+        for start in range(0, len(self), CHUNK_PAIRS):
+            for number, (side, rows, canonical) in enumerate(
+                zip(
+                    self._sides,
+                    sides,
+                    (self.canonical.source, self.canonical.target),
+                    strict=True,
+                )
             ):
+                random = np.random.default_rng(
+                    [self._seed, epoch, start, number]
+                )
+                sampled = side.sample(
+                    start,
+                    min(start + CHUNK_PAIRS, len(self)),
+                    random,
+                    canonical.ids.dtype,
+                )
                 long = np.flatnonzero(sampled.lengths > self.longest)
                 num_long += len(long)
-                side.append(_replace_rows(sampled, long, canonical, start))
+                rows.append(_replace_rows(sampled, long, canonical, start))
         source, target = map(concatenate_rows, sides)
         return Corpus(source, target, self.counts), num_long
 
-    def _sample_chunk(self, epoch, chunk, pairs):
-        """Source and target `TokenRows` of some pairs."""
-        seeds = np.random.SeedSequence([self._seed, epoch, chunk])
-        sides = []
-        for tokenizer, strings, seed in zip(
-            (self._tokenizer.source, self._tokenizer.target),
-            zip(*pairs, strict=True),
-            seeds.generate_state(2) >> 1,
-            strict=True,
-        ):
-            ids = tokenizer.sample(list(strings), self.alpha, int(seed))
-            sides.append(
-                TokenRows(
-                    ids.values.numpy().astype(self.canonical.source.ids.dtype),
-                    ids.row_splits.numpy(),
-                )
-            )
-        return sides
-
-    def _check_seeds(self):
-        """A seed must decide what is sampled, or no run could be resumed.
+    def _check_texts(self):
+        """What is sampled must be the text that it is sampled from.
 
         Raises:
-            RuntimeError: It does not, in the installed SentencePiece.
+            ValueError: It is not, for a vocabulary of a kind not thought of.
         """
-        pairs = self._pairs[:CHECKED_PAIRS]
-        once, again = (self._sample_chunk(0, 0, pairs) for _ in range(2))
-        for rows, same in zip(once, again, strict=True):
-            if not np.array_equal(rows.ids, same.ids):
-                raise RuntimeError(
-                    "the installed sentencepiece samples differently under the"
-                    " same seed: subword sampling could not be resumed"
+        for side, sampled, canonical in zip(
+            self._sides,
+            (self.first.source, self.first.target),
+            (self.canonical.source, self.canonical.target),
+            strict=True,
+        ):
+            texts = [
+                side.tokenizer.decode(
+                    [row.tolist() for row in _first_rows(rows, CHECKED_PAIRS)]
+                ).numpy()
+                for rows in (sampled, canonical)
+            ]
+            if wrong := np.sum(texts[0] != texts[1]):
+                raise ValueError(
+                    "segmentations of this vocabulary cannot be sampled."
+                    f" Received: another text for {wrong} of"
+                    f" {len(texts[0])} sentences"
                 )
 
-    def _check_unknown(self):
-        """Sampling must not make `UNK` of characters that have a piece."""
-        canonical, sampled = (
-            sum(
-                np.count_nonzero(rows.ids == UNK)
-                for rows in (corpus.source, corpus.target)
-            )
-            for corpus in (self.canonical, self.first)
+
+class _Side:
+    """The words of one side of the pairs.
+
+    Args:
+        tokenizer: The `Tokenizer`.
+        sampler: The `Sampler` of its vocabulary.
+        strings: List of `str`.
+    """
+
+    def __init__(self, tokenizer, sampler, strings):
+        self.tokenizer = tokenizer
+        self._sampler = sampler
+        self._words, self._offsets = sampler.number_words(
+            tokenizer.normalize(strings)
         )
-        if sampled > canonical:
-            raise ValueError(
-                "subword sampling needs a vocabulary with a piece for every"
-                f" character. Received: {sampled - canonical:,} tokens more"
-                " became UNK"
-            )
+
+    def sample(self, start, stop, random, dtype):
+        """`TokenRows` of some rows, sampled with a random generator."""
+        first = self._offsets[start : stop + 1]
+        ids, counts = self._sampler.sample(
+            self._words[first[0] : first[-1]], random
+        )
+        ends = np.concatenate([[0], np.cumsum(counts)])  # of the words
+        ids, offsets = _join_unknown(ids, ends[first - first[0]])
+        ids = np.insert(ids, offsets[1:], EOS)
+        return TokenRows(ids.astype(dtype), offsets + np.arange(len(offsets)))
+
+
+def _join_unknown(ids, offsets):
+    """Makes neighbouring `UNK` of a row one, as SentencePiece does.
+
+    Args:
+        ids: Integers `[tokens]`.
+        offsets: Integers `[rows + 1]`, as of `TokenRows`.
+    """
+    again = np.zeros(len(ids), bool)
+    again[1:] = (ids[1:] == UNK) & (ids[:-1] == UNK)
+    begins = offsets[:-1]
+    again[begins[begins < len(ids)]] = False
+    dropped = np.concatenate([[0], np.cumsum(again)])
+    return ids[~again], offsets - dropped[offsets]
+
+
+def _first_rows(rows, number):
+    """The first rows, a list of arrays."""
+    number = min(number, len(rows.lengths))
+    return np.split(rows.ids[: rows.offsets[number]], rows.offsets[1:number])
 
 
 def _replace_rows(rows, numbers, others, start):

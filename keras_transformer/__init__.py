@@ -33,6 +33,9 @@ if typing.TYPE_CHECKING:  # the names of `_HOMES`, for type checkers
     )
     from keras_transformer.data.pairs import read_tfds as read_tfds
     from keras_transformer.data.shards import read_prepared as read_prepared
+    from keras_transformer.data.subword_sampling import (
+        SampledCorpus as SampledCorpus,
+    )
     from keras_transformer.decoding import SearchResult as SearchResult
     from keras_transformer.decoding import beam_search as beam_search
     from keras_transformer.decoding import greedy_search as greedy_search
@@ -71,6 +74,7 @@ if typing.TYPE_CHECKING:  # the names of `_HOMES`, for type checkers
     from keras_transformer.schedule import NoamSchedule as NoamSchedule
     from keras_transformer.schedule import paper_adam as paper_adam
     from keras_transformer.tokenization import Tokenizer as Tokenizer
+    from keras_transformer.tokenization import TokenizerPair as TokenizerPair
     from keras_transformer.translator import Translator as Translator
     from keras_transformer.vocabulary import BOS as BOS
     from keras_transformer.vocabulary import EOS as EOS
@@ -99,10 +103,12 @@ _HOMES = {
     "Pairs": "data.pairs",
     "Perplexity": "metrics",
     "PositionalEmbedding": "layers",
+    "SampledCorpus": "data.subword_sampling",
     "SearchResult": "decoding",
     "SmoothedCrossEntropy": "loss",
     "TokenAccuracy": "metrics",
     "Tokenizer": "tokenization",
+    "TokenizerPair": "tokenization",
     "Transformer": "model",
     "TransformerConfig": "config",
     "Translator": "translator",

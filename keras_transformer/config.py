@@ -35,10 +35,11 @@ def check_even(d_model: int) -> None:
 class TransformerConfig(Fields):
     """The shape of a Transformer; the defaults are the paper's base model.
 
-    See Table 3 of the paper. `d_key`, `d_value`, `num_decoder_layers`,
-    `max_positions` and `max_relative_position` may be left out (None): read
-    `key_size`, `value_size`, `decoder_depth`, `position_limit` and
-    `relative_distance`, which resolve them.
+    See Table 3 of the paper. `source_vocab_size`, `d_key`, `d_value`,
+    `num_decoder_layers`, `max_positions` and `max_relative_position` may be
+    left out (None): read `num_source_tokens`, `key_size`, `value_size`,
+    `decoder_depth`, `position_limit` and `relative_distance`, which resolve
+    them.
 
     >>> TransformerConfig(d_model=128, num_heads=4).key_size
     32
@@ -46,7 +47,15 @@ class TransformerConfig(Fields):
 
     vocab_size: int = hp(
         37000,
-        "Tokens in the shared vocabulary, special ones included.",
+        "Tokens in the vocabulary, special ones included: the shared one, or"
+        " that of the target.",
+        low=5,
+        high=MOST_TOKENS,
+    )
+    source_vocab_size: int | None = hp(
+        None,
+        "Tokens in the source vocabulary, if it is another one, which then has"
+        " embeddings of its own; left out: one vocabulary is shared.",
         low=5,
         high=MOST_TOKENS,
     )
@@ -152,6 +161,11 @@ class TransformerConfig(Fields):
                 f" num_heads={self.num_heads}, d_key={self.d_key},"
                 f" d_value={self.d_value}"
             )
+
+    @property
+    def num_source_tokens(self) -> int:
+        """Tokens in the vocabulary that the source is in."""
+        return self.source_vocab_size or self.vocab_size
 
     @property
     def key_size(self) -> int:

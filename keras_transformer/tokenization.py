@@ -1,11 +1,12 @@
 """Strings to ids and back, in the TensorFlow graph.
 
-One byte-pair vocabulary serves both languages, as in sec. 5.1 of the paper.
-SentencePiece trains it; TensorFlow Text applies it, so that an exported model
-takes and gives strings.
+One byte-pair vocabulary serves both languages, as in sec. 5.1 of the paper; or
+each has its own. SentencePiece trains it; TensorFlow Text applies it, so that
+an exported model takes and gives strings.
 """
 
 import bisect
+import functools
 import io
 import os
 import pathlib
@@ -17,13 +18,16 @@ from collections.abc import Iterable, Mapping, Sequence
 import sentencepiece
 import tensorflow as tf
 import tensorflow_text
-from sentencepiece import sentencepiece_pb2
+from sentencepiece import sentencepiece_model_pb2, sentencepiece_pb2
 
 from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
 
 SPACE = "\u2581"  # how SentencePiece writes the space before a word
 # Threads that make the same operation at once would drop each other's model.
 _ONE_AT_A_TIME = threading.Lock()
+# The files of a vocabulary beside a model: one, or one for each language.
+SHARED_FILE = "tokenizer.model"
+PAIR_FILES = ("source_tokenizer.model", "target_tokenizer.model")
 
 
 class Token(typing.NamedTuple):
@@ -105,6 +109,21 @@ class Tokenizer(tf.Module):
             )
 
     @property
+    def source(self) -> "Tokenizer":
+        """That of the source language: itself, as for both languages."""
+        return self
+
+    @property
+    def target(self) -> "Tokenizer":
+        """That of the target language: itself."""
+        return self
+
+    @property
+    def files(self) -> dict[str, "Tokenizer"]:
+        """Itself, by the name of its file in a directory of a model."""
+        return {SHARED_FILE: self}
+
+    @property
     def pieces(self) -> list[str]:
         """The vocabulary as a list of `str`: the piece of id i at index i."""
         return self._processor().id_to_piece(list(range(self.vocab_size)))
@@ -113,6 +132,30 @@ class Tokenizer(tf.Module):
         """Those of some words that have no token of their own."""
         pieces = set(self.pieces)
         return [symbol for symbol in symbols if SPACE + symbol not in pieces]
+
+    @functools.cached_property
+    def model_type(self) -> str:
+        """SentencePiece's algorithm: `bpe`, `unigram`, `word` or `char`."""
+        trainer = self._proto().trainer_spec
+        return trainer.ModelType.Name(trainer.model_type).lower()
+
+    @property
+    def entries(self) -> list[tuple[str, float, str]]:
+        """Piece, score and type (`NORMAL`, `CONTROL`, ...) of each id."""
+        return [
+            (entry.piece, entry.score, entry.Type.Name(entry.type))
+            for entry in self._proto().pieces
+        ]
+
+    def _proto(self):
+        """The model as its protocol buffer."""
+        model = sentencepiece_model_pb2.ModelProto()
+        model.ParseFromString(self.model_bytes)
+        return model
+
+    def normalize(self, strings: list[str]) -> list[str]:
+        """Strings as they are segmented: NFKC, and `\u2581` for a space."""
+        return self._processor().normalize(strings)
 
     def encode(self, strings: list[str] | tf.Tensor) -> tf.RaggedTensor:
         """Ids of strings; every row ends with `EOS`, none begins with `BOS`.
@@ -306,6 +349,55 @@ def _tokens_of(string, pieces):
         Token(piece.id, piece.surface.strip(), bisect.bisect(ends, piece.begin))
         for piece in pieces
     ]
+
+
+class TokenizerPair(typing.NamedTuple):
+    """A tokenizer for each language, where the two share no vocabulary.
+
+    Everything that takes a `Tokenizer` of both languages takes a pair as well:
+    it uses `tokenizer.source` and `tokenizer.target`, which of a `Tokenizer`
+    are itself.
+
+    Attributes:
+        source, target: A `Tokenizer` each.
+    """
+
+    source: Tokenizer
+    target: Tokenizer
+
+    @property
+    def files(self) -> dict[str, Tokenizer]:
+        """Both, by the names of their files in a directory of a model."""
+        return dict(zip(PAIR_FILES, self, strict=True))
+
+
+def save_tokenizer(
+    tokenizer: Tokenizer | TokenizerPair, directory: str | os.PathLike
+) -> None:
+    """Writes the file or the files of a vocabulary into a directory."""
+    for name, of_side in tokenizer.files.items():
+        of_side.save(pathlib.Path(directory) / name)
+
+
+def load_tokenizer(
+    directory: str | os.PathLike,
+) -> Tokenizer | TokenizerPair:
+    """What `save_tokenizer` wrote.
+
+    Raises:
+        FileNotFoundError: There is neither one file nor a pair.
+        ValueError: There are both; or a file cannot be used.
+    """
+    directory = pathlib.Path(directory)
+    paths = [directory / name for name in PAIR_FILES]
+    if not any(path.exists() for path in paths):
+        return Tokenizer.load(directory / SHARED_FILE)
+    if (directory / SHARED_FILE).exists():
+        raise ValueError(
+            f"{directory}: expected {SHARED_FILE}, or {PAIR_FILES[0]} and"
+            f" {PAIR_FILES[1]}. Received: both"
+        )
+    return TokenizerPair(*map(Tokenizer.load, paths))
 
 
 def truncate(ids: tf.Tensor, max_length: int) -> tuple[tf.Tensor, tf.Tensor]:

@@ -31,7 +31,7 @@ from keras_transformer.decoding import (
 )
 from keras_transformer.layers import recorded_weights
 from keras_transformer.model import Memory, Transformer
-from keras_transformer.tokenization import Tokenizer, truncate
+from keras_transformer.tokenization import Tokenizer, TokenizerPair, truncate
 from keras_transformer.vocabulary import EOS, PAD, UNK
 from keras_transformer.workdir import WorkDirectory, named_weights
 
@@ -78,7 +78,7 @@ class Translator:
     given back in the order they came.
 
     Args:
-        tokenizer: The `Tokenizer`.
+        tokenizer: The `Tokenizer`, or a `TokenizerPair`.
         model: A `Transformer`; the weights it has at a call are used.
         decoding: The `DecodingConfig`.
         max_source_length: Longest source in tokens, EOS included; a longer one
@@ -103,7 +103,7 @@ class Translator:
 
     def __init__(
         self,
-        tokenizer: Tokenizer,
+        tokenizer: Tokenizer | TokenizerPair,
         model: Transformer,
         decoding: DecodingConfig,
         max_source_length: int,
@@ -122,11 +122,15 @@ class Translator:
                 "batch_tokens must be at least 1."
                 f" Received: batch_tokens={batch_tokens}"
             )
-        if tokenizer.vocab_size != model.config.vocab_size:
-            raise ValueError(
-                "Tokenizer and model must have the same vocabulary. Received:"
-                f" {tokenizer.vocab_size} and {model.config.vocab_size} tokens"
-            )
+        for of_side, size in (
+            (tokenizer.source, model.config.num_source_tokens),
+            (tokenizer.target, model.config.vocab_size),
+        ):
+            if of_side.vocab_size != size:
+                raise ValueError(
+                    "Tokenizer and model must have the same vocabulary."
+                    f" Received: {of_side.vocab_size} and {size} tokens"
+                )
         check_position_limit(model.config, max_source_length=max_source_length)
         depth = model.config.decoder_depth
         if (decoding.alignment_layer or 1) > depth:
@@ -457,8 +461,10 @@ class Translator:
             pairs, first_line, warn=False
         )
         tokens = [
-            self.tokenizer.tokens([pair[side] for pair in pairs])
-            for side in (0, 1)
+            tokenizer.tokens([pair[side] for pair in pairs])
+            for side, tokenizer in enumerate(
+                (self.tokenizer.source, self.tokenizer.target)
+            )
         ]
         found = self._of_pairs(self.alignment_ids, sources, labels)
         alignments = []
@@ -515,12 +521,14 @@ class Translator:
         """Ids of sources and translations, and whether either was truncated."""
         _check_pairs(pairs)
         sources, short = self._encode(
+            self.tokenizer.source,
             [source for source, _ in pairs],
             first_line,
             self.max_source_length,
             warn,
         )
         labels, whole = self._encode(
+            self.tokenizer.target,
             [translation for _, translation in pairs],
             first_line,
             self.max_target_length,
@@ -548,14 +556,14 @@ class Translator:
                 results[i] = row
         return results
 
-    def _encode(self, strings, first_line, max_length, warn=True):
+    def _encode(self, tokenizer, strings, first_line, max_length, warn=True):
         """Ids of each sentence, and whether it was truncated.
 
         `[EOS]` if it is blank.
         """
         if not strings:
             return [], []
-        encoded = self.tokenizer.encode([string.strip() for string in strings])
+        encoded = tokenizer.encode([string.strip() for string in strings])
         lengths = encoded.row_lengths().numpy()
         # One column more than is kept shows what is too long. A line of a
         # million tokens must not make the others as wide.
@@ -600,7 +608,9 @@ class Translator:
             kind: Their type; an empty one is the hypothesis of a blank line.
         """
         _check_strings(strings)
-        rows, _ = self._encode(strings, first_line, self.max_source_length)
+        rows, _ = self._encode(
+            self.tokenizer.source, strings, first_line, self.max_source_length
+        )
         forced = self._encode_prefixes(prefixes, rows, first_line)
         results = [[(kind(), 0.0)] for _ in rows]
         lengths = [len(row) if len(row) > 1 else 0 for row in rows]
@@ -637,7 +647,9 @@ class Translator:
                 f" Received: {len(prefixes)} and {len(rows)}"
             )
         forced = []
-        encoded = self.tokenizer.encode([p.strip() for p in prefixes]).to_list()
+        encoded = self.tokenizer.target.encode(
+            [prefix.strip() for prefix in prefixes]
+        ).to_list()
         for line, (ids, row) in enumerate(
             zip(encoded, rows, strict=True), first_line
         ):
@@ -674,19 +686,22 @@ class Translator:
         ]
         texts = [
             string.decode("utf-8", "replace")
-            for string in self.tokenizer.decode(
+            for string in self.tokenizer.target.decode(
                 [ids for _, ids in flat]
             ).numpy()
         ]
         places = [place for place, (_, ids) in enumerate(flat) if UNK in ids]
         lines = [strings[flat[place][0]] for place in places]
-        sources, _ = self._encode(lines, 1, self.max_source_length, warn=False)
+        tokenizer = self.tokenizer.source
+        sources, _ = self._encode(
+            tokenizer, lines, 1, self.max_source_length, warn=False
+        )
         # A token is aligned when the decoder reads it: the last one that there
         # is a learned position for never is, and stays unknown.
         labels = [[*flat[place][1], EOS] for place in places]
         labels = [row[: self._limited(len(row))] for row in labels]
         attention = self._of_pairs(self.alignment_ids, sources, labels)
-        tokens = self.tokenizer.tokens(lines)
+        tokens = tokenizer.tokens(lines)
         for place, line, weights, row, source in zip(
             places, lines, attention, labels, tokens, strict=True
         ):
@@ -696,7 +711,7 @@ class Translator:
                 for position, id in enumerate(row[:-1])
                 if id == UNK
             }
-            texts[place] = self.tokenizer.fill(flat[place][1], filled)
+            texts[place] = self.tokenizer.target.fill(flat[place][1], filled)
         remaining = iter(texts)
         return [
             [(next(remaining), score) for _, score in hypotheses]
@@ -726,7 +741,7 @@ class Translator:
         ids = tf.reshape(found.ids, (batch_size * beam_size, length))
         strings = [
             string.decode("utf-8", "replace")
-            for string in self.tokenizer.decode(ids).numpy()
+            for string in self.tokenizer.target.decode(ids).numpy()
         ]
         return [
             strings[start : start + beam_size]

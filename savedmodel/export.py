@@ -220,7 +220,8 @@ def make_description(source: Source, options: ExportOptions) -> dict:
         "checkpoint_warnings": source.warnings,
         "max_source_length": translator.max_source_length,
         "max_positions": translator.model.config.position_limit,
-        "vocab_size": translator.tokenizer.vocab_size,
+        "vocab_size": translator.tokenizer.target.vocab_size,
+        "source_vocab_size": translator.tokenizer.source.vocab_size,
         "special_ids": {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK},
         "decoding": {name: decoding[name] for name in SEARCH_FIELDS},
         "versions": versions(options.format),
@@ -251,7 +252,7 @@ def versions(format_name: str) -> dict[str, str]:
 def make_examples(translator) -> list[str]:
     """Sentences of random pieces, to warm up and to verify with."""
     rng = random.Random(1)
-    tokenizer = translator.tokenizer
+    tokenizer = translator.tokenizer.source
     longest = min(20, translator.max_source_length - 1)
     ids = range(len(SPECIAL_IDS), tokenizer.vocab_size)
     rows = [

@@ -79,28 +79,23 @@ class Signatures:
         self.model = translator.model
         self.max_source_length = translator.max_source_length
         self.max_target_length = translator.max_target_length
-        self._encode = tf.function(
-            lambda text: translator.tokenizer.encode(
-                # As commands read their input: U+FFFD for what is not UTF-8.
-                tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
-            ).to_tensor(PAD),
-            input_signature=[tf.TensorSpec([None], tf.string)],
-            autograph=False,
-        )
+        tokenizer = translator.tokenizer
+        self._encode = make_encoder(tokenizer.source)
+        self._encode_target = self._encode
+        if tokenizer.target is not tokenizer.source:
+            self._encode_target = make_encoder(tokenizer.target)
         self._decode = tf.function(
-            translator.tokenizer.decode,
+            tokenizer.target.decode,
             input_signature=[tf.TensorSpec([None, None], tf.int32)],
             autograph=False,
         )
         self._search = tf.function(
             translator.translate_ids, jit_compile=jit_compile, autograph=False
         )
-        pieces = ["", *translator.tokenizer.pieces[PAD + 1 :]]
-        self._spell = tf.function(
-            lambda ids: tf.gather(pieces, ids),
-            input_signature=[tf.TensorSpec([None, None], tf.int32)],
-            autograph=False,
-        )
+        self._spell = make_speller(tokenizer.source)
+        self._spell_target = self._spell
+        if tokenizer.target is not tokenizer.source:
+            self._spell_target = make_speller(tokenizer.target)
         self._attend = tf.function(
             self.model.attention_maps,
             input_signature=[
@@ -147,7 +142,7 @@ class Signatures:
             text=text, target_prefix=target_prefix
         )
         sources = self._read(text)
-        prefix = self._encode(target_prefix)
+        prefix = self._encode_target(target_prefix)
         prefix = at_least_one(tf.where(prefix == EOS, PAD, prefix))
         limits, _ = self.translator.output_limits(sources.ids)
         too_long = (count_tokens(prefix) > limits)[: tf.shape(text)[0]]
@@ -173,7 +168,7 @@ class Signatures:
         """Ids to ids."""
         source_ids = check_rank("source_ids", source_ids, 2)
         sources = self._read_ids(source_ids)
-        vocab_size = self.translator.tokenizer.vocab_size
+        vocab_size = self.translator.tokenizer.source.vocab_size
         check = tf.debugging.Assert(
             tf.reduce_all(sources.valid),
             [
@@ -199,7 +194,7 @@ class Signatures:
         text, reference = check_pairs(text=text, reference=reference)
         sources = self._read(text)
         labels, too_long = truncate(
-            at_least_one(self._encode(reference)),
+            at_least_one(self._encode_target(reference)),
             self.max_target_length,
         )
         log_probs = self.translator.score_ids(sources.ids, labels)  # [N, T]
@@ -233,8 +228,8 @@ class Signatures:
         text, reference = check_pairs(text=text, reference=reference)
         sources = self._read(text)
         forced, too_long = truncate(
-            at_least_one(self._encode(reference)),
-            self.max_source_length + self.extra_length,
+            at_least_one(self._encode_target(reference)),
+            self.max_target_length,
         )
         # The tokens of an empty one are EOS alone.
         is_forced = count_tokens(forced) > 1
@@ -266,7 +261,7 @@ class Signatures:
         )
         outputs = {
             "source_pieces": self._spell(sources.ids[:number]),
-            "target_pieces": self._spell(target_ids[:number]),
+            "target_pieces": self._spell_target(target_ids[:number]),
         }
         return outputs, maps._make(weights[:number] for weights in maps)
 
@@ -277,7 +272,9 @@ class Signatures:
     def _read_ids(self, ids):
         """Ids [N, S] as `Sources`."""
         return read_sources(
-            ids, self.translator.tokenizer.vocab_size, self.max_source_length
+            ids,
+            self.translator.tokenizer.source.vocab_size,
+            self.max_source_length,
         )
 
     def _best(self, found, truncated):
@@ -306,6 +303,28 @@ def _best_ids(found):
     """Ids of the best translations of a `SearchResult`, as wide as needed."""
     longest = tf.maximum(1, tf.reduce_max(found.lengths[:, 0]))
     return found.ids[:, 0, :longest]
+
+
+def make_speller(tokenizer):
+    """A tokenizer's pieces as a graph: ids [N, T] -> text [N, T]."""
+    pieces = ["", *tokenizer.pieces[PAD + 1 :]]
+    return tf.function(
+        lambda ids: tf.gather(pieces, ids),
+        input_signature=[tf.TensorSpec([None, None], tf.int32)],
+        autograph=False,
+    )
+
+
+def make_encoder(tokenizer):
+    """A tokenizer as a graph: text [N] -> ids [N, (tokens)], then PAD."""
+    return tf.function(
+        lambda text: tokenizer.encode(
+            # As commands read their input: U+FFFD for what is not UTF-8.
+            tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
+        ).to_tensor(PAD),
+        input_signature=[tf.TensorSpec([None], tf.string)],
+        autograph=False,
+    )
 
 
 # ---- Checks in the graph: TensorFlow Serving has none of its own -------------
@@ -355,7 +374,7 @@ def check_pairs(**inputs):
 def make_warmup_inputs(translator, examples):
     """Signature names with the inputs of one request."""
     text = tf.constant(examples, tf.string)
-    ids = translator.tokenizer.encode(examples).to_tensor(PAD)
+    ids = translator.tokenizer.source.encode(examples).to_tensor(PAD)
     return [
         ("serving_default", {"text": text[:1]}),
         ("serving_default", {"text": text}),

@@ -16,8 +16,8 @@ LIBRARY = (
     "config masking chunks flags data.cleaning data.buckets figures.plots"
     " figures.attention_svg",
     "schedule loss tokenization decoding layers data.pairs",
-    "metrics training workdir data.corpus",
-    "fit data.shards figures.saving",
+    "metrics training workdir data.corpus data.segmentation",
+    "fit data.shards data.subword_sampling figures.saving",
     "model data.batches",
     "translator",
     "figures.attention",

@@ -431,12 +431,27 @@ def test_other_batches_begin_an_epoch(command, tmp_path, caplog):
     other = open_trainer([*argv, "--batch_tokens=600"])
     batches = other.experiment.train_batches
     epoch = -(-5 // per_epoch)
-    assert other.progress.data_step == epoch * batches.steps_per_epoch
+    assert (other.progress.epoch, other.progress.epoch_step) == (epoch, 0)
     assert f"epoch {epoch + 1} begins" in caplog.text
     inputs, _ = next(iter(other._batches()))
     expected, _ = batches.assemble(*batches.epoch_order(epoch)[0])
     np.testing.assert_array_equal(inputs["source_ids"], expected["source_ids"])
     assert len(list(other._batches())) == 24 - 5
+
+
+def test_a_position_counted_from_step_0_is_understood(command, tmp_path):
+    """As version 0.1 wrote it: without the epoch."""
+    argv = [*command, f"--workdir={tmp_path}", "--train_steps=1000"]
+    trainer = open_trainer(argv)
+    progress, batches = trainer.progress, trainer.experiment.train_batches
+    steps = batches.steps_per_epoch
+    progress.step = progress.data_step = 2 * steps + 1
+    progress.epoch_steps, progress.order_id = steps, batches.order_id
+    trainer._find_data_position()
+    assert (progress.epoch, progress.epoch_step) == (2, 1)
+    inputs, _ = next(iter(trainer._batches()))
+    expected, _ = batches.assemble(*batches.epoch_order(2)[1])
+    np.testing.assert_array_equal(inputs["source_ids"], expected["source_ids"])
 
 
 def test_activations_grow_with_the_batch_and_its_length():

@@ -12,7 +12,7 @@ when training ends. If it is killed, rerun the same command to resume.
 import dataclasses
 
 from keras_transformer import flags
-from keras_transformer.config import PRESETS, TransformerConfig
+from keras_transformer.config import TransformerConfig
 from keras_transformer.fields import hp
 from keras_transformer.startup import load_tensorflow
 from trainers import wmt
@@ -50,9 +50,6 @@ def read_configuration(
         CommandError: A value is wrong, or a flag has no effect.
     """
     data = arguments.build(TreesConfig)
-    base = dict(PRESETS[preset])
-    if data.given_tokenizer:
-        base["vocab_size"] = wmt.given_vocab_size(data)
     training = arguments.build(TrainingConfig)
     if training.bleu_tokenizer != "auto":
         raise flags.CommandError(
@@ -60,7 +57,7 @@ def read_configuration(
             f" bleu_tokenizer={training.bleu_tokenizer!r}"
         )
     return Configuration(
-        model=arguments.build(TransformerConfig, **base),
+        model=wmt.build_model(arguments, preset, data),
         data=data,
         training=training,
         decoding=arguments.build(ParserDecoding),

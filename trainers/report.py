@@ -204,7 +204,9 @@ def translate(
         outputs = translator.translate(sources)
     except FloatingPointError as error:
         raise flags.RunError(str(error)) from error
-    lengths = translator.tokenizer.encode(sources).row_lengths().numpy() - 1
+    lengths = (
+        translator.tokenizer.source.encode(sources).row_lengths().numpy() - 1
+    )
     run.translations = [
         Translation(
             source,

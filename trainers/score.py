@@ -89,7 +89,7 @@ def score_lines(
     Raises:
         RunError: The model's logits are not finite.
     """
-    pieces = translator.tokenizer.pieces
+    pieces = translator.tokenizer.target.pieces
     totals, pairs = Totals(), iter(pairs)
     while chunk := list(itertools.islice(pairs, chunk_size)):
         try:

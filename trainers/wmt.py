@@ -109,18 +109,32 @@ def read_configuration(
 ) -> Configuration:
     """The `Configuration` of a command line."""
     data = arguments.build(DataConfig)
-    base = dict(PRESETS[preset])
-    if data.given_tokenizer:
-        base["vocab_size"] = given_vocab_size(data)
-    model = arguments.build(TransformerConfig, **base)
+    model = build_model(arguments, preset, data)
     training = arguments.build(TrainingConfig)
     decoding = arguments.build(DecodingConfig)
     with flags.user_errors():  # the sections may not fit together
         return Configuration(model, data, training, decoding)
 
 
-def given_vocab_size(data: DataConfig) -> int:
-    """The size of the vocabulary that a `DataConfig` names."""
+def build_model(
+    arguments: flags.Arguments, preset: str, data: DataConfig
+) -> TransformerConfig:
+    """The model of a command line, as large as the vocabularies given."""
+    base = {**PRESETS[preset], **given_vocab_sizes(data)}
+    model = arguments.build(TransformerConfig, **base)
+    if not data.share_vocabulary and model.source_vocab_size is None:
+        model = dataclasses.replace(model, source_vocab_size=model.vocab_size)
+    return model
+
+
+def given_vocab_sizes(data: DataConfig) -> dict[str, int]:
+    """The sizes of the vocabularies that a `DataConfig` names, by field."""
+    paths = {
+        "vocab_size": data.given_tokenizer or data.target_tokenizer,
+        "source_vocab_size": data.source_tokenizer,
+    }
+    if not any(paths.values()):
+        return {}
     load_tensorflow()
     # Imported here, since they import TensorFlow; see `main`.
     from keras_transformer.data.shards import read_index
@@ -129,7 +143,11 @@ def given_vocab_size(data: DataConfig) -> int:
     with flags.user_errors():
         if data.dataset == "prepared":
             read_index(*data.train_files)  # is it one, and finished?
-        return Tokenizer.load(data.given_tokenizer).vocab_size
+        return {
+            field: Tokenizer.load(path).vocab_size
+            for field, path in paths.items()
+            if path
+        }
 
 
 def quieten_workers(strategy: str) -> None:

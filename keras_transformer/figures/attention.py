@@ -289,7 +289,7 @@ def attention_figure(
             f" text={text!r}"
         )
     source_ids, _ = truncate(
-        translator.tokenizer.encode([text.strip()]).to_tensor(),
+        translator.tokenizer.source.encode([text.strip()]).to_tensor(),
         translator.max_source_length,
     )
     maps = translator.model.attention_maps(
@@ -298,12 +298,13 @@ def attention_figure(
             "target_ids": shift_right(tf.constant([ids])),
         }
     )
-    pieces = translator.tokenizer.pieces
+    source_pieces = translator.tokenizer.source.pieces
+    target_pieces = translator.tokenizer.target.pieces
     return AttentionFigure(
         text,
         target,
-        [pieces[i] for i in source_ids.numpy()[0]],
-        [pieces[i] for i in ids],
+        [source_pieces[i] for i in source_ids.numpy()[0]],
+        [target_pieces[i] for i in ids],
         {kind: np.asarray(weights)[0] for kind, weights in _by_kind(maps)},
         languages,
         reference is not None,
@@ -317,7 +318,7 @@ def _by_kind(maps):
 
 def _decode(translator, rows):
     """Texts of rows of ids."""
-    texts = translator.tokenizer.decode(rows).numpy()
+    texts = translator.tokenizer.target.decode(rows).numpy()
     return [text.decode("utf-8", "replace") for text in texts]
 
 

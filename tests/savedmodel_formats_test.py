@@ -472,7 +472,6 @@ def only_n_best(signatures):
         ("saved_model", "restricted"),
         ("tflite", "restricted"),
         ("onnx", "restricted"),
-        ("tflite", "learned"),
         ("onnx", "learned"),
         ("ctranslate2", "learned"),
         ("ctranslate2", "relative"),

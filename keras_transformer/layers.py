@@ -454,8 +454,9 @@ class MultiHeadAttention(TracedLayer):
         place = index
         if self.neighborhood is not None:
             place = index % length
-            # The place s was written (place - s) mod length positions ago.
-            positions = index - (place - positions) % length
+            # The place s was written (place - s) mod length positions ago. Of
+            # a number below 0, ONNX's remainder is another than ours.
+            positions = index - (place - positions + length) % length
         cache = write_position(cache, self.project(query), place)
         # Places that are not written yet have a greater number than this one.
         mask = causal_mask(length, first=index, num_queries=1)

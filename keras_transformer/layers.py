@@ -65,6 +65,13 @@ def _scaled(query):
     return query * (1 / np.sqrt(query.shape[-1]))
 
 
+def _product(x, matrix):
+    """[..., m] times a matrix [m, n], as one product: [..., n]."""
+    *others, width = ops.shape(x)
+    y = ops.matmul(ops.reshape(x, (-1, width)), matrix)
+    return ops.reshape(y, (*others, ops.shape(matrix)[-1]))
+
+
 def _normalized(scores, mask):
     """Softmax over the keys that the mask leaves: [..., T, S], same dtype."""
     dtype = scores.dtype
@@ -299,7 +306,7 @@ class MultiHeadAttention(TracedLayer):
         query = _scaled(query)
         scores = ops.matmul(query, ops.swapaxes(keys, -1, -2))
         vectors = self._relative_vectors(self.relative_keys, distances)
-        relative = ops.tensordot(query, ops.transpose(vectors), axes=1)
+        relative = _product(query, ops.transpose(vectors))
         scores += by_key(relative, ops.shape(keys)[-2])
         return _normalized(scores, mask)
 
@@ -315,11 +322,15 @@ class MultiHeadAttention(TracedLayer):
             float `[..., T, Vd]`.
         """
         weights = self.weight_dropout(weights)
-        heads = ops.matmul(weights, values)
         if self.max_relative_position is None:
-            return heads
+            return ops.matmul(weights, values)
         vectors = self._relative_vectors(self.relative_values, distances)
-        return heads + ops.tensordot(by_distance(weights), vectors, axes=1)
+        if weights.shape[-2] == 1:
+            # One query has one vector for each value. In a step over a rolling
+            # cache, TFLite's converter fails at the sum of products below.
+            return ops.matmul(weights, values + vectors)
+        heads = ops.matmul(weights, values)
+        return heads + _product(by_distance(weights), vectors)
 
     def _distances(self, query, keys):
         """`distances` of `_weigh` for whole sequences; None if not needed."""
@@ -441,8 +452,9 @@ class MultiHeadAttention(TracedLayer):
         place = index
         if self.neighborhood is not None:
             place = index % length
-            # The place s was written (place - s) mod length positions ago.
-            positions = index - (place - positions) % length
+            # The place s was written (place - s) mod length positions ago. Of
+            # a number below 0, ONNX's remainder is another than ours.
+            positions = index - (place - positions + length) % length
         cache = write_position(cache, self.project(query), place)
         # Places that are not written yet have a greater number than this one.
         mask = causal_mask(length, first=index, num_queries=1)

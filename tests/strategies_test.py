@@ -1,6 +1,7 @@
 """One device to many: the same numbers, and what workers owe each other."""
 
 import contextlib
+import dataclasses
 import json
 import signal
 import socket
@@ -442,6 +443,10 @@ def test_activations_grow_with_the_batch_and_its_length():
     assert activations(config, 20, 20, 4) == 2 * one
     assert activations(config, 5, 40, 4) > one  # attention is quadratic
     assert activations(config, 10, 20, 2) < one
+    # Restricted: one of two attentions of a decoder layer stays quadratic.
+    restricted = dataclasses.replace(config, attention_window=9)
+    saved = activations(config, 1, 200, 4) - activations(restricted, 1, 200, 4)
+    assert saved == 200 * 4 * 2 * 4 * (4 + 4) * (200 - (32 + 8))
 
 
 def test_two_workers_train_lose_one_and_resume(

@@ -176,8 +176,8 @@ KINDS = (
         batch=1,
         lengths=(1024, 2048, 4096, 8192),
         width=512,
-        widths=(256, 512, 1024),
-        length=2048,
+        widths=(512, 1024, 2048),
+        length=1024,
     ),
     Kind(
         f"separable convolutional, k = {KERNEL_SIZE}",

@@ -176,8 +176,8 @@ KINDS = (
         batch=1,
         lengths=(1024, 2048, 4096, 8192),
         width=512,
-        widths=(256, 512, 1024),
-        length=2048,
+        widths=(1024, 1536, 2048),
+        length=512,
     ),
     Kind(
         f"separable convolutional, k = {KERNEL_SIZE}",
@@ -421,9 +421,7 @@ def draw(document):
         color = COLORS[i % len(COLORS)]
         parts.append(f'<circle cx="72" cy="{y - 4}" r="5" fill="{color}"/>')
         parts.append(text(86, y, words, "start"))
-    caption = (
-        f"dashes: the slope of Table 1. One thread of {document['machine']}"
-    )
+    caption = f"One thread of {document['machine']}; dashed: slopes of Table 1"
     parts.append(text(WIDTH / 2, 18, escape(caption), "middle"))
     body = "\n".join(parts)
     return (

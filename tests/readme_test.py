@@ -35,6 +35,7 @@ FLAGS_OF_OTHERS = {
     "no-jit_compile",
     "peers",
     "data",
+    "step",
 }
 COMMANDS = (
     "trainers.wmt",

@@ -103,6 +103,7 @@ def test_records_are_what_was_recorded_each_step_once(runs):
     ]
     assert records.not_finite == 1
     assert records.last_step() == 60
+    assert Records({"a": [(1, 0.5), (7, 0.5)]}, 0).last_step() == 7
     nothing = read_records(runs[0] / "none")
     assert nothing == Records({}, 0) and nothing.last_step() == 0
 

@@ -277,9 +277,11 @@ def attention_figure(
             raise ValueError(
                 f"{name} must have a word. Received: {name}={value!r}"
             )
+    source_tokenizer = target_tokenizer = translator.tokenizer
     if reference is None:
         [[(ids, _), *_]] = translator.n_best_ids([text])
-        [target] = _decode(translator, [ids])
+        [text_bytes] = target_tokenizer.decode([ids]).numpy()
+        target = text_bytes.decode("utf-8", "replace")
     else:
         [scored] = translator.score([(text, reference)])
         ids, target = scored.ids, reference
@@ -289,7 +291,7 @@ def attention_figure(
             f" text={text!r}"
         )
     source_ids, _ = truncate(
-        translator.tokenizer.source.encode([text.strip()]).to_tensor(),
+        source_tokenizer.encode([text.strip()]).to_tensor(),
         translator.max_source_length,
     )
     maps = translator.model.attention_maps(
@@ -298,28 +300,21 @@ def attention_figure(
             "target_ids": shift_right(tf.constant([ids])),
         }
     )
-    source_pieces = translator.tokenizer.source.pieces
-    target_pieces = translator.tokenizer.target.pieces
     return AttentionFigure(
         text,
         target,
-        [source_pieces[i] for i in source_ids.numpy()[0]],
-        [target_pieces[i] for i in ids],
-        {kind: np.asarray(weights)[0] for kind, weights in _by_kind(maps)},
+        _pieces(source_tokenizer, source_ids.numpy()[0]),
+        _pieces(target_tokenizer, ids),
+        {name: np.asarray(of)[0] for name, of in maps._asdict().items()},
         languages,
         reference is not None,
     )
 
 
-def _by_kind(maps):
-    """The kinds and weights of `AttentionMaps`."""
-    return maps._asdict().items()
-
-
-def _decode(translator, rows):
-    """Texts of rows of ids."""
-    texts = translator.tokenizer.target.decode(rows).numpy()
-    return [text.decode("utf-8", "replace") for text in texts]
+def _pieces(tokenizer, ids):
+    """The pieces of the vocabulary that ids stand for."""
+    pieces = tokenizer.pieces
+    return [pieces[i] for i in ids]
 
 
 def _shown(piece):

@@ -18,8 +18,8 @@ from keras_transformer.figures.drawing import (
     text,
 )
 
-WIDTH, HEIGHT = 720, 320
-LEFT, RIGHT, BOTTOM = 72, 16, 48  # margins
+WIDTH, HEIGHT = 600, 290
+LEFT, RIGHT, BOTTOM = 72, 36, 48  # margins
 ROW = 20  # height of a line of the legend
 NUM_TICKS = 6  # at most, on an axis that is not logarithmic
 

@@ -428,13 +428,13 @@ class Translator:
             FloatingPointError: The model's logits are not finite.
         """
         sources, labels, truncated = self._encode_pairs(pairs, first_line)
-        found = self._of_pairs(self.score_ids, sources, labels)
-        scores = []
-        for i, log_probs in enumerate(found):
-            row = log_probs[: len(labels[i])].tolist()
-            _check_finite(row, first_line + i)
-            scores.append(PairScore(labels[i], row, truncated[i]))
-        return scores
+        found = self._of_pairs(self.score_ids, sources, labels, first_line)
+        return [
+            PairScore(ids, log_probs[: len(ids)].tolist(), short)
+            for ids, log_probs, short in zip(
+                labels, found, truncated, strict=True
+            )
+        ]
 
     def align(
         self, pairs: Sequence[tuple[str, str]], first_line: int = 1
@@ -466,10 +466,9 @@ class Translator:
                 (self.tokenizer.source, self.tokenizer.target)
             )
         ]
-        found = self._of_pairs(self.alignment_ids, sources, labels)
+        found = self._of_pairs(self.alignment_ids, sources, labels, first_line)
         alignments = []
         for i, attention in enumerate(found):
-            _check_finite(attention, first_line + i)
             of_words = _attention_of_words(
                 attention[: len(labels[i]) - 1],
                 *(
@@ -539,7 +538,7 @@ class Translator:
         ]
         return sources, labels, truncated
 
-    def _of_pairs(self, function, sources, labels):
+    def _of_pairs(self, function, sources, labels, first_line=1):
         """A row of a method's result for each pair of rows of ids."""
         lengths = [
             max(len(source), len(row))
@@ -553,6 +552,7 @@ class Translator:
                 self._padded([labels[i] for i in batch]),
             ).numpy()
             for i, row in zip(batch, found, strict=False):
+                _check_finite(row, first_line + i)
                 results[i] = row
         return results
 

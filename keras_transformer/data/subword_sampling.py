@@ -98,7 +98,7 @@ class SampledCorpus:
         ]
         self.alpha = alpha
         self._seed = seed
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._epochs: dict[int, concurrent.futures.Future] = {}
         self.longest = max_length
         self.first, self.num_long = self._sample_epoch(0)
@@ -146,8 +146,8 @@ class SampledCorpus:
     def checksum(self) -> int:
         """A number for the contents: the ids of the first epoch.
 
-        They show the text, the vocabulary, `alpha` and the seed, and the
-        version of SentencePiece, too, if it samples otherwise.
+        They show the text, the vocabulary, `alpha` and the seed; and a change
+        of the samplers, too.
         """
         content = repr((self.canonical.checksum, self.first.checksum))
         return zlib.crc32(content.encode())
@@ -159,8 +159,8 @@ class SampledCorpus:
         """
         if epoch == 0:
             return self.first
-        self.prepare(epoch)
         with self._lock:
+            self.prepare(epoch)
             made = self._epochs[epoch]
             for other in list(self._epochs):
                 if other not in (epoch, epoch + 1):

@@ -846,6 +846,13 @@ def test_prefix_outside_the_vocabulary_fails_its_sentence_alone(wrong):
         assert_same(rows(result, [0, 2]), rows(expected, [0, 2]))
 
 
+@pytest.mark.parametrize("dtype", ["uint32", "int64", "uint64"])
+def test_a_prefix_of_other_integers_keeps_its_wrong_ids_wrong(dtype):
+    wrong = 2**31 + 5 if dtype == "uint32" else 2**32 + 5
+    ids = ops.convert_to_tensor(np.array([[5, wrong]], dtype))
+    np.testing.assert_array_equal(decoding._int32_ids(ids), [[5, -1]])
+
+
 def test_double_precision_models_are_searched():
     model = ScriptedModel(3)
     expected = run_beam(model, np.arange(9), np.full(9, 7), 3)

@@ -277,7 +277,8 @@ def attention_figure(
             raise ValueError(
                 f"{name} must have a word. Received: {name}={value!r}"
             )
-    source_tokenizer = target_tokenizer = translator.tokenizer
+    source_tokenizer = translator.tokenizer.source
+    target_tokenizer = translator.tokenizer.target
     if reference is None:
         [[(ids, _), *_]] = translator.n_best_ids([text])
         [text_bytes] = target_tokenizer.decode([ids]).numpy()

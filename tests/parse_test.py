@@ -99,7 +99,7 @@ def answer(monkeypatch, capfdbinary):
 class Flat:
     """Stands for a parser: every tree is flat, and has two words."""
 
-    def n_best(self, strings, first_line):
+    def n_best(self, strings, first_line, prefixes):
         return [[("(S XX XX )S" if s else "", 0.0)] for s in strings]
 
 
@@ -251,6 +251,6 @@ def test_the_recipes_of_the_paper_have_its_numbers():
 
 
 def test_data_is_the_built_in_treebank_or_files():
-    assert TreesConfig().given_tokenizer == ""
+    assert TreesConfig().given_tokenizers == {"vocab_size": ""}
     with pytest.raises(ValueError, match="need train_trees=FILE"):
         TreesConfig(valid_trees=("a",))

@@ -165,11 +165,21 @@ class DataConfig(LengthConfig):
                 )
 
     @property
-    def given_tokenizer(self):
-        """Path of the SentencePiece model to use; empty: train a new one."""
+    def given_tokenizers(self) -> dict[str, str]:
+        """Paths of the SentencePiece models to use, by the size's field.
+
+        Empty: train a new one.
+        """
+        if not self.share_vocabulary:
+            return {
+                "source_vocab_size": self.source_tokenizer,
+                "vocab_size": self.target_tokenizer,
+            }
         if self.dataset == "prepared":
-            return str(pathlib.Path(self.train_files[0]) / TOKENIZER)
-        return self.tokenizer
+            return {
+                "vocab_size": str(pathlib.Path(self.train_files[0]) / TOKENIZER)
+            }
+        return {"vocab_size": self.tokenizer}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -112,14 +112,15 @@ def open_tokenizer(workdir, configuration, pairs, log):
         path = workdir.path / missing[0]
         raise ValueError(f"the vocabulary is missing: no {path}")
 
-    def open_one(file, name, field, given, sides, symbols=()):
+    def open_one(file, name, field, sides, symbols=()):
         vocab_size = getattr(configuration.model, field)
-        tokenizer = Tokenizer.load(given) if given else None
+        path = data.given_tokenizers[field]
+        tokenizer = Tokenizer.load(path) if path else None
         if file in used:
-            path = workdir.path / file
+            given, path = path, workdir.path / file
             if tokenizer and tokenizer.model_bytes != used[file].model_bytes:
                 raise ValueError(f"{path} is another vocabulary than {given}")
-            tokenizer, given = used[file], path
+            tokenizer = used[file]
         elif tokenizer is None:
             log(f"training a {name} of {vocab_size:,} subwords")
             lines = (line for pair in pairs for line in pair[sides] if line)
@@ -127,40 +128,26 @@ def open_tokenizer(workdir, configuration, pairs, log):
         if tokenizer.vocab_size != vocab_size:
             raise ValueError(
                 f"{field} must be {tokenizer.vocab_size}, the size of"
-                f" {given}. Received: {field}={vocab_size}"
+                f" {path}. Received: {field}={vocab_size}"
             )
         if absent := tokenizer.find_missing(symbols):
             raise ValueError(
-                f"{given} must have a token for each bracket of the training"
+                f"{path} must have a token for each bracket of the training"
                 f" trees. Received: none for {' '.join(absent)}"
             )
         return tokenizer
 
     if data.share_vocabulary:
         return open_one(
-            SHARED_FILE,
-            "vocabulary",
-            "vocab_size",
-            data.given_tokenizer,
-            slice(2),
-            symbols,
+            SHARED_FILE, "vocabulary", "vocab_size", slice(2), symbols
         )
     source_file, target_file = PAIR_FILES
     return TokenizerPair(
         open_one(
-            source_file,
-            "source vocabulary",
-            "source_vocab_size",
-            data.source_tokenizer,
-            slice(0, 1),
+            source_file, "source vocabulary", "source_vocab_size", slice(0, 1)
         ),
         open_one(
-            target_file,
-            "target vocabulary",
-            "vocab_size",
-            data.target_tokenizer,
-            slice(1, 2),
-            symbols,
+            target_file, "target vocabulary", "vocab_size", slice(1, 2), symbols
         ),
     )
 

@@ -129,10 +129,7 @@ def build_model(
 
 def given_vocab_sizes(data: DataConfig) -> dict[str, int]:
     """The sizes of the vocabularies that a `DataConfig` names, by field."""
-    paths = {
-        "vocab_size": data.given_tokenizer or data.target_tokenizer,
-        "source_vocab_size": data.source_tokenizer,
-    }
+    paths = data.given_tokenizers
     if not any(paths.values()):
         return {}
     load_tensorflow()

@@ -50,10 +50,22 @@ class TreesConfig(LengthConfig):
         """The kind of data, where `DataConfig` has a field."""
         return DATASET
 
+    # Fields of `DataConfig` that have one value here.
+
     @property
-    def given_tokenizer(self) -> str:
-        """Path of the SentencePiece model to use; empty: train a new one."""
-        return self.tokenizer
+    def share_vocabulary(self) -> bool:
+        """Sentences and trees have one vocabulary."""
+        return True
+
+    @property
+    def subword_sampling(self) -> float:
+        """Every epoch has the same segmentations."""
+        return 0.0
+
+    @property
+    def given_tokenizers(self) -> dict[str, str]:
+        """As `DataConfig.given_tokenizers`."""
+        return {"vocab_size": self.tokenizer}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,7 @@
 
 It has curves of the run's own records, its recipe, and translations with their
 references, the best and the worst, and how BLEU depends on length. A run keeps
-no translations, so that the report makes some: of test pairs, or of validation
+no translations, so the report makes some: of test pairs, or of validation
 pairs if there are no others. With --compare, two runs share the axes, and
 translate the same sentences. The file works without a network.
 """

@@ -2,17 +2,18 @@
 
 import functools
 import pathlib
-import re
 
 import numpy as np
 import pages
 import pytest
+import tensorflow as tf
 from commands import fails
 
 import keras_transformer as kt
 from keras_transformer.config import preset
+from keras_transformer.workdir import WorkDirectory, named_weights
 from trainers import visualize
-from trainers.config import TrainingConfig
+from trainers.config import DataConfig, TrainingConfig
 
 OLD_RUN = pathlib.Path(__file__).parent / "fixtures/workdir_0_1/run"
 FROM_RUN = (f"--workdir={OLD_RUN}", "--text=a dog runs.")
@@ -147,14 +148,71 @@ def test_the_learning_rate_is_eq_3(tmp_path):
     )
 
 
-def test_positions_are_the_sinusoids():
-    svg = visualize.plot_positional_encoding(preset("base"), 40)
-    [(picture, _), _] = pages.drawing(svg)["image"]
-    assert re.match("data:image/png;base64,", picture["href"])
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    """A work directory of a model with learned positions, and its model."""
+    directory = WorkDirectory(tmp_path_factory.mktemp("learned"))
+    tokenizer = kt.Tokenizer.load(OLD_RUN / "tokenizer.model")
+    tokenizer.save(directory.tokenizer_path)
+    model = kt.Transformer(
+        vocab_size=60,
+        d_model=8,
+        d_ff=8,
+        num_heads=2,
+        num_layers=1,
+        positions="learned",
+        max_positions=60,
+    )
+    directory.write_config(
+        model=model.config,
+        data=DataConfig(max_length=40),
+        training=TrainingConfig(),
+        decoding=kt.DecodingConfig(extra_length=5),
+    )
+    directory.averaged.save(
+        tf.train.Checkpoint(weights=named_weights(model)), step=1, keep=1
+    )
+    return directory.path, model
+
+
+def test_positions_are_the_sinusoids(tmp_path):
+    path = tmp_path / "positions.svg"
+    what = ["--plot=positional_encoding", "--length=40", f"--output={path}"]
+    visualize.main([*FROM_BASE, *what])
     angles = np.arange(40)[:, None] / 10000 ** (np.arange(0, 512, 2) / 512)
     expected = np.stack([np.sin(angles), np.cos(angles)], -1).reshape(40, 512)
+    np.testing.assert_allclose(
+        drawn_matrix(path, expected), expected, atol=0.01
+    )
+
+
+def test_learned_positions_are_those_of_the_weights(learned, tmp_path, capsys):
+    path = tmp_path / "positions.svg"
+    directory, model = learned
+    what = ["--plot=positional_encoding", f"--output={path}"]
+    from_learned = [f"--workdir={directory}", *what]
+    visualize.main([*from_learned, "--length=50"])
+    table = np.asarray(model.source_positions.table)[:50]
+    expected = table / np.abs(table).max()
+    np.testing.assert_allclose(
+        drawn_matrix(path, expected), expected, atol=0.01
+    )
+    assert "length must be at most max_positions=60. Received: length=61" in (
+        fails(visualize.main, [*from_learned, "--length=61"], capsys)
+    )
+    config = (directory / "config.json").read_text()
+    relative = config.replace('"learned"', '"relative"')
+    relative = relative.replace('"max_positions": 60', '"max_positions": null')
+    (tmp_path / "config.json").write_text(relative)
+    assert "Received: positions='relative'" in fails(
+        visualize.main, [f"--workdir={tmp_path}", *what], capsys
+    )
+
+
+def drawn_matrix(path, expected):
+    """The numbers in [-1, 1] that a picture shows, by its colors."""
+    [(picture, _), _] = pages.drawing(path.read_text("utf-8"))["image"]
     pixels = pages.pixels_of(picture["href"])[::-1]
     # Red is short of 255 where a number is below 0, blue where it is above.
     strength = (255 - pixels[..., 2]) / (255 - 43) * (expected > 0)
-    strength -= (255 - pixels[..., 0]) / (255 - 33) * (expected < 0)
-    np.testing.assert_allclose(strength, expected, atol=0.01)
+    return strength - (255 - pixels[..., 0]) / (255 - 33) * (expected < 0)

@@ -25,6 +25,7 @@ from keras_transformer.config import (
     PRESETS,
     DecodingConfig,
     TransformerConfig,
+    check_position_limit,
     preset,
 )
 from keras_transformer.fields import Fields, hp
@@ -316,21 +317,57 @@ def read_sections(
         )
 
 
-def plot_positional_encoding(model: TransformerConfig, length: int) -> str:
-    """The sinusoids that are added to the embeddings (sec. 3.5), as SVG."""
+def plot_positional_encoding(options: Options, model: TransformerConfig) -> str:
+    """What is added to the embeddings of each position (sec. 3.5), as SVG.
+
+    Raises:
+        CommandError: Nothing is added, or it is not known, or has no such row.
+    """
     import numpy as np
 
     from keras_transformer.figures.drawing import PAPER
     from keras_transformer.figures.plots import matrix_plot
     from keras_transformer.layers import positional_encoding
 
+    with flags.user_errors():
+        if model.positions == "relative" or (
+            model.positions == "learned" and options.preset
+        ):
+            raise ValueError(
+                "expected sinusoidal positions, or learned ones of a --workdir."
+                f" Received: positions={model.positions!r}"
+            )
+        check_position_limit(model, length=options.length)
+        if model.positions == "learned":
+            rows = learned_positions(options.workdir)[: options.length]
+        else:
+            rows = np.asarray(
+                positional_encoding(options.length, model.d_model)
+            )
+    kind = "Positional encoding"
+    if model.positions == "learned":
+        kind = "Learned positions of the source"
     return matrix_plot(
-        np.asarray(positional_encoding(length, model.d_model)),
-        label=f"Positional encoding of {length} positions",
+        rows,
+        label=f"{kind}, {options.length} of them",
         x_label=f"dimension of d_model = {model.d_model}",
         y_label="position",
         theme=PAPER,
     )
+
+
+def learned_positions(workdir: str) -> typing.Any:
+    """The table of the source in a work directory: float `[P, D]`.
+
+    Raises:
+        ValueError: The work directory is of no use.
+    """
+    import numpy as np
+
+    from keras_transformer.translator import Translator
+
+    model = Translator.load(workdir).model
+    return np.asarray(model.source_positions.table)
 
 
 def plot_learning_rate(
@@ -402,7 +439,7 @@ def draw_plot(options: Options) -> None:
     if options.plot == "learning_rate":
         drawing = plot_learning_rate(model, training)
     else:
-        drawing = plot_positional_encoding(model, options.length)
+        drawing = plot_positional_encoding(options, model)
     with flags.user_errors():
         write_drawing(options.output, drawing)
 

@@ -97,7 +97,7 @@ def test_learned_positions_limit_sources_and_outputs():
     translator = make_translator(
         config=config, decoding=decoding, max_source_length=13
     )
-    [longest], [short] = translator.n_best_ids([TEXT[1], "fox"])
+    longest, short = translator.n_best_ids([TEXT[1], "fox"])
     found = [len(hypotheses[0][0]) for hypotheses in (longest, short)]
     fox = len(translator.tokenizer.encode(["fox"])[0]) - 1
     assert found == [13, min(13, fox + 5)] and fox + 5 < 13

@@ -79,7 +79,14 @@ def parse_arguments():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--repeats", type=int, default=3, help="in a process")
     parser.add_argument("--child", help=argparse.SUPPRESS)
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    measured = set(arguments.lengths) & set(arguments.full_lengths)
+    if len(measured) < min(3, len(arguments.lengths)):
+        parser.error(
+            "a curve of memory needs full_lengths at three of the lengths."
+            f" Received: {sorted(measured)}"
+        )
+    return arguments
 
 
 def in_a_process(case):
@@ -180,7 +187,10 @@ def table(found, lengths, window):
         return statistics.median(result["seconds"])
 
     measured = [n for n in lengths if (n, None) in found]
-    curve = np.polyfit(measured, [median(n, None, mib) for n in measured], 2)
+    curve = None
+    if len(measured) < len(lengths):
+        memory = [median(n, None, mib) for n in measured]
+        curve = np.polyfit(measured, memory, 2)
     lines = [
         f"| n | full, s | r = {window}, s | ratio | full, MiB |"
         f" r = {window}, MiB | ratio |",

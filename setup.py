@@ -15,6 +15,7 @@ HERE = pathlib.Path(__file__).parent
 ONNX = ["onnx>=1.23,<2", "onnxruntime>=1.31,<2", "tf2onnx>=1.17,<2"]
 TFLITE = ["ai-edge-litert>=2.3,<3"]
 CTRANSLATE2 = ["ctranslate2>=4.8,<5"]
+PNG = ["resvg-py>=0.5,<0.6"]  # draws the figures as .png
 CLIENT = ["tensorflow-serving-api>=2.21,<2.22"]
 
 setup(
@@ -51,19 +52,23 @@ setup(
     packages=[
         "keras_transformer",
         "keras_transformer.data",
+        "keras_transformer.figures",
         "trainers",
+        "trainers.parsing",
         "trainers.phrasebook",
         "savedmodel",
     ],
     package_data={
         "keras_transformer": ["py.typed"],
-        "trainers": ["configs/*.flags"],
+        "keras_transformer.figures": ["*.css", "*.html", "*.js"],
+        "trainers": ["configs/*.flags", "*.css", "*.html"],
     },
     install_requires=[
         "absl-py>=2.3,<3",
         "importlib_resources>=6,<8",  # tensorflow-datasets imports it
         "keras>=3.15,<3.16",
         "numpy>=2.0,<3",
+        "regex>=2024.5",  # what sacreBLEU requires, too
         "sacrebleu>=2.6,<3",
         "sentencepiece>=0.2.1,<0.3",
         "tensorboard>=2.20,<3",
@@ -79,11 +84,13 @@ setup(
         "ja": ["sacrebleu[ja]>=2.6,<3"],
         "ko": ["sacrebleu[ko]>=2.6,<3"],
         "onnx": ONNX,
+        "png": PNG,
         "tflite": TFLITE,
         "test": [
             *CLIENT,
             *CTRANSLATE2,
             *ONNX,
+            *PNG,
             *TFLITE,
             "jax>=0.10,<0.11",
             "mypy>=1.20,<2",

@@ -33,10 +33,19 @@ if typing.TYPE_CHECKING:  # the names of `_HOMES`, for type checkers
     )
     from keras_transformer.data.pairs import read_tfds as read_tfds
     from keras_transformer.data.shards import read_prepared as read_prepared
+    from keras_transformer.data.subword_sampling import (
+        SampledCorpus as SampledCorpus,
+    )
     from keras_transformer.decoding import SearchResult as SearchResult
     from keras_transformer.decoding import beam_search as beam_search
     from keras_transformer.decoding import greedy_search as greedy_search
     from keras_transformer.decoding import sample as sample
+    from keras_transformer.figures.attention import (
+        AttentionFigure as AttentionFigure,
+    )
+    from keras_transformer.figures.attention import (
+        attention_figure as attention_figure,
+    )
     from keras_transformer.layers import FeedForward as FeedForward
     from keras_transformer.layers import (
         MultiHeadAttention as MultiHeadAttention,
@@ -65,6 +74,7 @@ if typing.TYPE_CHECKING:  # the names of `_HOMES`, for type checkers
     from keras_transformer.schedule import NoamSchedule as NoamSchedule
     from keras_transformer.schedule import paper_adam as paper_adam
     from keras_transformer.tokenization import Tokenizer as Tokenizer
+    from keras_transformer.tokenization import TokenizerPair as TokenizerPair
     from keras_transformer.translator import Translator as Translator
     from keras_transformer.vocabulary import BOS as BOS
     from keras_transformer.vocabulary import EOS as EOS
@@ -75,6 +85,7 @@ __version__ = "0.1.0"  # the only place; setup.py reads it from here
 
 # Public names -> the modules of this package that define them.
 _HOMES = {
+    "AttentionFigure": "figures.attention",
     "BOS": "vocabulary",
     "Batches": "data.batches",
     "Corpus": "data.corpus",
@@ -92,14 +103,17 @@ _HOMES = {
     "Pairs": "data.pairs",
     "Perplexity": "metrics",
     "PositionalEmbedding": "layers",
+    "SampledCorpus": "data.subword_sampling",
     "SearchResult": "decoding",
     "SmoothedCrossEntropy": "loss",
     "TokenAccuracy": "metrics",
     "Tokenizer": "tokenization",
+    "TokenizerPair": "tokenization",
     "Transformer": "model",
     "TransformerConfig": "config",
     "Translator": "translator",
     "UNK": "vocabulary",
+    "attention_figure": "figures.attention",
     "beam_search": "decoding",
     "causal_mask": "masking",
     "encode_corpus": "data.corpus",

@@ -35,10 +35,11 @@ def check_even(d_model: int) -> None:
 class TransformerConfig(Fields):
     """The shape of a Transformer; the defaults are the paper's base model.
 
-    See Table 3 of the paper. `d_key`, `d_value`, `num_decoder_layers`,
-    `max_positions` and `max_relative_position` may be left out (None): read
-    `key_size`, `value_size`, `decoder_depth`, `position_limit` and
-    `relative_distance`, which resolve them.
+    See Table 3 of the paper. `source_vocab_size`, `d_key`, `d_value`,
+    `num_decoder_layers`, `max_positions` and `max_relative_position` may be
+    left out (None): read `num_source_tokens`, `key_size`, `value_size`,
+    `decoder_depth`, `position_limit` and `relative_distance`, which resolve
+    them.
 
     >>> TransformerConfig(d_model=128, num_heads=4).key_size
     32
@@ -46,7 +47,15 @@ class TransformerConfig(Fields):
 
     vocab_size: int = hp(
         37000,
-        "Tokens in the shared vocabulary, special ones included.",
+        "Tokens in the vocabulary, special ones included: the shared one, or"
+        " that of the target.",
+        low=5,
+        high=MOST_TOKENS,
+    )
+    source_vocab_size: int | None = hp(
+        None,
+        "Tokens in the source vocabulary, if it is another one, which then has"
+        " embeddings of its own; left out: one vocabulary is shared.",
         low=5,
         high=MOST_TOKENS,
     )
@@ -154,6 +163,11 @@ class TransformerConfig(Fields):
             )
 
     @property
+    def num_source_tokens(self) -> int:
+        """Tokens in the vocabulary that the source is in."""
+        return self.source_vocab_size or self.vocab_size
+
+    @property
     def key_size(self) -> int:
         """Key size of one head, d_k in the paper."""
         return self.d_key or self.d_model // self.num_heads
@@ -234,6 +248,31 @@ class DecodingConfig(Fields):
         "Output has at least this many tokens, EOS included.",
         low=0,
         high=MOST_POSITIONS,
+    )
+    no_repeat_ngram: int = hp(
+        0,
+        "No output has the same n tokens in a row twice; 0: no such rule.",
+        low=0,
+        high=MOST_POSITIONS,
+    )
+    coverage_penalty: float = hp(
+        0.0,
+        "Beta of the coverage penalty (Wu et al. 2016, eq. 14), by which the"
+        " hypotheses found are ranked anew; 0: none.",
+        low=0.0,
+        high=10.0,
+    )
+    alignment_layer: int | None = hp(
+        None,
+        "Decoder layer, from 1, whose attention aligns words, and measures"
+        " coverage; left out: the middle one.",
+        low=1,
+        high=MOST_LAYERS,
+    )
+    replace_unknown: bool = hp(
+        False,
+        "Put the source word that it attends to most in the place of an unknown"
+        " token of the output.",
     )
     sampling: bool = hp(
         False, "Sample from the model's distribution instead of searching."

@@ -25,8 +25,10 @@ Choices that systems make differently:
 - A sentence whose search has ended is frozen while its neighbours go on, so a
   result never depends on the rest of the batch. Rows that only pad the batch
   have the limit 0 and are not searched.
+- `no_repeat_ngram` forbids a token that would end an n-gram which the
+  hypothesis has already. EOS ends no such n-gram.
 - `prefix` forces the first tokens: their log-probabilities count, and they may
-  include tokens that are otherwise not emitted.
+  include tokens that are otherwise not emitted, or repeat n-grams.
 - A sentence fails if its logits at some position have a NaN or +inf, or nothing
   but -inf, or if its prefix has an id that is not in the vocabulary: its scores
   and log-probabilities are NaN, its ids `PAD`. The others of the batch are not
@@ -79,10 +81,13 @@ class Rules(typing.NamedTuple):
 
     Attributes:
         min_length: Tokens, EOS included, as an int.
+        no_repeat_ngram: Tokens of an n-gram that may not occur twice, as an
+            int; 0: all may.
         prefix: int32 `[N, T]`, forced tokens, `PAD` where free; or None.
     """
 
     min_length: int
+    no_repeat_ngram: int
     prefix: Tensor | None
 
 
@@ -94,6 +99,7 @@ def greedy_search(
     max_length: int,
     length_penalty: float,
     min_length: int = DecodingConfig.min_length,
+    no_repeat_ngram: int = DecodingConfig.no_repeat_ngram,
     prefix: Tensor | None = None,
 ) -> SearchResult:
     """Takes the most probable token at each position.
@@ -108,6 +114,8 @@ def greedy_search(
         max_length: T, the size of the token buffers, as an int.
         length_penalty: Exponent of the length penalty, as a float.
         min_length: Smallest length in tokens, EOS included.
+        no_repeat_ngram: Tokens of an n-gram that may not occur twice, as an
+            int; 0: all may.
         prefix: int32 `[B, P]`, the first tokens, `PAD` after them; or None.
 
     Returns:
@@ -124,17 +132,22 @@ def greedy_search(
     array([[[3, 2]]], dtype=int32)
     """
     check_values(
-        DecodingConfig, length_penalty=length_penalty, min_length=min_length
+        DecodingConfig,
+        length_penalty=length_penalty,
+        min_length=min_length,
+        no_repeat_ngram=no_repeat_ngram,
     )
 
     def choose(logits, index):
         best = ops.max(logits, axis=-1, keepdims=True)
         return _first_position(logits == best), best[:, 0]
 
+    rules = Rules(
+        min_length, no_repeat_ngram, _pad_prefix(prefix, max_length, 1)
+    )
     return _follow_one(
-        step, cache, max_lengths, choose, max_length, length_penalty,
-        min_length, prefix,
-    )  # fmt: skip
+        step, cache, max_lengths, choose, max_length, length_penalty, rules
+    )
 
 
 def sample(
@@ -149,6 +162,7 @@ def sample(
     top_p: float,
     seed: int | keras.random.SeedGenerator,
     min_length: int = DecodingConfig.min_length,
+    no_repeat_ngram: int = DecodingConfig.no_repeat_ngram,
     prefix: Tensor | None = None,
 ) -> SearchResult:
     """Samples each token from the model's distribution.
@@ -176,6 +190,8 @@ def sample(
         seed: An int, which gives the same samples at every call, or a
             `keras.random.SeedGenerator`.
         min_length: Smallest length in tokens, EOS included.
+        no_repeat_ngram: Tokens of an n-gram that may not occur twice, as an
+            int; 0: all may.
         prefix: int32 `[B, P]`, the first tokens, `PAD` after them; or None.
 
     Returns:
@@ -196,6 +212,7 @@ def sample(
         DecodingConfig,
         length_penalty=length_penalty,
         min_length=min_length,
+        no_repeat_ngram=no_repeat_ngram,
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,
@@ -219,10 +236,12 @@ def sample(
         rank = _sampled_rank(values / temperature, number, top_p)
         return _at(ids, rank), _at(values, rank)
 
+    rules = Rules(
+        min_length, no_repeat_ngram, _pad_prefix(prefix, max_length, 1)
+    )
     return _follow_one(
-        step, cache, max_lengths, choose, max_length, length_penalty,
-        min_length, prefix,
-    )  # fmt: skip
+        step, cache, max_lengths, choose, max_length, length_penalty, rules
+    )
 
 
 def beam_search(
@@ -234,6 +253,7 @@ def beam_search(
     beam_size: int,
     length_penalty: float,
     min_length: int = DecodingConfig.min_length,
+    no_repeat_ngram: int = DecodingConfig.no_repeat_ngram,
     prefix: Tensor | None = None,
 ) -> SearchResult:
     """Keeps the W most probable unfinished hypotheses, and the W best finished.
@@ -259,6 +279,8 @@ def beam_search(
         beam_size: W, the number of hypotheses, as an int.
         length_penalty: Exponent of the length penalty, as a float.
         min_length: Smallest length in tokens, EOS included.
+        no_repeat_ngram: Tokens of an n-gram that may not occur twice, as an
+            int; 0: all may.
         prefix: int32 `[B, P]`, the first tokens, `PAD` after them; or None.
 
     Returns:
@@ -280,6 +302,7 @@ def beam_search(
         beam_size=beam_size,
         length_penalty=length_penalty,
         min_length=min_length,
+        no_repeat_ngram=no_repeat_ngram,
     )
     if beam_size == 1:
         return greedy_search(
@@ -289,11 +312,16 @@ def beam_search(
             max_length=max_length,
             length_penalty=length_penalty,
             min_length=min_length,
+            no_repeat_ngram=no_repeat_ngram,
             prefix=prefix,
         )
     max_lengths = _clip_limits(max_lengths, max_length)
     _check_cache(cache, max_lengths, beam_size)
-    rules = _make_rules(min_length, prefix, max_length, beam_size)
+    rules = Rules(
+        min_length,
+        no_repeat_ngram,
+        _pad_prefix(prefix, max_length, beam_size),
+    )
     sentences = ops.arange(ops.shape(max_lengths)[0], dtype="int32")[:, None]
     limit_penalties = _penalty(max_lengths, length_penalty)
 
@@ -318,6 +346,49 @@ def beam_search(
     return _ranked_result(state, sentences, length_penalty)
 
 
+def rerank(result: SearchResult, rewards: Tensor) -> SearchResult:
+    """Adds a reward to each score and ranks the hypotheses by the sums.
+
+    Those that end with EOS still stand before those that the length limit
+    truncated; of equal scores the first stays first. Missing hypotheses stay
+    missing, and failed searches failed.
+
+    Args:
+        result: A `SearchResult`.
+        rewards: float32 `[B, W]`, or what broadcasts to it; negative ones are
+            penalties.
+
+    Returns:
+        A `SearchResult`; the log-probabilities stay those of the model.
+
+    >>> result = SearchResult(
+    ...     *map(np.array, ([[[5, 2], [6, 2]]], [[-1.0, -2.0]],
+    ...                     [[-1.0, -2.0]], [[2, 2]])))
+    >>> rerank(result, np.array([[-3.0, -1.0]])).ids.numpy()
+    array([[[6, 2],
+            [5, 2]]])
+    """
+    missing = result.scores <= MISSING_SCORE
+    scores = ops.where(missing, MISSING_SCORE, result.scores + rewards)
+    finished = ops.any(result.ids == EOS, axis=-1)  # [B, W]
+    # How many hypotheses stand before each one: two by two, [B, W, W].
+    first, second = finished[:, :, None], finished[:, None, :]
+    theirs, own = scores[:, :, None], scores[:, None, :]
+    ranks = _positions(scores.shape[1])
+    earlier = ranks[:, None] < ranks[None]  # [W, W]
+    better = (theirs > own) | ((theirs == own) & earlier)
+    before = (first & ~second) | ((first == second) & better)
+    places = ops.sum(ops.cast(before, "int32"), axis=1)  # [B, W]
+    _, rows = ops.top_k(-places, scores.shape[1])  # those of a failure stay
+    sentences = ops.arange(ops.shape(scores)[0], dtype="int32")[:, None]
+    return SearchResult(
+        *(
+            _gather_rows(values, rows, sentences)
+            for values in (result.ids, scores, result.log_probs, result.lengths)
+        )
+    )
+
+
 # ---- Following one hypothesis: greedy search and sampling -------------------
 
 
@@ -340,19 +411,11 @@ class RowState(typing.NamedTuple):
 
 
 def _follow_one(
-    step,
-    cache,
-    max_lengths,
-    choose,
-    max_length,
-    length_penalty,
-    min_length,
-    prefix,
+    step, cache, max_lengths, choose, max_length, length_penalty, rules
 ):
     """Extends one row per sentence by choose(logits, index) -> ids, logits."""
     max_lengths = _clip_limits(max_lengths, max_length)
     _check_cache(cache, max_lengths, 1)
-    rules = _make_rules(min_length, prefix, max_length, 1)
 
     def extend(state, cache):
         logits, cache = step(state.last_ids, cache, state.index)
@@ -360,6 +423,8 @@ def _follow_one(
         every_id = _positions(logits.shape[-1])[None]  # [1, V]
         banned = _is_banned(every_id, state.index, rules)  # [N, V]
         allowed = ops.where(banned, -np.inf, logits)
+        if rules.no_repeat_ngram:
+            allowed = _forbid_repeats(allowed, state.ids, state.index, rules)
         ids, id_logits = choose(allowed, state.index)  # [N, V] -> [N], [N]
         gains = id_logits - _log_normalizer(logits)  # [N]
         gains = _fail_at_wrong_prefix(gains, logits, state.index, rules)
@@ -519,6 +584,9 @@ def _best_candidates(logits, state, sentences, rules):
     # found: cheaper than masking all V.
     num_found = min(2 * beam_size + 3, logits.shape[-1])
     steered = _force_prefix(logits, state.index, rules)
+    if rules.no_repeat_ngram:
+        ids = _live_ids(state)
+        steered = _forbid_repeats(steered, ids, state.index, rules)
     values, ids = _top_k(steered, num_found)  # [B * W, V] -> [B * W, k]
     banned = _is_banned(ids, state.index, rules)
     values = ops.where(banned, -np.inf, values)
@@ -698,6 +766,51 @@ def _force_prefix(logits, index, rules):
     return ops.where((forced == PAD) | (forced == every_id), logits, -np.inf)
 
 
+def _forbid_repeats(logits, ids, index, rules):
+    """-inf for tokens that would end an n-gram anew: [N, V] -> [N, V].
+
+    Args:
+        logits: float32 [N, V].
+        ids: int32 [N, T], the tokens before position `index`.
+        index: The position.
+        rules: The `Rules`.
+    """
+    size = rules.no_repeat_ngram
+    length, vocab_size = ids.shape[1], logits.shape[1]
+    if size > length:
+        return logits
+    # Every n-gram, by its start s: whether it is there, and whether it begins
+    # with the last n - 1 tokens.
+    starts = _positions(length - size + 1)
+    repeats = ops.broadcast_to(
+        starts + size <= index, (ops.shape(ids)[0], length - size + 1)
+    )  # [S] -> [N, S]
+    for offset in range(size - 1):
+        last = ops.take(
+            ids, ops.maximum(index - size + 1 + offset, 0), axis=1
+        )  # [N, T] -> [N]
+        same = ids[:, offset : offset + length - size + 1] == last[:, None]
+        repeats = repeats & same
+    if rules.prefix is not None:
+        forced = ops.take(rules.prefix, index, axis=1)[:, None]  # [N, 1]
+        repeats = repeats & (forced == PAD)
+    ends = ids[:, size - 1 :]  # [N, S]
+    rows = ops.arange(ops.shape(ids)[0], dtype="int32")[:, None]  # [N, 1]
+    counts = ops.segment_sum(  # [N * S] -> [N * V]
+        ops.reshape(ops.cast(repeats, "float32"), (-1,)),
+        ops.reshape(rows * vocab_size + ends, (-1,)),
+        num_segments=ops.shape(ids)[0] * vocab_size,
+    )
+    counts = ops.reshape(counts, (-1, vocab_size))
+    return ops.where(counts > 0.0, -np.inf, logits)
+
+
+def _live_ids(state):
+    """The tokens of live hypotheses: ids [B, 2W, T] -> [B * W, T]."""
+    beam_size = state.live_log_probs.shape[1]
+    return ops.reshape(state.ids[:, beam_size:], (-1, state.ids.shape[2]))
+
+
 def _fail_at_wrong_prefix(values, logits, index, rules):
     """NaN where the forced token is outside [0, V): [N, ...] -> [N, ...]."""
     if rules.prefix is None:
@@ -809,10 +922,11 @@ def _int32_ids(ids):
     return ops.cast(ids, "int32")
 
 
-def _make_rules(min_length, prefix, max_length, beam_size):
-    """Pads the prefix to the token buffer and repeats it: `Rules`."""
+def _pad_prefix(prefix, max_length, beam_size):
+    """Pads to the token buffers and repeats: [B, P] -> [B * W, T], or None."""
     if prefix is None:
-        return Rules(min_length, None)
+        return None
+    _check_max_length(max_length)
     prefix = ops.convert_to_tensor(prefix)
     if len(prefix.shape) != 2 or (prefix.shape[1] or 0) > max_length:
         raise ValueError(
@@ -824,4 +938,4 @@ def _make_rules(min_length, prefix, max_length, beam_size):
     free = ops.zeros_like(prefix[:, :1])  # [B, 1]
     free = free + ops.zeros((max_length,), "int32")  # [B, 1] -> [B, T]
     padded = ops.concatenate([prefix, free], axis=1)[:, :max_length]
-    return Rules(min_length, ops.repeat(padded, beam_size, axis=0))
+    return ops.repeat(padded, beam_size, axis=0)

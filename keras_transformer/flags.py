@@ -9,6 +9,7 @@ command with status 2 and one line.
 import contextlib
 import dataclasses
 import math
+import os
 import signal
 import sys
 import textwrap
@@ -17,7 +18,9 @@ from absl import flags
 
 from keras_transformer.fields import TYPE_NAMES, kinds_of
 
-ABSENT = "none"  # how a flag spells None, for a field that may be left out
+# How a flag spells None, for a field that may be left out. Text is spelled "",
+# so that a file or a recipe may be called "none".
+ABSENT = "none"
 FLAG_TYPE_NAMES = {**TYPE_NAMES, tuple: "a comma-separated list"}
 
 
@@ -109,7 +112,7 @@ def parse(argv, description, *sections):
             f" Received: {' '.join(files)} ({error.reason}, byte {error.start})"
         ) from error
     if values["help"].value:
-        print(usage(description, *sections))
+        _show(usage(description, *sections))
         raise SystemExit(0)
     if rest:
         raise CommandError(f"expected flags, --name=value. Received: {rest[0]}")
@@ -127,9 +130,10 @@ def to_flags(config):
     >>> to_flags(DecodingConfig(beam_size=5))[:2]
     ['--beam_size=5', '--length_penalty=0.6']
     """
+    kinds = kinds_of(type(config))
     return [
-        f"--{field.name}={_spell(getattr(config, field.name))}"
-        for field in dataclasses.fields(config)
+        f"--{name}={_spell(getattr(config, name), kind)}"
+        for name, (kind, _) in kinds.items()
     ]
 
 
@@ -189,12 +193,12 @@ class _FieldParser(flags.ArgumentParser):
     def parse(self, argument):
         if not isinstance(argument, str):
             return argument
-        if self.may_be_none and argument.lower() == ABSENT:
+        if self.may_be_none and argument.lower() == _absent(self.kind):
             return None
         try:
             return READERS[self.kind](argument)
         except ValueError:
-            or_absent = f" or {ABSENT}" if self.may_be_none else ""
+            or_absent = f" or {_absent(self.kind)}" if self.may_be_none else ""
             raise ValueError(
                 f"expected {FLAG_TYPE_NAMES[self.kind]}{or_absent}"
             ) from None
@@ -212,23 +216,38 @@ def _define(section, values):
             flags.DEFINE(parser, name, None, "", flag_values=values)
 
 
-def _spell(value):
+def _absent(kind):
+    """How a flag of this type spells None."""
+    return "" if kind is str else ABSENT
+
+
+def _spell(value, kind):
     """A field's value as a flag spells it."""
     if value is None:
-        return ABSENT
+        return _absent(kind)
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _show(text):
+    """Prints a text, though its reader, such as `head`, may end before it."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        # Python would try again to write what is left when it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _explain(field, kind):
     """The lines of `--help` on one flag."""
     choices = field.metadata.get("choices")
     expected = "|".join(map(str, choices)) if choices else FLAG_TYPE_NAMES[kind]
-    head = f"  --{field.name}=({expected}; default {_spell(field.default)})"
+    default = _spell(field.default, kind)
+    head = f"  --{field.name}=({expected}; default {default})"
     if kind is bool:
-        head = f"  --[no]{field.name}  (default {_spell(field.default)})"
-    elif field.default in ("", ()):
+        head = f"  --[no]{field.name}  (default {default})"
+    elif not default:
         head = f"  --{field.name}=({expected})"
     text = field.metadata.get("help", "")
     return [

@@ -24,7 +24,9 @@ from keras_transformer.chunks import (
 )
 from keras_transformer.config import check_even
 from keras_transformer.fields import is_of_kind
+from keras_transformer.linear import Linear
 from keras_transformer.masking import band_mask, causal_mask
+from keras_transformer.normalization import LayerNorm
 from keras_transformer.vocabulary import PAD
 
 Tensor: typing.TypeAlias = typing.Any  # of the Keras backend, or NumPy's
@@ -590,7 +592,7 @@ class FeedForward(keras.layers.Layer):
         super().__init__(**kwargs)
         _check_sizes(d_ff=d_ff)
         self.d_ff = d_ff
-        self.inner = keras.layers.Dense(
+        self.inner = Linear(
             d_ff, activation="relu", dtype=self.dtype_policy, name="inner"
         )
         self.outer = None  # as wide as the input, see build
@@ -599,9 +601,7 @@ class FeedForward(keras.layers.Layer):
         )
 
     def build(self, x_shape):
-        self.outer = keras.layers.Dense(
-            x_shape[-1], dtype=self.dtype_policy, name="outer"
-        )
+        self.outer = Linear(x_shape[-1], dtype=self.dtype_policy, name="outer")
         self.inner.build(x_shape)
         self.outer.build((None, None, self.d_ff))
         self.activation_dropout.build((None, None, self.d_ff))
@@ -889,16 +889,14 @@ class Residual(keras.layers.Layer):
 
 def layer_norm(dtype, name: str) -> keras.layers.Layer:
     """The LayerNorm that the whole model uses."""
-    return keras.layers.LayerNormalization(
-        epsilon=LAYER_NORM_EPSILON, dtype=dtype, name=name
-    )
+    return LayerNorm(epsilon=LAYER_NORM_EPSILON, dtype=dtype, name=name)
 
 
 def _linear(dtype):
     """Makes the bias-free projections of sec. 3.2.2."""
 
     def make(units, name):
-        return keras.layers.Dense(units, use_bias=False, dtype=dtype, name=name)
+        return Linear(units, use_bias=False, dtype=dtype, name=name)
 
     return make
 

@@ -401,6 +401,9 @@ class Transformer(TokenExactTraining, keras.Model):
     One embedding matrix serves source, target and softmax (sec. 3.4). All
     weights exist as soon as the model is made.
 
+    Differs from the paper: with `source_vocab_size` the source has a vocabulary
+    and an embedding matrix of its own, for languages that share no subwords.
+
     Args:
         config: A `TransformerConfig`; or its fields as keywords.
 
@@ -432,14 +435,12 @@ class Transformer(TokenExactTraining, keras.Model):
         config, kwargs = _split_config(config, kwargs)
         super().__init__(**kwargs)
         self.config = config
-        self.embedding = layers.PositionalEmbedding(
-            vocab_size=config.vocab_size,
-            d_model=config.d_model,
-            dropout=config.dropout,
-            sinusoids=config.positions == "sinusoidal",
-            dtype=self.dtype_policy,
-            name="embedding",
-        )
+        self.embedding = self._embedding(config.vocab_size, "embedding")
+        self.separate_embedding = None
+        if config.source_vocab_size:
+            self.separate_embedding = self._embedding(
+                config.source_vocab_size, "source_embedding"
+            )
         self.source_positions = self._learned_positions("source_positions")
         self.target_positions = self._learned_positions("target_positions")
         self.encoder = Encoder(config, dtype=self.dtype_policy, name="encoder")
@@ -451,12 +452,26 @@ class Transformer(TokenExactTraining, keras.Model):
             return
         stream = (None, None, self.config.d_model)
         self.embedding.build()
-        for positions in (self.source_positions, self.target_positions):
-            if positions is not None:
-                positions.build()
+        for optional in (
+            self.separate_embedding,
+            self.source_positions,
+            self.target_positions,
+        ):
+            if optional is not None:
+                optional.build()
         self.encoder.build(stream)
         self.decoder.build(stream, stream)
         self.built = True
+
+    def _embedding(self, vocab_size, name):
+        return layers.PositionalEmbedding(
+            vocab_size=vocab_size,
+            d_model=self.config.d_model,
+            dropout=self.config.dropout,
+            sinusoids=self.config.positions == "sinusoidal",
+            dtype=self.dtype_policy,
+            name=name,
+        )
 
     def _learned_positions(self, name):
         """A table of positions; None if the field says something else."""
@@ -469,6 +484,13 @@ class Transformer(TokenExactTraining, keras.Model):
             name=name,
         )
 
+    @property
+    def source_embedding(self) -> layers.PositionalEmbedding:
+        """The embedding of the source: `embedding`, if it is shared."""
+        if self.separate_embedding is None:
+            return self.embedding
+        return self.separate_embedding
+
     def call(self, inputs, training=None):
         return self.decode(
             inputs["target_ids"], self.encode(inputs["source_ids"])
@@ -477,7 +499,7 @@ class Transformer(TokenExactTraining, keras.Model):
     def encode(self, source_ids: Tensor) -> Memory:
         """Reads a source: int32 `[B, S]` -> `Memory`."""
         mask = padding_mask(source_ids)
-        x = self.embedding(source_ids, positions=self.source_positions)
+        x = self.source_embedding(source_ids, positions=self.source_positions)
         states = self.encoder(x, mask)
         return Memory(self.decoder.project(states), mask)
 

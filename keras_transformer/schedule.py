@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer.config import PAPER_BETA_2, PAPER_SCALE
+from keras_transformer.optimizer import FusedAdam
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -81,9 +82,9 @@ def paper_adam(
             this model with 0.997 or 0.998.
 
     Returns:
-        A `keras.optimizers.Adam`.
+        A `keras.optimizers.Adam` that is one operation for each variable.
     """
-    return keras.optimizers.Adam(
+    return FusedAdam(
         NoamSchedule(d_model, warmup_steps, scale),
         beta_1=0.9,
         beta_2=beta_2,

@@ -1,25 +1,48 @@
 """Strings to ids and back, in the TensorFlow graph.
 
-One byte-pair vocabulary serves both languages, as in sec. 5.1 of the paper.
-SentencePiece trains it; TensorFlow Text applies it, so that an exported model
-takes and gives strings.
+One byte-pair vocabulary serves both languages, as in sec. 5.1 of the paper; or
+each has its own. SentencePiece trains it; TensorFlow Text applies it, so that
+an exported model takes and gives strings.
 """
 
+import bisect
+import functools
 import io
 import os
 import pathlib
 import re
 import threading
-from collections.abc import Iterable
+import typing
+from collections.abc import Iterable, Mapping, Sequence
 
 import sentencepiece
 import tensorflow as tf
 import tensorflow_text
+from sentencepiece import sentencepiece_model_pb2, sentencepiece_pb2
 
 from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
 
+SPACE = "\u2581"  # how SentencePiece writes the space before a word
 # Threads that make the same operation at once would drop each other's model.
 _ONE_AT_A_TIME = threading.Lock()
+# The files of a vocabulary beside a model: one, or one for each language.
+SHARED_FILE = "tokenizer.model"
+PAIR_FILES = ("source_tokenizer.model", "target_tokenizer.model")
+
+
+class Token(typing.NamedTuple):
+    """A token of a string, and where it stands.
+
+    Attributes:
+        id: Its id; not that of `EOS`.
+        text: What it stands for, as written, without white space.
+        word: Index of the word, as `str.split` finds words, that it is part of;
+            as many as there are words if only white space follows.
+    """
+
+    id: int
+    text: str
+    word: int
 
 
 class Tokenizer(tf.Module):
@@ -86,9 +109,53 @@ class Tokenizer(tf.Module):
             )
 
     @property
+    def source(self) -> "Tokenizer":
+        """That of the source language: itself, as for both languages."""
+        return self
+
+    @property
+    def target(self) -> "Tokenizer":
+        """That of the target language: itself."""
+        return self
+
+    @property
+    def files(self) -> dict[str, "Tokenizer"]:
+        """Itself, by the name of its file in a directory of a model."""
+        return {SHARED_FILE: self}
+
+    @property
     def pieces(self) -> list[str]:
         """The vocabulary as a list of `str`: the piece of id i at index i."""
         return self._processor().id_to_piece(list(range(self.vocab_size)))
+
+    def find_missing(self, symbols: Sequence[str]) -> list[str]:
+        """Those of some words that have no token of their own."""
+        pieces = set(self.pieces)
+        return [symbol for symbol in symbols if SPACE + symbol not in pieces]
+
+    @functools.cached_property
+    def model_type(self) -> str:
+        """SentencePiece's algorithm: `bpe`, `unigram`, `word` or `char`."""
+        trainer = self._proto().trainer_spec
+        return trainer.ModelType.Name(trainer.model_type).lower()
+
+    @property
+    def entries(self) -> list[tuple[str, float, str]]:
+        """Piece, score and type (`NORMAL`, `CONTROL`, ...) of each id."""
+        return [
+            (entry.piece, entry.score, entry.Type.Name(entry.type))
+            for entry in self._proto().pieces
+        ]
+
+    def _proto(self):
+        """The model as its protocol buffer."""
+        model = sentencepiece_model_pb2.ModelProto()
+        model.ParseFromString(self.model_bytes)
+        return model
+
+    def normalize(self, strings: list[str]) -> list[str]:
+        """Strings as they are segmented: NFKC, and `\u2581` for a space."""
+        return self._processor().normalize(strings)
 
     def encode(self, strings: list[str] | tf.Tensor) -> tf.RaggedTensor:
         """Ids of strings; every row ends with `EOS`, none begins with `BOS`.
@@ -131,6 +198,42 @@ class Tokenizer(tf.Module):
         keep = ~ended & (ids != PAD) & (ids != BOS)
         return self._operations().detokenize(tf.ragged.boolean_mask(ids, keep))
 
+    def tokens(self, strings: Sequence[str]) -> list[list[Token]]:
+        """The tokens that `encode` finds, and which words they belong to.
+
+        Args:
+            strings: List of `str`.
+
+        Returns:
+            For each string a list of `Token`, `EOS` left out.
+        """
+        encoded = self._processor().encode(
+            list(strings), out_type="serialized_proto"
+        )
+        return [
+            _tokens_of(string, _pieces_in(proto))
+            for string, proto in zip(strings, encoded, strict=True)
+        ]
+
+    def fill(self, ids: Sequence[int], texts: Mapping[int, str]) -> str:
+        """`decode` of one row, with other text in the place of some tokens.
+
+        Args:
+            ids: The row, without special tokens but `UNK`.
+            texts: Text by index into the row; white space around it counts.
+
+        Returns:
+            A string without runs of white space.
+        """
+        decoded = self._processor().decode(
+            [int(id) for id in ids], out_type="serialized_proto"
+        )
+        parts = [
+            texts.get(i, piece.surface)
+            for i, piece in enumerate(_pieces_in(decoded))
+        ]
+        return " ".join("".join(parts).split())
+
     def save(self, path: str | os.PathLike) -> None:
         """Writes the model to a file, which appears when it is complete."""
         path = pathlib.Path(path)
@@ -161,6 +264,7 @@ class Tokenizer(tf.Module):
         lines: Iterable[str],
         vocab_size: int,
         max_lines: int = 10_000_000,
+        symbols: Sequence[str] = (),
     ) -> "Tokenizer":
         """Learns a byte-pair vocabulary that has every character of the corpus.
 
@@ -171,6 +275,9 @@ class Tokenizer(tf.Module):
             vocab_size: Number of tokens V, special ones included.
             max_lines: A larger corpus is sampled down to this many lines, so
                 that it fits into memory.
+            symbols: Words that are one token each, whatever their frequency,
+                with the space before them: `"(NP"`. A longer word that begins
+                with one becomes several tokens.
 
         Returns:
             A `Tokenizer`.
@@ -217,12 +324,80 @@ class Tokenizer(tf.Module):
                 bos_id=BOS,
                 eos_id=EOS,
                 unk_id=UNK,
+                user_defined_symbols=[SPACE + symbol for symbol in symbols],
             )
         except (RuntimeError, ValueError) as error:
             if errors:
                 raise errors[0] from None
             raise ValueError(_explain(str(error), vocab_size)) from error
         return cls(model.getvalue())
+
+
+def _pieces_in(proto):
+    """The pieces of a serialized `SentencePieceText`."""
+    return sentencepiece_pb2.SentencePieceText.FromString(proto).pieces
+
+
+def _tokens_of(string, pieces):
+    """`Token`s from pieces, whose positions are those of UTF-8 bytes."""
+    ends, position = [], 0
+    for word in string.split():
+        position = string.index(word, position) + len(word)
+        ends.append(len(string[:position].encode("utf-8")))
+    return [
+        # White space is at the beginning of a piece: its word is the next one.
+        Token(piece.id, piece.surface.strip(), bisect.bisect(ends, piece.begin))
+        for piece in pieces
+    ]
+
+
+class TokenizerPair(typing.NamedTuple):
+    """A tokenizer for each language, where the two share no vocabulary.
+
+    Everything that takes a `Tokenizer` of both languages takes a pair as well:
+    it uses `tokenizer.source` and `tokenizer.target`, which of a `Tokenizer`
+    are itself.
+
+    Attributes:
+        source, target: A `Tokenizer` each.
+    """
+
+    source: Tokenizer
+    target: Tokenizer
+
+    @property
+    def files(self) -> dict[str, Tokenizer]:
+        """Both, by the names of their files in a directory of a model."""
+        return dict(zip(PAIR_FILES, self, strict=True))
+
+
+def save_tokenizer(
+    tokenizer: Tokenizer | TokenizerPair, directory: str | os.PathLike
+) -> None:
+    """Writes the file or the files of a vocabulary into a directory."""
+    for name, of_side in tokenizer.files.items():
+        of_side.save(pathlib.Path(directory) / name)
+
+
+def load_tokenizer(
+    directory: str | os.PathLike,
+) -> Tokenizer | TokenizerPair:
+    """What `save_tokenizer` wrote.
+
+    Raises:
+        FileNotFoundError: There is neither one file nor a pair.
+        ValueError: There are both; or a file cannot be used.
+    """
+    directory = pathlib.Path(directory)
+    paths = [directory / name for name in PAIR_FILES]
+    if not any(path.exists() for path in paths):
+        return Tokenizer.load(directory / SHARED_FILE)
+    if (directory / SHARED_FILE).exists():
+        raise ValueError(
+            f"{directory}: expected {SHARED_FILE}, or {PAIR_FILES[0]} and"
+            f" {PAIR_FILES[1]}. Received: both"
+        )
+    return TokenizerPair(*map(Tokenizer.load, paths))
 
 
 def truncate(ids: tf.Tensor, max_length: int) -> tuple[tf.Tensor, tf.Tensor]:

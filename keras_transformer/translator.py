@@ -26,14 +26,19 @@ from keras_transformer.decoding import (
     MISSING_SCORE,
     SearchResult,
     beam_search,
+    rerank,
     sample,
 )
-from keras_transformer.model import Transformer
-from keras_transformer.tokenization import Tokenizer, truncate
-from keras_transformer.vocabulary import EOS, PAD
+from keras_transformer.layers import recorded_weights
+from keras_transformer.model import Memory, Transformer
+from keras_transformer.tokenization import Tokenizer, TokenizerPair, truncate
+from keras_transformer.vocabulary import EOS, PAD, UNK
 from keras_transformer.workdir import WorkDirectory, named_weights
 
 SHOWN = 60  # characters of a long line that a warning shows
+# The least that a source token counts as attended to: the logarithm of nothing
+# would be infinite.
+LEAST_COVERAGE = 1e-9
 
 
 class PairScore(typing.NamedTuple):
@@ -52,6 +57,19 @@ class PairScore(typing.NamedTuple):
     truncated: bool
 
 
+class Alignment(typing.NamedTuple):
+    """Which words of a pair translate each other.
+
+    Attributes:
+        links: Pairs of word indices, source and target, from 0, sorted; words
+            are what `str.split` finds.
+        truncated: As in `PairScore`: words after the limit have no links.
+    """
+
+    links: list[tuple[int, int]]
+    truncated: bool
+
+
 class Translator:
     """Translates sentences: tokenizer, model and search (sec. 6.1).
 
@@ -60,7 +78,7 @@ class Translator:
     given back in the order they came.
 
     Args:
-        tokenizer: The `Tokenizer`.
+        tokenizer: The `Tokenizer`, or a `TokenizerPair`.
         model: A `Transformer`; the weights it has at a call are used.
         decoding: The `DecodingConfig`.
         max_source_length: Longest source in tokens, EOS included; a longer one
@@ -77,14 +95,15 @@ class Translator:
             None if the model was made elsewhere.
 
     Raises:
-        ValueError: A number is too small, or tokenizer and model have
-            vocabularies of different sizes, or the model has learned fewer
-            positions than `max_source_length`.
+        ValueError: A number is too small, or the decoder has no such
+            `alignment_layer`, or tokenizer and model have vocabularies of
+            different sizes, or the model has learned fewer positions than
+            `max_source_length`.
     """
 
     def __init__(
         self,
-        tokenizer: Tokenizer,
+        tokenizer: Tokenizer | TokenizerPair,
         model: Transformer,
         decoding: DecodingConfig,
         max_source_length: int,
@@ -103,12 +122,23 @@ class Translator:
                 "batch_tokens must be at least 1."
                 f" Received: batch_tokens={batch_tokens}"
             )
-        if tokenizer.vocab_size != model.config.vocab_size:
-            raise ValueError(
-                "Tokenizer and model must have the same vocabulary. Received:"
-                f" {tokenizer.vocab_size} and {model.config.vocab_size} tokens"
-            )
+        for of_side, size in (
+            (tokenizer.source, model.config.num_source_tokens),
+            (tokenizer.target, model.config.vocab_size),
+        ):
+            if of_side.vocab_size != size:
+                raise ValueError(
+                    "Tokenizer and model must have the same vocabulary."
+                    f" Received: {of_side.vocab_size} and {size} tokens"
+                )
         check_position_limit(model.config, max_source_length=max_source_length)
+        depth = model.config.decoder_depth
+        if (decoding.alignment_layer or 1) > depth:
+            raise ValueError(
+                f"alignment_layer must be at most {depth}, the layers of the"
+                " decoder. Received:"
+                f" alignment_layer={decoding.alignment_layer}"
+            )
         self.tokenizer = tokenizer
         self.model = model
         self.decoding = decoding
@@ -192,7 +222,9 @@ class Translator:
         limit = self.model.config.position_limit
         return length if limit is None else min(length, limit)
 
-    def translate(self, strings: Sequence[str]) -> list[str]:
+    def translate(
+        self, strings: Sequence[str], prefixes: Sequence[str] | None = None
+    ) -> list[str]:
         """Translations of sentences, in their order.
 
         An empty or blank sentence has an empty translation. One that is too
@@ -200,46 +232,65 @@ class Translator:
 
         Args:
             strings: List of `str`.
+            prefixes: What each translation must begin with, a list of `str`,
+                "" where it is free; None: all are free. A prefix is forced
+                token by token: after "hou", the model cannot go on to "house"
+                if that is one token.
 
         Returns:
             List of `str`, as many.
 
         Raises:
             TypeError: It is no list of `str`.
+            ValueError: There are not as many prefixes as strings.
             FloatingPointError: The model's logits are not finite.
         """
-        return [hypotheses[0][0] for hypotheses in self.n_best(strings)]
+        found = self.n_best(strings, prefixes=prefixes)
+        return [hypotheses[0][0] for hypotheses in found]
 
     def n_best(
-        self, strings: Sequence[str], first_line: int = 1
+        self,
+        strings: Sequence[str],
+        first_line: int = 1,
+        prefixes: Sequence[str] | None = None,
     ) -> list[list[tuple[str, float]]]:
         """As `translate`, with all hypotheses and their scores.
 
         Args:
             strings: List of `str`.
             first_line: Number of the first sentence, for warnings.
+            prefixes: As in `translate`.
 
         Returns:
             For each sentence a list of `(translation, score)`, best first, as
             many as the beam is wide; of a blank sentence `[("", 0.0)]`.
         """
-        return self._search_lines(strings, first_line, self._texts_of, str)
+        if self.decoding.replace_unknown:
+            found = self.n_best_ids(strings, first_line, prefixes)
+            return self._texts_without_unknown(strings, found)
+        return self._search_lines(
+            strings, first_line, prefixes, self._texts_of, str
+        )
 
     def n_best_ids(
-        self, strings: Sequence[str], first_line: int = 1
+        self,
+        strings: Sequence[str],
+        first_line: int = 1,
+        prefixes: Sequence[str] | None = None,
     ) -> list[list[tuple[list[int], float]]]:
         """As `n_best`, in ids.
 
         Args:
             strings: List of `str`.
             first_line: Number of the first sentence, for warnings.
+            prefixes: As in `translate`.
 
         Returns:
             For each sentence a list of `(ids, score)`; the ids include EOS
             unless the length limit truncated the output. Of a blank sentence
             `[([], 0.0)]`.
         """
-        return self._search_lines(strings, first_line, _ids_of, list)
+        return self._search_lines(strings, first_line, prefixes, _ids_of, list)
 
     def translate_ids(
         self, source_ids: tf.Tensor, prefix: tf.Tensor | None = None
@@ -271,17 +322,70 @@ class Translator:
             "max_length": max_length,
             "length_penalty": config.length_penalty,
             "min_length": config.min_length,
+            "no_repeat_ngram": config.no_repeat_ngram,
             "prefix": prefix,
         }
-        if not config.sampling:
-            return beam_search(beam_size=num_beams, **arguments)
-        return sample(
-            temperature=config.temperature,
-            top_k=config.top_k,
-            top_p=config.top_p,
-            seed=self._seed_generator,
-            **arguments,
+        if config.sampling:
+            found = sample(
+                temperature=config.temperature,
+                top_k=config.top_k,
+                top_p=config.top_p,
+                seed=self._seed_generator,
+                **arguments,
+            )
+        else:
+            found = beam_search(beam_size=num_beams, **arguments)
+        if config.coverage_penalty:
+            found = rerank(found, self._coverage(source_ids, memory, found.ids))
+        return found
+
+    def _coverage(self, source_ids, memory, ids):
+        """The coverage penalty of hypotheses, eq. 14 of Wu et al. 2016.
+
+        cp = beta * sum over source tokens i of log(min(coverage_i, 1)), where
+        coverage_i is the attention to i, summed over the target tokens. EOS is
+        no source token here.
+
+        Args:
+            source_ids: int32 [B, S].
+            memory: The `Memory` of them.
+            ids: int32 [B, W, T].
+
+        Returns:
+            float32 [B, W], 0 or below.
+        """
+        num_beams, length = ids.shape[1:]
+        ids = ops.reshape(ids, (-1, length))  # [B * W, T]
+        memory = keras.tree.map_structure(
+            lambda x: ops.repeat(x, num_beams, axis=0), memory
         )
+        attention = self._cross_attention(memory, shift_right(ids))
+        attention = ops.where((ids != PAD)[:, :, None], attention, 0.0)
+        covered = ops.clip(ops.sum(attention, axis=1), LEAST_COVERAGE, 1.0)
+        covered = ops.reshape(
+            ops.log(covered), (-1, num_beams, ops.shape(source_ids)[1])
+        )  # [B * W, S] -> [B, W, S]
+        real = (source_ids != PAD) & (source_ids != EOS)
+        penalties = ops.where(real[:, None], covered, 0.0)
+        return self.decoding.coverage_penalty * ops.sum(penalties, axis=-1)
+
+    def _cross_attention(self, memory: Memory, target_ids):
+        """What the decoder's alignment layer attends to, mean of its heads.
+
+        Args:
+            memory: The `Memory` of N sources.
+            target_ids: int32 [N, T], what the decoder reads.
+
+        Returns:
+            float32 [N, T, S].
+        """
+        depth = self.model.config.decoder_depth
+        layer = self.decoding.alignment_layer or (depth + 1) // 2
+        block = self.model.decoder.blocks[layer - 1]
+        with recorded_weights() as weights:
+            self.model.decode(target_ids, memory)
+        attention = ops.cast(weights[block.cross_attention], "float32")
+        return ops.mean(attention, axis=1)  # [N, H, T, S] -> [N, T, S]
 
     def output_limits(self, source_ids: tf.Tensor) -> tuple[tf.Tensor, int]:
         """The greatest length of each output, in tokens, EOS included.
@@ -323,31 +427,76 @@ class Translator:
             TypeError: It is no list of pairs of `str`.
             FloatingPointError: The model's logits are not finite.
         """
-        _check_pairs(pairs)
-        sources, short = self._encode(
-            [source for source, _ in pairs], first_line, self.max_source_length
-        )
-        labels, whole = self._encode(
-            [translation for _, translation in pairs],
-            first_line,
-            self.max_target_length,
-        )
-        lengths = [
-            max(len(source), len(row))
-            for source, row in zip(sources, labels, strict=True)
+        sources, labels, truncated = self._encode_pairs(pairs, first_line)
+        found = self._of_pairs(self.score_ids, sources, labels, first_line)
+        return [
+            PairScore(ids, log_probs[: len(ids)].tolist(), short)
+            for ids, log_probs, short in zip(
+                labels, found, truncated, strict=True
+            )
         ]
-        results: list = [None] * len(pairs)
-        for batch in self._batches(lengths):
-            log_probs = self._graph(
-                self.score_ids,
-                self._padded([sources[i] for i in batch]),
-                self._padded([labels[i] for i in batch]),
-            ).numpy()
-            for i, row in zip(batch, log_probs, strict=False):
-                row = row[: len(labels[i])].tolist()
-                _check_finite(row, first_line + i)
-                results[i] = PairScore(labels[i], row, short[i] or whole[i])
-        return results
+
+    def align(
+        self, pairs: Sequence[tuple[str, str]], first_line: int = 1
+    ) -> list[Alignment]:
+        """Which words of given translations translate which of the source.
+
+        Each target word has one link: to the source word that its tokens attend
+        to most, in the decoder layer `alignment_layer` (mean of the heads, EOS
+        left out), when the decoder reads them (Chen et al. 2020, "Shift-Att"):
+        when it is about to write a token it has not seen it yet.
+
+        Args:
+            pairs: List of `(source, translation)`, both `str`.
+            first_line: Number of the first pair, for errors.
+
+        Returns:
+            An `Alignment` for each pair, in their order.
+
+        Raises:
+            TypeError: It is no list of pairs of `str`.
+            FloatingPointError: The model's attention is not finite.
+        """
+        sources, labels, truncated = self._encode_pairs(
+            pairs, first_line, warn=False
+        )
+        tokens = [
+            tokenizer.tokens([pair[side] for pair in pairs])
+            for side, tokenizer in enumerate(
+                (self.tokenizer.source, self.tokenizer.target)
+            )
+        ]
+        found = self._of_pairs(self.alignment_ids, sources, labels, first_line)
+        alignments = []
+        for i, attention in enumerate(found):
+            of_words = _attention_of_words(
+                attention[: len(labels[i]) - 1],
+                *(
+                    ([token.word for token in side[i]], len(text.split()))
+                    for side, text in zip(tokens, pairs[i], strict=True)
+                ),
+            )
+            links = sorted((one, two) for two, one in _greatest(of_words))
+            alignments.append(Alignment(links, truncated[i]))
+        return alignments
+
+    def alignment_ids(
+        self, source_ids: tf.Tensor, labels: tf.Tensor
+    ) -> tf.Tensor:
+        """What each token of given translations attends to, as a graph.
+
+        Args:
+            source_ids: int32 `[B, S]`; rows end with `EOS`, then `PAD`.
+            labels: int32 `[B, T]`, likewise.
+
+        Returns:
+            float32 `[B, T - 1, S]`, of the tokens but the last; 0 where the
+            source is `EOS` or `PAD`.
+        """
+        memory = self.model.encode(source_ids)
+        attention = self._cross_attention(memory, shift_right(labels))[:, 1:]
+        real = (source_ids != PAD) & (source_ids != EOS)
+        return ops.where(real[:, None], attention, 0.0)
 
     def score_ids(self, source_ids: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         """Log-probability of every token of given translations, as a graph.
@@ -365,16 +514,56 @@ class Translator:
         log_probs = chosen[:, :, 0] - ops.logsumexp(logits, axis=-1)  # [B, T]
         return ops.where(labels == PAD, 0.0, log_probs)
 
-    # The stages of `translate` and `score`
+    # The stages of `translate`, `score` and `align`
 
-    def _encode(self, strings, first_line, max_length):
+    def _encode_pairs(self, pairs, first_line, warn=True):
+        """Ids of sources and translations, and whether either was truncated."""
+        _check_pairs(pairs)
+        sources, short = self._encode(
+            self.tokenizer.source,
+            [source for source, _ in pairs],
+            first_line,
+            self.max_source_length,
+            warn,
+        )
+        labels, whole = self._encode(
+            self.tokenizer.target,
+            [translation for _, translation in pairs],
+            first_line,
+            self.max_target_length,
+            warn,
+        )
+        truncated = [
+            one or other for one, other in zip(short, whole, strict=True)
+        ]
+        return sources, labels, truncated
+
+    def _of_pairs(self, function, sources, labels, first_line=1):
+        """A row of a method's result for each pair of rows of ids."""
+        lengths = [
+            max(len(source), len(row))
+            for source, row in zip(sources, labels, strict=True)
+        ]
+        results: list = [None] * len(sources)
+        for batch in self._batches(lengths):
+            found = self._graph(
+                function,
+                self._padded([sources[i] for i in batch]),
+                self._padded([labels[i] for i in batch]),
+            ).numpy()
+            for i, row in zip(batch, found, strict=False):
+                _check_finite(row, first_line + i)
+                results[i] = row
+        return results
+
+    def _encode(self, tokenizer, strings, first_line, max_length, warn=True):
         """Ids of each sentence, and whether it was truncated.
 
         `[EOS]` if it is blank.
         """
         if not strings:
             return [], []
-        encoded = self.tokenizer.encode([string.strip() for string in strings])
+        encoded = tokenizer.encode([string.strip() for string in strings])
         lengths = encoded.row_lengths().numpy()
         # One column more than is kept shows what is too long. A line of a
         # million tokens must not make the others as wide.
@@ -383,7 +572,7 @@ class Translator:
             encoded.to_tensor(PAD, shape=(None, width)), max_length
         )
         truncated = truncated.numpy().tolist()
-        for i in np.flatnonzero(truncated):
+        for i in np.flatnonzero(truncated) if warn else ():
             logging.warning(
                 "line %d has %d tokens, truncated to %d (%s ...)",
                 first_line + i,
@@ -409,22 +598,30 @@ class Translator:
             for start in range(0, len(indices), size):
                 yield indices[start : start + size]
 
-    def _search_lines(self, strings, first_line, read, kind):
+    def _search_lines(self, strings, first_line, prefixes, read, kind):
         """Hypotheses of each sentence, as `read` takes them from a result.
 
         Args:
+            strings, first_line, prefixes: As in `n_best`.
             read: Function of a `SearchResult`, of which it takes the hypotheses
                 of each sentence.
             kind: Their type; an empty one is the hypothesis of a blank line.
         """
         _check_strings(strings)
-        rows, _ = self._encode(strings, first_line, self.max_source_length)
+        rows, _ = self._encode(
+            self.tokenizer.source, strings, first_line, self.max_source_length
+        )
+        forced = self._encode_prefixes(prefixes, rows, first_line)
         results = [[(kind(), 0.0)] for _ in rows]
         lengths = [len(row) if len(row) > 1 else 0 for row in rows]
         for batch in self._batches(lengths):
-            found = self._graph(
-                self.translate_ids, self._padded([rows[i] for i in batch])
-            )
+            arrays = [self._padded([rows[i] for i in batch])]
+            if any(forced[i] for i in batch):
+                longest = self._limited(
+                    arrays[0].shape[1] + self.decoding.extra_length
+                )
+                arrays.append(pad_prefixes([forced[i] for i in batch], longest))
+            found = self._graph(self.translate_ids, *arrays)
             scores = found.scores.numpy()  # [B, W]
             values = zip(batch, read(found), scores, strict=False)
             for i, hypotheses, row_scores in values:
@@ -438,6 +635,88 @@ class Translator:
     def _padded(self, rows):
         """`pad_rows`, no longer than the model has learned positions."""
         return pad_rows(rows, self.model.config.position_limit)
+
+    def _encode_prefixes(self, prefixes, rows, first_line):
+        """Ids of each prefix, without EOS; no longer than the output may be."""
+        if prefixes is None:
+            return [[] for _ in rows]
+        _check_strings(prefixes)
+        if len(prefixes) != len(rows):
+            raise ValueError(
+                "prefixes must be as many as strings."
+                f" Received: {len(prefixes)} and {len(rows)}"
+            )
+        forced = []
+        encoded = self.tokenizer.target.encode(
+            [prefix.strip() for prefix in prefixes]
+        ).to_list()
+        for line, (ids, row) in enumerate(
+            zip(encoded, rows, strict=True), first_line
+        ):
+            limit = len(row) - 1
+            if limit:
+                limit = self._limited(limit + self.decoding.extra_length)
+            if len(ids) - 1 > limit:
+                logging.warning(
+                    "line %d: of its prefix, %d tokens, only %d can be in the"
+                    " output",
+                    line,
+                    len(ids) - 1,
+                    limit,
+                )
+            forced.append(ids[:-1][:limit])
+        return forced
+
+    def _texts_without_unknown(self, strings, found):
+        """Texts and scores of hypotheses, unknown tokens replaced.
+
+        If the source token that an unknown one attends to most is unknown, too,
+        its characters are copied; else its word.
+
+        Args:
+            strings: The sources.
+            found: What `n_best_ids` returned.
+        """
+        if not found:
+            return []
+        flat = [
+            (line, ids[:-1] if ids[-1:] == [EOS] else ids)
+            for line, hypotheses in enumerate(found)
+            for ids, _ in hypotheses
+        ]
+        texts = [
+            string.decode("utf-8", "replace")
+            for string in self.tokenizer.target.decode(
+                [ids for _, ids in flat]
+            ).numpy()
+        ]
+        places = [place for place, (_, ids) in enumerate(flat) if UNK in ids]
+        lines = [strings[flat[place][0]] for place in places]
+        tokenizer = self.tokenizer.source
+        sources, _ = self._encode(
+            tokenizer, lines, 1, self.max_source_length, warn=False
+        )
+        # A token is aligned when the decoder reads it: the last one that there
+        # is a learned position for never is, and stays unknown.
+        labels = [[*flat[place][1], EOS] for place in places]
+        labels = [row[: self._limited(len(row))] for row in labels]
+        attention = self._of_pairs(self.alignment_ids, sources, labels)
+        tokens = tokenizer.tokens(lines)
+        for place, line, weights, row, source in zip(
+            places, lines, attention, labels, tokens, strict=True
+        ):
+            words = line.split()
+            filled = {
+                position: _copied(source[weights[position].argmax()], words)
+                for position, id in enumerate(row[:-1])
+                if id == UNK
+            }
+            texts[place] = self.tokenizer.target.fill(flat[place][1], filled)
+        remaining = iter(texts)
+        return [
+            [(next(remaining), score) for _, score in hypotheses]
+            for hypotheses in found
+        ]
 
     def _graph(self, function, *arrays):
         """Calls a method through one graph for each length of its arrays."""
@@ -462,7 +741,7 @@ class Translator:
         ids = tf.reshape(found.ids, (batch_size * beam_size, length))
         strings = [
             string.decode("utf-8", "replace")
-            for string in self.tokenizer.decode(ids).numpy()
+            for string in self.tokenizer.target.decode(ids).numpy()
         ]
         return [
             strings[start : start + beam_size]
@@ -485,12 +764,64 @@ def shortened_outputs(
     )
 
 
+def _copied(token, words):
+    """What stands for an unknown token that attends to a source token."""
+    if token.id == UNK or token.word >= len(words):
+        return token.text
+    return f" {words[token.word]} "
+
+
+def _attention_of_words(attention, source, target):
+    """Sums attention of tokens over words: float [T, S] -> [words, words].
+
+    Args:
+        attention: Further columns than tokens are of padding.
+        source: The word of each source token, and the number of words.
+        target: The same of the target, which may have more tokens than rows:
+            it was truncated.
+    """
+    (source_words, num_source), (target_words, num_target) = source, target
+    source_words = source_words[: attention.shape[1]]
+    target_words = target_words[: attention.shape[0]]
+    attention = attention[: len(target_words), : len(source_words)]
+    # One more of each: tokens of white space at the end are part of no word.
+    of_words = np.zeros((num_target + 1, num_source + 1))
+    np.add.at(of_words, np.ix_(target_words, source_words), attention)
+    return of_words[:-1, :-1]
+
+
+def _greatest(of_words):
+    """Yields (row, column of its greatest value), but for rows of zeros."""
+    if of_words.size:
+        for row, values in enumerate(of_words):
+            if values.any():
+                yield row, int(values.argmax())
+
+
 def _ids_of(found):
     """The ids of each hypothesis of each sentence, EOS included."""
     return [
         [ids[:length].tolist() for ids, length in zip(*row, strict=True)]
         for row in zip(found.ids.numpy(), found.lengths.numpy(), strict=True)
     ]
+
+
+def pad_prefixes(rows: list[list[int]], longest: int) -> np.ndarray:
+    """Prefixes as int32 `[B, P]`, in one of a few shapes; B as in `pad_rows`.
+
+    Args:
+        rows: Ids of each prefix, none longer than `longest`.
+        longest: What P may be.
+
+    >>> pad_prefixes([[5], [], [6, 7]], longest=5).shape
+    (4, 5)
+    """
+    batch_size = 1 << (len(rows) - 1).bit_length()
+    length = min(bucket(max(map(len, rows))), longest)
+    prefix = np.full((batch_size, length), PAD, np.int32)
+    for ids, row in zip(prefix, rows, strict=False):
+        ids[: len(row)] = row
+    return prefix
 
 
 def _check_finite(numbers, line):

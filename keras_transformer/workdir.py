@@ -2,7 +2,8 @@
 
     config.json       the configuration by section, and the vocabulary's SHA-256
     flags.txt         the configuration as a flag file, for another run like it
-    tokenizer.model   the vocabulary
+    tokenizer.model   the vocabulary; or source_tokenizer.model and
+                      target_tokenizer.model, one for each language
     checkpoints/      the newest ones: weights, optimizer, progress
     best/             the one with the best validation BLEU
     averaged/         the mean of the newest ones (sec. 6.1): weights only
@@ -35,11 +36,22 @@ from absl import logging
 
 from keras_transformer.config import LengthConfig
 from keras_transformer.fields import kinds_of
-from keras_transformer.tokenization import Tokenizer
+from keras_transformer.tokenization import (
+    PAIR_FILES,
+    SHARED_FILE,
+    Tokenizer,
+    TokenizerPair,
+    load_tokenizer,
+    save_tokenizer,
+)
 
 FORMAT_VERSION = 1
 LOCK = ".lock"
-TOKENIZER_SUM = "tokenizer_sha256"  # in config.json; absent before 0.2
+# Of the files of a vocabulary, in config.json; absent before 0.2.
+TOKENIZER_SUMS = {
+    name: name.replace(".model", "_sha256")
+    for name in (SHARED_FILE, *PAIR_FILES)
+}
 SHOWN = 60  # characters of a wrong value that a message shows
 PREFERENCE = ("averaged", "best", "latest")  # what is served, if there is any
 
@@ -55,7 +67,7 @@ class WorkDirectory:
         self.path = pathlib.Path(path)
         self.config_path = self.path / "config.json"
         self.flags_path = self.path / "flags.txt"
-        self.tokenizer_path = self.path / "tokenizer.model"
+        self.tokenizer_path = self.path / SHARED_FILE
         self.logs = self.path / "logs"
         self.latest = Checkpoints(self.path / "checkpoints")
         self.best = Checkpoints(self.path / "best")
@@ -153,37 +165,42 @@ class WorkDirectory:
     def write_config(self, **sections: typing.Any) -> None:
         """Writes dataclasses as the sections of `config.json`.
 
-        Save the vocabulary first: `config.json` gets its SHA-256.
+        Save the vocabulary first: `config.json` gets the SHA-256 of its files.
         """
         config: dict[str, typing.Any] = {
             name: dataclasses.asdict(section)
             for name, section in sections.items()
         }
-        if self.tokenizer_path.exists():
-            content = self.tokenizer_path.read_bytes()
-            config[TOKENIZER_SUM] = hashlib.sha256(content).hexdigest()
+        for file, key in TOKENIZER_SUMS.items():
+            if (self.path / file).exists():
+                content = (self.path / file).read_bytes()
+                config[key] = hashlib.sha256(content).hexdigest()
         config["format_version"] = FORMAT_VERSION
         write_atomically(self.config_path, json.dumps(config, indent=2) + "\n")
 
-    def load_tokenizer(self) -> Tokenizer:
-        """The `Tokenizer` that the weights were trained with.
+    def save_tokenizer(self, tokenizer: Tokenizer | TokenizerPair) -> None:
+        """Writes the file or the files of the vocabulary."""
+        save_tokenizer(tokenizer, self.path)
+
+    def load_tokenizer(self) -> Tokenizer | TokenizerPair:
+        """The tokenizer, or the two, that the weights were trained with.
 
         Raises:
             FileNotFoundError: There is no vocabulary.
             ValueError: It is not the one that `config.json` names, or it cannot
                 be read.
         """
-        tokenizer = Tokenizer.load(self.tokenizer_path)
-        expected = None
-        if self.config_path.exists():
-            expected = self.read_config().get(TOKENIZER_SUM)
-        received = hashlib.sha256(tokenizer.model_bytes).hexdigest()
-        if expected not in (None, received):
-            raise ValueError(
-                f"{self.tokenizer_path} is not the vocabulary that training"
-                f" used: expected the SHA-256 of config.json, {expected!r}."
-                f" Received: {received!r}"
-            )
+        tokenizer = load_tokenizer(self.path)
+        config = self.read_config() if self.config_path.exists() else {}
+        for file, of_side in tokenizer.files.items():
+            expected = config.get(TOKENIZER_SUMS[file])
+            received = hashlib.sha256(of_side.model_bytes).hexdigest()
+            if expected not in (None, received):
+                raise ValueError(
+                    f"{self.path / file} is not the vocabulary that training"
+                    f" used: expected the SHA-256 of config.json, {expected!r}."
+                    f" Received: {received!r}"
+                )
         return tokenizer
 
     @contextlib.contextmanager
@@ -504,13 +521,15 @@ def step_of(prefix: str) -> int:
     return int(os.path.basename(prefix).split("-")[1])
 
 
-def write_atomically(path: str | os.PathLike, text: str) -> None:
+def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
     """Writes a file so that readers see all of it, or the one before."""
+    if isinstance(content, str):
+        content = content.encode("utf-8")
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(path.name + f".{os.getpid()}")
     try:
-        unfinished.write_text(text, encoding="utf-8")
+        unfinished.write_bytes(content)
         os.replace(unfinished, path)
     except OSError:
         unfinished.unlink(missing_ok=True)

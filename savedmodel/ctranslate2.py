@@ -22,6 +22,7 @@ from keras import ops
 
 from keras_transformer.flags import CommandError
 from keras_transformer.layers import LAYER_NORM_EPSILON, positional_encoding
+from keras_transformer.tokenization import save_tokenizer
 from keras_transformer.vocabulary import BOS, EOS, UNK
 
 MAX_INPUT_LENGTH = 1024  # what CTranslate2 truncates sources to by default
@@ -38,8 +39,8 @@ def write(translator, directory, options, description, examples):
     _check_attention(model.config)
     longest = translator.max_source_length + translator.decoding.extra_length
     spec = make_spec(model, max(MAX_INPUT_LENGTH, longest) + 1)
-    pieces = translator.tokenizer.pieces
-    spec.register_source_vocabulary(pieces)
+    pieces = translator.tokenizer.target.pieces
+    spec.register_source_vocabulary(translator.tokenizer.source.pieces)
     spec.register_target_vocabulary(pieces)
     spec.config.bos_token = pieces[BOS]
     spec.config.eos_token = pieces[EOS]
@@ -55,7 +56,7 @@ def write(translator, directory, options, description, examples):
         else options.precision
     )
     spec.save(str(directory))
-    translator.tokenizer.save(directory / "tokenizer.model")
+    save_tokenizer(translator.tokenizer, directory)
 
 
 def make_spec(model, num_positions):
@@ -71,8 +72,10 @@ def make_spec(model, num_positions):
         with_relative_position=config.positions == "relative",
     )
     table = _array(model.embedding.embeddings)
-    for embedding in (*spec.encoder.embeddings, spec.decoder.embeddings):
-        embedding.weight = table
+    (source,), target = spec.encoder.embeddings, spec.decoder.embeddings
+    source.weight = _array(model.source_embedding.embeddings)
+    target.weight = table
+    for embedding in (source, target):
         embedding.multiply_by_sqrt_depth = True
     if config.positions == "sinusoidal":
         positions = ops.convert_to_numpy(

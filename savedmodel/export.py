@@ -123,7 +123,16 @@ class ExportOptions(Fields):
 
 
 # Those of `DecodingConfig` that a search has: an export does not sample.
-SEARCH_FIELDS = ("beam_size", "length_penalty", "extra_length", "min_length")
+SEARCH_FIELDS = (
+    "beam_size",
+    "length_penalty",
+    "extra_length",
+    "min_length",
+    "no_repeat_ngram",
+    "coverage_penalty",
+    "alignment_layer",
+    "replace_unknown",
+)
 SearchOptions = dataclasses.make_dataclass(
     "SearchOptions",
     [
@@ -211,7 +220,8 @@ def make_description(source: Source, options: ExportOptions) -> dict:
         "checkpoint_warnings": source.warnings,
         "max_source_length": translator.max_source_length,
         "max_positions": translator.model.config.position_limit,
-        "vocab_size": translator.tokenizer.vocab_size,
+        "vocab_size": translator.tokenizer.target.vocab_size,
+        "source_vocab_size": translator.tokenizer.source.vocab_size,
         "special_ids": {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK},
         "decoding": {name: decoding[name] for name in SEARCH_FIELDS},
         "versions": versions(options.format),
@@ -242,7 +252,7 @@ def versions(format_name: str) -> dict[str, str]:
 def make_examples(translator) -> list[str]:
     """Sentences of random pieces, to warm up and to verify with."""
     rng = random.Random(1)
-    tokenizer = translator.tokenizer
+    tokenizer = translator.tokenizer.source
     longest = min(20, translator.max_source_length - 1)
     ids = range(len(SPECIAL_IDS), tokenizer.vocab_size)
     rows = [
@@ -276,6 +286,7 @@ def load_source(
     if arguments is not None:
         search = arguments.build(SearchOptions, **decoding)
         decoding = dataclasses.asdict(search)
+    check_search(options.format, decoding)
     others = {}
     if options.max_source_length is not None:
         others["max_source_length"] = options.max_source_length
@@ -287,6 +298,29 @@ def load_source(
     )
     languages = data.get("source_language"), data.get("target_language")
     return Source(translator, checkpoint, warnings, languages)
+
+
+def check_search(name: str, decoding: dict) -> None:
+    """Checks that a format can do what a search is asked for.
+
+    Args:
+        name: The format.
+        decoding: The values of `SEARCH_FIELDS`.
+
+    Raises:
+        ValueError: It cannot.
+    """
+    refused = ["replace_unknown"]  # looks at strings, after the search
+    if FORMATS[name].own_search:
+        refused += ["no_repeat_ngram", "coverage_penalty"]
+    for field in refused:
+        default = getattr(DecodingConfig, field)
+        if decoding[field] != default:
+            raise ValueError(
+                f"format={name} has no {field}: export with"
+                f" --{field}={str(default).lower()}."
+                f" Received: {field}={decoding[field]!r}"
+            )
 
 
 @contextlib.contextmanager

@@ -27,8 +27,8 @@ class Exporter(typing.Protocol):
     ) -> None:
         """Writes a translator in one format.
 
-        A vocabulary that the model does not contain is written beside it, as
-        `tokenizer.model`.
+        A vocabulary that the model does not contain is written beside it, by
+        `tokenization.save_tokenizer`.
 
         Args:
             translator: The `keras_transformer.Translator`.

@@ -21,6 +21,7 @@ import onnx
 import tf2onnx
 from onnxruntime import quantization
 
+from keras_transformer.tokenization import save_tokenizer
 from savedmodel import onnx_rewrites
 from savedmodel.search import make_search
 
@@ -53,7 +54,7 @@ def write(translator, directory, options, description, examples):
         },
     )
     onnx.save(model, str(directory / "model.onnx"))
-    translator.tokenizer.save(directory / "tokenizer.model")
+    save_tokenizer(translator.tokenizer, directory)
 
 
 def make_model(translator):

@@ -168,7 +168,7 @@ def _make_indices(new, index):
     nodes = []
 
     def add(operator, inputs, output, **attributes):
-        name = f"cache/{output}"
+        name = f"cache/{index}/{output}"
         nodes.append(helper.make_node(operator, inputs, [name], **attributes))
         return name
 

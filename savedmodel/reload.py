@@ -162,14 +162,14 @@ def load_ctranslate2(directory, description):
     # Threads wait for each other at every layer: for small models one is best,
     # and the default, four, on fewer cores by far the worst.
     translator = ctranslate2.Translator(str(directory), intra_threads=1)
-    pieces = load_processor(directory)
+    sources, targets = load_processors(directory)
 
     def penalty(length):
         return ((5 + length) / 6) ** decoding["length_penalty"]
 
     def translate_alike(rows):
         found = translator.translate_batch(
-            [pieces.id_to_piece(row[:-1]) for row in rows],
+            [sources.id_to_piece(row[:-1]) for row in rows],
             beam_size=decoding["beam_size"],
             length_penalty=0
             if decoding["beam_size"] == 1
@@ -182,7 +182,7 @@ def load_ctranslate2(directory, description):
             return_end_token=True,
         )
         for result in found:
-            ids = pieces.piece_to_id(result.hypotheses[0])
+            ids = targets.piece_to_id(result.hypotheses[0])
             score = result.scores[0]
             if decoding["beam_size"] == 1:
                 score /= penalty(len(ids))
@@ -203,13 +203,20 @@ def load_ctranslate2(directory, description):
     return translate
 
 
-def load_processor(directory):
-    """The tokenizer beside a model."""
+def load_processors(directory):
+    """The tokenizers of source and target beside a model: one, or a pair."""
     import sentencepiece
 
-    return sentencepiece.SentencePieceProcessor(
-        model_file=str(directory / "tokenizer.model")
-    )
+    paths = [directory / "tokenizer.model"] * 2
+    if not paths[0].exists():
+        paths = [
+            directory / f"{side}_tokenizer.model"
+            for side in ("source", "target")
+        ]
+    return [
+        sentencepiece.SentencePieceProcessor(model_file=str(path))
+        for path in paths
+    ]
 
 
 def load_tokenizer(directory, description):
@@ -217,17 +224,17 @@ def load_tokenizer(directory, description):
 
     The first returns ids that end with EOS, and whether they were truncated.
     """
-    processor = load_processor(directory)
+    sources, targets = load_processors(directory)
     limit = description["max_source_length"]
 
     def encode(sentence):
-        ids = processor.encode(sentence)
+        ids = sources.encode(sentence)
         if limit is None or len(ids) < limit:
             return ids + [EOS], False
         return ids[: limit - 1] + [EOS], True
 
     def decode(ids):
-        return processor.decode([int(i) for i in ids if i not in (PAD, EOS)])
+        return targets.decode([int(i) for i in ids if i not in (PAD, EOS)])
 
     return encode, decode
 

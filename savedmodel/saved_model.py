@@ -9,6 +9,9 @@ Signatures (N sentences, W hypotheses, S source and T target tokens):
     score            text [N], reference [N] -> log_probs [N, T], log_prob [N]
     attention        text [N] -> translation [N], source_pieces [N, S],
                      target_pieces [N, T], attention [N, layer, head, T, S]
+    attention_maps   text [N], reference [N] -> as attention, and
+                     encoder_attention [N, layer, head, S, S],
+                     decoder_attention [N, layer, head, T, T]
 
 and from each `truncated` [N]: an input of the sentence was longer than the
 model takes, and the answer is about its beginning.
@@ -20,6 +23,10 @@ wrong rank, two inputs with different numbers of sentences, and ids that are no
 sources (`search.py`) are errors. The graph checks them, because TensorFlow
 Serving does not. If the server batches several requests, one bad request fails
 the whole batch.
+
+The references of `attention_maps` are forced; where one is empty, the
+translation that is found stands in its place. `trainers.visualize --export`
+draws what this signature returns.
 
 `score` and `forced` read text in its canonical segmentation: of all sequences
 of tokens that spell a text they take the one that `Tokenizer.encode` finds. The
@@ -72,21 +79,32 @@ class Signatures:
         self.model = translator.model
         self.max_source_length = translator.max_source_length
         self.max_target_length = translator.max_target_length
-        self._encode = tf.function(
-            lambda text: translator.tokenizer.encode(
-                # As commands read their input: U+FFFD for what is not UTF-8.
-                tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
-            ).to_tensor(PAD),
-            input_signature=[tf.TensorSpec([None], tf.string)],
-            autograph=False,
-        )
+        tokenizer = translator.tokenizer
+        self._encode = make_encoder(tokenizer.source)
+        self._encode_target = self._encode
+        if tokenizer.target is not tokenizer.source:
+            self._encode_target = make_encoder(tokenizer.target)
         self._decode = tf.function(
-            translator.tokenizer.decode,
+            tokenizer.target.decode,
             input_signature=[tf.TensorSpec([None, None], tf.int32)],
             autograph=False,
         )
         self._search = tf.function(
             translator.translate_ids, jit_compile=jit_compile, autograph=False
+        )
+        self._spell = make_speller(tokenizer.source)
+        self._spell_target = self._spell
+        if tokenizer.target is not tokenizer.source:
+            self._spell_target = make_speller(tokenizer.target)
+        self._attend = tf.function(
+            self.model.attention_maps,
+            input_signature=[
+                {
+                    name: tf.TensorSpec([None, None], tf.int32)
+                    for name in ("source_ids", "target_ids")
+                }
+            ],
+            autograph=False,
         )
 
     def make(self):
@@ -104,6 +122,7 @@ class Signatures:
             "tokens": (self.tokens, [source_ids]),
             "score": (self.score, [text, lines("reference")]),
             "attention": (self.attention, [text]),
+            "attention_maps": (self.attention_maps, [text, lines("reference")]),
         }
         return {
             name: tf.function(
@@ -123,7 +142,7 @@ class Signatures:
             text=text, target_prefix=target_prefix
         )
         sources = self._read(text)
-        prefix = self._encode(target_prefix)
+        prefix = self._encode_target(target_prefix)
         prefix = at_least_one(tf.where(prefix == EOS, PAD, prefix))
         limits, _ = self.translator.output_limits(sources.ids)
         too_long = (count_tokens(prefix) > limits)[: tf.shape(text)[0]]
@@ -149,7 +168,7 @@ class Signatures:
         """Ids to ids."""
         source_ids = check_rank("source_ids", source_ids, 2)
         sources = self._read_ids(source_ids)
-        vocab_size = self.translator.tokenizer.vocab_size
+        vocab_size = self.translator.tokenizer.source.vocab_size
         check = tf.debugging.Assert(
             tf.reduce_all(sources.valid),
             [
@@ -175,7 +194,7 @@ class Signatures:
         text, reference = check_pairs(text=text, reference=reference)
         sources = self._read(text)
         labels, too_long = truncate(
-            at_least_one(self._encode(reference)),
+            at_least_one(self._encode_target(reference)),
             self.max_target_length,
         )
         log_probs = self.translator.score_ids(sources.ids, labels)  # [N, T]
@@ -192,20 +211,59 @@ class Signatures:
         text = check_rank("text", text, 1)
         sources = self._read(text)
         found = self._search(sources.ids)
-        longest = tf.maximum(1, tf.reduce_max(found.lengths[:, 0]))
-        target_ids = found.ids[:, 0, :longest]
-        maps = self.model.attention_maps(
-            {"source_ids": sources.ids, "target_ids": shift_right(target_ids)}
-        )
-        number = tf.shape(text)[0]
-        pieces = ["", *self.translator.tokenizer.pieces[PAD + 1 :]]
+        target_ids = _best_ids(found)
+        outputs, maps = self._attention(sources, target_ids)
         return {
-            "translation": self._decode(target_ids)[:number],
-            "source_pieces": tf.gather(pieces, sources.ids[:number]),
-            "target_pieces": tf.gather(pieces, target_ids[:number]),
-            "attention": maps.cross[:number],
+            "translation": self._decode(target_ids)[: tf.shape(text)[0]],
+            **outputs,
+            "attention": maps.cross,
             "truncated": sources.truncated,
         }
+
+    def attention_maps(self, text, reference):
+        """As `attention`, of all three kinds, and of given translations, too.
+
+        The reference that is longer than any translation can be is truncated.
+        """
+        text, reference = check_pairs(text=text, reference=reference)
+        sources = self._read(text)
+        forced, too_long = truncate(
+            at_least_one(self._encode_target(reference)),
+            self.max_target_length,
+        )
+        # The tokens of an empty one are EOS alone.
+        is_forced = count_tokens(forced) > 1
+        # A source of nothing but PAD needs no search.
+        free = tf.where(is_forced[:, None], PAD, sources.ids)
+        found = _best_ids(self._search(free))
+        width = tf.maximum(tf.shape(forced)[1], tf.shape(found)[1])
+        forced, found = (
+            tf.pad(ids, [[0, 0], [0, width - tf.shape(ids)[1]]])
+            for ids in (forced, found)
+        )
+        target_ids = tf.where(is_forced[:, None], forced, found)
+        outputs, maps = self._attention(sources, target_ids)
+        number = tf.shape(text)[0]
+        return {
+            "translation": self._decode(target_ids)[:number],
+            **outputs,
+            "attention": maps.cross,
+            "encoder_attention": maps.encoder,
+            "decoder_attention": maps.decoder,
+            "truncated": sources.truncated | too_long[:number],
+        }
+
+    def _attention(self, sources, target_ids):
+        """The pieces of sources and targets, and the `AttentionMaps`."""
+        number = tf.shape(sources.truncated)[0]
+        maps = self._attend(
+            {"source_ids": sources.ids, "target_ids": shift_right(target_ids)}
+        )
+        outputs = {
+            "source_pieces": self._spell(sources.ids[:number]),
+            "target_pieces": self._spell_target(target_ids[:number]),
+        }
+        return outputs, maps._make(weights[:number] for weights in maps)
 
     def _read(self, text):
         """Strings [N] as `Sources`."""
@@ -214,7 +272,9 @@ class Signatures:
     def _read_ids(self, ids):
         """Ids [N, S] as `Sources`."""
         return read_sources(
-            ids, self.translator.tokenizer.vocab_size, self.max_source_length
+            ids,
+            self.translator.tokenizer.source.vocab_size,
+            self.max_source_length,
         )
 
     def _best(self, found, truncated):
@@ -237,6 +297,34 @@ class Signatures:
             "lengths": found.lengths[:number],
             "truncated": sources.truncated,
         }
+
+
+def _best_ids(found):
+    """Ids of the best translations of a `SearchResult`, as wide as needed."""
+    longest = tf.maximum(1, tf.reduce_max(found.lengths[:, 0]))
+    return found.ids[:, 0, :longest]
+
+
+def make_speller(tokenizer):
+    """A tokenizer's pieces as a graph: ids [N, T] -> text [N, T]."""
+    pieces = ["", *tokenizer.pieces[PAD + 1 :]]
+    return tf.function(
+        lambda ids: tf.gather(pieces, ids),
+        input_signature=[tf.TensorSpec([None, None], tf.int32)],
+        autograph=False,
+    )
+
+
+def make_encoder(tokenizer):
+    """A tokenizer as a graph: text [N] -> ids [N, (tokens)], then PAD."""
+    return tf.function(
+        lambda text: tokenizer.encode(
+            # As commands read their input: U+FFFD for what is not UTF-8.
+            tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
+        ).to_tensor(PAD),
+        input_signature=[tf.TensorSpec([None], tf.string)],
+        autograph=False,
+    )
 
 
 # ---- Checks in the graph: TensorFlow Serving has none of its own -------------
@@ -286,7 +374,7 @@ def check_pairs(**inputs):
 def make_warmup_inputs(translator, examples):
     """Signature names with the inputs of one request."""
     text = tf.constant(examples, tf.string)
-    ids = translator.tokenizer.encode(examples).to_tensor(PAD)
+    ids = translator.tokenizer.source.encode(examples).to_tensor(PAD)
     return [
         ("serving_default", {"text": text[:1]}),
         ("serving_default", {"text": text}),
@@ -295,6 +383,7 @@ def make_warmup_inputs(translator, examples):
         ("tokens", {"source_ids": ids}),
         ("score", {"text": text, "reference": text}),
         ("attention", {"text": text}),
+        ("attention_maps", {"text": text[:1], "reference": text[:1]}),
     ]
 
 

@@ -87,7 +87,7 @@ def make_search(translator: Translator, length: int | None = None):
         `max_source_length`, of which the beginning was translated.
     """
     shape = [None, None] if length is None else [1, length]
-    vocab_size = translator.tokenizer.vocab_size
+    vocab_size = translator.tokenizer.source.vocab_size
 
     def search(source_ids):
         sources = read_sources(

@@ -14,6 +14,7 @@ import tempfile
 
 import tensorflow as tf
 
+from keras_transformer.tokenization import save_tokenizer
 from savedmodel.search import hold_variables, make_search
 
 
@@ -24,7 +25,7 @@ def write(translator, directory, options, description, examples):
         save_searches(translator, saved_model)
         content = convert(saved_model, options.precision)
     (directory / "model.tflite").write_bytes(content)
-    translator.tokenizer.save(directory / "tokenizer.model")
+    save_tokenizer(translator.tokenizer, directory)
 
 
 def save_searches(translator, directory):

@@ -11,24 +11,33 @@ PACKAGES = ("keras_transformer", "trainers", "savedmodel")
 
 # A module imports only from rows above its own.
 LIBRARY = (
-    "vocabulary fields seeds startup locking",
-    "config masking chunks flags data.cleaning data.buckets",
+    "vocabulary fields seeds startup locking linear normalization optimizer"
+    " figures.drawing",
+    "config masking chunks flags data.cleaning data.buckets figures.plots"
+    " figures.attention_svg",
     "schedule loss tokenization decoding layers data.pairs",
-    "metrics training workdir data.corpus",
-    "fit data.shards",
+    "metrics training workdir data.corpus data.segmentation",
+    "fit data.shards data.subword_sampling figures.saving",
     "model data.batches",
     "translator",
+    "figures.attention",
 )
 TRAINERS = (
-    "phrasebook config cluster interrupts preparation_folder progress"
-    " published",
-    "corpora strategies checkpoints budget formulas",
-    "evaluation preparation",
+    "phrasebook config cluster interrupts preparation_folder progress moses"
+    " published records report_page parsing.trees parsing.lexicon"
+    " parsing.words",
+    "strategies checkpoints budget formulas comparison parsing.config"
+    " parsing.linearization parsing.grammar",
+    "parsing.bracketing parsing.treebank",
+    "parsing.metric parsing.corpus",
+    "corpora",
+    "evaluation preparation test_sets",
     "experiment",
     "loop",
     "session",
-    "translate average prepare wmt",
-    "evaluate paper",
+    "translate average prepare wmt visualize report",
+    "evaluate paper parse parse_text score align",
+    "parse_evaluate",
 )
 SAVEDMODEL = (
     "reload formats publishing onnx_rewrites search",
@@ -37,7 +46,8 @@ SAVEDMODEL = (
 )
 # Mathematics in keras.ops, so that it runs on every backend.
 ON_EVERY_BACKEND = (
-    "layers chunks model loss metrics schedule masking decoding seeds fit"
+    "layers linear normalization chunks model loss metrics schedule masking"
+    " decoding seeds fit"
 )
 # Read before a command's flags are checked, so that bad ones are refused at
 # once.
@@ -96,7 +106,12 @@ def place(module):
     if is_phrasebook(module):
         module = "trainers.phrasebook"
     package = module.partition(".")[0]
-    if module in (*PACKAGES, "keras_transformer.data"):
+    if module in (
+        *PACKAGES,
+        "keras_transformer.data",
+        "keras_transformer.figures",
+        "trainers.parsing",
+    ):
         return package, None  # holds no code that imports from a table
     assert module in ROWS, f"{module} needs a row in {__file__}"
     return package, ROWS[module]

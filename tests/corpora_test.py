@@ -108,7 +108,7 @@ def test_no_validation_pair_is_an_error_that_says_so(configure, read):
 def test_no_training_pair_is_an_error_that_says_so(configure, read):
     made, _ = read(configure())
     with pytest.raises(ValueError, match="^the training pairs: no sentence pa"):
-        corpora.open_train_corpus(made.data, [("a", "")], made.tokenizer)
+        corpora.open_train_corpus(made.data, [("a", "")], made.tokenizer, 1)
 
 
 def test_a_batch_has_no_more_rows_than_there_are_pairs(configure, read):

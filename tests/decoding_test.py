@@ -76,33 +76,56 @@ def penalty(length, alpha):
     return ((5 + length) / 6) ** alpha
 
 
-def allowed_ids(position, min_length, prefix):
+def ngrams(ids, size):
+    return [ids[i : i + size] for i in range(len(ids) - size + 1)]
+
+
+def allowed_ids(ids, min_length, prefix, no_repeat_ngram=0):
+    """What may follow a tuple of ids."""
+    position = len(ids)
     if position < len(prefix):
         return (prefix[position],)
     ends = position + 1 >= min_length
-    return (EOS, *FREE_IDS) if ends else FREE_IDS
+    allowed = (EOS, *FREE_IDS) if ends else FREE_IDS
+    if not no_repeat_ngram:
+        return allowed
+    seen = ngrams(ids, no_repeat_ngram)
+    return tuple(
+        token
+        for token in allowed
+        if (*ids, token)[-no_repeat_ngram:] not in seen
+    )
 
 
-def expected_greedy(model, sentence, limit, alpha, min_length=0, prefix=()):
+def expected_greedy(
+    model, sentence, limit, alpha, min_length=0, prefix=(), no_repeat_ngram=0
+):
     ids, log_prob = (), 0.0
     while len(ids) < limit and EOS not in ids:
         log_probs = model.log_probs(sentence, ids)
-        allowed = allowed_ids(len(ids), min_length, prefix)
+        allowed = allowed_ids(ids, min_length, prefix, no_repeat_ngram)
         best = max(allowed, key=lambda token: log_probs[token])
         ids, log_prob = (*ids, best), log_prob + log_probs[best]
     return [(log_prob / penalty(len(ids), alpha), log_prob, ids)]
 
 
 def expected_beam(
-    model, sentence, limit, beam_size, alpha, min_length=0, prefix=()
+    model,
+    sentence,
+    limit,
+    beam_size,
+    alpha,
+    min_length=0,
+    prefix=(),
+    no_repeat_ngram=0,
 ):
     """Beam search of one sentence that never stops before the limit."""
     live, finished = [(0.0, ())], []
-    for position in range(limit):
+    for _ in range(limit):
         candidates = []
         for log_prob, ids in live:
             log_probs = model.log_probs(sentence, ids)
-            for token in allowed_ids(position, min_length, prefix):
+            for token in allowed_ids(ids, min_length, prefix, no_repeat_ngram):
                 candidates.append((log_prob + log_probs[token], (*ids, token)))
         candidates = sorted(candidates, reverse=True)[: 2 * beam_size]
         finished += [
@@ -414,6 +437,38 @@ def test_beam_respects_the_smallest_length(min_length):
         )
 
 
+@pytest.mark.parametrize("min_length", [0, 4])
+def test_tokens_that_are_never_emitted_take_no_place(min_length, monkeypatch):
+    """A vocabulary of which only the best are looked at, those among them."""
+    monkeypatch.setitem(globals(), "FREE_IDS", tuple(range(EOS + 1, 40)))
+    model = ScriptedModel(13, vocab_size=40)
+    model.table[:, [PAD, BOS]] += 9.0
+    model.table[:, EOS] += 3.0
+    sentences, limits = sentences_and_limits(27)
+    result = run_beam(model, sentences, limits, 2, min_length=min_length)
+    for sentence, limit in zip(sentences, limits, strict=True):
+        assert_hypotheses(
+            result,
+            sentence,
+            expected_beam(model, sentence, limit, 2, 0.6, min_length),
+        )
+
+
+@pytest.mark.parametrize("k", [1, 7, 30])
+def test_the_best_of_a_long_row_are_those_of_a_sort(k):
+    """In blocks for a small k; of equal values the first, across blocks."""
+    values = np.random.RandomState(0).randint(0, 500, (6, 41 * 53))
+    values = values.astype("float32")
+    values[0] = 3.0
+    values[1, 5:] = -np.inf
+    expected = np.argsort(-values, axis=-1, kind="stable")[:, :k]
+    best, positions = decoding._top_k(ops.convert_to_tensor(values), k)
+    np.testing.assert_array_equal(positions, expected)
+    np.testing.assert_array_equal(
+        best, np.take_along_axis(values, expected, axis=-1)
+    )
+
+
 PREFIXES = [(), (5,), (3, 4, 6), (6, EOS), (BOS, 5)]
 
 
@@ -442,6 +497,88 @@ def test_prefix_is_forced_and_counts(width):
             sentence,
             expected_beam(model, sentence, limit, 3, 0.6, **options),
         )
+
+
+def repeats(result, size):
+    """How many hypotheses have an n-gram twice."""
+    found = 0
+    for ids in ops.convert_to_numpy(result.ids).reshape(-1, MAX_LENGTH):
+        these = ngrams(tuple(ids[ids != PAD].tolist()), size)
+        found += len(these) > len(set(these))
+    return found
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_no_ngram_occurs_twice(size):
+    model = ScriptedModel(6, sharpness=3.0)
+    sentences, limits = np.arange(30, dtype="int32"), np.full(30, MAX_LENGTH)
+    # Longer than there are tokens that differ: one must repeat.
+    options = {"min_length": 3 if size == 1 else MAX_LENGTH}
+    free = run_beam(model, sentences, limits, 3, **options)
+    assert repeats(free, size) > 3
+    options["no_repeat_ngram"] = size
+    beam = run_beam(model, sentences, limits, 3, **options)
+    greedy = run_greedy(model, sentences, limits, **options)
+    sampled = run_sample(model, sentences, limits, temperature=0.3, **options)
+    assert repeats(sampled, size) == repeats(beam, size) == 0
+    for sentence in sentences:
+        arguments = model, sentence, MAX_LENGTH
+        assert_hypotheses(
+            beam, sentence, expected_beam(*arguments, 3, 0.6, **options)
+        )
+        assert_hypotheses(
+            greedy, sentence, expected_greedy(*arguments, 0.6, **options)
+        )
+
+
+def test_a_prefix_may_repeat_ngrams_and_counts_as_their_first():
+    model, ids = ScriptedModel(6, sharpness=3.0), (3, 4, 3, 4, 3)
+    sentences, limits = np.arange(9, dtype="int32"), np.full(9, MAX_LENGTH)
+    options = {"no_repeat_ngram": 2, "min_length": 8}
+    prefix = np.tile(np.array(ids, "int32"), (9, 1))
+    for run, width in ((run_greedy, ()), (run_beam, (3,))):
+        result = run(model, sentences, limits, *width, prefix=prefix, **options)
+        for sentence in sentences:
+            reference = expected_beam if width else expected_greedy
+            expected = reference(
+                model, sentence, MAX_LENGTH, *width, 0.6, prefix=ids, **options
+            )
+            assert_hypotheses(result, sentence, expected)
+            assert expected[0][2][5] not in (4, EOS)
+
+
+def test_an_ngram_longer_than_the_output_is_no_rule():
+    model = ScriptedModel(6)
+    sentences, limits = sentences_and_limits(5)
+    result = run_beam(model, sentences, limits, 3, no_repeat_ngram=99)
+    assert_same(result, run_beam(model, sentences, limits, 3))
+
+
+def test_rewards_rank_hypotheses_anew():
+    lost = decoding.MISSING_SCORE
+    result = decoding.SearchResult(
+        ids=np.array(
+            [
+                [[5, EOS], [6, EOS], [7, EOS], [8, 9]],  # the last: truncated
+                [[5, EOS], [6, EOS], [7, EOS], [PAD, PAD]],
+                [[PAD, PAD]] * 4,
+            ]
+        ),
+        scores=np.float32([[-1, -2, -3, -9], [-1, -1, -2, lost], [np.nan] * 4]),
+        log_probs=np.float32([[-2, -4, -6, -9], [-2, -2, -4, lost], [0] * 4]),
+        lengths=np.array([[2] * 4, [2, 2, 2, 0], [0] * 4]),
+    )
+    rewards = np.float32([[-5, 0, -1, 0], [0, 0, 3, 0], [-1, -2, -3, -4]])
+    found = decoding.rerank(result, rewards)
+    np.testing.assert_array_equal(
+        ops.convert_to_numpy(found.ids)[:, :, 0],
+        [[6, 7, 5, 8], [7, 5, 6, PAD], [PAD] * 4],
+    )
+    np.testing.assert_array_equal(
+        found.scores, [[-2, -4, -6, -9], [1, -1, -1, lost], [np.nan] * 4]
+    )
+    np.testing.assert_array_equal(found.log_probs[0], [-4, -6, -2, -9])
+    np.testing.assert_array_equal(found.lengths[1], [2, 2, 2, 0])
 
 
 # ---- Independence of the batch ----------------------------------------------
@@ -575,6 +712,25 @@ def test_seed_fixes_the_samples():
     assert_same(again, one)
 
 
+def test_each_position_of_a_sample_has_a_number_of_its_own():
+    result = decoding.sample(
+        lambda ids, cache, index: (np.zeros((200, 40), "float32"), cache),
+        (),
+        np.full(200, 3),
+        max_length=3,
+        length_penalty=0.0,
+        temperature=1.0,
+        top_k=0,
+        top_p=1.0,
+        seed=1,
+        min_length=3,
+    )
+    first, second, third = ops.convert_to_numpy(result.ids)[:, 0].T
+    # Two of 38 equally probable tokens are seldom the same.
+    assert np.mean(first == second) < 0.2 and np.mean(second == third) < 0.2
+    assert len(set(first)) > 30
+
+
 # ---- Graphs and XLA ---------------------------------------------------------
 
 
@@ -586,7 +742,7 @@ def test_compiled_is_eager_for_any_batch(run, jit_compile):
     model = ScriptedModel(12)
     prefix = np.zeros((7, 2), "int32")
     prefix[3:5, 0] = 5
-    options = {"min_length": 2}
+    options = {"min_length": 2, "no_repeat_ngram": 2}
     if run is run_beam:
         options["beam_size"] = 3
     if (
@@ -690,6 +846,13 @@ def test_prefix_outside_the_vocabulary_fails_its_sentence_alone(wrong):
         assert_same(rows(result, [0, 2]), rows(expected, [0, 2]))
 
 
+@pytest.mark.parametrize("dtype", ["uint32", "int64", "uint64"])
+def test_a_prefix_of_other_integers_keeps_its_wrong_ids_wrong(dtype):
+    wrong = 2**31 + 5 if dtype == "uint32" else 2**32 + 5
+    ids = ops.convert_to_tensor(np.array([[5, wrong]], dtype))
+    np.testing.assert_array_equal(decoding._int32_ids(ids), [[5, -1]])
+
+
 def test_double_precision_models_are_searched():
     model = ScriptedModel(3)
     expected = run_beam(model, np.arange(9), np.full(9, 7), 3)
@@ -741,6 +904,7 @@ def test_other_backends_find_the_same():
         ({"beam_size": 0}, "Received: beam_size=0"),
         ({"length_penalty": -1.0}, "Received: length_penalty=-1.0"),
         ({"min_length": -1}, "Received: min_length=-1"),
+        ({"no_repeat_ngram": -1}, "Received: no_repeat_ngram=-1"),
         ({"max_length": 0}, "Received: max_length=0"),
         ({"max_length": 4.5}, "Received: max_length=4.5"),
         ({"limits": np.ones((2, 1))}, r"Received: max_lengths.shape=\(2, 1\)"),

@@ -1,13 +1,19 @@
 """Metrics: the tokenizer of BLEU, and one metric wherever a score is shown."""
 
+import collections
 import dataclasses
+import itertools
 import json
+import math
 import types
 
 import numpy as np
 import pytest
 import sacrebleu
+import tensorflow as tf
 from commands import fails
+from sacrebleu import dataset as sacrebleu_dataset
+from sacrebleu import utils as sacrebleu_utils
 from sacrebleu.metrics.bleu import _TOKENIZERS
 from sacrebleu.tokenizers import tokenizer_ja_mecab, tokenizer_ko_mecab
 
@@ -16,8 +22,10 @@ from keras_transformer.data.batches import make_batches
 from keras_transformer.data.corpus import Corpus, CorpusCounts, TokenRows
 from keras_transformer.vocabulary import EOS
 from keras_transformer.workdir import WorkDirectory
-from trainers import config, evaluate, evaluation
+from trainers import comparison, config, evaluate, evaluation
 from trainers.evaluation import TranslationMetric, choose_tokenizer
+from trainers.loop import Trainer
+from trainers.progress import Progress
 
 
 @pytest.fixture
@@ -132,6 +140,154 @@ def test_measure_is_sacrebleu():
     assert result["sentences"] == 2
 
 
+GERMAN = [
+    "Der Science-Fiction-Autor ging am 3. Mai, um 9.30 Uhr, heim.",
+    "Das E-Mail-Programm ist neu; es kostet 5,50 Euro.",
+    "Ein Hund läuft nach Hause.",
+]
+GERMAN_OUTPUT = [
+    "Der Science-Fiction Autor ging am 3. Mai um 9.30 Uhr heim.",
+    "Das E-Mail-Programm ist neu, und kostet 5,50 Euro.",
+    "Ein großer Hund läuft heim.",
+]
+# Tokens and compounds as they are to be, by hand.
+GERMAN_TOKENS = [
+    "Der Science ##AT##-##AT## Fiction ##AT##-##AT## Autor ging am 3. Mai , um"
+    " 9.30 Uhr , heim .",
+    "Das E ##AT##-##AT## Mail ##AT##-##AT## Programm ist neu ; es kostet 5,50"
+    " Euro .",
+    "Ein Hund läuft nach Hause .",
+]
+GERMAN_OUTPUT_TOKENS = [
+    "Der Science ##AT##-##AT## Fiction Autor ging am 3. Mai um 9.30 Uhr heim .",
+    "Das E ##AT##-##AT## Mail ##AT##-##AT## Programm ist neu , und kostet 5,50"
+    " Euro .",
+    "Ein großer Hund läuft heim .",
+]
+
+
+def multi_bleu(outputs, references, max_order=4):
+    """Papineni et al. 2002, one reference, of words between spaces."""
+
+    def ngrams(words, order):
+        return collections.Counter(
+            tuple(words[i : i + order]) for i in range(len(words) - order + 1)
+        )
+
+    pairs = [
+        (output.split(), reference.split())
+        for output, reference in zip(outputs, references, strict=True)
+    ]
+    log_precision = 0.0
+    for order in range(1, max_order + 1):
+        counts = [(ngrams(o, order), ngrams(r, order)) for o, r in pairs]
+        matched = sum((o & r).total() for o, r in counts)
+        if not matched:
+            return 0.0
+        total = sum(o.total() for o, _ in counts)
+        log_precision += math.log(matched / total) / max_order
+    output_length, reference_length = (
+        sum(len(pair[side]) for pair in pairs) for side in (0, 1)
+    )
+    brevity = min(0.0, 1 - reference_length / output_length)
+    return 100 * math.exp(log_precision + brevity)
+
+
+def test_the_papers_bleu_is_that_of_multi_bleu():
+    joined = str.maketrans({" ": None})
+    result = TranslationMetric("de").measure(GERMAN_OUTPUT, GERMAN)
+    split = result["bleu_compound_split"]
+    assert split == pytest.approx(
+        multi_bleu(GERMAN_OUTPUT_TOKENS, GERMAN_TOKENS)
+    )
+    plain = [
+        [line.replace(" ##AT##-##AT## ", "-") for line in lines]
+        for lines in (GERMAN_OUTPUT_TOKENS, GERMAN_TOKENS)
+    ]
+    assert plain[1][0].translate(joined) == GERMAN[0].translate(joined)
+    tokenized = result["bleu_tokenized"]
+    assert tokenized == pytest.approx(multi_bleu(*plain))
+    assert split > tokenized > 10
+    assert "tok:moses-de|smooth:none" in result["bleu_tokenized_signature"]
+    assert "tok:moses-de-atat|" in result["bleu_compound_split_signature"]
+
+
+def test_which_languages_have_tokenized_bleu():
+    measured = {
+        language: TranslationMetric(language, "char").measure(["a"], ["a b"])
+        for language in ("fr", "zh-Hant")
+    }
+    assert "bleu_tokenized" in measured["fr"]
+    assert "bleu_compound_split" not in measured["fr"]
+    assert "bleu_tokenized" not in measured["zh-Hant"]
+    # No four words match: unlike sacreBLEU's own, this BLEU is not smoothed.
+    assert measured["fr"]["bleu_tokenized"] == 0.0
+
+
+def test_measure_takes_several_references():
+    others = [GERMAN_OUTPUT[0], *GERMAN[1:]]
+    result = TranslationMetric("de").measure(GERMAN_OUTPUT, GERMAN, others)
+    streams = [GERMAN, others]
+    for name, function in (
+        ("bleu", sacrebleu.corpus_bleu),
+        ("chrf", sacrebleu.corpus_chrf),
+        ("ter", sacrebleu.corpus_ter),
+    ):
+        assert result[name] == function(GERMAN_OUTPUT, streams).score
+    assert result["ter_signature"].startswith("nrefs:2|case:lc|tok:tercom")
+    alone = TranslationMetric("de").measure(GERMAN_OUTPUT, GERMAN)
+    assert alone["bleu_tokenized"] < result["bleu_tokenized"]
+
+
+def test_randomization_counts_the_exchanges_of_outputs():
+    """Against all 2^5 of them, with BLEU as `multi_bleu` computes it."""
+    references = [f"{line} sehr gern {i}" for i, line in enumerate(GERMAN * 2)]
+    references = references[:5]
+    other = [*GERMAN_OUTPUT, "Das ist neu, um 9.30 Uhr.", references[4]]
+    metric = {"BLEU": sacrebleu.BLEU(tokenize="none", smooth_method="none")}
+    base = [line.replace("sehr", "") for line in references]
+    result = comparison.compare(
+        [
+            comparison.System("base", base),
+            comparison.System("other", other),
+            comparison.System("same", base),
+        ],
+        [references],
+        metric,
+        {"ar": 1000, "bs": 20},
+    )
+    difference = abs(
+        multi_bleu(base, references) - multi_bleu(other, references)
+    )
+    greater = 0
+    for choice in itertools.product((0, 1), repeat=5):
+        systems = [
+            [
+                (b, o)[c ^ side]
+                for b, o, c in zip(base, other, choice, strict=True)
+            ]
+            for side in (0, 1)
+        ]
+        scores = [multi_bleu(system, references) for system in systems]
+        greater += abs(scores[0] - scores[1]) > difference + 1e-9
+    found, same = result["systems"]
+    assert found["BLEU"]["approximate_randomization"] == pytest.approx(
+        greater / 32, abs=0.06
+    )
+    assert 0.05 < greater / 32 < 0.6  # a difference that is no law
+    assert found["BLEU"]["difference"] == pytest.approx(
+        multi_bleu(other, references) - multi_bleu(base, references)
+    )
+    assert found["BLEU"]["score"] - found["BLEU"]["difference"] == (
+        pytest.approx(result["baseline"]["BLEU"]["score"])
+    )
+    assert same["BLEU"]["difference"] == 0
+    assert same["BLEU"]["paired_bootstrap"] is None
+    assert (
+        "|ar:1000|" in result["signatures"]["approximate_randomization"]["BLEU"]
+    )
+
+
 class ShareOfEqual:
     """A metric that is not of translation."""
 
@@ -212,7 +368,7 @@ def work_directory(tmp_path, monkeypatch):
         path = tmp_path / f"test.{language}"
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     translator = types.SimpleNamespace(translate=lambda sources: OURS)
-    monkeypatch.setattr(evaluate, "load_translator", lambda _: translator)
+    monkeypatch.setattr(evaluate, "load_translator", lambda *_: translator)
     return [f"--workdir={workdir.path}", f"--test_files={tmp_path}/test"]
 
 
@@ -233,16 +389,109 @@ def test_evaluate_takes_the_tokenizer(work_directory, capsys, given, used):
         ("--bleu_tokenizer=ja-mecab", "pip install -e '.[ja]'"),
         ("--test_files=", "expected --test_files=PREFIX"),
         ("--test_files=no", "No such file: no.en"),
+        ("--test_set=wmt14", "expected test_files or test_set"),
+        ("--output=/", "output='/' is no file in a directory that exists"),
+        ("--output=/no/such/file", "is no file in a directory that exists"),
+        ("--moses_prefixes=/no/such", "No such file or directory: '/no/such'"),
+        ("--compare=/no/such", "No such file or directory: '/no/such'"),
+        ("--compare=a,b,a", "must name each system once"),
+        (f"--compare={__file__}", "must have 2 lines, one for each source"),
     ],
 )
 def test_evaluate_refuses(work_directory, without_mecab, capsys, flag, message):
     assert message in fails(evaluate.main, [*work_directory, flag], capsys)
 
 
-def test_evaluate_writes_the_translations(work_directory, tmp_path, capsys):
-    evaluate.main([*work_directory, f"--output={tmp_path}/out"])
-    written = (tmp_path / "out").read_text(encoding="utf-8").splitlines()
-    assert written == OURS
+def test_evaluate_writes_the_translations(
+    work_directory, tmp_path, monkeypatch
+):
+    path = tmp_path / "out"
+    evaluate.main([*work_directory, f"--output={path}"])
+    assert path.read_text(encoding="utf-8").splitlines() == OURS
+
+    def fail(_):
+        assert not (tmp_path / "new").exists()  # nor was it made by a check
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(evaluate, "load_translator", fail)
+    for name in ("out", "new"):
+        with pytest.raises(SystemExit):
+            evaluate.main([*work_directory, f"--output={tmp_path}/{name}"])
+    assert path.read_text(encoding="utf-8").splitlines() == OURS
+    assert not (tmp_path / "new").exists()
+
+
+def test_evaluate_compares_systems(
+    work_directory, tmp_path, monkeypatch, capsys
+):
+    """With a file, and with a work directory, which says what ours says."""
+    few = {"ar": 30, "bs": 30}
+    monkeypatch.setattr(comparison.PairedTest, "_DEFAULT_SAMPLES", few)
+    right, other = tmp_path / "right.txt", tmp_path / "other"
+    right.write_text("\n".join(JAPANESE) + "\n", encoding="utf-8")
+    other.mkdir()
+    ours = work_directory[0].removeprefix("--workdir=")
+    config = (tmp_path / "run/config.json").read_text()
+    (other / "config.json").write_text(config)
+    evaluate.main([*work_directory, f"--compare={right},{other}"])
+    *table, last = capsys.readouterr().out.splitlines()
+    compared = json.loads(last)["compare"]
+    assert compared["baseline"]["name"] == ours
+    better, same = compared["systems"]
+    assert [better["name"], same["name"]] == [str(right), str(other)]
+    assert better["BLEU"]["score"] == pytest.approx(100)
+    assert better["TER"]["score"] == 0 < compared["baseline"]["TER"]["score"]
+    assert same["chrF2"]["difference"] == 0
+    assert same["chrF2"]["approximate_randomization"] is None
+    rows = [line.split() for line in table if line.startswith(str(right))]
+    assert [row[1] for row in rows] == ["100.00", "100.00", "0.00"]
+    (other / "config.json").write_text(config.replace('"ja"', '"ko"'))
+    err = fails(evaluate.main, [*work_directory, f"--compare={other}"], capsys)
+    assert f"{other}: target_language must be 'ja'" in err
+
+
+@pytest.fixture
+def test_sets(tmp_path, monkeypatch):
+    """sacreBLEU's directory, with a test set, and one to be downloaded."""
+    directory = tmp_path / "sacrebleu"
+    for module in (sacrebleu_dataset.base, sacrebleu_utils):
+        monkeypatch.setattr(module, "SACREBLEU_DIR", str(directory))
+    there = directory / "fake/full"
+    there.mkdir(parents=True)
+    for field, lines in (
+        ("src", ["a", " b  c "]),
+        ("ref-A", JAPANESE),
+        ("ref-B", OURS),
+    ):
+        path = there / f"fake_full.en-ja.{field}"
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    class TwoReferences(sacrebleu_dataset.PlainTextDataset):
+        def fieldnames(self, langpair):
+            return ["src", "ref:A", "ref:B"]
+
+    for name, kind, url in (
+        ("fake/full", TwoReferences, "file:///nowhere"),
+        ("fake/away", sacrebleu_dataset.PlainTextDataset, "file:///nowhere"),
+    ):
+        pairs = {"en-ja": ["a", "b"]}
+        data = kind(name, data=[url], langpairs=pairs)
+        monkeypatch.setitem(sacrebleu_dataset.DATASETS, name, data)
+
+
+def test_a_test_set_by_name(test_sets, work_directory, capsys):
+    workdir, _ = work_directory
+    evaluate.main([workdir, "--test_set=fake/full"])
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert result["bleu"] == pytest.approx(100)  # the second reference is ours
+    assert result["signature"].startswith("nrefs:2|")
+    for name, message in (
+        ("fake/away", "sacreBLEU cannot download fake/away for en-ja into"),
+        ("fake/none", "(fake/away, fake/full"),
+        ("wmt14/full", "test_set must be one that sacreBLEU has for en-ja"),
+    ):
+        err = fails(evaluate.main, [workdir, f"--test_set={name}"], capsys)
+        assert message in err
 
 
 # ---------------------------------------------------------------- validation
@@ -302,3 +551,42 @@ def test_validation_is_of_all_tokens_and_of_the_first_sentences(small_config):
     assert abs(found.nll - found.loss) > 1e-3
     assert found.score == 42  # two of three pairs: 4 outputs, 2 references
     assert asked == {"beam_size": 3, "sampling": False}
+
+
+# ---------------------------------------------------- the best of a training
+
+
+def resumed(progress, label):
+    """A `Trainer` that has read a checkpoint, as far as metrics go."""
+    trainer = object.__new__(Trainer)
+    trainer.progress = progress
+    trainer.experiment = types.SimpleNamespace(
+        metric=types.SimpleNamespace(label=label)
+    )
+    trainer.workers = types.SimpleNamespace(is_chief=True)
+    trainer._compare_metric()
+    return trainer.progress
+
+
+@pytest.mark.parametrize("label", ["BLEU (13a)", "BLEU (char)", ""])
+def test_a_best_score_of_another_metric_is_forgotten(label, tmp_path, caplog):
+    """By way of a checkpoint; one of an older version names no metric."""
+    before = Progress(best_score=31.5, stale_validations=2, best_label=label)
+    variables = before.make_variables()
+    before.store(variables)
+    path = tf.train.Checkpoint(**variables).write(str(tmp_path / "ckpt"))
+    progress, variables = Progress(), Progress().make_variables()
+    tf.train.Checkpoint(**variables).read(path).assert_consumed()
+    progress.load(variables)
+    assert progress == before
+    found = resumed(progress, "BLEU (13a)")
+    if label == "BLEU (char)":
+        assert (found.best_score, found.stale_validations) == (-1.0, 0)
+        assert "31.50, is BLEU (char); validation now measures BLEU (13a)" in (
+            caplog.text
+        )
+    else:
+        assert (found.best_score, found.stale_validations) == (31.5, 2)
+        assert not caplog.records
+    assert found.best_label == "BLEU (13a)"
+    assert resumed(Progress(), "BLEU (13a)").best_score == -1.0

@@ -1,13 +1,20 @@
 """Flags are generated from dataclass fields, and say clearly what is wrong."""
 
 import dataclasses
+import os
 import pydoc
+import sys
 
 import numpy as np
 import pytest
 
 from keras_transformer import flags
-from keras_transformer.config import DecodingConfig, TransformerConfig
+from keras_transformer.config import (
+    DecodingConfig,
+    LengthConfig,
+    TransformerConfig,
+    preset,
+)
 from keras_transformer.fields import Fields, check_values, hp, kinds_of
 from trainers.config import DataConfig, TrainingConfig
 
@@ -25,14 +32,19 @@ class Meal(Fields):
     vegan: bool | None = hp(None, "Whether it is vegan; left out: unknown.")
     guests: tuple[str, ...] = hp((), "Who comes.")
     minutes: int | None = hp(7, "How long.", low=1)
+    drink: str | None = hp(None, "What is drunk.")
     pepper: float = hp(0.0, "Grains of pepper.")
 
     def __post_init__(self):
         super().__post_init__()
 
 
-def read(*argv):
+def read_all(argv):
     return flags.parse(argv, "Eats.", Meal).build(Meal)
+
+
+def read(*argv):
+    return read_all(argv)
 
 
 @pytest.mark.parametrize("section", SECTIONS)
@@ -47,8 +59,9 @@ def test_defaults_are_the_fields_own(section):
         DecodingConfig(beam_size=1, sampling=True),
         DataConfig(dataset="files", train_files=("a b", "c=d")),
         TrainingConfig(jit_compile=False, train_minutes=0.1),
-        Meal("stew", 3, 0.25, False, True, ("Ann", "Bob"), None, -2.5),
-        Meal(spoons=2**63 - 1),
+        Meal("stew", 3, 0.25, False, True, ("Ann", "Bob"), None, "x", -2.5),
+        Meal(drink="none"),
+        Meal(spoons=2**63 - 1, salt=1 / 3),
     ],
 )
 def test_config_to_flags_to_config_is_identity(config):
@@ -63,7 +76,10 @@ def test_spellings():
     assert read("--guests=Ann,Bob").guests == ("Ann", "Bob")
     assert read("--guests=").guests == ()
     assert read("--minutes=none").minutes is None
+    assert read("--minutes=None").minutes is None
     assert read("--salt", "1e-3").salt == 0.001
+    assert read("--drink=none").drink == "none"
+    assert read("--drink=").drink is None
 
 
 def test_command_line_beats_flag_file_beats_base_beats_default(tmp_path):
@@ -75,6 +91,13 @@ def test_command_line_beats_flag_file_beats_base_beats_default(tmp_path):
     assert meal == Meal(dish="stew", spoons=5, salt=0.2)
     argv = ["--flagfile", str(path), "--spoons=6"]
     assert flags.parse(argv, "", Meal).build(Meal).spoons == 6
+    argv = ["--spoons=7", f"-flagfile={path}"]
+    assert flags.parse(argv, "", Meal).build(Meal).spoons == 7
+
+
+def test_a_command_reads_the_arguments_of_its_process(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["eat", "--spoons=4"])
+    assert read_all(None) == Meal(spoons=4)
 
 
 @pytest.mark.parametrize(
@@ -85,6 +108,8 @@ def test_command_line_beats_flag_file_beats_base_beats_default(tmp_path):
         ("--spoons=1.5", "expected a whole number"),
         ("--spoons=0", "spoons must be at least 1. Received: spoons=0"),
         ("--minutes=x", "expected a whole number or none"),
+        ("--spoons=none", "flag --spoons=none: expected a whole number"),
+        ("--dish=none", "one of 'soup', 'stew'. Received: dish='none'"),
         ("--salt=nan", "expected a number"),
         ("--salt=1", "salt must be below 1.0. Received: salt=1.0"),
         ("--hot=maybe", "expected true or false"),
@@ -113,6 +138,7 @@ def test_errors_are_one_line_and_status_2(argument, message, capsys):
     assert err.count("\n") == 1
     assert err.startswith("eat: ")
     assert message in err
+    assert "ERROR" not in err  # as absl begins some of its messages
 
 
 @pytest.mark.parametrize(
@@ -123,6 +149,7 @@ def test_errors_are_one_line_and_status_2(argument, message, capsys):
         ("salt", float("inf"), "a number"),
         ("hot", 1, "true or false"),
         ("guests", ["Ann"], "a list of texts"),
+        ("guests", ("Ann", 5), "a list of texts"),
         ("minutes", True, "a whole number, or None"),
     ],
 )
@@ -194,6 +221,28 @@ def test_help_of_a_configuration_lists_its_fields(section):
             assert f"At least {field.metadata['low']}." in text
         if field.metadata["high"] is not None:
             assert f"Below {field.metadata['high']}." in text
+        if field.metadata["choices"] is not None:
+            choices = ", ".join(map(repr, field.metadata["choices"]))
+            assert f"One of {choices}." in text
+
+
+@pytest.mark.parametrize(
+    "error, status, line",
+    [
+        (ValueError("two\nlines"), 2, "two lines"),
+        (OSError(28, "No space left", "soup"), 2, "No space left: 'soup'"),
+        (flags.RunError("burnt"), 1, "burnt"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+def test_a_command_ends_with_a_line_and_a_status(error, status, line, capsys):
+    with pytest.raises(SystemExit) as exit:
+        with flags.exit_status("eat"), flags.user_errors():
+            raise error
+    assert exit.value.code == status
+    err = capsys.readouterr().err
+    assert err.startswith("eat: ") and err.endswith(f"{line}\n")
+    assert err.count("\n") == 1
 
 
 def test_our_own_errors_keep_their_traceback():
@@ -211,6 +260,109 @@ def test_help_explains_every_flag(capsys):
         for field in dataclasses.fields(section):
             assert field.name in text
             assert field.metadata["help"] in text
+
+
+def test_help_ends_well_if_nobody_reads_it(monkeypatch, capsys):
+    """As with `| head`: neither now nor when Python exits is there an error."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with open(write_end, "w") as closed:
+        monkeypatch.setattr(sys, "stdout", closed)
+        with pytest.raises(SystemExit) as status:
+            with flags.exit_status("eat"):
+                flags.parse(["--help"], "Eats.", *SECTIONS)
+        assert status.value.code == 0
+        closed.write("what Python still holds at its exit")
+    assert capsys.readouterr().err == ""
+
+
+def test_help_spells_types_and_defaults_as_flags_do():
+    lines = flags.usage("Eats.", Meal).splitlines()
+    assert [line.strip() for line in lines if line.startswith("  --")] == [
+        "--dish=(soup|stew; default soup)",
+        "--spoons=(a whole number; default 1)",
+        "--salt=(a number; default 0.5)",
+        "--[no]hot  (default true)",
+        "--[no]vegan  (default none)",
+        "--guests=(a comma-separated list)",
+        "--minutes=(a whole number; default 7)",
+        "--drink=(text)",
+        "--pepper=(a number; default 0.0)",
+        "--flagfile=PATH",
+    ]
+    text = flags.usage("", TransformerConfig)
+    assert "--d_key=(a whole number; default none)\n" in text
+
+
+def test_defaults_are_the_papers_numbers():
+    """Table 3, rows "base" and "big", sec. 5.4 and sec. 6.1."""
+    base = dict(
+        vocab_size=37000,
+        d_model=512,
+        d_ff=2048,
+        num_heads=8,
+        num_layers=6,
+        num_decoder_layers=None,
+        d_key=None,
+        d_value=None,
+        dropout=0.1,
+        attention_dropout=0.0,
+        activation_dropout=0.0,
+        pre_norm=False,
+    )
+    big = base | dict(d_model=1024, d_ff=4096, num_heads=16, dropout=0.3)
+    tiny = base | dict(
+        d_model=128, d_ff=256, num_heads=4, num_layers=4, dropout=0.3
+    )
+    decoding = dict(
+        beam_size=4,
+        length_penalty=0.6,
+        extra_length=50,
+        min_length=0,
+        sampling=False,
+        temperature=1.0,
+        top_k=0,
+        top_p=1.0,
+    )
+    for config, expected in (
+        (TransformerConfig(), base),
+        (preset("base"), base),
+        (preset("big"), big),
+        (preset("tiny"), tiny),
+        (preset("big", dropout=0.1), big | {"dropout": 0.1}),
+        (DecodingConfig(), decoding),
+    ):
+        found = dataclasses.asdict(config)
+        assert {name: found[name] for name in expected} == expected
+
+
+def test_sizes_that_are_left_out_follow_from_others():
+    config = TransformerConfig(d_model=64, num_heads=4, d_value=24)
+    assert (config.key_size, config.value_size) == (16, 24)
+    config = TransformerConfig(d_model=64, num_heads=4, d_key=24)
+    assert (config.key_size, config.value_size) == (24, 16)
+    config = TransformerConfig(d_model=64, num_heads=3, d_key=5, d_value=7)
+    assert (config.key_size, config.value_size) == (5, 7)
+    assert TransformerConfig(num_layers=2).decoder_depth == 2
+    assert TransformerConfig(num_decoder_layers=3).decoder_depth == 3
+
+
+@pytest.mark.parametrize(
+    "section, values",
+    [
+        (TransformerConfig, {"vocab_size": 4}),  # special tokens alone
+        (TransformerConfig, {"d_model": 9, "num_heads": 1}),
+        (TransformerConfig, {"d_model": 10, "num_heads": 3, "d_key": 2}),
+        (TransformerConfig, {"d_model": 10, "num_heads": 3, "d_value": 2}),
+        (DecodingConfig, {"top_p": 0.0}),
+        (DecodingConfig, {"temperature": 0.0}),
+        (LengthConfig, {"max_length": 1}),  # EOS alone
+    ],
+)
+def test_what_no_model_and_no_search_can_have(section, values):
+    name, value = next(iter(values.items()))
+    with pytest.raises(ValueError, match=f"Received: {name}={value}"):
+        section(**values)
 
 
 def test_no_two_sections_share_a_flag():

@@ -169,3 +169,5 @@ def test_metrics_are_token_means_over_batches():
     for metric in (accuracy, perplexity):
         metric.reset_state()
         assert float(metric.total) == float(metric.count) == 0
+    # Of no token at all.
+    assert float(accuracy.result()) == 0.0 and float(perplexity.result()) == 1.0

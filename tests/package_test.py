@@ -21,6 +21,8 @@ COMMANDS = (
     "trainers.average",
     "trainers.evaluate",
     "trainers.prepare",
+    "trainers.visualize",
+    "trainers.report",
     "trainers.translate",
     "trainers.wmt",
     "savedmodel.client",

@@ -1,5 +1,7 @@
 """Killed at any moment, training follows the curve of one never killed.
 
+Its pairs are segmented anew in every epoch, and have other batches in each.
+
 `KILLS=20 pytest tests/resume_test.py` kills more often than the suite does.
 """
 
@@ -25,7 +27,8 @@ FLAGS = [
     "--num_layers=1",
     "--dropout=0.1",
     "--attention_dropout=0.1",
-    "--batch_tokens=500",
+    "--subword_sampling=0.1",
+    "--batch_tokens=1300",
     "--num_buckets=2",
     "--warmup_steps=10",
     "--log_steps=1",

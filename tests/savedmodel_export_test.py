@@ -1,6 +1,7 @@
 """The commands: export and verify, from good and from bad work directories."""
 
 import contextlib
+import dataclasses
 import errno
 import io
 import json
@@ -16,7 +17,9 @@ import exports
 import pytest
 import tensorflow as tf
 
+from keras_transformer import flags
 from savedmodel import ctranslate2, export, reload, verify
+from savedmodel.formats import FORMATS
 
 PROGRAMS = pathlib.Path(__file__).parent / "programs"
 
@@ -86,11 +89,28 @@ def test_missing_tokenizer(run, tmp_path, capsys):
         (["--format=pdf"], "format must be one of"),
         (["--precision=int8"], "precision must be one of float32"),
         (["--format=onnx", "--precision=int16"], "one of float32, float16, in"),
+        (
+            ["--format=tflite", "--precision=int16"],
+            "one of float32, float16, i",
+        ),
         (["--format=onnx", "--jit_compile"], "an option of format=saved_model"),
         (["--format=tflite", "--version=2"], "an option of format=saved_model"),
         (["--sampling"], "Unknown command line flag 'sampling'"),
         (["--temperature=0.5"], "Unknown command line flag 'temperature'"),
         (["--beam_size=0"], "beam_size must be at least 1"),
+        (
+            ["--replace_unknown"],
+            "format=saved_model has no replace_unknown: export with"
+            " --replace_unknown=false. Received: replace_unknown=True",
+        ),
+        (
+            ["--format=ctranslate2", "--no_repeat_ngram=3"],
+            "format=ctranslate2 has no no_repeat_ngram: export with",
+        ),
+        (
+            ["--format=ctranslate2", "--coverage_penalty=0.2"],
+            "format=ctranslate2 has no coverage_penalty: export with",
+        ),
         (["--verify_text=/nowhere"], "/nowhere"),
         (["--version=0"], "version must be at least 1"),
     ],
@@ -208,6 +228,49 @@ def test_a_skipped_checkpoint_is_reported(run, tmp_path):
     )
 
 
+def test_flags_override_the_work_directory(run, tmp_path, caplog):
+    shutil.copytree(run / "averaged", run / "best")
+    config = json.loads((run / "config.json").read_text())
+    config["decoding"] |= {"sampling": True, "length_penalty": 0.9}
+    (run / "config.json").write_text(json.dumps(config))
+    argv = [f"--workdir={run}", f"--output={tmp_path / 'out'}"]
+    argv += ["--checkpoint=best", "--max_source_length=9", "--beam_size=2"]
+    given = flags.parse(argv, "", export.ExportOptions, export.SearchOptions)
+    source = export.load_source(given.build(export.ExportOptions), given)
+    translator = source.translator
+    assert translator.max_source_length == 9
+    assert translator.decoding == dataclasses.replace(
+        exports.DECODING, beam_size=2, length_penalty=0.9
+    )
+    best = str(run / "best/ckpt-3")
+    assert source.checkpoint == translator.checkpoint == best
+    assert "says sampling=true; an export searches" in caplog.text
+    # And the export is compared with that translator.
+    options = given.build(export.ExportOptions)
+    description = export.make_description(source, options)
+    export.write_description(tmp_path, description)
+    other = verify.load_translator(
+        verify.VerifyOptions(workdir=str(run), export=str(tmp_path), text="t")
+    )
+    for name in ("checkpoint", "decoding", "max_source_length"):
+        assert getattr(other, name) == getattr(translator, name)
+
+
+def test_a_version_is_a_directory_of_its_own():
+    options = export.ExportOptions(workdir="run", output="out", version=12)
+    assert options.target == pathlib.Path("out/12")
+    options = export.ExportOptions(workdir="run", output="out", format="onnx")
+    assert options.target == pathlib.Path("out")
+
+
+def test_a_missing_extra_is_named(tmp_path, capsys, monkeypatch):
+    without = dataclasses.replace(FORMATS["onnx"], requirements=("no_onnx",))
+    monkeypatch.setitem(FORMATS, "onnx", without)
+    err = fails(arguments(tmp_path / "out", "--format=onnx"), capsys)
+    assert "needs the extra 'onnx'" in err and "no module 'no_onnx'" in err
+    assert not any(tmp_path.iterdir())
+
+
 # ---- What goes wrong while an export is written ------------------------------
 
 
@@ -280,6 +343,32 @@ def test_what_appears_meanwhile_is_not_lost(failing, tmp_path, capsys):
     assert found == ["1", "thesis.tex"]
 
 
+def test_it_verifies_with_the_sentences_given(failing, tmp_path, monkeypatch):
+    class Exporter:
+        @staticmethod
+        def write(translator, directory, options, description, examples):
+            (directory / "model").touch()
+
+    def compare(translator, directory, sentences):
+        compared_with.append(sentences)
+        return compared(number=len(sentences))
+
+    compared_with = []
+    failing(None)
+    monkeypatch.setattr(export, "load_exporter", lambda name: Exporter)
+    monkeypatch.setattr(verify, "compare", compare)
+    text = tmp_path / "lines.txt"
+    text.write_text("one\ntwo dogs\n")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    export.main(arguments(tmp_path / "a", f"--verify_text={text}"))
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "-1"
+    export.main(arguments(tmp_path / "a", "--overwrite"))
+    given, made = compared_with
+    assert given == ["one", "two dogs"]
+    assert made[0] == "" and len(made) == 1 + export.NUM_SAMPLES
+    assert all(made[1:])
+
+
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 def test_a_wrong_export_is_not_kept(precision, tmp_path, monkeypatch, capsys):
 
@@ -332,6 +421,19 @@ def test_verify_of_what_is_no_export(tmp_path, capsys):
     (tmp_path / "export.json").write_text('{"format": "onnx"}')
     err = commands.fails(verify.main, [*argv, f"--text={text}"], capsys)
     assert "without precision, checkpoint, max_source_length, decoding" in err
+    description = dict.fromkeys(verify.FIELDS, "pdf")
+    (tmp_path / "export.json").write_text(json.dumps(description))
+    err = commands.fails(verify.main, [*argv, f"--text={text}"], capsys)
+    assert "format must be one of" in err and "format='pdf'" in err
+    (tmp_path / "export.json").write_text("{")
+    err = commands.fails(verify.main, [*argv, f"--text={text}"], capsys)
+    assert "export.json is not JSON" in err
+
+
+def test_an_export_that_cannot_be_run_is_named(tmp_path):
+    (tmp_path / "export.json").write_text('{"format": "pdf"}')
+    with pytest.raises(verify.ExportError, match="does not run: KeyError"):
+        verify.run(tmp_path, ["one"])
 
 
 def test_a_corrupt_export_is_named(tmp_path):
@@ -344,6 +446,7 @@ def test_a_corrupt_export_is_named(tmp_path):
     model.unlink()
     with pytest.raises(verify.ExportError, match="model.bin is missing"):
         verify.compare(exports.translator(), directory, ["one"])
+    verify.check_files(directory, {})  # of an old version, without checksums
 
 
 def test_the_greatest_version_is_taken(tmp_path):
@@ -390,16 +493,24 @@ def test_the_reloading_process_does_not_know_this_package():
 
 
 def test_client_translates_what_a_server_serves(monkeypatch, capsysbinary):
+    import grpc
+
     from savedmodel import client
 
-    with serving(exports.exported("saved_model")[0] / "1") as address:
-        options = client.ClientOptions(server=address)
+    sizes = []  # of requests
+    directory = exports.exported("saved_model")[0] / "1"
+    with serving(directory, sizes) as address:
+        options = client.ClientOptions(server=address, model="toy")
         found = client.Client(options).predict("n_best", text=["one dog"])
         assert found["hypotheses"].shape == (1, exports.DECODING.beam_size)
+        with pytest.raises(grpc.RpcError, match="DEADLINE_EXCEEDED"):
+            impatient = dataclasses.replace(options, timeout=0.0)
+            client.Client(impatient).predict("n_best", text=["one dog"])
         lines = io.BytesIO(b"one dog\n\n\xfftree\n")
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(lines))
-        client.main([f"--server={address}", "--batch_size=2"])
+        client.main([f"--server={address}", "--model=toy", "--batch_size=2"])
     expected = exports.translator().translate(["one dog", "", "\ufffdtree"])
+    assert sizes == [1, 2, 1]
     out = capsysbinary.readouterr().out.decode()
     assert out == "".join(line + "\n" for line in expected)
 
@@ -413,7 +524,7 @@ def test_client_without_a_server(monkeypatch, capsys):
 
 
 @contextlib.contextmanager
-def serving(directory):
+def serving(directory, sizes):
     """A gRPC server of a SavedModel, as TensorFlow Serving would be."""
     import grpc
     from tensorflow_serving.apis import (
@@ -429,7 +540,12 @@ def serving(directory):
                 name: tf.constant(tf.make_ndarray(value))
                 for name, value in request.inputs.items()
             }
+            assert request.model_spec.name == "toy"
+            sizes.append(request.inputs["text"].tensor_shape.dim[0].size)
             response = predict_pb2.PredictResponse()
+            # More than gRPC takes by default.
+            ballast = tf.make_tensor_proto(b"x" * (4 << 20))
+            response.outputs["ballast"].CopyFrom(ballast)
             found = signatures[request.model_spec.signature_name](**inputs)
             for name, value in found.items():
                 proto = tf.make_tensor_proto(value)

@@ -81,6 +81,10 @@ def test_an_export_describes_itself(format_name):
         "length_penalty": 0.6,
         "extra_length": 6,
         "min_length": 0,
+        "no_repeat_ngram": 0,
+        "coverage_penalty": 0.0,
+        "alignment_layer": None,
+        "replace_unknown": False,
     }
     assert description["checkpoint"] == "averaged/ckpt-3"  # it may be moved
     assert description["checkpoint_warnings"] == []
@@ -147,6 +151,30 @@ def test_ctranslate2_beams_find_much_the_same(beam_size):
         for result, hypotheses in zip(found, expected(beam_size), strict=True)
     ]
     assert sum(same) >= len(LINES) - 2
+
+
+def test_ctranslate2_is_told_our_limits():
+    """EOS counts in ours; the greatest length is that of each source."""
+    directory, _ = exports.exported("ctranslate2")
+
+    def ids(lines, **limits):
+        description = verify.read_description(directory)
+        description["decoding"] |= {"beam_size": 1, **limits}
+        translate = reload.load_ctranslate2(directory, description)
+        return [result["ids"] for result in translate(lines)]
+
+    [best] = ids(["tree"])
+    assert best[-1] == EOS
+    assert ids(["tree"], min_length=len(best)) == [best]
+    [longer] = ids(["tree"], min_length=len(best) + 1)
+    assert len(longer) > len(best)
+    sources = exports.translator().tokenizer.encode(LINES).to_list()
+    limits = [min(len(row), exports.MAX_SOURCE_LENGTH) - 1 for row in sources]
+    found = ids(LINES, extra_length=0)
+    truncated = [row for row in found if row and row[-1] != EOS]
+    lengths = [len(row) for row in found]
+    assert truncated and all(map(int.__le__, lengths, limits))
+    assert any(len(row) in limits for row in truncated)
 
 
 @pytest.mark.parametrize("format_name, precision", QUANTIZED)
@@ -328,7 +356,7 @@ def test_the_onnx_cache_is_written_by_scatter():
 
 
 def test_a_loop_is_rewritten_and_answers_as_before():
-    """A loop of its own: a constant, a cache, a state that is no cache."""
+    """A loop of its own: a constant, two caches, states that are no caches."""
     model = small_loop()
     inputs = {
         "new": np.arange(24, dtype=np.float32).reshape(2, 3, 1, 4),
@@ -336,17 +364,19 @@ def test_a_loop_is_rewritten_and_answers_as_before():
     }
     before = run_model(model, inputs)
     assert onnx_rewrites.hoist_constants(model) == 1
-    assert onnx_rewrites.scatter_cache_writes(model) == 1
+    [body] = [a.g for a in model.graph.node[0].attribute if a.name == "body"]
+    assert not any("weight_out" in node.output for node in body.node)
+    assert onnx_rewrites.scatter_cache_writes(model) == 2
     onnx.checker.check_model(model)
     after = run_model(model, inputs)
     for one, other in zip(before, after, strict=True):
         np.testing.assert_array_equal(one, other)
     cache = after[0]  # at position i: new * weight + i
     for i in range(4):
-        np.testing.assert_array_equal(
-            cache[:, :, i], inputs["new"][:, :, 0] * 2 + i
-        )
-    assert not cache[:, :, 4:].any()
+        new = inputs["new"][:, :, 0] * 2 + i
+        np.testing.assert_array_equal(cache[:, :, i], new)
+        np.testing.assert_array_equal(after[1][:, :, i + 1], new)
+    assert not cache[:, :, 4:].any() and not after[1][:, :, 0].any()
 
 
 def run_model(model, inputs):
@@ -379,11 +409,18 @@ def small_loop():
             node("Where", ["mask", "moved", "cache_in"], ["cache_out"]),
             node("Identity", ["weight_in"], ["weight_out"]),
             node("Identity", ["condition_in"], ["condition_out"]),
-            # Of the same shape, but no write at one position.
-            node("Greater", ["cache_in", "zero"], ["is_positive"]),
-            node(
-                "Where", ["is_positive", "cache_in", "other_in"], ["other_out"]
-            ),
+            # Another cache, one position ahead.
+            node("Add", ["i", "one"], ["next"]),
+            node("Equal", ["range", "next"], ["is_next"]),
+            node("Reshape", ["is_next", "as_mask"], ["next_mask"]),
+            node("Where", ["next_mask", "moved", "ahead_in"], ["ahead_out"]),
+            # Of the same shape, but no writes at a position.
+            node("LessOrEqual", ["range", "i"], ["is_past"]),
+            node("Reshape", ["is_past", "as_mask"], ["past"]),
+            node("Where", ["past", "cache_in", "other_in"], ["other_out"]),
+            node("Equal", ["backwards", "i"], ["is_mirrored"]),
+            node("Reshape", ["is_mirrored", "as_mask"], ["mirrored"]),
+            node("Where", ["mirrored", "moved", "mirror_in"], ["mirror_out"]),
         ],
         "body",
         [
@@ -391,26 +428,31 @@ def small_loop():
             value("condition_in", boolean, []),
             value("cache_in", float32, [None, 3, 5, 4]),
             value("weight_in", float32, []),
+            value("ahead_in", float32, [None, 3, 5, 4]),
             value("other_in", float32, [None, 3, 5, 4]),
+            value("mirror_in", float32, [None, 3, 5, 4]),
         ],
         [
             value("condition_out", boolean, []),
             value("cache_out", float32, [None, 3, 5, 4]),
             value("weight_out", float32, []),
+            value("ahead_out", float32, [None, 3, 5, 4]),
             value("other_out", float32, [None, 3, 5, 4]),
+            value("mirror_out", float32, [None, 3, 5, 4]),
         ],
         [
             constant("range", np.arange(5)),
             constant("as_mask", [1, 1, 5, 1]),
-            constant("zero", np.float32(0)),
+            constant("backwards", np.arange(5)[::-1].copy()),
+            constant("one", np.array(1)),
         ],
     )
     graph = helper.make_graph(
         [
             node(
                 "Loop",
-                ["rounds", "go_on", "empty", "weight", "empty"],
-                ["cache", "weight_after", "other"],
+                ["rounds", "go_on", "empty", "weight", *["empty"] * 3],
+                ["cache", "weight_after", "ahead", "other", "mirror"],
                 body=body,
             ),
             node("Add", ["other", "weight_after"], ["sum"]),
@@ -419,7 +461,9 @@ def small_loop():
         [value("new", float32, [2, 3, 1, 4]), value("weight", float32, [])],
         [
             value("cache", float32, [None] * 4),
+            value("ahead", float32, [None] * 4),
             value("sum", float32, [None] * 4),
+            value("mirror", float32, [None] * 4),
         ],
         [
             constant("rounds", np.array(4)),

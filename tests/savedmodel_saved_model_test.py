@@ -2,6 +2,7 @@
 
 import pathlib
 import resource
+import types
 
 import exports
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2, saved_model_pb2
 
+import keras_transformer as kt
 from keras_transformer.vocabulary import EOS, PAD
 from savedmodel import saved_model, search
+from trainers import visualize
 
 # All of TensorFlow's own and none of XLA's, but for these of TF Text, which
 # TensorFlow Serving links whole (its model_servers/BUILD).
@@ -162,6 +165,42 @@ def test_attention_belongs_to_the_pieces(signatures):
     )
 
 
+@pytest.mark.parametrize("reference", ["", "ein rot Hund"])
+def test_an_export_draws_what_the_model_attends_to(
+    directory, signatures, reference, monkeypatch
+):
+    """By `trainers.visualize --export`."""
+    loaded = {str(directory): types.SimpleNamespace(signatures=signatures)}
+    monkeypatch.setattr(tf.saved_model, "load", loaded.__getitem__)
+    figure = visualize.figure_of_export(directory.parent, "one dog", reference)
+    expected = kt.attention_figure(
+        exports.translator(), "one dog", reference or None, ("en", "de")
+    )
+    assert figure.target == expected.target
+    assert figure.tokens == expected.tokens
+    assert figure.languages == expected.languages
+    for kind, weights in expected.maps.items():
+        np.testing.assert_allclose(
+            figure.maps[kind], weights, rtol=1e-3, atol=1e-5
+        )
+
+
+def test_references_are_forced_where_there_are_some(signatures):
+    text = tf.constant(["one dog", "two trees", "one dog", ""])
+    reference = tf.constant(["", "rot Baum", "zwei", ""])
+    found = signatures["attention_maps"](text=text, reference=reference)
+    free = translations(signatures, ["one dog"])
+    answers = [line.decode() for line in found["translation"].numpy()]
+    assert answers == [*free, "rot Baum", "zwei", ""]
+    longest = found["target_pieces"].shape[1]
+    for name, width in (
+        ("encoder_attention", found["source_pieces"].shape[1]),
+        ("decoder_attention", longest),
+    ):
+        assert found[name].shape[-2:] == (width, width)
+        np.testing.assert_allclose(found[name].numpy().sum(-1), 1, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["serving_default", "n_best", "attention"])
 def test_an_empty_batch_has_an_empty_answer(signatures, name):
     found = signatures[name](text=tf.zeros([0], tf.string))
@@ -176,6 +215,8 @@ def test_an_empty_batch_of_ids_and_of_pairs(signatures):
         len(signatures["score"](text=nothing, reference=nothing)["log_prob"])
         == 0
     )
+    found = signatures["attention_maps"](text=nothing, reference=nothing)
+    assert {len(value) for value in found.values()} == {0}
     assert (
         len(
             signatures["forced"](text=nothing, target_prefix=nothing)[
@@ -450,6 +491,10 @@ def test_sources_are_tokens_then_eos_then_anything():
     found = search.read_sources(tf.constant(given), 10, 4)
     assert found.ids.numpy().tolist() == list(map(list, expected))
     assert found.valid.numpy().tolist() == list(valid)
+    long = tf.constant([[5, 6, 7, EOS], [5, EOS, 9, 9], [5, 6, EOS, 9]])
+    found = search.read_sources(long, 10, 3)
+    assert found.ids.numpy().tolist() == [[5, 6, 2], [5, 2, 0], [5, 6, 2]]
+    assert found.truncated.numpy().tolist() == [True, False, False]
     nothing = search.read_sources(tf.zeros([0, 0], tf.int32), 10, 4)
     assert nothing.ids.numpy().tolist() == [[PAD]]
     assert nothing.valid.shape == nothing.truncated.shape == (0,)

@@ -1,6 +1,8 @@
 """The tokenizer: training, round trips, graphs, files and errors."""
 
 import concurrent.futures
+import os
+import pathlib
 import random
 import subprocess
 import sys
@@ -198,6 +200,21 @@ def test_save_and_load_are_identical(tokenizer, tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["tokenizer.model"]
 
 
+def test_a_file_is_replaced_only_by_a_complete_one(
+    tokenizer, tmp_path, monkeypatch
+):
+    def fails(source, target):
+        assert pathlib.Path(source).read_bytes() == tokenizer.model_bytes
+        raise OSError("no")
+
+    path = tmp_path / "tokenizer.model"
+    path.write_text("an older file")
+    monkeypatch.setattr(os, "replace", fails)
+    with pytest.raises(OSError, match="no"):
+        tokenizer.save(path)
+    assert path.read_text() == "an older file"
+
+
 def test_training_is_deterministic_and_reads_generators():
     lines = make_lines(100)
     first = Tokenizer.train(lines, vocab_size=100)
@@ -210,6 +227,18 @@ def test_a_large_corpus_is_sampled_deterministically():
     first = Tokenizer.train(lines, vocab_size=100, max_lines=200)
     second = Tokenizer.train(lines, vocab_size=100, max_lines=200)
     assert first.pieces == second.pieces
+
+
+def test_the_sample_is_of_the_whole_corpus():
+    lines = ["a rose"] * 300 + ["Öl"] * 300
+    tokenizer = Tokenizer.train(lines, vocab_size=12, max_lines=150)
+    assert {"a", "r", "Ö", "l"} <= set("".join(tokenizer.pieces))
+
+
+def test_long_lines_and_rare_characters_are_learned():
+    lines = ["a rose is a rose"] * 500 + ["rose " * 2000 + "ß"]
+    tokenizer = Tokenizer.train(lines, vocab_size=14)
+    assert "ß" in tokenizer.pieces
 
 
 def test_training_is_quiet(capfd):
@@ -281,3 +310,19 @@ def test_truncated_rows_keep_eos():
         ids, truncated = truncate(rows, limit)
         assert ids.numpy().tolist() == rows.numpy().tolist()
         assert not truncated.numpy().any()
+
+
+def test_symbols_are_one_token_each_however_rare():
+    """One that begins another, one that is also a word, and a rare one."""
+    symbols = ["(S", ")S", "(SBAR", ")SBAR", ".", "XX"]
+    lines = make_lines(200) + ["(SBAR (S XX . )S )SBAR"]
+    tokenizer = Tokenizer.train(lines, vocab_size=120, symbols=symbols)
+    rows = ["(SBAR (S XX . )S )SBAR", "(S )S XX", "A dog runs . across"]
+    ids = tokenizer.encode(rows)
+    assert ids[:2].row_lengths().numpy().tolist() == [7, 4]
+    pieces = [tokenizer.pieces[i] for i in ids[0].numpy()[:-1]]
+    assert pieces == [f"\u2581{token}" for token in rows[0].split()]
+    assert strings_of(tokenizer.decode(ids)) == rows
+    assert tokenizer.find_missing([*symbols, "(NP"]) == ["(NP"]
+    with pytest.raises(ValueError, match="vocab_size must be at least"):
+        Tokenizer.train(lines, vocab_size=9, symbols=symbols)

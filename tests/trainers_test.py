@@ -835,12 +835,13 @@ def test_a_recipe_is_found_by_name(tmp_path, monkeypatch, capsys):
     message = fails(wmt.main, ["--workdir=run", "--recipe=multi"], capsys)
     assert "recipe must be one of " in message
     assert "'multi30k_ende', 'quickstart', " in message
+    message = fails(wmt.main, ["--workdir=run", "--recipe=none"], capsys)
+    assert "Received: recipe='none'" in message
 
 
-@pytest.mark.parametrize(
-    "path", sorted((ROOT / "trainers/configs").glob("*.flags")), ids=str
-)
-def test_flag_files_are_valid(path):
+@pytest.mark.parametrize("name", wmt.recipe_names())
+def test_flag_files_are_valid(name):
+    path = ROOT / f"trainers/configs/{name}.flags"
     text = path.read_text()
     assert text.startswith("# ") and "python -m trainers.wmt" in text
     files = ["--train_files=a"] if "\n--dataset=files" in text else []

@@ -10,7 +10,8 @@ import threading
 
 import pytest
 
-from keras_transformer.flags import RunError
+from keras_transformer.flags import CommandError, RunError
+from keras_transformer.translator import Alignment
 from trainers import translate
 from trainers.interrupts import ended_by_interrupt
 
@@ -18,10 +19,22 @@ from trainers.interrupts import ended_by_interrupt
 class Echo:
     """Says each line again; it stands for a `Translator`."""
 
-    def n_best(self, strings, first_line):
+    def n_best(self, strings, first_line, prefixes):
         if "no number" in strings:
             raise FloatingPointError(f"line {first_line}: not finite")
+        if prefixes is not None:
+            pairs = zip(prefixes, strings, strict=True)
+            strings = [prefix + string for prefix, string in pairs]
         return [[(string, 0.0), (string.upper(), -1.0)] for string in strings]
+
+    def align(self, pairs):
+        assert all(
+            target in (source, source.upper()) for source, target in pairs
+        )
+        return [
+            Alignment([(i, i) for i in range(len(source.split()))], False)
+            for source, _ in pairs
+        ]
 
 
 def test_ctrl_c_ends_the_process_while_it_computes():
@@ -101,6 +114,36 @@ def test_weights_that_are_no_numbers_are_one_line():
     assert [next(outputs), next(outputs)] == ["a", "b"]
     with pytest.raises(RunError, match="^line 3: not finite$"):
         next(outputs)
+
+
+def test_alignments_follow_the_translations():
+    lines = ["a b", "", "c"]
+    outputs = translate.translate_lines(Echo(), lines, 2, alignments=True)
+    assert list(outputs) == ["a b ||| 0-0 1-1", " ||| ", "c ||| 0-0"]
+    outputs = translate.translate_lines(
+        Echo(), lines[:1], 2, n_best=2, alignments=True
+    )
+    assert list(outputs) == [
+        "1 ||| a b ||| 0.000000 ||| 0-0 1-1",
+        "1 ||| A B ||| -1.000000 ||| 0-0 1-1",
+    ]
+
+
+@pytest.mark.parametrize(
+    "prefixes, received",
+    [(["1", "2", ""], None), (["1"], "only 1"), (["1"] * 4, "more than 3")],
+)
+def test_each_line_has_its_prefix(prefixes, received):
+    outputs = translate.translate_lines(
+        Echo(), ["a", "b", "c"], 2, prefixes=prefixes
+    )
+    if received is None:
+        assert list(outputs) == ["1a", "2b", "c"]
+        return
+    with pytest.raises(
+        CommandError, match=f"for each input line. Received: {received} lines"
+    ):
+        list(outputs)
 
 
 def test_streams_that_are_closed_are_one_line(monkeypatch, capsys):

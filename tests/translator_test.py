@@ -2,11 +2,13 @@
 
 import dataclasses
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from keras_transformer.config import DecodingConfig, TransformerConfig
+from keras_transformer.data.batches import shift_right
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.translator import (
@@ -15,7 +17,7 @@ from keras_transformer.translator import (
     pad_rows,
     shortened_outputs,
 )
-from keras_transformer.vocabulary import EOS, PAD
+from keras_transformer.vocabulary import EOS, PAD, UNK
 from keras_transformer.workdir import WorkDirectory, named_weights
 
 TEXT = [
@@ -97,7 +99,7 @@ def test_learned_positions_limit_sources_and_outputs():
     translator = make_translator(
         config=config, decoding=decoding, max_source_length=13
     )
-    [longest], [short] = translator.n_best_ids([TEXT[1], "fox"])
+    longest, short = translator.n_best_ids([TEXT[1], "fox"])
     found = [len(hypotheses[0][0]) for hypotheses in (longest, short)]
     fox = len(translator.tokenizer.encode(["fox"])[0]) - 1
     assert found == [13, min(13, fox + 5)] and fox + 5 < 13
@@ -128,6 +130,17 @@ def test_unknown_length_and_known_length_agree(translator):
     np.testing.assert_allclose(known.scores, unknown.scores, rtol=1e-5)
     length = known.ids.shape[-1]
     np.testing.assert_array_equal(known.ids, unknown.ids[..., :length])
+
+
+def test_a_batch_holds_at_most_batch_tokens(translator, monkeypatch):
+    monkeypatch.setattr(translator, "batch_tokens", 40)
+    lengths = [0, 3, 8, 9, 16, 3, 100, 7, 20, 5, 6, 2, 0, 33]
+    batches = list(translator._batches(lengths))
+    rows = sorted(i for batch in batches for i in batch)
+    assert rows == [i for i, length in enumerate(lengths) if length]
+    padded = [pad_rows([[5] * lengths[i] for i in b]).size for b in batches]
+    too_large = [lengths[b[0]] for b in batches if padded.pop(0) > 40]
+    assert too_large == [33, 100]  # alone, as no batch can be smaller
 
 
 def test_few_graphs(translator):
@@ -238,6 +251,192 @@ def test_wrong_pairs(pairs, translator):
         translator.score(pairs)
 
 
+def test_translations_begin_with_their_prefixes(translator, caplog):
+    lines = ["the fox", "dog", "", "dog"]
+    prefixes = ["how quickly", "", "vex", "box " * 40]
+    found = translator.n_best(lines, prefixes=prefixes)
+    assert [text for text, _ in found[0]][0].startswith("how quickly")
+    free = translator.n_best(lines)
+    assert found[1][0][0] == free[1][0][0]  # in one batch with a prefix
+    assert found[1][0][1] == pytest.approx(free[1][0][1], rel=1e-4)
+    assert found[2] == [("", 0.0)]
+    # The output is as long as it may be, and all of it was forced.
+    tokens = translator.tokenizer.encode([lines[3]])[0]
+    limit = len(tokens) - 1 + translator.decoding.extra_length
+    [ids, _], *_ = translator.n_best_ids(lines, prefixes=prefixes)[3]
+    forced = translator.tokenizer.encode([prefixes[3]]).to_list()[0]
+    assert ids == forced[:limit]
+    assert f"only {limit} can be in the output" in caplog.text
+    assert "line 3: of its prefix, 3 tokens, only 0 can" in caplog.text
+    with pytest.raises(ValueError, match="as many as strings. Received: 1 and"):
+        translator.translate(lines, prefixes=["a"])
+
+
+# Alignment, and what is made of it
+
+
+def test_tokens_know_their_words(translator):
+    """Also where normalization changes what is written."""
+    lines = ["  the\u00a0quick 日本fox  dog\u3000", "ﬁ x…", ""]
+    found = translator.tokenizer.tokens(lines)
+    encoded = translator.tokenizer.encode(lines).to_list()
+    for line, tokens, ids in zip(lines, found, encoded, strict=True):
+        assert [token.id for token in tokens] == ids[:-1]
+        texts = [""] * len(line.split())
+        for token in tokens:
+            if token.text:
+                texts[token.word] += token.text
+        assert texts == line.split()
+    (unknown,) = [token for token in found[0] if token.id == UNK]
+    assert (unknown.text, unknown.word) == ("日本", 2)
+
+
+@pytest.fixture(scope="module")
+def two_layers():
+    """A translator with two decoder layers, to be asked for either."""
+    config = dataclasses.replace(CONFIG, num_decoder_layers=2)
+    model = Transformer(config)
+    random = np.random.default_rng(5)
+    for weight in model.trainable_weights:
+        weight.assign(random.normal(size=weight.shape, scale=0.5))
+    tokenizer = Tokenizer.train(TEXT, CONFIG.vocab_size)
+    decoding = DecodingConfig(beam_size=3, extra_length=3)
+    return Translator(tokenizer, model, decoding, 30)
+
+
+def test_alignment_is_of_what_the_decoder_reads(two_layers):
+    """Against the maps of one pair alone, without padding."""
+    pairs = [(TEXT[0], "how the fox"), ("dog", "the box jugs")]
+    rows = [
+        [two_layers.tokenizer.encode([text]).to_list()[0] for text in pair]
+        for pair in pairs
+    ]
+    found = {}
+    for layer in (1, 2):
+        translator = two_layers.with_decoding(alignment_layer=layer)
+        attention = translator.alignment_ids(
+            *(tf.constant(pad_rows(side)) for side in zip(*rows, strict=True))
+        ).numpy()
+        for i, (source_ids, labels) in enumerate(rows):
+            maps = translator.model.attention_maps(
+                {
+                    "source_ids": np.array([source_ids]),
+                    "target_ids": shift_right(np.array([labels])),
+                }
+            )
+            read = maps.cross.numpy()[0, layer - 1].mean(0)[1:, :-1]
+            rows_found = attention[i, : len(labels) - 1]
+            np.testing.assert_allclose(
+                rows_found[:, : len(source_ids) - 1], read, atol=1e-5
+            )
+            assert not rows_found[:, len(source_ids) - 1 :].any()
+        found[layer] = attention
+    assert np.abs(found[1] - found[2]).max() > 0.01
+    with pytest.raises(ValueError, match="at most 2, .*alignment_layer=3"):
+        two_layers.with_decoding(alignment_layer=3)
+
+
+def attend_to(translator, monkeypatch, choices):
+    """Makes each target token attend to one source token alone."""
+
+    def attention(function, sources, labels, first_line=1):
+        assert function == translator.alignment_ids
+        found = []
+        for source, target, choice in zip(
+            sources, labels, choices, strict=True
+        ):
+            weights = np.full((len(target) + 5, len(source) + 7), 0.01)
+            weights[:, len(source) - 1 :] = 0
+            weights[range(len(choice)), choice] = 0.4
+            found.append(weights)
+        return found
+
+    monkeypatch.setattr(translator, "_of_pairs", attention)
+
+
+def test_words_are_linked_by_the_attention_of_their_tokens(
+    translator, monkeypatch
+):
+    pairs = [("jumps over fox", "lazy dog"), ("", "dog"), ("dog", "")]
+    (source, target), *_ = [
+        [[t.word for t in translator.tokenizer.tokens([x])[0]] for x in pair]
+        for pair in pairs
+    ]
+    assert target.count(0) == 3 and source.count(0) >= 2
+    first, last = 0, len(source) - 1
+    # "lazy": two tokens to the last word's last token, one to the first word.
+    # "dog" to the second word.
+    choice = [last, first, last] + [source.index(1)] * target.count(1)
+    attend_to(translator, monkeypatch, [choice, [], []])
+    found = translator.align(pairs)
+    assert found[0] == ([(1, 1), (2, 0)], False)
+    assert found[1].links == found[2].links == []
+
+
+def test_words_beyond_the_limit_have_no_links(translator, monkeypatch, caplog):
+    monkeypatch.setattr(translator, "max_source_length", 5)
+    [alignment] = translator.align([(TEXT[0], TEXT[1] * 2)])
+    assert alignment.truncated and not caplog.records
+    tokens = translator.tokenizer.tokens([TEXT[0], TEXT[1]])
+    sources = {token.word for token in tokens[0][:4]}
+    targets = {token.word for token in tokens[1][: 5 + 3 - 1]}
+    assert {source for source, _ in alignment.links} <= sources
+    assert {target for _, target in alignment.links} == targets
+
+
+def test_unknown_tokens_become_what_they_attend_to(translator, monkeypatch):
+    translator = translator.with_decoding(replace_unknown=True)
+    assert translator.n_best([]) == []
+    line = "the 日本 fox"
+    tokens = translator.tokenizer.tokens([line])[0]
+    unknown = [token.id for token in tokens].index(UNK)
+    fox = [token.word for token in tokens].index(2)
+    box = translator.tokenizer.encode(["box"]).to_list()[0][:-1]
+    ids = [*box, UNK, *box, UNK]
+    choice = [0] * len(ids)
+    choice[len(box)], choice[-1] = unknown, fox
+    attend_to(translator, monkeypatch, [choice])
+    found = {"ids": [[(ids, -1.0), ([*box, EOS], -2.0)], [([], 0.0)]]}
+    monkeypatch.setattr(translator, "n_best_ids", lambda *_: found["ids"])
+    assert translator.n_best([line, ""]) == [
+        # The unknown characters where they were, or the word as a word.
+        [("box日本 box fox", -1.0), ("box", -2.0)],
+        [("", 0.0)],
+    ]
+
+
+def test_coverage_ranks_hypotheses_anew(two_layers):
+    """Against eq. 14 of Wu et al. 2016, from the model's own maps."""
+    beta = 2.5
+    rows = tf.constant([[5, 6, 7, 8, EOS], [9, 4, EOS, PAD, PAD]])
+    plain = two_layers.translate_ids(rows)
+    translator = two_layers.with_decoding(coverage_penalty=beta)
+    found = translator.translate_ids(rows)
+    np.testing.assert_array_equal(
+        np.sort(found.log_probs), np.sort(plain.log_probs)
+    )
+    for sentence in (0, 1):
+        expected = []
+        for rank, ids in enumerate(plain.ids.numpy()[sentence]):
+            length = int(plain.lengths[sentence, rank])
+            maps = two_layers.model.attention_maps(
+                {
+                    "source_ids": rows[sentence : sentence + 1],
+                    "target_ids": shift_right(tf.constant([ids[:length]])),
+                }
+            )
+            # The middle one of two layers is the first. [T, S] -> [S]
+            covered = maps.cross.numpy()[0, 0].mean(0).sum(0)
+            covered = covered[: 4 if sentence == 0 else 2]
+            penalty = beta * np.log(np.minimum(covered, 1)).sum()
+            expected.append(float(plain.scores[sentence, rank]) + penalty)
+        changed = expected != sorted(expected, reverse=True)
+        assert changed or sentence  # or the test would see no ranking
+        np.testing.assert_allclose(
+            found.scores[sentence], sorted(expected, reverse=True), rtol=1e-4
+        )
+
+
 def test_weights_that_are_no_numbers_raise(translator):
     weight = translator.model.trainable_weights[0]
     right = weight.numpy()
@@ -248,6 +447,8 @@ def test_weights_that_are_no_numbers_raise(translator):
                 call(["", "fox"])
         with pytest.raises(FloatingPointError, match="line 1: the model's"):
             translator.score([("fox", "dog")])
+        with pytest.raises(FloatingPointError, match="line 5: the model's"):
+            translator.score([("the fox", "dog"), ("fox", "dog")], first_line=4)
         assert translator.translate([""]) == [""]
     finally:
         weight.assign(right)
@@ -269,6 +470,12 @@ def test_xla_gives_the_same():
     compiled = make_translator(beam_size=1, jit_compile=True)
     assert compiled.translate(lines) == plain.translate(lines)
 
+    def graphs(translator):
+        return [g.function_def.attr for g in translator._graphs.values()]
+
+    assert all(attr["_XlaMustCompile"].b for attr in graphs(compiled))
+    assert not any(attr["_XlaMustCompile"].b for attr in graphs(plain))
+
 
 def test_sampling_goes_on_anew_but_the_same_for_a_seed():
     sampling = {"sampling": True, "temperature": 5.0}
@@ -277,6 +484,10 @@ def test_sampling_goes_on_anew_but_the_same_for_a_seed():
     samples = [first.translate([TEXT[0]])[0] for _ in range(3)]
     assert len(set(samples)) > 1
     assert [second.translate([TEXT[0]])[0] for _ in range(3)] == samples
+    other = Translator(first.tokenizer, first.model, first.decoding, 30, seed=5)
+    np.testing.assert_array_equal(
+        other._seed_generator.state, keras.random.SeedGenerator(5).state
+    )
 
 
 @pytest.mark.parametrize(

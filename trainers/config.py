@@ -30,15 +30,17 @@ PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
 
 
-def same_field(section: type, name: str):
+def same_field(section: type, name: str, *default):
     """A field like that of another dataclass, the home of its default.
 
     Args:
         section: The dataclass.
         name: Of the field.
+        *default: Another default, if the task has its own.
     """
     field = next(f for f in dataclasses.fields(section) if f.name == name)
-    return dataclasses.field(default=field.default, metadata=field.metadata)
+    (default,) = default or (field.default,)
+    return dataclasses.field(default=default, metadata=field.metadata)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,10 +71,31 @@ class DataConfig(LengthConfig):
     phrasebook_pairs: int = hp(
         40000, "With phrasebook: training pairs to generate.", low=1
     )
+    share_vocabulary: bool = hp(
+        True,
+        "One vocabulary for both languages, as in sec. 5.1; if not, each has"
+        " one of its own, of source_vocab_size and vocab_size tokens.",
+    )
     tokenizer: str = hp(
         "",
         "A SentencePiece model to use; left out: train one on the training"
         " pairs, or use that of the prepared corpus.",
+    )
+    source_tokenizer: str = hp(
+        "",
+        "Without share_vocabulary: a SentencePiece model for the source; left"
+        " out: train one.",
+    )
+    target_tokenizer: str = hp("", "The same for the target.")
+    subword_sampling: float = hp(
+        0.0,
+        "Segments the training pairs anew in every epoch. With a byte-pair"
+        " vocabulary, the probability that a merge is left out (BPE dropout;"
+        " its paper: 0.1). With a unigram vocabulary, alpha, the exponent of"
+        " the probability of a segmentation, of which a smaller one varies more"
+        " (subword regularization; its paper: 0.1 to 0.5). 0: off.",
+        low=0.0,
+        high=1.0,
     )
     batch_tokens: int = hp(
         25000,
@@ -103,6 +126,13 @@ class DataConfig(LengthConfig):
                 f" train_files={','.join(self.train_files)!r},"
                 f" tokenizer={self.tokenizer!r}"
             )
+        self._check_vocabulary()
+        if self.dataset == "prepared" and self.subword_sampling:
+            raise ValueError(
+                "subword_sampling needs text: a prepared corpus holds ids, of"
+                " one segmentation. Received: dataset='prepared',"
+                f" subword_sampling={self.subword_sampling}"
+            )
         files = self.train_files + self.valid_files + self.test_files
         if files and self.dataset not in ("files", "prepared"):
             raise ValueError(
@@ -115,6 +145,24 @@ class DataConfig(LengthConfig):
                 f" source_language={self.source_language!r},"
                 f" target_language={self.target_language!r}"
             )
+
+    def _check_vocabulary(self):
+        """A SentencePiece model is given for a vocabulary that there is."""
+        if self.dataset == "prepared" and not self.share_vocabulary:
+            raise ValueError(
+                "a prepared corpus has one vocabulary for both languages."
+                " Received: dataset='prepared', share_vocabulary=False"
+            )
+        names = ["source_tokenizer", "target_tokenizer"]
+        if not self.share_vocabulary:
+            names = ["tokenizer"]
+        for name in names:
+            if getattr(self, name):
+                raise ValueError(
+                    f"{name} needs share_vocabulary={not self.share_vocabulary}"
+                    f". Received: {name}={getattr(self, name)!r},"
+                    f" share_vocabulary={self.share_vocabulary}"
+                )
 
     @property
     def given_tokenizer(self):
@@ -242,8 +290,15 @@ CHANGEABLE_FIELDS = {
         "data_dir",
         "phrasebook_pairs",
         "tokenizer",
+        "source_tokenizer",
+        "target_tokenizer",
+        "subword_sampling",
         "batch_tokens",
         "num_buckets",
+        "train_trees",
+        "valid_trees",
+        "test_trees",
+        "treebank_trees",
     ),
     "training": tuple(
         field.name
@@ -263,7 +318,10 @@ RESOLVED_BY = {
 
 @dataclasses.dataclass(frozen=True)
 class Configuration:
-    """The sections of `config.json`."""
+    """The sections of `config.json`.
+
+    Another task than translation has a `data` of its own.
+    """
 
     model: TransformerConfig
     data: DataConfig
@@ -272,6 +330,12 @@ class Configuration:
 
     def __post_init__(self):
         check_position_limit(self.model, max_length=self.data.max_length)
+        if self.data.share_vocabulary != (self.model.source_vocab_size is None):
+            raise ValueError(
+                "source_vocab_size and share_vocabulary=False go together."
+                f" Received: source_vocab_size={self.model.source_vocab_size},"
+                f" share_vocabulary={self.data.share_vocabulary}"
+            )
 
     def sections(self):
         """The sections by name."""

@@ -1,5 +1,6 @@
 """The splits of a `DataConfig`, their vocabulary and their ids."""
 
+import functools
 import hashlib
 
 from keras_transformer.data.corpus import encode_corpus
@@ -9,8 +10,16 @@ from keras_transformer.data.pairs import (
     read_tfds,
 )
 from keras_transformer.data.shards import read_index, read_prepared
-from keras_transformer.tokenization import Tokenizer
+from keras_transformer.data.subword_sampling import SampledCorpus
+from keras_transformer.tokenization import (
+    PAIR_FILES,
+    SHARED_FILE,
+    Tokenizer,
+    TokenizerPair,
+)
 from trainers import phrasebook
+from trainers.parsing import corpus as trees
+from trainers.parsing.config import DATASET
 
 SPLITS = ("train", "valid", "test")
 PHRASEBOOK_HELD_OUT = 1000  # pairs of its validation, and of its test
@@ -27,6 +36,8 @@ def read_split(data, name):
         An iterable of (source, target), with a length; empty if there are no
         files.
     """
+    if data.dataset == DATASET:
+        return trees.read_split(data, name)
     if data.dataset == "phrasebook":
         return _read_phrasebook(data, name)
     if data.dataset in ("files", "prepared"):
@@ -85,43 +96,103 @@ def open_tokenizer(workdir, configuration, pairs, log):
         pairs: The training pairs, to train a new vocabulary on.
         log: Function that shows a line.
 
+    Returns:
+        A `Tokenizer`; without `share_vocabulary`, a `TokenizerPair`.
+
     Raises:
         ValueError: Its size is not the model's, or the one given is not the
-            work directory's.
+            work directory's, or it has no token for a bracket of the trees.
     """
-    given = configuration.data.given_tokenizer
-    vocab_size = configuration.model.vocab_size
-    tokenizer = Tokenizer.load(given) if given else None
-    path = workdir.tokenizer_path
-    if path.exists():
-        used = workdir.load_tokenizer()
-        if tokenizer and tokenizer.model_bytes != used.model_bytes:
-            raise ValueError(f"{path} is another vocabulary than {given}")
-        tokenizer, given = used, path
-    elif workdir.config_path.exists():
+    data = configuration.data
+    symbols = trees.find_symbols(data, pairs)
+    files = (SHARED_FILE,) if data.share_vocabulary else PAIR_FILES
+    missing = [f for f in files if not (workdir.path / f).exists()]
+    used = {} if missing else workdir.load_tokenizer().files
+    if missing and workdir.config_path.exists():
+        path = workdir.path / missing[0]
         raise ValueError(f"the vocabulary is missing: no {path}")
-    elif tokenizer is None:
-        log(f"training a vocabulary of {vocab_size:,} subwords")
-        lines = (line for pair in pairs for line in pair if line)
-        return Tokenizer.train(lines, vocab_size)
-    if tokenizer.vocab_size != vocab_size:
-        raise ValueError(
-            f"vocab_size must be {tokenizer.vocab_size}, the size of"
-            f" {given}. Received: vocab_size={vocab_size}"
+
+    def open_one(file, name, field, given, sides, symbols=()):
+        vocab_size = getattr(configuration.model, field)
+        tokenizer = Tokenizer.load(given) if given else None
+        if file in used:
+            path = workdir.path / file
+            if tokenizer and tokenizer.model_bytes != used[file].model_bytes:
+                raise ValueError(f"{path} is another vocabulary than {given}")
+            tokenizer, given = used[file], path
+        elif tokenizer is None:
+            log(f"training a {name} of {vocab_size:,} subwords")
+            lines = (line for pair in pairs for line in pair[sides] if line)
+            return Tokenizer.train(lines, vocab_size, symbols=symbols)
+        if tokenizer.vocab_size != vocab_size:
+            raise ValueError(
+                f"{field} must be {tokenizer.vocab_size}, the size of"
+                f" {given}. Received: {field}={vocab_size}"
+            )
+        if absent := tokenizer.find_missing(symbols):
+            raise ValueError(
+                f"{given} must have a token for each bracket of the training"
+                f" trees. Received: none for {' '.join(absent)}"
+            )
+        return tokenizer
+
+    if data.share_vocabulary:
+        return open_one(
+            SHARED_FILE,
+            "vocabulary",
+            "vocab_size",
+            data.given_tokenizer,
+            slice(2),
+            symbols,
         )
-    return tokenizer
+    source_file, target_file = PAIR_FILES
+    return TokenizerPair(
+        open_one(
+            source_file,
+            "source vocabulary",
+            "source_vocab_size",
+            data.source_tokenizer,
+            slice(0, 1),
+        ),
+        open_one(
+            target_file,
+            "target vocabulary",
+            "vocab_size",
+            data.target_tokenizer,
+            slice(1, 2),
+            symbols,
+        ),
+    )
 
 
-def open_train_corpus(data, pairs, tokenizer):
-    """The training pairs as ids: encoded now, or prepared before.
+def open_train_corpus(data, pairs, tokenizer, seed):
+    """The training pairs as ids: encoded now, prepared before, or sampled.
+
+    Args:
+        data: The `DataConfig`.
+        pairs: The training pairs; of a prepared corpus, none.
+        tokenizer: The `Tokenizer`.
+        seed: Of `subword_sampling`.
 
     Raises:
         ValueError: No pair is left; or the prepared corpus has other languages
             or another vocabulary, or longer pairs than this configuration
             takes, or is corrupt.
     """
+    if data.subword_sampling:
+        return _encode(
+            "training",
+            functools.partial(
+                SampledCorpus, alpha=data.subword_sampling, seed=seed
+            ),
+            pairs,
+            tokenizer,
+            data.max_length,
+        )
     if data.dataset != "prepared":
-        return _encode("training", pairs, tokenizer, data.max_length)
+        return _encode(
+            "training", encode_corpus, pairs, tokenizer, data.max_length
+        )
     (directory,) = data.train_files
     index = read_index(directory)
     for name in ("source_language", "target_language"):
@@ -150,13 +221,15 @@ def encode_valid_corpus(data, pairs, tokenizer):
     Raises:
         ValueError: No pair is left.
     """
-    return _encode("validation", pairs, tokenizer, data.max_length)
+    return _encode(
+        "validation", encode_corpus, pairs, tokenizer, data.max_length
+    )
 
 
-def _encode(name, pairs, tokenizer, max_length):
-    """`encode_corpus`, whose error names the set of pairs."""
+def _encode(name, encode, *arguments):
+    """Calls a function like `encode_corpus`; an error names the pairs."""
     try:
-        return encode_corpus(pairs, tokenizer, max_length)
+        return encode(*arguments)
     except ValueError as error:
         raise ValueError(f"the {name} pairs: {error}") from error
 

@@ -11,12 +11,13 @@ from typing import Protocol
 
 import tensorflow as tf
 from absl import logging
-from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.metrics import BLEU, CHRF, TER
 
 from keras_transformer.loss import smoothed_cross_entropy, token_weights
 from keras_transformer.translator import Translator
 from trainers import phrasebook
 from trainers.config import Configuration
+from trainers.moses import MosesTokenizer, split_compounds
 
 SAMPLES = 3  # translations shown when training ends
 # The package behind a tokenizer of sacreBLEU -> the extra that installs it.
@@ -24,6 +25,9 @@ EXTRAS = {"ja-mecab": "ja", "ko-mecab": "ko"}
 FALLBACK = "char"  # the tokenizer where that package is not installed
 # Written without spaces, and without a tokenizer of its own in sacreBLEU.
 UNSPACED_LANGUAGES = ("bo", "dz", "km", "lo", "my", "th", "yue")
+# Written without spaces: BLEU of Moses' tokens would be of whole sentences.
+WITHOUT_MOSES = ("zh", "ja", *UNSPACED_LANGUAGES)
+SPLIT_COMPOUNDS = ("de",)  # the papers' figures are measured so for German
 
 
 class Metric(Protocol):
@@ -47,44 +51,95 @@ class Metric(Protocol):
 
 
 class TranslationMetric:
-    """BLEU and chrF by sacreBLEU; see `Metric`.
+    """BLEU, tokenized BLEU, chrF and TER by sacreBLEU; see `Metric`.
 
     Args:
         target_language: Language code, as in `"de"` or `"zh-Hant"`.
         bleu_tokenizer: A tokenizer of sacreBLEU, or "auto": the one that
             sacreBLEU itself chooses for the language.
+        moses_prefixes: As the `prefixes` of `MosesTokenizer`.
 
     Raises:
         ValueError: The tokenizer was asked for by name, and its package is not
             installed.
+        OSError: `moses_prefixes` cannot be read.
     """
 
     key = "bleu"
 
-    def __init__(self, target_language: str, bleu_tokenizer: str = "auto"):
+    def __init__(
+        self,
+        target_language: str,
+        bleu_tokenizer: str = "auto",
+        moses_prefixes: str | None = None,
+    ):
         self.tokenizer = choose_tokenizer(target_language, bleu_tokenizer)
         self.label = f"BLEU ({self.tokenizer})"
+        self._language = base_language(target_language)
+        self._moses = MosesTokenizer(self._language, moses_prefixes)
         self._bleu = BLEU(tokenize=self.tokenizer)
 
     def score(self, outputs, references):
         """BLEU, case kept, in [0, 100]."""
         return self._bleu.corpus_score(outputs, [references]).score
 
-    def measure(self, outputs, references):
-        """BLEU (cased and lower-cased) and chrF, with their signatures."""
-        lowercase = BLEU(lowercase=True, tokenize=self.tokenizer)
-        chrf = CHRF()
-        bleu = self.score(outputs, references)
+    def metrics(self):
+        """sacreBLEU's objects that systems are compared by, by name."""
         return {
-            "bleu": bleu,
-            "bleu_lowercase": lowercase.corpus_score(
-                outputs, [references]
-            ).score,
-            "chrf": chrf.corpus_score(outputs, [references]).score,
-            "signature": str(self._bleu.get_signature()),
-            "chrf_signature": str(chrf.get_signature()),
-            "sentences": len(outputs),
+            "BLEU": BLEU(tokenize=self.tokenizer),
+            "chrF2": CHRF(),
+            "TER": TER(),
         }
+
+    def measure(self, outputs, references, *more_references):
+        """All scores, each with its signature.
+
+        Args:
+            outputs: Translations.
+            references: One of each.
+            *more_references: As many again, for test sets that have more than
+                one reference.
+        """
+        streams = [references, *more_references]
+        result: dict[str, float | str] = {}
+
+        def add(name, metric, outputs=outputs, streams=streams):
+            result[name] = metric.corpus_score(outputs, streams).score
+            return metric.get_signature()
+
+        # These keys are older than the others, and so is their form.
+        result["signature"] = str(add("bleu", self._bleu))
+        lowercase = BLEU(lowercase=True, tokenize=self.tokenizer)
+        add("bleu_lowercase", lowercase)
+        for name, metric in (("chrf", CHRF()), ("ter", TER())):
+            result[f"{name}_signature"] = str(add(name, metric))
+        for name, tokenize, tokenizer in self._tokenized_bleus():
+            signature = add(
+                name,
+                # multi-bleu.perl: words as they are, no smoothing.
+                BLEU(tokenize="none", smooth_method="none", force=True),
+                [tokenize(line) for line in outputs],
+                [[tokenize(line) for line in stream] for stream in streams],
+            )
+            signature.update("tok", tokenizer)
+            result[f"{name}_signature"] = str(signature)
+        return {**result, "sentences": len(outputs)}
+
+    def _tokenized_bleus(self):
+        """Yields name, tokenizer and its name of each BLEU of tokenized text.
+
+        The figures of the paper are of this kind.
+        """
+        if self._language in WITHOUT_MOSES:
+            return
+        name = self._moses.name
+        yield "bleu_tokenized", self._moses, name
+        if self._language in SPLIT_COMPOUNDS:
+            yield (
+                "bleu_compound_split",
+                lambda line: split_compounds(self._moses(line)),
+                f"{name}-atat",
+            )
 
 
 def make_translation_metric(configuration: Configuration) -> Metric:
@@ -120,7 +175,7 @@ def choose_tokenizer(target_language: str, choice: str = "auto") -> str:
         if problem := _missing_package(choice):
             raise ValueError(f"{problem}. Received: bleu_tokenizer={choice!r}")
         return choice
-    language = target_language.lower().replace("_", "-").split("-")[0]
+    language = base_language(target_language)
     name = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}.get(language, "13a")
     if problem := _missing_package(name):
         logging.warning("%s; BLEU uses %s until then", problem, FALLBACK)
@@ -134,6 +189,11 @@ def choose_tokenizer(target_language: str, choice: str = "auto") -> str:
             target_language,
         )
     return name
+
+
+def base_language(language: str) -> str:
+    """The first part of a language code: "zh" of "zh-Hant" and "zh_CN"."""
+    return language.lower().replace("_", "-").split("-")[0]
 
 
 def _missing_package(name):

@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras_transformer.data.batches import Batches, make_batches
 from keras_transformer.model import Transformer
 from keras_transformer.schedule import NoamSchedule, paper_adam
-from keras_transformer.tokenization import Tokenizer
+from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translator import Translator, shortened_outputs
 from trainers.config import CHANGEABLE_FIELDS, RESOLVED_BY, Configuration
 from trainers.corpora import (
@@ -29,7 +29,8 @@ class Experiment:
 
     Attributes:
         configuration: The `Configuration`.
-        tokenizer: The `Tokenizer`.
+        tokenizer: The `Tokenizer`; without `share_vocabulary`, a
+            `TokenizerPair`.
         train_batches: `Batches` of the training pairs.
         valid_batches: `Batches` of the validation pairs; None without any.
         valid_pairs: Validation pairs, a list of (source, target); may be empty.
@@ -39,7 +40,7 @@ class Experiment:
     """
 
     configuration: Configuration
-    tokenizer: Tokenizer
+    tokenizer: Tokenizer | TokenizerPair
     train_batches: Batches
     valid_batches: Batches | None
     valid_pairs: list
@@ -137,7 +138,7 @@ def open_experiment(workdir, configuration, strategy, make_metric, keep, log):
             workdir, configuration, strategy, make_metric, log
         )
         if keep:
-            experiment.tokenizer.save(workdir.tokenizer_path)
+            workdir.save_tokenizer(experiment.tokenizer)
             workdir.write_config(**configuration.sections())
     return experiment
 
@@ -154,7 +155,7 @@ def read_experiment(workdir, configuration, strategy, make_metric, log):
             f" patience={training.patience}, no pairs"
         )
     tokenizer = open_tokenizer(workdir, configuration, train, log)
-    corpus = open_train_corpus(data, train, tokenizer)
+    corpus = open_train_corpus(data, train, tokenizer, training.seed)
     rows_multiple = count_micro_batches(training, strategy)
     train_batches = make_batches(
         corpus,
@@ -172,6 +173,8 @@ def read_experiment(workdir, configuration, strategy, make_metric, log):
             valid, tokenizer, data, data.batch_tokens // rows_multiple
         )
     log(f"training: {corpus.counts}; {train_batches}")
+    if data.subword_sampling:
+        log(f"subword sampling: {corpus}")
     counts = valid_batches.corpus.counts if valid else "no pairs"
     log(f"validation: {counts}; test: {len(test):,} pairs")
     shortened = shortened_outputs(

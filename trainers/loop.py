@@ -149,13 +149,16 @@ class Trainer:
                 self.config.accumulate_steps,
                 self.config.clip_norm,
             )
-        self._compiled_step, self._compiled_steps = (
-            tf.function(
-                steps,
-                reduce_retracing=not self.static_shapes,
-                autograph=False,
-            )
-            for steps in (self._one_step, self._several_steps)
+        batches = experiment.train_batches
+        self._compiled_step = self._compiled(
+            self._one_step,
+            functools.partial(batches.largest_batch, batches.shapes[0]),
+        )
+        self._compiled_steps = self._compiled(
+            self._several_steps,
+            lambda slices, num_slices: batches.dataset(
+                slices=slices, num_slices=num_slices
+            ),
         )
         self.totals = TokenTotals(workers)
         self.checkpoint = TrainingCheckpoint(
@@ -169,6 +172,15 @@ class Trainer:
         if experiment.valid_pairs and workers.is_chief:
             self.validator = Validator(self.model, experiment)
 
+    def _compiled(self, steps, make_dataset):
+        """Steps as one graph for all shapes; on a TPU, one for each shape."""
+        if self.static_shapes:
+            return tf.function(steps, autograph=False)
+        dataset = distribute(self.strategy, make_dataset)
+        return tf.function(
+            steps, input_signature=[dataset.element_spec], autograph=False
+        )
+
     def restore(self) -> str | None:
         """Restores the newest intact checkpoint; returns its path, or None."""
         prefix = self.checkpoint.restore()
@@ -181,28 +193,54 @@ class Trainer:
                 f" {steps / size:g}"
             )
         self._find_data_position()
+        self._compare_metric()
         with self.strategy.scope():
             spread_seeds(self.model)
         return prefix
 
+    def _compare_metric(self):
+        """Forgets the best score if it is of another metric."""
+        progress, label = self.progress, self.experiment.metric.label
+        if progress.best_label not in ("", label):
+            if self.workers.is_chief:
+                logging.warning(
+                    "the best score so far, %.2f, is %s; validation now"
+                    " measures %s: the next score is the first, and the best",
+                    progress.best_score,
+                    progress.best_label,
+                    label,
+                )
+            progress.best_score = Progress.best_score
+            progress.stale_validations = 0
+        progress.best_label = label
+
     def _find_data_position(self):
         """Sets the data position; another batch order begins a new epoch."""
         progress, batches = self.progress, self.experiment.train_batches
-        if progress.step and progress.order_id != batches.order_id:
-            epoch, used = divmod(progress.data_step, progress.epoch_steps)
-            if used:
-                epoch += 1
-            progress.data_step = epoch * batches.steps_per_epoch
-            if self.workers.is_chief and used:
-                logging.warning(
-                    "the batches are not those of the last session: %.0f%% of"
-                    " epoch %d are skipped, and epoch %d begins",
-                    100 * (1 - used / progress.epoch_steps),
-                    epoch,
-                    epoch + 1,
-                )
+        if progress.step:
+            # Version 0.1 did not write the epoch; all had as many batches.
+            epochs, used = divmod(progress.epoch_step, progress.epoch_steps)
+            progress.epoch += epochs
+            progress.epoch_start = progress.data_step - used
+            if used and progress.order_id != batches.order_id:
+                self._skip_epoch()
         progress.order_id = batches.order_id
-        progress.epoch_steps = batches.steps_per_epoch
+        progress.epoch_steps = batches.steps_of(progress.epoch)
+
+    def _skip_epoch(self):
+        """Begins the next epoch; the chief says how much is skipped."""
+        progress = self.progress
+        skipped = 1 - progress.epoch_step / progress.epoch_steps
+        progress.epoch += 1
+        progress.epoch_start = progress.data_step
+        if self.workers.is_chief:
+            logging.warning(
+                "the batches are not those of the last session: %.0f%% of epoch"
+                " %d are skipped, and epoch %d begins",
+                100 * skipped,
+                progress.epoch,
+                progress.epoch + 1,
+            )
 
     def probe_memory(self) -> float:
         """Makes the step that needs the most memory, and takes it back.
@@ -292,12 +330,14 @@ class Trainer:
     def _batches(self):
         """Batches from the data position to the end of training."""
 
-        start = self.progress.data_step
-        end = start + self.config.train_steps - self.progress.step
+        progress = self.progress
+        start = progress.epoch_step
+        end = start + self.config.train_steps - progress.step
 
         def make_dataset(slices, num_slices):
             return self.experiment.train_batches.dataset(
                 start,
+                start_epoch=progress.epoch,
                 end_step=end,
                 slices=slices,
                 num_slices=num_slices,
@@ -361,10 +401,21 @@ class Trainer:
             totals = self._compiled_steps(batch)
         else:
             totals = self._compiled_step(batch)
-        self.progress.step += num_steps
-        self.progress.data_step += num_steps
+        self._advance(num_steps)
         self.totals.add(self.progress.step, totals)
         self.reporter.advance(self.progress.step)
+
+    def _advance(self, num_steps):
+        """Counts steps, and the batches and epochs that they used."""
+        progress = self.progress
+        progress.step += num_steps
+        progress.data_step += num_steps
+        while progress.epoch_step > progress.epoch_steps:
+            progress.epoch += 1
+            progress.epoch_start += progress.epoch_steps
+            progress.epoch_steps = self.experiment.train_batches.steps_of(
+                progress.epoch
+            )
 
     def _after_step(self, before):
         """Whatever became due since step `before`."""

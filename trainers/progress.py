@@ -21,27 +21,40 @@ class Progress:
 
     Attributes:
         step: Updates made.
-        data_step: Batches used, over all epochs: the data position.
-        order_id: `Batches.order_id` of the batches that `data_step` counts.
-        epoch_steps: Batches of an epoch in that order.
+        data_step: Batches used, over all epochs.
+        epoch: The epoch of the last of them, counted from 0.
+        epoch_start: Batches used before that epoch; with `epoch` and
+            `data_step`, the data position.
+        order_id: `Batches.order_id` of the batches of that epoch.
+        epoch_steps: Batches of that epoch.
         wall_seconds: Time of all sessions, validation and saving included.
         train_seconds: The same without validation and saving.
         best_score: Best score of a validation; below 0: none yet.
         stale_validations: Validations since.
+        best_label: The metric of that score, as `Metric.label` names it; "" if
+            an older version wrote the checkpoint.
     """
 
     step: int = 0
     data_step: int = 0
+    epoch: int = 0
+    epoch_start: int = 0
     order_id: int = 0
     epoch_steps: int = 0
     wall_seconds: float = 0.0
     train_seconds: float = 0.0
     best_score: float = -1.0
     stale_validations: int = 0
+    best_label: str = ""
+
+    @property
+    def epoch_step(self):
+        """Batches used of that epoch."""
+        return self.data_step - self.epoch_start
 
     def make_variables(self):
         """A variable for each attribute, by its key in a checkpoint."""
-        kinds = {int: tf.int64, float: tf.float64}
+        kinds = {int: tf.int64, float: tf.float64, str: tf.string}
         return {
             SPELLED.get(field.name, field.name): tf.Variable(
                 field.default, dtype=kinds[field.type]
@@ -59,7 +72,9 @@ class Progress:
         """Reads the attributes from `make_variables`' variables."""
         for field in dataclasses.fields(self):
             variable = variables[SPELLED.get(field.name, field.name)]
-            setattr(self, field.name, variable.numpy().item())
+            value = variable.numpy()
+            value = value.decode() if field.type is str else value.item()
+            setattr(self, field.name, value)
 
 
 class Clock:
@@ -199,9 +214,10 @@ def step_line(progress, values, seconds_left):
         values: Means by name, as `Reporter.record` takes them.
         seconds_left: Seconds to the end of training.
     """
+    epochs = progress.epoch + progress.epoch_step / progress.epoch_steps
     return (
         f"step {progress.step}"
-        f" | epoch {progress.data_step / progress.epoch_steps:.2f}"
+        f" | epoch {epochs:.2f}"
         f" | loss {values['loss']:.4f}"
         f" | perplexity {values['perplexity']:.2f}"
         f" | lr {values['learning_rate']:.3e}"

@@ -3,9 +3,12 @@
     python -m trainers.translate --workdir=DIR < source.txt > translation.txt
 
 One line goes out for each line that comes in, in order; blank lines stay blank.
-On a terminal each line is answered at once.
+On a terminal each line is answered at once. With --alignments, ' ||| ' and the
+links of words follow each translation: 1-0 says that the second source word is
+translated by the first target word.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import os
@@ -64,12 +67,29 @@ class Options(Fields):
         " 'number ||| translation ||| score'; 0: only the best translation.",
         low=0,
     )
+    alignments: bool = hp(
+        False,
+        "After each translation write ' ||| ' and which words translate each"
+        " other: source-target, from 0, by the attention of --alignment_layer.",
+    )
+    prefix_file: str | None = hp(
+        None,
+        "File with a line for each input line: what its translation must begin"
+        " with; a blank line leaves it free.",
+    )
 
 
-def load_translator(arguments: flags.Arguments) -> "Translator":
+def load_translator(
+    arguments: flags.Arguments, other: str | None = None
+) -> "Translator":
     """The `Translator` of a command line with `TranslatorOptions`.
 
     Decoding is as the work directory says, but for what was given.
+
+    Args:
+        arguments: The command line.
+        other: Another work directory than the command line's, to use the
+            checkpoint that is its first choice; None: that one.
     """
     # Here, so that Ctrl-C and wrong flags need not wait for TensorFlow.
     load_tensorflow()
@@ -77,6 +97,8 @@ def load_translator(arguments: flags.Arguments) -> "Translator":
     from keras_transformer.workdir import WorkDirectory
 
     options = arguments.build(TranslatorOptions)
+    if other is not None:
+        options = dataclasses.replace(options, workdir=other, checkpoint=None)
     with flags.user_errors():
         workdir = WorkDirectory(options.workdir)
         before = workdir.read_section("decoding", DecodingConfig)
@@ -89,10 +111,16 @@ def load_translator(arguments: flags.Arguments) -> "Translator":
         )
 
 
-def read_lines(file: typing.BinaryIO) -> Iterator[str]:
+def read_lines(
+    file: typing.BinaryIO, name: str = "standard input"
+) -> Iterator[str]:
     """Lines of a binary file as `str`, without their ends.
 
     What is not UTF-8 becomes U+FFFD, with a warning.
+
+    Args:
+        file: The file.
+        name: What errors call it.
 
     Raises:
         RunError: The file cannot be read.
@@ -104,13 +132,14 @@ def read_lines(file: typing.BinaryIO) -> Iterator[str]:
         except StopIteration:
             return
         except OSError as error:
-            raise flags.RunError(f"standard input: {error.strerror}") from error
+            raise flags.RunError(f"{name}: {error.strerror}") from error
         line = line.removesuffix(b"\n")
         try:
             yield line.decode("utf-8")
         except UnicodeDecodeError as error:
             logging.warning(
-                "line %d is not UTF-8 (%s, byte %d of the line)",
+                "%sline %d is not UTF-8 (%s, byte %d of the line)",
+                "" if name == "standard input" else f"{name}, ",
                 number,
                 error.reason,
                 error.start + 1,
@@ -123,6 +152,8 @@ def translate_lines(
     lines: Iterable[str],
     chunk_size: int,
     n_best: int = 0,
+    prefixes: Iterable[str] | None = None,
+    alignments: bool = False,
 ) -> Iterator[str]:
     """Yields the output lines for input lines, chunk by chunk.
 
@@ -131,22 +162,67 @@ def translate_lines(
         lines: Iterable of `str`.
         chunk_size: Lines translated together.
         n_best: As the flag.
+        prefixes: What each translation must begin with; None: all are free.
+        alignments: As the flag.
 
     Raises:
         RunError: The model's logits are not finite.
+        CommandError: There are not as many prefixes as lines.
     """
     lines, done = iter(lines), 0
+    forced = None if prefixes is None else iter(prefixes)
     while chunk := list(itertools.islice(lines, chunk_size)):
+        begins = None
+        if forced is not None:
+            begins = list(itertools.islice(forced, len(chunk)))
+            if len(begins) < len(chunk):
+                raise _wrong_number(f"only {done + len(begins)}")
         try:
-            results = translator.n_best(chunk, first_line=done + 1)
+            results = translator.n_best(
+                chunk, first_line=done + 1, prefixes=begins
+            )
         except FloatingPointError as error:
             raise flags.RunError(str(error)) from error
+        results = [hypotheses[: n_best or 1] for hypotheses in results]
+        ends = _alignments(translator, chunk, results) if alignments else None
         for number, hypotheses in enumerate(results, done + 1):
-            if not n_best:
-                yield hypotheses[0][0]
-            for text, score in hypotheses[:n_best]:
-                yield f"{number} ||| {text} ||| {score:.6f}"
+            for text, score in hypotheses:
+                columns = [str(number), text, f"{score:.6f}"]
+                if not n_best:
+                    columns = [text]
+                if ends is not None:
+                    columns.append(next(ends))
+                yield " ||| ".join(columns)
         done += len(chunk)
+    if forced is not None and next(forced, None) is not None:
+        raise _wrong_number(f"more than {done}")
+
+
+def _alignments(translator, lines, results):
+    """Yields the alignment of each hypothesis of each line, as text."""
+    pairs = [
+        (line, text)
+        for line, hypotheses in zip(lines, results, strict=True)
+        for text, _ in hypotheses
+    ]
+    for alignment in translator.align(pairs):
+        yield pharaoh(alignment.links)
+
+
+def pharaoh(links: Iterable[tuple[int, int]]) -> str:
+    """Links of words as files of alignments have them.
+
+    >>> pharaoh([(0, 1), (2, 0)])
+    '0-1 2-0'
+    """
+    return " ".join(f"{source}-{target}" for source, target in links)
+
+
+def _wrong_number(received):
+    return flags.CommandError(
+        "prefix_file must have a line for each input line."
+        f" Received: {received} lines"
+    )
 
 
 def write_lines(lines: Iterable[str], file: typing.BinaryIO) -> None:
@@ -176,11 +252,18 @@ def _discard(file):
 
 def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
-    with flags.exit_status(COMMAND), ended_by_interrupt(COMMAND):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(flags.exit_status(COMMAND))
+        stack.enter_context(ended_by_interrupt(COMMAND))
         arguments = flags.parse(
             argv, __doc__, TranslatorOptions, Options, DecodingConfig
         )
         options = arguments.build(Options)
+        prefixes = None
+        if options.prefix_file:
+            with flags.user_errors():
+                file = stack.enter_context(open(options.prefix_file, "rb"))
+            prefixes = read_lines(file, options.prefix_file)
         for name in ("stdin", "stdout"):
             if getattr(sys, name) is None:
                 raise flags.RunError(f"expected an open {name}. It is closed")
@@ -196,7 +279,14 @@ def main(argv: list[str] | None = None) -> None:
             )
         chunk_size = 1 if sys.stdin.isatty() else CHUNK
         lines = read_lines(sys.stdin.buffer)
-        outputs = translate_lines(translator, lines, chunk_size, options.n_best)
+        outputs = translate_lines(
+            translator,
+            lines,
+            chunk_size,
+            options.n_best,
+            prefixes,
+            options.alignments,
+        )
         write_lines(outputs, sys.stdout.buffer)
 
 

@@ -26,13 +26,23 @@ from trainers.cluster import find_cluster
 from trainers.config import Configuration, DataConfig, TrainingConfig
 
 RECIPES = importlib.resources.files("trainers") / "configs"
+PARSERS = "parse"  # how the names of recipes of trainers.parse begin
 
 
-def recipe_names() -> tuple[str, ...]:
-    """The names of the recipes that are installed."""
+def recipe_names(of_parsers: bool = False) -> tuple[str, ...]:
+    """The names of the recipes that are installed.
+
+    Args:
+        of_parsers: Whether of trainers.parse, or else of trainers.wmt.
+    """
     names = [path.name for path in RECIPES.iterdir()]
     return tuple(
-        sorted(n.removesuffix(".flags") for n in names if n.endswith(".flags"))
+        sorted(
+            name.removesuffix(".flags")
+            for name in names
+            if name.endswith(".flags")
+            and name.startswith(PARSERS) == of_parsers
+        )
     )
 
 
@@ -60,27 +70,37 @@ class Options(Fields):
             raise ValueError("expected --workdir=DIR. Received: no workdir")
 
 
+SECTIONS = (
+    Options,
+    DataConfig,
+    TransformerConfig,
+    TrainingConfig,
+    DecodingConfig,
+)
+
+
 def read_arguments(
     argv: list[str] | None,
+    description: str = __doc__,
+    sections: tuple[type, ...] = SECTIONS,
 ) -> tuple[flags.Arguments, Options]:
-    """`Arguments` of a command line and of its recipe, and the `Options`."""
-    sections = (
-        Options,
-        DataConfig,
-        TransformerConfig,
-        TrainingConfig,
-        DecodingConfig,
-    )
+    """`Arguments` of a command line and of its recipe, and the `Options`.
+
+    Args:
+        argv: As in `flags.parse`.
+        description: What the command does, for `--help`.
+        sections: Dataclasses whose fields are flags; the first is `Options`.
+    """
     argv = sys.argv[1:] if argv is None else list(argv)
-    arguments = flags.parse(argv, __doc__, *sections)
-    options = arguments.build(Options)
+    arguments = flags.parse(argv, description, *sections)
+    options = arguments.build(sections[0])
     if options.recipe:
         recipe = RECIPES / f"{options.recipe}.flags"
         with importlib.resources.as_file(recipe) as path:
             # The first flag file: those after it override it.
             argv = [f"--flagfile={path}", *argv]
-            arguments = flags.parse(argv, __doc__, *sections)
-        options = arguments.build(Options)
+            arguments = flags.parse(argv, description, *sections)
+        options = arguments.build(sections[0])
     return arguments, options
 
 
@@ -89,18 +109,32 @@ def read_configuration(
 ) -> Configuration:
     """The `Configuration` of a command line."""
     data = arguments.build(DataConfig)
-    base = dict(PRESETS[preset])
-    if data.given_tokenizer:
-        base["vocab_size"] = given_vocab_size(data)
-    model = arguments.build(TransformerConfig, **base)
+    model = build_model(arguments, preset, data)
     training = arguments.build(TrainingConfig)
     decoding = arguments.build(DecodingConfig)
     with flags.user_errors():  # the sections may not fit together
         return Configuration(model, data, training, decoding)
 
 
-def given_vocab_size(data: DataConfig) -> int:
-    """The size of the vocabulary that a `DataConfig` names."""
+def build_model(
+    arguments: flags.Arguments, preset: str, data: DataConfig
+) -> TransformerConfig:
+    """The model of a command line, as large as the vocabularies given."""
+    base = {**PRESETS[preset], **given_vocab_sizes(data)}
+    model = arguments.build(TransformerConfig, **base)
+    if not data.share_vocabulary and model.source_vocab_size is None:
+        model = dataclasses.replace(model, source_vocab_size=model.vocab_size)
+    return model
+
+
+def given_vocab_sizes(data: DataConfig) -> dict[str, int]:
+    """The sizes of the vocabularies that a `DataConfig` names, by field."""
+    paths = {
+        "vocab_size": data.given_tokenizer or data.target_tokenizer,
+        "source_vocab_size": data.source_tokenizer,
+    }
+    if not any(paths.values()):
+        return {}
     load_tensorflow()
     # Imported here, since they import TensorFlow; see `main`.
     from keras_transformer.data.shards import read_index
@@ -109,7 +143,11 @@ def given_vocab_size(data: DataConfig) -> int:
     with flags.user_errors():
         if data.dataset == "prepared":
             read_index(*data.train_files)  # is it one, and finished?
-        return Tokenizer.load(data.given_tokenizer).vocab_size
+        return {
+            field: Tokenizer.load(path).vocab_size
+            for field, path in paths.items()
+            if path
+        }
 
 
 def quieten_workers(strategy: str) -> None:

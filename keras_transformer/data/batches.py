@@ -6,6 +6,7 @@ corpus, every pair is in exactly one batch, and a resumed run continues with the
 batch that was next.
 """
 
+import dataclasses
 import functools
 import hashlib
 import itertools
@@ -16,15 +17,17 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer.data.buckets import NUM_BUCKETS, choose_shapes
-from keras_transformer.data.corpus import Corpus, TokenRows
+from keras_transformer.data.corpus import Corpus, SameEveryEpoch, TokenRows
 from keras_transformer.data.shards import PreparedCorpus
+from keras_transformer.data.subword_sampling import SampledCorpus
 from keras_transformer.vocabulary import BOS, PAD
 
+AnyCorpus = Corpus | PreparedCorpus | SampledCorpus
 Shape = tuple[int, int]  # rows, tokens of each
 
 
 def make_batches(
-    corpus: Corpus | PreparedCorpus,
+    corpus: AnyCorpus,
     batch_tokens: int,
     *,
     num_buckets: int = NUM_BUCKETS,
@@ -38,7 +41,7 @@ def make_batches(
     XLA compiles once for each.
 
     Args:
-        corpus: The `Corpus`, or a `PreparedCorpus`.
+        corpus: A `Corpus`, `PreparedCorpus` or `SampledCorpus`.
         batch_tokens: Most tokens of a batch on one side, padding included.
         num_buckets: Greatest number of shapes.
         rows_multiple: The rows of a batch are a multiple of this: replicas x
@@ -58,6 +61,21 @@ def make_batches(
     return Batches(corpus, shapes, seed, steps_per_call)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Division:
+    """How the pairs of an epoch divide into batches.
+
+    Attributes:
+        corpus: `Corpus` or `PreparedCorpus` with the ids of the epoch.
+        buckets: uint16 `[pairs]`; which of the shapes each pair belongs to.
+        spans: As `_batch_spans` returns them.
+    """
+
+    corpus: Corpus | PreparedCorpus
+    buckets: np.ndarray
+    spans: list[tuple[int, int, int]]
+
+
 class Batches:
     """The batches of a corpus, epoch after epoch; `make_batches` makes one.
 
@@ -70,21 +88,22 @@ class Batches:
         2 rows of 6    5 6 4                  [3 5] [6 4]
 
     Args:
-        corpus: The `Corpus`, or a `PreparedCorpus`.
+        corpus: As in `make_batches`.
         shapes: List of `(rows, length)` by increasing length; every batch has
             one of these shapes.
         seed, steps_per_call: As in `make_batches`.
 
     Attributes:
         corpus, shapes: As given.
-        steps_per_epoch: Number of batches of an epoch, the same for all.
-        padding_share: Share of all positions, source and target, that are
-            `PAD`, in [0, 1).
+        steps_per_epoch: Number of batches of an epoch: the same for all,
+            unless the corpus is sampled; then that of the first.
+        padding_share: Share of all positions of the first epoch, source and
+            target, that are `PAD`, in [0, 1).
     """
 
     def __init__(
         self,
-        corpus: Corpus | PreparedCorpus,
+        corpus: AnyCorpus,
         shapes: list[Shape],
         seed: int | None,
         steps_per_call: int,
@@ -98,29 +117,18 @@ class Batches:
         self.shapes = shapes
         self._seed = seed
         self._steps_per_call = steps_per_call
-        self._buckets = np.searchsorted(
-            [length for _, length in shapes], corpus.longer_side
-        ).astype(np.uint16)  # two bytes sort in linear time
-        if self._buckets.max() == len(shapes):
-            raise ValueError(
-                "shapes must have room for the longest pair,"
-                f" {corpus.longer_side.max()} tokens."
-                f" Received: shapes={shapes}"
-            )
-        self._spans = _batch_spans(
-            np.bincount(self._buckets, minlength=len(shapes)),
-            [rows for rows, _ in shapes],
-        )
+        self._first = self._divide(corpus.of_epoch(0))
+        self._steps_of: dict[int, int] = {}  # of the epochs ordered so far
         positions = sum(
             2 * shapes[bucket][0] * shapes[bucket][1]
-            for _, _, bucket in self._spans
+            for _, _, bucket in self._first.spans
         )
         tokens = len(corpus.source.ids) + len(corpus.target.ids)
         self.padding_share = 1 - tokens / positions
 
     @property
     def steps_per_epoch(self) -> int:
-        return len(self._spans)
+        return len(self._first.spans)
 
     def __str__(self):
         shapes = ", ".join(f"{rows} x {length}" for rows, length in self.shapes)
@@ -134,6 +142,15 @@ class Batches:
 
     # The order of an epoch
 
+    def steps_of(self, epoch: int) -> int:
+        """Number of batches of an epoch, counted from 0.
+
+        Of a sampled corpus this samples the epoch, unless it has begun.
+        """
+        if epoch not in self._steps_of:
+            self._steps_of[epoch] = len(self._divide_epoch(epoch).spans)
+        return self._steps_of[epoch]
+
     def epoch_order(self, epoch: int) -> list[tuple[np.ndarray, Shape]]:
         """Which pairs are in which batch.
 
@@ -144,29 +161,54 @@ class Batches:
             List of `(indices, shape)`, one for each batch: the pairs, at most
             `shape[0]`, and the shape that they are padded to.
         """
-        pairs = np.arange(len(self._buckets), dtype=np.int32)
-        batches = np.arange(self.steps_per_epoch)
+        division = self._divide_epoch(epoch)
+        pairs = np.arange(len(division.buckets), dtype=np.int32)
+        batches = np.arange(len(division.spans))
         if self._seed is not None:
             random = np.random.default_rng([self._seed, epoch])
             random.shuffle(pairs)
             batches = random.permutation(batches)
             if self._steps_per_call > 1:
-                batches = self._group_shapes(batches, random)
+                batches = self._group_shapes(batches, division.spans, random)
         # Each bucket keeps the order of the shuffle. Sorting would, too, with
         # several times the memory.
-        buckets = self._buckets[pairs]
+        buckets = division.buckets[pairs]
         pairs = np.concatenate(
             [pairs[buckets == bucket] for bucket in range(len(self.shapes))]
         )
         order = []
         for batch in batches:
-            start, stop, bucket = self._spans[batch]
+            start, stop, bucket = division.spans[batch]
             order.append((pairs[start:stop], self.shapes[bucket]))
         return order
 
-    def _group_shapes(self, batches, random):
+    def _divide_epoch(self, epoch):
+        """The `_Division` of an epoch."""
+        corpus = self.corpus.of_epoch(epoch)
+        if corpus is self._first.corpus:
+            return self._first
+        return self._divide(corpus)
+
+    def _divide(self, corpus):
+        """The `_Division` of the ids of one epoch."""
+        buckets = np.searchsorted(
+            [length for _, length in self.shapes], corpus.longer_side
+        ).astype(np.uint16)  # two bytes sort in linear time
+        if buckets.max() == len(self.shapes):
+            raise ValueError(
+                "shapes must have room for the longest pair,"
+                f" {corpus.longer_side.max()} tokens."
+                f" Received: shapes={self.shapes}"
+            )
+        spans = _batch_spans(
+            np.bincount(buckets, minlength=len(self.shapes)),
+            [rows for rows, _ in self.shapes],
+        )
+        return _Division(corpus, buckets, spans)
+
+    def _group_shapes(self, batches, spans, random):
         """Brings batches of one shape together, `steps_per_call` at a time."""
-        buckets = np.array([self._spans[batch][2] for batch in batches])
+        buckets = np.array([spans[batch][2] for batch in batches])
         size = self._steps_per_call
         groups = []
         for bucket in np.unique(buckets):
@@ -194,6 +236,7 @@ class Batches:
         start_step: int = 0,
         epochs: int | None = None,
         *,
+        start_epoch: int = 0,
         end_step: int | None = None,
         slices: Sequence[int] = (0,),
         num_slices: int = 1,
@@ -201,10 +244,13 @@ class Batches:
         """The batches as a `tf.data.Dataset`.
 
         Args:
-            start_step: Batches to skip, counted over all epochs: the data set
-                continues as if it had never stopped.
-            epochs: Where to end, in epochs from step 0; None: nowhere.
-            end_step: The same in steps.
+            start_step: Batches to skip, counted from the start of
+                `start_epoch` on, over all epochs: the data set continues as if
+                it had never stopped.
+            epochs: Where to end: the number of epochs, from the first on;
+                None: nowhere.
+            start_epoch: Epochs to skip. A sampled corpus need not sample them.
+            end_step: Where to end, counted as `start_step`.
             slices: Which slices of the rows to make, in [0, num_slices): those
                 of a worker's replicas. They come one after the other.
             num_slices: Replicas that share each batch, each a slice of its
@@ -217,27 +263,25 @@ class Batches:
             as many batches of one shape follow each other, else 1.
         """
         self._check_slices(slices, num_slices)
-        if epochs is not None:
-            end_step = epochs * self.steps_per_epoch
         stacked = self._steps_per_call > 1
 
         def generate():
-            for group in self._groups(start_step, end_step):
+            steps = self._steps(start_epoch, start_step, epochs, end_step)
+            for group in self._groups(steps):
                 for number in slices:
-                    steps = [
+                    arrays = [
                         self._assemble_slice(*batch, number, num_slices)
                         for batch in group
                     ]
-                    yield _stack(steps) if stacked else steps[0]
+                    yield _stack(arrays) if stacked else arrays[0]
 
         dataset = _as_dataset(generate, rank=3 if stacked else 2)
-        if not stacked:
+        count = self._count(start_epoch, start_step, epochs, end_step)
+        if not stacked and count is not None:
+            if count != tf.data.INFINITE_CARDINALITY:
+                count *= len(slices)
             dataset = dataset.apply(
-                tf.data.experimental.assert_cardinality(
-                    tf.data.INFINITE_CARDINALITY
-                    if end_step is None
-                    else max(0, end_step - start_step) * len(slices)
-                )
+                tf.data.experimental.assert_cardinality(count)
             )
         return dataset.prefetch(tf.data.AUTOTUNE)
 
@@ -260,47 +304,68 @@ class Batches:
 
         def generate():
             for number in slices:
-                yield self._assemble_slice(pairs, shape, number, num_slices)
+                yield self._assemble_slice(pairs, shape, 0, number, num_slices)
 
         return _as_dataset(generate, rank=2)
 
     def assemble(
-        self, indices: np.ndarray, shape: Shape
+        self, indices: np.ndarray, shape: Shape, epoch: int = 0
     ) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """The batch of some pairs.
 
         Args:
             indices: Integers, the pairs; at most `shape[0]`.
             shape: `(B, T)`, of source and target alike.
+            epoch: Whose ids to take, counted from 0.
 
         Returns:
             `({"source_ids", "target_ids"}, labels)`, each int32 `[B, T]`.
         """
-        labels = pad_rows(self.corpus.target, indices, shape)
+        corpus = self.corpus.of_epoch(epoch)
+        labels = pad_rows(corpus.target, indices, shape)
         inputs = {
-            "source_ids": pad_rows(self.corpus.source, indices, shape),
+            "source_ids": pad_rows(corpus.source, indices, shape),
             "target_ids": shift_right(labels),
         }
         return inputs, labels
 
-    def _steps(self, start_step, end_step) -> Iterator:
-        """Yields `(indices, shape)` from one step to another."""
-        first_epoch, skip = divmod(start_step, self.steps_per_epoch)
-        step = start_step
-        for epoch in itertools.count(first_epoch):
-            if end_step is not None and step >= end_step:
+    def _steps(
+        self, start_epoch, start_step, epochs, end_step
+    ) -> Iterator[tuple[np.ndarray, Shape, int]]:
+        """Yields `(indices, shape, epoch)`; the arguments are `dataset`'s."""
+        begin = 0  # the step at which an epoch begins
+        for epoch in itertools.count(start_epoch):
+            if epochs is not None and epoch >= epochs:
+                return
+            if end_step is not None and begin >= end_step:
                 return  # before it orders an epoch for nothing
-            for batch in self.epoch_order(epoch)[skip:]:
-                if step == end_step:
-                    return
-                yield batch
-                step += 1
-            skip = 0
+            end = begin + self.steps_of(epoch)
+            if end > start_step:
+                is_last = epoch + 1 == epochs
+                if not is_last and (end_step is None or end < end_step):
+                    self.corpus.prepare(epoch + 1)
+                order = self.epoch_order(epoch)
+                skip = max(0, start_step - begin)
+                stop = None if end_step is None else end_step - begin
+                for indices, shape in order[skip:stop]:
+                    yield indices, shape, epoch
+            begin = end
 
-    def _groups(self, start_step, end_step) -> Iterator[list]:
+    def _count(self, start_epoch, start_step, epochs, end_step) -> int | None:
+        """How many batches `_steps` yields; None: not known yet."""
+        if epochs is not None:
+            if not isinstance(self.corpus, SameEveryEpoch):
+                return None
+            last = (epochs - start_epoch) * self.steps_per_epoch
+            end_step = last if end_step is None else min(last, end_step)
+        if end_step is None:
+            return tf.data.INFINITE_CARDINALITY
+        return max(0, end_step - start_step)
+
+    def _groups(self, steps) -> Iterator[list]:
         """Yields lists of batches of one shape: `steps_per_call`, or one."""
         group: list = []
-        for batch in self._steps(start_step, end_step):
+        for batch in steps:
             if group and group[0][1] != batch[1]:
                 yield from ([single] for single in group)
                 group = []
@@ -310,11 +375,11 @@ class Batches:
                 group = []
         yield from ([single] for single in group)
 
-    def _assemble_slice(self, indices, shape, number, num_slices):
+    def _assemble_slice(self, indices, shape, epoch, number, num_slices):
         """A slice of the rows of a batch."""
         rows = shape[0] // num_slices
         indices = indices[number * rows : (number + 1) * rows]
-        return self.assemble(indices, (rows, shape[1]))
+        return self.assemble(indices, (rows, shape[1]), epoch)
 
     def _check_slices(self, slices, num_slices):
         """The rows of every batch must divide among the replicas."""

@@ -15,7 +15,7 @@ import numpy as np
 import tqdm
 
 if typing.TYPE_CHECKING:  # a tokenizer is handed in: no TensorFlow here
-    from keras_transformer.tokenization import Tokenizer
+    from keras_transformer.tokenization import Tokenizer, TokenizerPair
 
 
 class JoinedIds:
@@ -94,8 +94,19 @@ class CorpusCounts:
         )
 
 
+class SameEveryEpoch:
+    """A corpus whose pairs have the same ids in every epoch."""
+
+    def of_epoch(self, epoch):
+        """The corpus with the ids of an epoch, counted from 0: itself."""
+        return self
+
+    def prepare(self, epoch):
+        """Nothing is left to do for the ids of any epoch."""
+
+
 @dataclasses.dataclass(frozen=True)
-class Corpus:
+class Corpus(SameEveryEpoch):
     """The ids of sentence pairs; each row ends with `EOS`.
 
     Attributes:
@@ -128,13 +139,15 @@ class Corpus:
 
 
 def encode_corpus(
-    pairs: Iterable[tuple[str, str]], tokenizer: Tokenizer, max_length: int
+    pairs: Iterable[tuple[str, str]],
+    tokenizer: Tokenizer | TokenizerPair,
+    max_length: int,
 ) -> Corpus:
     """Ids of all pairs that have neither an empty nor a too long side.
 
     Args:
         pairs: Iterable of `(source, target)` strings, read once.
-        tokenizer: The `Tokenizer`.
+        tokenizer: The `Tokenizer`, or a `TokenizerPair`.
         max_length: Longest side that is kept, in tokens, `EOS` included.
 
     Returns:
@@ -143,13 +156,24 @@ def encode_corpus(
     Raises:
         ValueError: No pair is left.
     """
+    corpus, _ = encode_and_select(pairs, tokenizer, max_length)
+    return corpus
+
+
+def encode_and_select(
+    pairs: Iterable[tuple[str, str]],
+    tokenizer: Tokenizer | TokenizerPair,
+    max_length: int,
+) -> tuple[Corpus, np.ndarray]:
+    """As `encode_corpus`; and which pairs are in the corpus, bool `[read]`."""
     if max_length < 2:
         raise ValueError(
             "max_length must be at least 2: a token and EOS."
             f" Received: max_length={max_length}"
         )
-    dtype = np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32
-    kept_rows = []
+    largest = max(tokenizer.source.vocab_size, tokenizer.target.vocab_size)
+    dtype = np.uint16 if largest <= 2**16 else np.int32
+    kept_rows, selected = [], []
     empty = too_long = 0
     for source, target in _encode_chunks(pairs, tokenizer):
         shortest = np.minimum(source.lengths, target.lengths)
@@ -157,6 +181,7 @@ def encode_corpus(
         keep = (shortest > 1) & (longest <= max_length)
         empty += int(np.sum(shortest <= 1))
         too_long += int(np.sum((shortest > 1) & (longest > max_length)))
+        selected.append(keep)
         kept_rows.append(
             [_select_rows(rows, keep, dtype) for rows in (source, target)]
         )
@@ -170,8 +195,8 @@ def encode_corpus(
     )
     if not kept:
         raise ValueError(f"no sentence pair is left. Received: {counts}")
-    source, target = map(_concatenate_rows, zip(*kept_rows, strict=True))
-    return Corpus(source, target, counts)
+    source, target = map(concatenate_rows, zip(*kept_rows, strict=True))
+    return Corpus(source, target, counts), np.concatenate(selected)
 
 
 def _encode_chunks(pairs, tokenizer, chunk_size=8192):
@@ -194,7 +219,8 @@ def _encode_chunks(pairs, tokenizer, chunk_size=8192):
 
 def _encode_chunk(pairs, tokenizer):
     """Source and target `TokenRows` of a list of pairs."""
-    sides = map(tokenizer.encode, zip(*pairs, strict=True))
+    sources, targets = zip(*pairs, strict=True)
+    sides = tokenizer.source.encode(sources), tokenizer.target.encode(targets)
     return [
         TokenRows(side.values.numpy(), side.row_splits.numpy())
         for side in sides
@@ -208,8 +234,9 @@ def _select_rows(rows, keep, dtype):
     return TokenRows(rows.ids[np.repeat(keep, lengths)].astype(dtype), offsets)
 
 
-def _concatenate_rows(chunks):
+def concatenate_rows(chunks: Iterable[TokenRows]) -> TokenRows:
     """The rows of all chunks, in order."""
+    chunks = list(chunks)
     lengths = np.concatenate([rows.lengths for rows in chunks])
     return TokenRows(
         ids=np.concatenate([rows.ids for rows in chunks]),

@@ -75,7 +75,7 @@ def read_parallel_files(
     def read():
         for source_path, target_path in corpora:
             yield from zip(
-                _read_lines(source_path), _read_lines(target_path), strict=True
+                read_lines(source_path), read_lines(target_path), strict=True
             )
 
     return Pairs(read, num_pairs)
@@ -103,8 +103,8 @@ def find_file(prefix: str | os.PathLike, language: str) -> pathlib.Path:
 
 def _count_pairs(source_path, target_path):
     """Reads two files to their ends and returns their number of lines."""
-    source_lines = sum(1 for _ in _read_lines(source_path))
-    target_lines = sum(1 for _ in _read_lines(target_path))
+    source_lines = sum(1 for _ in read_lines(source_path))
+    target_lines = sum(1 for _ in read_lines(target_path))
     if source_lines != target_lines:
         raise ValueError(
             "Parallel files must have as many lines as each other. Received:"
@@ -114,8 +114,13 @@ def _count_pairs(source_path, target_path):
     return source_lines
 
 
-def _read_lines(path):
-    """Yields the lines of a file, white space made single spaces."""
+def read_lines(path: pathlib.Path) -> Iterator[str]:
+    """Yields the lines of a file, white space made single spaces.
+
+    Raises:
+        ValueError: A line is not UTF-8, or the file is `.gz` and corrupt.
+        OSError: It cannot be read.
+    """
     opener = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rb") as file:
         try:

@@ -25,7 +25,11 @@ import numpy as np
 import tqdm
 
 from keras_transformer.data.cleaning import REASONS
-from keras_transformer.data.corpus import JoinedIds, TokenRows
+from keras_transformer.data.corpus import (
+    JoinedIds,
+    SameEveryEpoch,
+    TokenRows,
+)
 
 FORMAT_VERSION = 1
 INDEX = "index.json"
@@ -93,7 +97,7 @@ class PreparedCounts:
 
 
 @dataclasses.dataclass(frozen=True)
-class PreparedCorpus:
+class PreparedCorpus(SameEveryEpoch):
     """The ids of a prepared corpus; `make_batches` takes it as a `Corpus`.
 
     Attributes:

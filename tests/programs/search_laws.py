@@ -20,11 +20,12 @@ laws.test_greedy_takes_the_lowest_of_equal_ids()
 model = laws.ScriptedModel(6)
 sentences, limits = np.arange(3, dtype="int32"), np.array([4, 4, 2])
 prefix = np.array([[4, 6], [5, -1], [0, 0]])  # -1: no such id
-result = laws.run_beam(model, sentences, limits, 3, prefix=prefix)
+options = {"no_repeat_ngram": 2}
+result = laws.run_beam(model, sentences, limits, 3, prefix=prefix, **options)
 laws.assert_failed(result, 1)
 for sentence, ids in ((0, (4, 6)), (2, ())):
     expected = laws.expected_beam(
-        model, sentence, limits[sentence], 3, 0.6, prefix=ids
+        model, sentence, limits[sentence], 3, 0.6, prefix=ids, **options
     )
     laws.assert_hypotheses(result, sentence, expected)
 print(keras.backend.backend())

@@ -1,0 +1,313 @@
+"""Samples segmentations of words into subwords, many words at a time.
+
+SentencePiece samples, too, but cannot be told to sample the same again: from
+version 0.2.3 on, the generator of a process has a seed of its own, whatever
+`set_random_generator_seed` says. So its two algorithms are here in NumPy, as
+functions of a random generator.
+
+A piece has a space at its beginning or none at all, so that the words of a
+sentence are segmented independently: a word is `▁` with what follows it, up to
+the next.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import typing
+
+import numpy as np
+
+from keras_transformer.vocabulary import UNK
+
+if typing.TYPE_CHECKING:  # a tokenizer is handed in: no TensorFlow here
+    from keras_transformer.tokenization import Tokenizer
+
+WORD = re.compile("▁[^▁]*|[^▁]+")
+Pieces = dict[str, tuple[int, float]]  # piece -> its id and its score
+UNKNOWN_PENALTY = 10.0  # below the worst piece: kUnkPenalty in SentencePiece
+
+
+def make_sampler(tokenizer: Tokenizer, alpha: float) -> Sampler:
+    """The sampler of a vocabulary.
+
+    Args:
+        tokenizer: The `Tokenizer`, a byte-pair or a unigram model.
+        alpha: In [0, 1). Byte pairs: the probability that a merge is left out.
+            Unigram: the exponent of the probability of a segmentation.
+
+    Raises:
+        ValueError: The model is of another type, or has pieces that these
+            algorithms do not know.
+    """
+    if tokenizer.model_type not in SAMPLERS:
+        raise ValueError(
+            f"Segmentations are sampled from a model of type"
+            f" {' or '.join(SAMPLERS)}."
+            f" Received: model_type={tokenizer.model_type!r}"
+        )
+    pieces: Pieces = {}
+    for number, (piece, score, kind) in enumerate(tokenizer.entries):
+        if kind in ("CONTROL", "UNKNOWN"):
+            continue
+        if kind != "NORMAL" or "▁" in piece[1:]:
+            raise ValueError(
+                "Segmentations are sampled from a model of plain pieces, with a"
+                " space at most at their beginning. Received: the piece"
+                f" {piece!r} of type {kind}"
+            )
+        pieces[piece] = number, score
+    return SAMPLERS[tokenizer.model_type](pieces, len(tokenizer.entries), alpha)
+
+
+class Sampler:
+    """Samples segmentations of words that it is told once.
+
+    Args:
+        pieces: Piece -> its id and its score.
+        vocab_size: Number of ids.
+        alpha: As in `make_sampler`.
+    """
+
+    def __init__(self, pieces: Pieces, vocab_size: int, alpha: float):
+        self.pieces = pieces
+        self.vocab_size = vocab_size
+        self.alpha = alpha
+        self._numbers: dict[str, int] = {}
+
+    def number_words(self, strings: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers of the words of normalized strings.
+
+        Args:
+            strings: List of `str`, as `Tokenizer.normalize` returns them.
+
+        Returns:
+            int32 `[words]`, and int64 `[strings + 1]`: the first word of each
+            string, then the end.
+        """
+        numbers, ends = [], [0]
+        for string in strings:
+            for word in WORD.findall(string):
+                number = self._numbers.get(word)
+                if number is None:
+                    number = self._numbers[word] = len(self._numbers)
+                    self._add(word)
+                numbers.append(number)
+            ends.append(len(numbers))
+        return np.array(numbers, np.int32), np.array(ends, np.int64)
+
+    def sample(
+        self, words: np.ndarray, random: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """A segmentation of each word.
+
+        Args:
+            words: Integers `[N]`, from `number_words`.
+            random: The generator.
+
+        Returns:
+            Ids, int32 `[tokens]`, and the number of them of each word, int64
+            `[N]`.
+        """
+        raise NotImplementedError
+
+    def _add(self, word):
+        """Notes what `sample` needs of the next word."""
+        raise NotImplementedError
+
+
+class BytePairSampler(Sampler):
+    """BPE dropout (Provilkov et al. 2020), as SentencePiece does it.
+
+    A word begins as characters. Of all neighbours that together are a piece,
+    those of the best piece are merged, the leftmost first, until none are left.
+    Neighbours that come to stand side by side are left out with probability
+    `alpha`: that pair is never merged.
+    """
+
+    def __init__(self, pieces: Pieces, vocab_size: int, alpha: float):
+        super().__init__(pieces, vocab_size, alpha)
+        # Characters that are no pieces have symbols from vocab_size on.
+        self._symbols = {piece: pieces[piece][0] for piece in pieces}
+        for character in set("".join(pieces)):
+            self._symbol_of(character)
+        # A pair of symbols -> its rank by score; the last is no merge.
+        ranked = sorted(pieces, key=lambda piece: -pieces[piece][1])
+        merges = {}
+        for piece in ranked:
+            for cut in range(1, len(piece)):
+                left = self._symbols.get(piece[:cut])
+                right = self._symbols.get(piece[cut:])
+                if left is not None and right is not None:
+                    merges[left << 32 | right] = piece
+        scores = sorted({score for _, score in pieces.values()}, reverse=True)
+        ranks = {score: rank for rank, score in enumerate(scores)}
+        self._never = len(scores)
+        self._keys = np.array([*sorted(merges), 2**63 - 1], np.int64)
+        found = [pieces[merges[key]] for key in sorted(merges)]
+        self._ranks = np.array(
+            [*(ranks[score] for _, score in found), self._never], np.int32
+        )
+        self._merged = np.array([*(n for n, _ in found), UNK], np.int32)
+        self._characters: list[int] = []  # symbols of all words
+        self._starts = [0]  # of each word among them, then the end
+        self._arrays: tuple = ()
+
+    def _symbol_of(self, character):
+        return self._symbols.setdefault(
+            character, self.vocab_size + len(self._symbols)
+        )
+
+    def _add(self, word):
+        self._characters += map(self._symbol_of, word)
+        self._starts.append(len(self._characters))
+        self._arrays = ()
+
+    def sample(self, words, random):
+        if not self._arrays:
+            self._arrays = (
+                np.array(self._characters, np.int32),
+                np.array(self._starts),
+            )
+        characters, starts = self._arrays
+        first, lengths = starts[words], np.diff(starts)[words]
+        counts = np.zeros(len(words), np.int64)
+        finished = []
+        for length in np.unique(lengths):
+            rows = np.flatnonzero(lengths == length)
+            symbols = characters[first[rows][:, None] + np.arange(length)]
+            finished += self._merge_all(rows, symbols, random)
+        for rows, symbols in finished:
+            counts[rows] = symbols.shape[1]
+        begins = np.cumsum(counts) - counts
+        ids = np.empty(counts.sum(), np.int32)
+        for rows, symbols in finished:
+            ids[begins[rows][:, None] + np.arange(symbols.shape[1])] = symbols
+        ids[ids >= self.vocab_size] = UNK
+        return ids, counts
+
+    def _merge_all(self, rows, symbols, random):
+        """Merges words of one length until nothing is left to merge.
+
+        Every step merges one pair in each word, so that all words at work have
+        the same number of symbols.
+
+        Args:
+            rows: Integers `[N]`, which words they are.
+            symbols: int32 `[N, L]`.
+            random: The generator.
+
+        Returns:
+            List of `(rows, symbols)`, those that ended with as many symbols.
+        """
+        finished = []
+        ranks, merged = self._look_up(symbols[:, :-1], symbols[:, 1:], random)
+        while ranks.shape[1]:
+            best = ranks.argmin(axis=1)  # the leftmost of the best
+            on = ranks[np.arange(len(rows)), best] < self._never
+            if not on.all():
+                finished.append((rows[~on], symbols[~on]))
+                rows, symbols, best = rows[on], symbols[on], best[on]
+                ranks, merged = ranks[on], merged[on]
+            if not len(rows):
+                return finished
+            index = np.arange(len(rows))
+            symbols[index, best] = merged[index, best]
+            symbols = _without(symbols, best + 1)
+            ranks, merged = _without(ranks, best), _without(merged, best)
+            for left in (best - 1, best):  # the pairs with the new symbol
+                i = np.flatnonzero((left >= 0) & (left < ranks.shape[1]))
+                at = left[i]
+                ranks[i, at], merged[i, at] = self._look_up(
+                    symbols[i, at], symbols[i, at + 1], random
+                )
+        return [*finished, (rows, symbols)]
+
+    def _look_up(self, left, right, random):
+        """Ranks of pairs, `_never` if they are left out, and what they make."""
+        keys = left.astype(np.int64) << 32 | right
+        found = np.searchsorted(self._keys, keys)
+        known = self._keys[found] == keys
+        if self.alpha:
+            known &= random.random(keys.shape) >= self.alpha
+        found[~known] = len(self._keys) - 1
+        return self._ranks[found], self._merged[found]
+
+
+class UnigramSampler(Sampler):
+    """Subword regularization (Kudo 2018): forward filtering, backward sampling.
+
+    A segmentation x of a word has a probability proportional to P(x) ^ alpha.
+    The end of a word is reached from the start of its last piece: each position
+    of a word is a state, from which one goes back to one of a few others.
+    """
+
+    def __init__(self, pieces: Pieces, vocab_size: int, alpha: float):
+        super().__init__(pieces, vocab_size, alpha)
+        self._longest = max(map(len, pieces))
+        worst = min(score for _, score in pieces.values())
+        self._unknown = UNK, worst - UNKNOWN_PENALTY
+        self._first = [0]  # state of the start of each word, then the end
+        self._sums: list[float] = []  # state + cumulative probability, by edge
+        self._back: list[int] = []  # the state that an edge goes back to
+        self._ids: list[int] = []  # the piece of an edge
+        self._arrays: tuple = ()
+
+    def _add(self, word):
+        first = self._first[-1]
+        forward = [0.0]  # log of the sum over all segmentations up to here
+        for end in range(1, len(word) + 1):
+            edges = []
+            for start in range(max(0, end - self._longest), end):
+                entry = self.pieces.get(word[start:end])
+                if entry is None and start + 1 == end:
+                    entry = self._unknown
+                if entry is not None:
+                    weight = forward[start] + self.alpha * entry[1]
+                    edges.append((weight, start, entry[0]))
+            top = max(edges)[0]
+            total = math.fsum(math.exp(edge[0] - top) for edge in edges)
+            forward.append(top + math.log(total))
+            share = 0.0
+            for weight, start, number in edges:
+                share += math.exp(weight - top) / total
+                self._sums.append(first + end + share)
+                self._back.append(first + start)
+                self._ids.append(number)
+            self._sums[-1] = first + end + 1.0  # whatever rounding has lost
+        self._first.append(first + len(word) + 1)
+        self._arrays = ()
+
+    def sample(self, words, random):
+        if not self._arrays:
+            self._arrays = tuple(
+                map(np.array, (self._first, self._sums, self._back, self._ids))
+            )
+        first, sums, back, ids = self._arrays
+        rows, states = np.arange(len(words)), first[words + 1] - 1
+        counts = np.zeros(len(words), np.int64)
+        found = []
+        while len(rows):
+            edges = np.searchsorted(
+                sums, states + random.random(len(rows)), side="right"
+            )
+            found.append((rows, ids[edges]))
+            counts[rows] += 1
+            states = back[edges]
+            on = states > first[words[rows]]
+            rows, states = rows[on], states[on]
+        ends = np.cumsum(counts)
+        tokens = np.empty(counts.sum(), np.int32)
+        for step, (rows, numbers) in enumerate(found, 1):
+            tokens[ends[rows] - step] = numbers  # the last piece came first
+        return tokens, counts
+
+
+def _without(array, columns):
+    """An array without one element of each row: [N, L] -> [N, L - 1]."""
+    index = np.arange(array.shape[1] - 1)
+    index = index + (index >= columns[:, None])
+    return np.take_along_axis(array, index, axis=1)
+
+
+SAMPLERS = {"bpe": BytePairSampler, "unigram": UnigramSampler}

@@ -1,0 +1,614 @@
+"use strict";
+
+const FAINTEST = 0.004; // weights below it have no line
+const MOST_LINES = 4000; // the strongest lines are drawn, if there are more
+const LISTED = 10; // tokens in the list of what one attends to
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const state = {
+  kind: data.kinds[0],
+  layer: data.kinds[0].layers - 1,
+  heads: new Set(Array(data.kinds[0].heads).keys()),
+  view: "lines",
+  unit: "subwords",
+  over: null, // the token under the mouse or the focus: {side, index}
+  kept: null, // the token that was clicked
+  cell: null, // of the heat map: {row, column}
+};
+let weights = null; // by kind: Uint16Array [layers, heads, queries, keys]
+let shown = null; // {queries, keys, heads: [{head, values}]} as it is drawn
+
+const find = (id) => document.getElementById(id);
+
+function make(tag, attributes = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    node.setAttribute(name, value);
+  }
+  node.append(...children);
+  return node;
+}
+
+// The weights, which are stored compressed: all low bytes, then all high ones
+
+async function readWeights() {
+  const packed = Uint8Array.from(atob(data.weights), (c) => c.charCodeAt(0));
+  const stream = new Blob([packed])
+    .stream()
+    .pipeThrough(new DecompressionStream("deflate"));
+  const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
+  const number = bytes.length / 2;
+  const all = new Uint16Array(number);
+  for (let i = 0; i < number; i++) {
+    all[i] = bytes[i] | (bytes[number + i] << 8);
+  }
+  const found = {};
+  let start = 0;
+  for (const kind of data.kinds) {
+    const size =
+      data.tokens[kind.queries].length * data.tokens[kind.keys].length;
+    const end = start + kind.layers * kind.heads * size;
+    found[kind.name] = all.subarray(start, end);
+    start = end;
+  }
+  return found;
+}
+
+function matrixOf(head) {
+  const queries = data.tokens[state.kind.queries].length;
+  const size = queries * data.tokens[state.kind.keys].length;
+  const start = (state.layer * state.kind.heads + head) * size;
+  return Float32Array.from(
+    weights[state.kind.name].subarray(start, start + size),
+    (number) => number / data.whole,
+  );
+}
+
+// Words: attention to a word is the sum over its tokens, attention of a word
+// the mean over its tokens
+
+function wordsOf(tokens) {
+  const words = [];
+  tokens.forEach(([text, starts, special], index) => {
+    const last = words[words.length - 1];
+    if (starts || !last || last.special) {
+      words.push({ text, starts: true, special, tokens: [index] });
+    } else {
+      last.text += text;
+      last.tokens.push(index);
+    }
+  });
+  return words;
+}
+
+function unitsOf(tokens) {
+  if (state.unit === "words") return wordsOf(tokens);
+  return tokens.map(([text, starts, special], index) => ({
+    text,
+    starts,
+    special,
+    tokens: [index],
+  }));
+}
+
+function prepare() {
+  const queries = unitsOf(data.tokens[state.kind.queries]);
+  const keys = unitsOf(data.tokens[state.kind.keys]);
+  const width = data.tokens[state.kind.keys].length;
+  const heads = [...state.heads].sort((a, b) => a - b).map((head) => {
+    const matrix = matrixOf(head);
+    const values = new Float32Array(queries.length * keys.length);
+    queries.forEach((query, i) => {
+      keys.forEach((key, j) => {
+        let sum = 0;
+        for (const t of query.tokens) {
+          for (const s of key.tokens) sum += matrix[t * width + s];
+        }
+        values[i * keys.length + j] = sum / query.tokens.length;
+      });
+    });
+    return { head, values };
+  });
+  shown = { queries, keys, heads };
+}
+
+function weight(head, row, column) {
+  return head.values[row * shown.keys.length + column];
+}
+
+function mean(row, column) {
+  if (!shown.heads.length) return 0;
+  const sum = shown.heads.reduce((s, head) => s + weight(head, row, column), 0);
+  return sum / shown.heads.length;
+}
+
+// Controls
+
+function hue(head) {
+  return Math.round((360 * head) / state.kind.heads);
+}
+
+function paintHead(node, head) {
+  node.classList.add("head");
+  node.style.setProperty("--hue", hue(head));
+  return node;
+}
+
+function addChoices(id, name, choices, chosen) {
+  for (const [value, words] of choices) {
+    const input = make("input", { type: "radio", name, value });
+    input.checked = value === String(chosen);
+    find(id).append(make("label", {}, input, words));
+  }
+}
+
+function clearChoices(id) {
+  find(id).querySelectorAll("label, button").forEach((node) => node.remove());
+}
+
+function addLayersAndHeads() {
+  for (const id of ["layers", "heads"]) clearChoices(id);
+  const layers = [...Array(state.kind.layers).keys()];
+  addChoices("layers", "layer", layers.map((i) => [String(i), String(i + 1)]), state.layer);
+  for (let head = 0; head < state.kind.heads; head++) {
+    const input = make("input", { type: "checkbox", name: "head", value: head });
+    input.checked = state.heads.has(head);
+    find("heads").append(
+      paintHead(make("label", {}, input, String(head + 1)), head),
+    );
+  }
+  const all = make("button", { type: "button", id: "all" }, "all");
+  all.addEventListener("click", () => chooseHeads(Array(state.kind.heads).keys()));
+  find("heads").append(all);
+}
+
+function chooseHeads(heads) {
+  state.heads = new Set(heads);
+  for (const input of find("heads").querySelectorAll("input")) {
+    input.checked = state.heads.has(Number(input.value));
+  }
+  draw();
+}
+
+function chooseKind(name) {
+  state.kind = data.kinds.find((kind) => kind.name === name);
+  state.layer = Math.min(state.layer, state.kind.layers - 1);
+  const heads = [...state.heads].filter((head) => head < state.kind.heads);
+  state.heads = new Set(heads);
+  addLayersAndHeads();
+  forgetTokens();
+}
+
+function forgetTokens() {
+  state.over = state.kept = state.cell = null;
+}
+
+function listen() {
+  const form = find("controls");
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.addEventListener("change", ({ target }) => {
+    if (target.name === "head") {
+      const head = Number(target.value);
+      if (target.checked) state.heads.add(head);
+      else state.heads.delete(head);
+    } else if (target.name === "kind") {
+      chooseKind(target.value);
+    } else if (target.name === "layer") {
+      state.layer = Number(target.value);
+    } else {
+      state[target.name] = target.value;
+      forgetTokens();
+    }
+    draw();
+  });
+  const alone = (event) => {
+    const input = event.target.closest("label")?.querySelector("input");
+    if (input?.name !== "head") return;
+    event.preventDefault();
+    chooseHeads([Number(input.value)]);
+  };
+  form.addEventListener("dblclick", alone);
+  form.addEventListener("keydown", (event) => {
+    if (event.key === "Enter") alone(event);
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    state.kept = null;
+    update();
+  });
+}
+
+// Tokens
+
+function tokenText(unit) {
+  return make("bdi", { dir: "auto" }, unit.text);
+}
+
+function languageOf(side) {
+  const name = side === "queries" ? state.kind.queries : state.kind.keys;
+  return data.sentences[name === "source" ? 0 : 1].language;
+}
+
+function fillColumn(side) {
+  const list = find(side);
+  list.replaceChildren();
+  list.lang = languageOf(side);
+  shown[side].forEach((unit, index) => {
+    const button = make("button", { type: "button", class: "token", "aria-pressed": "false" }, tokenText(unit));
+    button.classList.toggle("special", unit.special);
+    button.tabIndex = index === 0 ? 0 : -1;
+    button.dataset.index = index;
+    const item = make("li", { class: unit.starts ? "start" : "" }, button);
+    list.append(item);
+  });
+}
+
+function watchColumn(side) {
+  const list = find(side);
+  const over = (event) => {
+    const button = event.target.closest(".token");
+    if (!button) return;
+    state.over = { side, index: Number(button.dataset.index) };
+    update();
+  };
+  const away = () => {
+    state.over = null;
+    update();
+  };
+  list.addEventListener("pointerover", over);
+  list.addEventListener("pointerleave", away);
+  list.addEventListener("focusin", over);
+  list.addEventListener("focusout", away);
+  list.addEventListener("click", (event) => {
+    const button = event.target.closest(".token");
+    if (!button) return;
+    const index = Number(button.dataset.index);
+    const same = state.kept?.side === side && state.kept.index === index;
+    state.kept = same ? null : { side, index };
+    update();
+  });
+  list.addEventListener("keydown", (event) => {
+    const index = Number(event.target.dataset.index);
+    const other = side === "queries" ? "keys" : "queries";
+    const moves = {
+      ArrowDown: [side, index + 1],
+      ArrowUp: [side, index - 1],
+      Home: [side, 0],
+      End: [side, shown[side].length - 1],
+      ArrowLeft: ["queries", side === "queries" ? index : nearest(index, side, other)],
+      ArrowRight: ["keys", side === "keys" ? index : nearest(index, side, other)],
+    };
+    if (!(event.key in moves)) return;
+    event.preventDefault();
+    focusToken(...moves[event.key]);
+  });
+}
+
+function nearest(index, side, other) {
+  const share = index / Math.max(1, shown[side].length - 1);
+  return Math.round(share * (shown[other].length - 1));
+}
+
+function focusToken(side, index) {
+  const buttons = find(side).querySelectorAll(".token");
+  const button = buttons[Math.max(0, Math.min(index, buttons.length - 1))];
+  buttons.forEach((other) => (other.tabIndex = -1));
+  button.tabIndex = 0;
+  button.focus();
+}
+
+// Lines
+
+function chosenToken() {
+  return state.over ?? state.kept;
+}
+
+function centers(side) {
+  const top = find("lines").getBoundingClientRect().top;
+  return [...find(side).querySelectorAll(".token")].map((button) => {
+    const box = button.getBoundingClientRect();
+    return (box.top + box.bottom) / 2 - top;
+  });
+}
+
+function linksOf(token) {
+  const links = [];
+  const rows = token?.side === "queries" ? [token.index] : shown.queries.keys();
+  for (const row of rows) {
+    const columns = token?.side === "keys" ? [token.index] : shown.keys.keys();
+    for (const column of columns) {
+      for (const head of shown.heads) {
+        const value = weight(head, row, column);
+        if (value >= FAINTEST) links.push({ row, column, head: head.head, value });
+      }
+    }
+  }
+  return links;
+}
+
+function drawLinks(token) {
+  const links = linksOf(token);
+  const found = links.length;
+  if (found > MOST_LINES) {
+    links.sort((a, b) => b.value - a.value).splice(MOST_LINES);
+  }
+  const left = centers("queries");
+  const right = centers("keys");
+  const svg = find("links");
+  const width = svg.getBoundingClientRect().width;
+  const heights = ["queries", "keys"].map((side) => find(side).offsetHeight);
+  svg.style.height = `${Math.max(...heights)}px`;
+  const order = shown.heads.map((head) => head.head);
+  const spread = Math.min(2.5, 12 / Math.max(1, order.length));
+  svg.replaceChildren(
+    ...links.map(({ row, column, head, value }) => {
+      const shift = (order.indexOf(head) - (order.length - 1) / 2) * spread;
+      const y1 = left[row] + shift;
+      const y2 = right[column] + shift;
+      const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+      path.setAttribute("d", `M0 ${y1} C${width / 2} ${y1} ${width / 2} ${y2} ${width} ${y2}`);
+      path.setAttribute("stroke-opacity", value.toFixed(3));
+      path.dataset.row = row;
+      path.dataset.column = column;
+      path.dataset.head = head;
+      return paintHead(path, head);
+    }),
+  );
+  const least = 100 * (found > MOST_LINES ? links[MOST_LINES - 1].value : FAINTEST);
+  find("count").textContent =
+    `${links.length} lines of ${found}; a line's opacity is its weight, and` +
+    ` weights below ${least.toFixed(1)} % have none.`;
+}
+
+function paintTokens(token) {
+  for (const side of ["queries", "keys"]) {
+    find(side).querySelectorAll(".token").forEach((button, index) => {
+      const isChosen = token?.side === side && token.index === index;
+      button.classList.toggle("active", isChosen);
+      const isKept = state.kept?.side === side && state.kept.index === index;
+      button.setAttribute("aria-pressed", String(isKept));
+      button.style.backgroundImage =
+        token && token.side !== side ? stripes(token, index) : "";
+    });
+  }
+}
+
+function stripes(token, index) {
+  // One stripe for each head, as opaque as its weight.
+  const width = 100 / Math.max(1, shown.heads.length);
+  const stops = shown.heads.flatMap((head, i) => {
+    const value =
+      token.side === "queries"
+        ? weight(head, token.index, index)
+        : weight(head, index, token.index);
+    const color = `hsl(${hue(head.head)} 70% var(--head) / ${(0.75 * value).toFixed(3)})`;
+    return [`${color} ${(i * width).toFixed(2)}%`, `${color} ${((i + 1) * width).toFixed(2)}%`];
+  });
+  return stops.length ? `linear-gradient(to right, ${stops.join(", ")})` : "";
+}
+
+// Heat map
+
+function step() {
+  return Math.max(shown.queries.length, shown.keys.length) > 60 ? 18 : 24;
+}
+
+function drawMap() {
+  const size = step();
+  const map = find("map");
+  map.style.setProperty("--step", `${size}px`);
+  const fill = (id, units, side) => {
+    find(id).lang = languageOf(side);
+    find(id).replaceChildren(
+      ...units.map((unit) => make("li", { class: unit.special ? "special" : "" }, tokenText(unit))),
+    );
+  };
+  fill("rows", shown.queries, "queries");
+  fill("columns", shown.keys, "keys");
+  const canvas = find("canvas");
+  const scale = window.devicePixelRatio || 1;
+  const width = size * shown.keys.length;
+  const height = size * shown.queries.length;
+  canvas.width = width * scale;
+  canvas.height = height * scale;
+  canvas.style.width = `${width}px`;
+  canvas.style.height = `${height}px`;
+  const context = canvas.getContext("2d");
+  context.scale(scale, scale);
+  const color = getComputedStyle(document.documentElement).getPropertyValue("--map");
+  let greatest = 0;
+  for (let row = 0; row < shown.queries.length; row++) {
+    for (let column = 0; column < shown.keys.length; column++) {
+      greatest = Math.max(greatest, mean(row, column));
+    }
+  }
+  for (let row = 0; row < shown.queries.length; row++) {
+    for (let column = 0; column < shown.keys.length; column++) {
+      const share = greatest ? mean(row, column) / greatest : 0;
+      context.fillStyle = `rgba(${color}, ${share.toFixed(3)})`;
+      context.fillRect(column * size, row * size, size - 1, size - 1);
+    }
+  }
+  const heads = shown.heads.length === 1 ? "" : ", the mean over the chosen heads";
+  find("count").textContent =
+    `The strongest cell is ${percent(greatest)}${heads}; a cell's color is its` +
+    " share of that.";
+}
+
+function paintCell() {
+  const cell = state.cell;
+  find("cell").hidden = !cell;
+  if (cell) {
+    find("cell").style.left = `${cell.column * step()}px`;
+    find("cell").style.top = `${cell.row * step()}px`;
+  }
+  for (const [id, index] of [["rows", cell?.row], ["columns", cell?.column]]) {
+    [...find(id).children].forEach((item, i) => item.classList.toggle("active", i === index));
+  }
+}
+
+function watchMap() {
+  const cells = find("cells");
+  const clamp = (value, limit) => Math.max(0, Math.min(value, limit - 1));
+  const choose = (row, column) => {
+    state.cell = {
+      row: clamp(row, shown.queries.length),
+      column: clamp(column, shown.keys.length),
+    };
+    update();
+  };
+  cells.addEventListener("pointermove", (event) => {
+    const box = find("canvas").getBoundingClientRect();
+    choose(
+      Math.floor((event.clientY - box.top) / step()),
+      Math.floor((event.clientX - box.left) / step()),
+    );
+  });
+  cells.addEventListener("pointerleave", () => {
+    if (document.activeElement === cells) return;
+    state.cell = null;
+    update();
+  });
+  cells.addEventListener("focus", () => {
+    if (!state.cell) choose(0, 0);
+  });
+  cells.addEventListener("keydown", (event) => {
+    const { row, column } = state.cell ?? { row: 0, column: 0 };
+    const moves = {
+      ArrowDown: [row + 1, column],
+      ArrowUp: [row - 1, column],
+      ArrowLeft: [row, column - 1],
+      ArrowRight: [row, column + 1],
+      Home: [row, 0],
+      End: [row, shown.keys.length - 1],
+    };
+    if (!(event.key in moves)) return;
+    event.preventDefault();
+    choose(...moves[event.key]);
+    find("cell").scrollIntoView({ block: "nearest", inline: "nearest" });
+  });
+}
+
+// What one token, or one cell, attends to
+
+function percent(value) {
+  return `${(100 * value).toFixed(value < 0.0995 ? 1 : 0)} %`;
+}
+
+function quoted(unit, index) {
+  return make("strong", {}, tokenText(unit), ` (${index + 1})`);
+}
+
+function swatch(head) {
+  const box = make("span", { class: "swatch", "aria-hidden": "true" });
+  return make("td", {}, paintHead(box, head), `head ${head + 1}`);
+}
+
+function rowsOfCell({ row, column }) {
+  return shown.heads.map((head) =>
+    make("tr", {}, swatch(head.head), make("td", { class: "number" }, percent(weight(head, row, column)))),
+  );
+}
+
+function rowsOfToken(token) {
+  const others = token.side === "queries" ? shown.keys : shown.queries;
+  return others
+    .map((unit, index) => ({
+      unit,
+      index,
+      value: token.side === "queries" ? mean(token.index, index) : mean(index, token.index),
+    }))
+    .sort((a, b) => b.value - a.value)
+    .slice(0, LISTED)
+    .map(({ unit, index, value }) =>
+      make("tr", {}, make("td", { class: "number" }, percent(value)), make("td", {}, quoted(unit, index))),
+    );
+}
+
+function describe() {
+  const details = find("details");
+  const heads = shown.heads.length;
+  const over = heads === 1 ? `head ${shown.heads[0].head + 1}` : `mean over ${heads} heads`;
+  const say = (...words) => make("p", {}, ...words);
+  if (!heads) {
+    details.replaceChildren(say("No head is chosen."));
+  } else if (state.view === "heat map" && state.cell) {
+    const { row, column } = state.cell;
+    details.replaceChildren(
+      say(quoted(shown.queries[row], row), " attends to ", quoted(shown.keys[column], column), `: ${percent(mean(row, column))}, ${over}`),
+      make("table", {}, ...rowsOfCell(state.cell)),
+    );
+  } else if (state.view === "lines" && chosenToken()) {
+    const token = chosenToken();
+    const verb = token.side === "queries" ? " attends to" : " is attended to by";
+    details.replaceChildren(
+      say(quoted(shown[token.side][token.index], token.index), `${verb} (${over}):`),
+      make("table", {}, ...rowsOfToken(token)),
+    );
+  } else {
+    const what = state.view === "lines" ? "a token" : "a cell";
+    details.replaceChildren(say(`Choose ${what} to see its weights.`));
+  }
+}
+
+// All of it
+
+const NOTES = {
+  source: "the tokens of the source",
+  written: "the token that the decoder is about to write",
+  read: "the tokens that it has read, BOS first",
+};
+
+function update() {
+  if (state.view === "lines") {
+    const token = chosenToken();
+    drawLinks(token);
+    paintTokens(token);
+  } else {
+    paintCell();
+  }
+  describe();
+}
+
+function draw() {
+  prepare();
+  find("lines").hidden = state.view !== "lines";
+  find("map").hidden = state.view === "lines";
+  const { title, queries, keys } = state.kind;
+  const places = state.view === "lines" ? ["Left", "right"] : ["Rows", "columns"];
+  find("note").textContent =
+    `${title}, layer ${state.layer + 1} of ${state.kind.layers}. ` +
+    `${places[0]}: ${NOTES[queries]}; ${places[1]}: ${NOTES[keys]}.`;
+  if (state.view === "lines") {
+    fillColumn("queries");
+    fillColumn("keys");
+  } else {
+    drawMap();
+  }
+  update();
+}
+
+async function start() {
+  const texts = [find("source-text"), find("target-text")];
+  data.sentences.forEach(({ text, language }, i) => {
+    texts[i].textContent = text;
+    texts[i].lang = language;
+  });
+  if (data.forced) find("target-label").textContent = "reference";
+  weights = await readWeights();
+  addChoices("kinds", "kind", data.kinds.map(({ name, title }) => [name, title]), state.kind.name);
+  addLayersAndHeads();
+  addChoices("views", "view", [["lines", "lines"], ["heat map", "heat map"]], state.view);
+  addChoices("units", "unit", [["subwords", "subwords"], ["words", "words"]], state.unit);
+  listen();
+  for (const side of ["queries", "keys"]) watchColumn(side);
+  watchMap();
+  draw();
+  new ResizeObserver(update).observe(find("lines"));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  document.body.dataset.ready = "true";
+}
+
+start().catch((error) => {
+  find("note").textContent = `This browser cannot show the page: ${error}`;
+});

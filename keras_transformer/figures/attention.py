@@ -1,0 +1,407 @@
+"""What a model attends to: a page to explore, and figures for papers.
+
+The page is one file, `attention.html` with its style sheet, its program and
+the weights inside. It asks for nothing from anywhere, and its policy forbids
+it to.
+"""
+
+import base64
+import html
+import importlib.resources
+import json
+import os
+import typing
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from keras_transformer.data.batches import shift_right
+from keras_transformer.figures import attention_svg
+from keras_transformer.figures.drawing import escape, fill_template, is_wide
+from keras_transformer.figures.saving import suffix_of, write_drawing
+from keras_transformer.tokenization import truncate
+from keras_transformer.translator import Translator
+from keras_transformer.workdir import write_atomically
+
+SUFFIXES = (".html", ".svg", ".png")
+WHOLE = 65535  # the weights of a row, as they are stored, sum to this
+ROW_ERROR = 1e-2  # of the sum of a row, as half precision may make it
+FRAME_HEIGHT = 640  # pixels of the page in a notebook
+SPACE = "\u2581"  # SentencePiece's, at the start of a word
+SPECIAL_PIECES = {"<s>": "BOS", "</s>": "EOS", "<unk>": "UNK"}
+
+
+class Kind(typing.NamedTuple):
+    """One of the three uses of attention (sec. 3.2.3).
+
+    Attributes:
+        title: Its name.
+        queries, keys: Which tokens attend, and to which ones: "source",
+            "written" or "read".
+    """
+
+    title: str
+    queries: str
+    keys: str
+
+
+KINDS = {
+    "encoder": Kind("Encoder self-attention", "source", "source"),
+    "decoder": Kind("Decoder self-attention", "written", "read"),
+    "cross": Kind("Encoder-decoder attention", "written", "source"),
+}
+VIEWS = {
+    "lines": attention_svg.draw_lines,
+    "heat_map": attention_svg.draw_heat_map,
+}
+
+
+class Token(typing.NamedTuple):
+    """A token as it is shown.
+
+    Attributes:
+        text: Without the sign for a space.
+        starts: Whether it starts a word.
+        special: Whether it is BOS, EOS or UNK.
+    """
+
+    text: str
+    starts: bool
+    special: bool
+
+
+class AttentionFigure:
+    """Attention of every layer and head for a sentence and its translation.
+
+    In a notebook it shows itself.
+
+    The decoder writes one token at a position, and attends to those that it
+    has read: BOS and those written before. Rows of its weights are therefore
+    named by the token written; columns of its self-attention by the token read.
+
+    Args:
+        source: The sentence.
+        target: Its translation.
+        source_pieces: The tokens of the sentence, EOS included.
+        target_pieces: The tokens written, likewise.
+        maps: Weights by kind, a key of `KINDS`: float `[L, H, T, S]`.
+        languages: Language codes of source and target; None: not known.
+        forced: Whether the translation was given, and not the model's own.
+
+    Raises:
+        ValueError: Shapes do not belong together, or a row does not sum to 1.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        target: str,
+        source_pieces: Sequence[str],
+        target_pieces: Sequence[str],
+        maps: dict[str, np.ndarray],
+        languages: tuple[str | None, str | None] = (None, None),
+        forced: bool = False,
+    ):
+        self.source, self.target = source, target
+        self.languages, self.forced = languages, forced
+        written = [_shown(piece) for piece in target_pieces]
+        self.tokens = {
+            "source": [_shown(piece) for piece in source_pieces],
+            "written": written,
+            "read": [_shown("<s>"), *written[:-1]],
+        }
+        self.maps = {kind: np.asarray(maps[kind], np.float32) for kind in KINDS}
+        for kind, (_, queries, keys) in KINDS.items():
+            _check_map(
+                kind,
+                self.maps[kind],
+                len(self.tokens[queries]),
+                len(self.tokens[keys]),
+            )
+
+    def html(self) -> str:
+        """The page, one HTML file without references to others."""
+        return fill_template(
+            _read("attention.html"),
+            title=escape(f"Attention: {self.source}"),
+            style=_read("attention.css"),
+            program=_read("attention.js"),
+            data=_json(self._data()),
+        )
+
+    def _data(self):
+        """What the page's program reads."""
+        source_language, target_language = self.languages
+        return {
+            "sentences": [
+                {"text": self.source, "language": source_language or ""},
+                {"text": self.target, "language": target_language or ""},
+            ],
+            "forced": self.forced,
+            "tokens": {
+                name: [list(token) for token in tokens]
+                for name, tokens in self.tokens.items()
+            },
+            "kinds": [
+                {
+                    "name": name,
+                    **kind._asdict(),
+                    "layers": self.maps[name].shape[0],
+                    "heads": self.maps[name].shape[1],
+                }
+                for name, kind in KINDS.items()
+            ],
+            "whole": WHOLE,
+            "weights": _pack(self.maps.values()),
+        }
+
+    def svg(
+        self,
+        kind: str = "encoder",
+        layer: int | None = None,
+        heads: Sequence[int] | None = None,
+        token: int | None = None,
+        view: str = "lines",
+    ) -> str:
+        """One layer as a figure for a paper, in SVG.
+
+        Args:
+            kind: A key of `KINDS`.
+            layer: Counted from 1; None: the last.
+            heads: Counted from 1; None: all of them.
+            token: The query whose attention alone is shown, counted from 1;
+                None: all of them.
+            view: "lines", as in Figures 3 to 5, or "heat_map": the mean over
+                the heads.
+
+        Raises:
+            ValueError: There is no such kind, layer, head, token or view.
+        """
+        for name, value, choices in (
+            ("kind", kind, KINDS),
+            ("view", view, VIEWS),
+        ):
+            if value not in choices:
+                raise ValueError(
+                    f"{name} must be one of {', '.join(choices)}."
+                    f" Received: {name}={value!r}"
+                )
+        weights = self.maps[kind]
+        num_layers, num_heads, num_queries, _ = weights.shape
+        layer = num_layers if layer is None else layer
+        heads = range(1, num_heads + 1) if heads is None else heads
+        _check_number("layer", layer, num_layers)
+        for head in heads:
+            _check_number("heads", head, num_heads)
+        if not heads:
+            raise ValueError("heads must name one at least. Received: none")
+        indices = [head - 1 for head in heads]
+        title, queries, keys = KINDS[kind]
+        drawing = attention_svg.Drawing(
+            f"{title} of layer {layer}, heads {', '.join(map(str, heads))}",
+            [_marked(token) for token in self.tokens[queries]],
+            [_marked(token) for token in self.tokens[keys]],
+            weights[layer - 1, indices],
+            indices,
+            num_heads,
+        )
+        if token is None:
+            return VIEWS[view](drawing)
+        _check_number("token", token, num_queries)
+        if view != "lines":
+            raise ValueError(
+                f"token is an option of view=lines. Received: view={view!r}"
+            )
+        return attention_svg.draw_lines(drawing, token - 1)
+
+    def save(self, path: str | os.PathLike, **choice: typing.Any) -> None:
+        """Writes the page, or one layer as SVG or PNG, by the path's ending.
+
+        Args:
+            path: It ends with .html, .svg or .png.
+            **choice: As in `svg`; a page has everything.
+
+        Raises:
+            ValueError: As `svg`; or another ending; or .png without the package
+                that draws it; or a choice for a page.
+            OSError: The file cannot be written.
+        """
+        if suffix_of(path, SUFFIXES) != ".html":
+            write_drawing(path, self.svg(**choice))
+            return
+        if choice:
+            raise ValueError(
+                "a page has all layers, heads and views. Received:"
+                f" {', '.join(choice)} for {os.fspath(path)!r}"
+            )
+        write_atomically(path, self.html())
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the page, in a frame of its own."""
+        return (
+            f'<iframe srcdoc="{html.escape(self.html())}" title="attention"'
+            f' sandbox="allow-scripts" width="100%" height="{FRAME_HEIGHT}"'
+            ' style="border: 1px solid #8884"></iframe>'
+        )
+
+
+def attention_figure(
+    translator: Translator,
+    text: str,
+    reference: str | None = None,
+    languages: tuple[str | None, str | None] = (None, None),
+) -> AttentionFigure:
+    """What a translator attends to when it translates a sentence.
+
+    A sentence that is too long is truncated, with a warning, as in
+    `Translator.translate`.
+
+    Args:
+        translator: The `Translator`.
+        text: The sentence.
+        reference: A translation that is forced instead of the model's own.
+        languages: Language codes of source and target, from which a browser
+            chooses fonts; None: not known.
+
+    Returns:
+        An `AttentionFigure`: `figure.save("attention.html")`.
+
+    Raises:
+        ValueError: The sentence, or the reference, is blank.
+        FloatingPointError: The model's logits are not finite.
+    """
+    for name, value in (("text", text), ("reference", reference)):
+        if value is not None and not value.strip():
+            raise ValueError(
+                f"{name} must have a word. Received: {name}={value!r}"
+            )
+    source_tokenizer = translator.tokenizer.source
+    target_tokenizer = translator.tokenizer.target
+    if reference is None:
+        [[(ids, _), *_]] = translator.n_best_ids([text])
+        [text_bytes] = target_tokenizer.decode([ids]).numpy()
+        target = text_bytes.decode("utf-8", "replace")
+    else:
+        [scored] = translator.score([(text, reference)])
+        ids, target = scored.ids, reference
+    if not ids:
+        raise ValueError(
+            "the translation has no token to show the attention of. Received:"
+            f" text={text!r}"
+        )
+    source_ids, _ = truncate(
+        source_tokenizer.encode([text.strip()]).to_tensor(),
+        translator.max_source_length,
+    )
+    maps = translator.model.attention_maps(
+        {
+            "source_ids": source_ids,
+            "target_ids": shift_right(tf.constant([ids])),
+        }
+    )
+    return AttentionFigure(
+        text,
+        target,
+        _pieces(source_tokenizer, source_ids.numpy()[0]),
+        _pieces(target_tokenizer, ids),
+        {name: np.asarray(of)[0] for name, of in maps._asdict().items()},
+        languages,
+        reference is not None,
+    )
+
+
+def _pieces(tokenizer, ids):
+    """The pieces of the vocabulary that ids stand for."""
+    pieces = tokenizer.pieces
+    return [pieces[i] for i in ids]
+
+
+def _shown(piece):
+    """A piece of the vocabulary as a `Token`."""
+    if piece in SPECIAL_PIECES:
+        return Token(SPECIAL_PIECES[piece], True, True)
+    starts = piece.startswith(SPACE)
+    shown = piece.removeprefix(SPACE).replace(SPACE, " ")
+    return Token(shown or "\u2423", starts, False)
+
+
+def _marked(token):
+    """A token's text; one that continues a word is marked by a dot.
+
+    Not in Chinese and Japanese, which are written without spaces.
+    """
+    if token.starts or is_wide(token.text[0]):
+        return token.text
+    return f"\u00b7{token.text}"
+
+
+def _check_map(kind, weights, num_queries, num_keys):
+    """Raises ValueError unless weights are of these tokens."""
+    expected = f"[layers, heads, {num_queries}, {num_keys}]"
+    if weights.ndim != 4 or weights.shape[2:] != (num_queries, num_keys):
+        raise ValueError(
+            f"the weights of {kind!r} must be {expected}, for the tokens"
+            f" given. Received: shape {weights.shape}"
+        )
+    error = np.abs(weights.sum(axis=-1) - 1).max()
+    if not error <= ROW_ERROR:  # NaN is not, either
+        raise ValueError(
+            f"each row of the weights of {kind!r} must sum to 1. Received: a"
+            f" row that is off by {error:.3g}"
+        )
+
+
+def _check_number(name, value, limit):
+    """Raises ValueError unless a number counts something that there is."""
+    if not 1 <= value <= limit:
+        raise ValueError(
+            f"{name} must be from 1 to {limit}. Received: {name}={value}"
+        )
+
+
+def quantize(weights: np.ndarray) -> np.ndarray:
+    """Rows that sum to 1 as whole numbers that sum to `WHOLE`.
+
+    Each number is the weight's share rounded down or up: up where most was
+    lost.
+
+    Args:
+        weights: float `[..., S]`.
+
+    Returns:
+        uint16 of the same shape.
+
+    >>> quantize(np.array([[0.5, 0.25, 0.25]])).tolist()
+    [[32767, 16384, 16384]]
+    """
+    exact = np.asarray(weights, np.float64)
+    exact = exact / exact.sum(axis=-1, keepdims=True) * WHOLE
+    floor = np.floor(exact)
+    missing = WHOLE - floor.sum(axis=-1, keepdims=True)
+    order = np.argsort(floor - exact, axis=-1, kind="stable")
+    rank = np.argsort(order, axis=-1, kind="stable")
+    return (floor + (rank < missing)).astype(np.uint16)
+
+
+def _pack(maps):
+    """Weights as text: uint16, first all low bytes, then all high ones."""
+    numbers = np.concatenate([quantize(weights).ravel() for weights in maps])
+    bytes_of = numbers.astype("<u2").view(np.uint8).reshape(-1, 2)
+    # Apart, because the high bytes are mostly alike, and compress well.
+    return base64.b64encode(zlib.compress(bytes_of.T.tobytes(), 9)).decode()
+
+
+def _json(value):
+    """JSON that may stand inside a `<script>` element, whatever is in it."""
+    text = json.dumps(value, separators=(",", ":"))  # ASCII alone
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _read(name):
+    """The text of a file beside this one."""
+    files = importlib.resources.files("keras_transformer.figures")
+    return files.joinpath(name).read_text(encoding="utf-8")

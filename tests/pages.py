@@ -1,0 +1,108 @@
+"""What the tests of pages share: what is in one, read without a browser."""
+
+import base64
+import html.parser
+import json
+import re
+import zlib
+from xml.etree import ElementTree
+
+import numpy as np
+import tensorflow as tf
+
+NAMESPACES = (
+    "http://www.w3.org/2000/svg",  # a name, which nobody looks up
+)
+# What makes a browser ask for something.
+LOADING = re.compile(
+    r"https?:|\bsrc\s*=|\bsrcset\s*=|<link|<base|@import|url\(|fetch\(|"
+    r"XMLHttpRequest|WebSocket|EventSource|sendBeacon|import\(|<iframe|<object"
+)
+
+
+class Elements(html.parser.HTMLParser):
+    """The elements of a page: (tag, attributes, text inside of it)."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.found, self._open = [], []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        element = [tag, dict(attributes), ""]
+        self.found.append(element)
+        self._open.append(element)
+
+    def handle_startendtag(self, tag, attributes):
+        self.found.append([tag, dict(attributes), ""])
+
+    def handle_endtag(self, tag):
+        while self._open and self._open.pop()[0] != tag:
+            pass  # elements without end tags
+
+    def handle_data(self, text):
+        for element in self._open:
+            element[2] += text
+
+    def of(self, tag):
+        """The elements of one tag."""
+        return [element for element in self.found if element[0] == tag]
+
+
+def assert_offline(page):
+    """Checks that a page asks for nothing, and forbids it."""
+    for name in NAMESPACES:
+        page = page.replace(name, "")
+    assert not LOADING.search(page), LOADING.search(page)
+    [policy] = [
+        attributes["content"]
+        for _, attributes, _ in Elements(page).of("meta")
+        if attributes.get("http-equiv") == "Content-Security-Policy"
+    ]
+    assert policy.startswith("default-src 'none';")
+
+
+def data_of(page):
+    """What the program of an attention page reads, its weights by kind.
+
+    Weights are float64 `[L, H, T, S]`.
+    """
+    [text] = [
+        text
+        for _, attributes, text in Elements(page).of("script")
+        if attributes.get("type") == "application/json"
+    ]
+    data = json.loads(text)
+    packed = zlib.decompress(base64.b64decode(data["weights"]))
+    low, high = np.frombuffer(packed, np.uint8).reshape(2, -1).astype(int)
+    numbers, weights = low + 256 * high, {}
+    for kind in data["kinds"]:
+        shape = (
+            kind["layers"],
+            kind["heads"],
+            len(data["tokens"][kind["queries"]]),
+            len(data["tokens"][kind["keys"]]),
+        )
+        size = int(np.prod(shape))
+        weights[kind["name"]] = numbers[:size].reshape(shape) / data["whole"]
+        numbers = numbers[size:]
+    assert not numbers.size
+    return data, weights
+
+
+def drawing(svg):
+    """An SVG's elements by tag: lists of their attributes and texts."""
+    root = ElementTree.fromstring(svg)
+    found = {}
+    for node in root.iter():
+        tag = node.tag.split("}")[1]
+        found.setdefault(tag, []).append((node.attrib, node.text))
+    return found
+
+
+def pixels_of(uri):
+    """The picture in a `data:` address: int `[height, width, 3]`."""
+    encoded = uri.removeprefix("data:image/png;base64,")
+    content = base64.b64decode(encoded, validate=True)
+    return tf.io.decode_png(content, 3).numpy().astype(int)

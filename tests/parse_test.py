@@ -1,0 +1,256 @@
+"""`trainers.parse`, `trainers.parse_text`, `trainers.parse_evaluate`."""
+
+import io
+import json
+import sys
+
+import pytest
+from commands import ROOT, fails
+
+from keras_transformer import flags
+from keras_transformer.workdir import WorkDirectory
+from trainers import parse, parse_evaluate, parse_text, wmt
+from trainers.config import DataConfig
+from trainers.corpora import open_tokenizer, read_split
+from trainers.experiment import check_same
+from trainers.parsing.bracketing import count_brackets, sum_counts
+from trainers.parsing.config import ParserDecoding, TreesConfig
+from trainers.parsing.treebank import make_trees
+from trainers.parsing.trees import (
+    Leaf,
+    Node,
+    leaves,
+    read_trees,
+    retag,
+    write_tree,
+)
+
+SMALL = (
+    "--vocab_size=150 --d_model=32 --d_ff=64 --num_heads=2 --num_layers=1"
+    " --dropout=0 --pre_norm --batch_tokens=400 --num_buckets=1"
+    " --warmup_steps=10 --learning_rate_scale=0.3 --label_smoothing=0"
+    " --train_steps=70 --valid_steps=70 --checkpoint_steps=70 --log_steps=10"
+    " --average_last=1 --beam_size=2 --extra_length=40"
+).split()
+
+
+def write_trees(path, trees):
+    path.write_text("".join(write_tree(tree) + "\n" for tree in trees))
+    return str(path)
+
+
+def words_of(tree):
+    return [leaf.word for leaf in leaves(tree)]
+
+
+@pytest.fixture(scope="module")
+def trees():
+    """Four short trees."""
+    short = [t for t in make_trees("train", 60) if len(leaves(t)) < 7]
+    return short[:4]
+
+
+@pytest.fixture(scope="module")
+def run(trees, tmp_path_factory):
+    """A parser that knows its training trees by heart, and what was logged."""
+    directory = tmp_path_factory.mktemp("parse")
+    train = write_trees(directory / "train.mrg", trees)
+    command = [
+        *SMALL,
+        f"--workdir={directory / 'run'}",
+        f"--train_trees={train}",
+        f"--valid_trees={train}",
+    ]
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdout", printed)
+        parse.main(command)
+    return directory / "run", command, printed.getvalue()
+
+
+@pytest.fixture(scope="module")
+def parser(run):
+    """The run's parser, as the commands load it: loaded once."""
+    arguments = flags.parse(
+        [f"--workdir={run[0]}"],
+        "",
+        parse_text.ParserOptions,
+        ParserDecoding,
+    )
+    return parse_text.load_parser(arguments)
+
+
+@pytest.fixture
+def answer(monkeypatch, capfdbinary):
+    """What trainers.parse_text answers to a text, with a parser."""
+
+    def answer(parser, text, *options):
+        monkeypatch.setattr(parse_text, "load_parser", lambda _: parser)
+        monkeypatch.setattr(
+            sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode()))
+        )
+        capfdbinary.readouterr()
+        parse_text.main(["--workdir=somewhere", *options])
+        return capfdbinary.readouterr().out.decode().split("\n")
+
+    return answer
+
+
+class Flat:
+    """Stands for a parser: every tree is flat, and has two words."""
+
+    def n_best(self, strings, first_line):
+        return [[("(S XX XX )S" if s else "", 0.0)] for s in strings]
+
+
+def test_training_is_scored_by_f1(run):
+    path, _, printed = run
+    lines = [line for line in printed.splitlines() if "| F1 " in line]
+    assert len(lines) == 1 and "BLEU" not in printed
+    assert "validation F1 " in printed.splitlines()[-1]
+    assert WorkDirectory(path).best.prefixes()
+    decoding = WorkDirectory(path).read_section("decoding", ParserDecoding)
+    assert (decoding.beam_size, decoding.length_penalty) == (2, 0.3)
+
+
+def test_text_becomes_trees(run, parser, trees, answer):
+    """One line for each, in order; over exactly the words of the line."""
+    known = trees[0]
+    text = f"{' '.join(words_of(known))}\n\nHe can't.\n"
+    first, blank, second, end = answer(parser, text)
+    assert blank == end == ""
+    path = run[0] / "answers.mrg"
+    path.write_text(first + second)
+    found = list(read_trees(path))
+    tags = [leaf.tag for leaf in leaves(known)]
+    assert write_tree(retag(found[0], tags)) == write_tree(known)
+    assert words_of(found[1]) == ["He", "ca", "n't", "."]
+
+
+def test_words_may_be_given(answer, caplog):
+    """A tree for each line, repaired where the model's has other words."""
+    text = "a.b, (c\n\nI can't\n"
+    assert answer(Flat(), text, "--tokenized") == [
+        "(TOP (S (XX a.b,) (XX -LRB-c)))",
+        "",
+        "(TOP (S (XX I) (XX can't)))",
+        "",
+    ]
+    assert "repaired" not in caplog.text
+    assert answer(Flat(), text)[2] == "(TOP (S (XX I) (XX ca) (XX n't)))"
+    assert "2 of 2 trees are repaired" in caplog.text
+
+
+def test_evaluation_counts_what_it_writes(
+    run, parser, trees, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(parse_evaluate, "load_parser", lambda _: parser)
+    path = tmp_path / "gold.mrg"
+    write_trees(path, trees)
+    path.write_text(path.read_text().replace("(NP ", "(NAC "))
+    gold = list(read_trees(path))
+    output = tmp_path / "found.mrg"
+    command = [f"--workdir={run[0]}", f"--trees={path}", f"--output={output}"]
+    capsys.readouterr()
+    parse_evaluate.main(command)
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    found = list(read_trees(output))
+    assert [leaves(tree) for tree in found] == [leaves(tree) for tree in gold]
+    counts = sum_counts(map(count_brackets, gold, found))
+    assert (result["f1"], result["recall"]) == (counts.f1, counts.recall)
+    assert result["precision"] == counts.precision
+    assert result["sentences"] == 4 and 0 < result["f1"] < 100
+    assert result["well_formed"] == 100 and result["complete_match"] < 100
+
+
+def test_other_trees_may_follow(run, trees, tmp_path):
+    """A resumed run takes other files, if its vocabulary has their labels."""
+    path, command, _ = run
+    others = tmp_path / "others.mrg"
+
+    def tokenizer_for(trees):
+        write_trees(others, trees)
+        arguments, options = wmt.read_arguments(
+            [*command, f"--train_trees={others}"], "", parse.SECTIONS
+        )
+        configuration = parse.read_configuration(arguments, options.preset)
+        check_same(WorkDirectory(path), configuration)
+        pairs = read_split(configuration.data, "train")
+        return open_tokenizer(WorkDirectory(path), configuration, pairs, print)
+
+    assert tokenizer_for(trees[:2]).vocab_size == 150
+    label = Node("TOP", (Node("WHADVP", (Leaf("WRB", "when"),)),))
+    with pytest.raises(ValueError, match=r"none for \(WHADVP \)WHADVP"):
+        tokenizer_for([*trees, label])
+
+
+def test_bad_input_is_one_line(run, tmp_path, capsys):
+    path = run[0]
+    (tmp_path / "none.mrg").write_text("(TOP (NP (-NONE- *)))\n")
+    none = f"--train_trees={tmp_path / 'none.mrg'}"
+    new = f"--workdir={tmp_path / 'new'}"
+    for main, given, message in (
+        (parse.main, [], "expected --workdir=DIR"),
+        (parse.main, [new, "--test_trees=a"], "test_trees need train_trees"),
+        (parse.main, [new, none], "train_trees must have trees. Received: /"),
+        (
+            parse.main,
+            [new, "--train_trees=a"],
+            "No such file or directory: 'a'",
+        ),
+        (parse.main, [new, "--bleu_tokenizer=13a"], "trees are scored by F1"),
+        (parse.main, [new, "--recipe=quickstart"], "recipe must be one of 'pa"),
+        (wmt.main, [new, "--recipe=parse"], "recipe must be one of 'multi30k"),
+        (wmt.main, [f"--workdir={path}"], "unknown fields in 'data': test_tr"),
+        (parse_text.main, [new], "expected a work directory made by"),
+        (
+            parse_evaluate.main,
+            [f"--workdir={path}", none[2:]],
+            "expected flags",
+        ),
+        (
+            parse_evaluate.main,
+            [f"--workdir={path}", f"--output={path}"],
+            "output must be a file",
+        ),
+    ):
+        assert message in fails(main, given, capsys)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_translator_is_no_parser(tmp_path, capsys):
+    WorkDirectory(tmp_path).write_config(data=DataConfig())
+    for main in (parse_text.main, parse_evaluate.main):
+        message = fails(main, [f"--workdir={tmp_path}"], capsys)
+        assert "expected a work directory made by trainers.parse" in message
+
+
+@pytest.mark.parametrize("name", wmt.recipe_names(of_parsers=True))
+def test_recipes_are_valid(name):
+    path = ROOT / f"trainers/configs/{name}.flags"
+    assert f"python -m trainers.parse --recipe={name} " in path.read_text()
+    arguments, options = wmt.read_arguments(
+        [f"--recipe={name}", "--workdir=run"], parse.__doc__, parse.SECTIONS
+    )
+    configuration = parse.read_configuration(arguments, options.preset)
+    decoding = configuration.decoding
+    assert (decoding.beam_size, decoding.length_penalty) == (21, 0.3)
+    assert decoding.extra_length == 300
+
+
+def test_the_recipes_of_the_paper_have_its_numbers():
+    """Sec. 6.3: 4 layers, d_model 1024, vocabularies of 16K and 32K."""
+    for name, vocab_size in (("parse_wsj", 16000), ("parse_wsj_semi", 32000)):
+        arguments, options = wmt.read_arguments(
+            [f"--recipe={name}", "--workdir=run"], "", parse.SECTIONS
+        )
+        model = parse.read_configuration(arguments, options.preset).model
+        assert (model.num_layers, model.decoder_depth) == (4, 4)
+        assert (model.d_model, model.vocab_size) == (1024, vocab_size)
+        assert (model.d_ff, model.num_heads) == (2048, 8)  # as in base
+
+
+def test_data_is_the_built_in_treebank_or_files():
+    assert TreesConfig().given_tokenizer == ""
+    with pytest.raises(ValueError, match="need train_trees=FILE"):
+        TreesConfig(valid_trees=("a",))

@@ -1,0 +1,299 @@
+"""A vocabulary for each language: trained, resumed, translated, exported."""
+
+import hashlib
+import json
+
+import keras
+import numpy as np
+import onnx
+import pytest
+import tensorflow as tf
+from commands import open_trainer, write_pairs
+from random_pairs import make_pairs
+
+import keras_transformer as kt
+from keras_transformer.decoding import SearchResult
+from keras_transformer.workdir import WorkDirectory
+from savedmodel import export, formats, reload
+from savedmodel.search import make_search
+from trainers import phrasebook, wmt
+from trainers.config import Configuration, DataConfig, TrainingConfig
+
+SENTENCES = ["the dog sees a house", "", "a cat", "red", "the dog " * 5]
+FILES = ["source_tokenizer.model", "target_tokenizer.model"]
+
+
+def flags_of(folder):
+    prefix = write_pairs(folder / "train", phrasebook.make_split("train", 80))
+    return [
+        "--dataset=files",
+        f"--train_files={prefix}",
+        "--noshare_vocabulary",
+        "--source_vocab_size=70",
+        "--vocab_size=90",
+        "--max_length=90",
+        "--d_model=16",
+        "--d_ff=16",
+        "--num_heads=2",
+        "--num_layers=1",
+        "--beam_size=2",
+        "--extra_length=3",
+        "--warmup_steps=10",
+        "--log_steps=1",
+    ]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Flags, and the work directory that they made."""
+    folder = tmp_path_factory.mktemp("separate")
+    flags = flags_of(folder)
+    wmt.main([*flags, f"--workdir={folder / 'run'}", "--train_steps=3"])
+    return flags, folder / "run"
+
+
+@pytest.fixture(scope="module")
+def translator(trained):
+    translator = kt.Translator.load(trained[1], max_source_length=12)
+    # So that translations differ, and have all tokens, without much training.
+    random = np.random.default_rng(3)
+    for embedding in (
+        translator.model.embedding,
+        translator.model.source_embedding,
+    ):
+        table = embedding.embeddings
+        table.assign(random.normal(size=table.shape))
+    return translator
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    """A pair that has the same words at other ids."""
+    sources, targets = zip(*make_pairs(200), strict=True)
+    return kt.TokenizerPair(
+        kt.Tokenizer.train(sources, 60), kt.Tokenizer.train(targets, 75)
+    )
+
+
+def test_each_language_has_files_sizes_and_embeddings(trained):
+    _, path = trained
+    assert sorted(p.name for p in path.glob("*.model")) == FILES
+    config = json.loads((path / "config.json").read_text())
+    assert config["data"]["share_vocabulary"] is False
+    assert config["model"]["source_vocab_size"] == 70
+    for name in FILES:
+        digest = hashlib.sha256((path / name).read_bytes()).hexdigest()
+        assert config[name.replace(".model", "_sha256")] == digest
+    assert "tokenizer_sha256" not in config
+    tokenizer = WorkDirectory(path).load_tokenizer()
+    sizes = tokenizer.source.vocab_size, tokenizer.target.vocab_size
+    assert sizes == (70, 90)
+    pieces = set(tokenizer.source.pieces), set(tokenizer.target.pieces)
+    assert "ü" in pieces[1] - pieces[0]
+
+
+def test_it_resumes(trained):
+    flags, path = trained
+    trainer = open_trainer([*flags, f"--workdir={path}", "--train_steps=4"])
+    assert trainer.progress.step == 3
+    assert [len(t.model_bytes) for t in trainer.experiment.tokenizer] == [
+        (path / name).stat().st_size for name in FILES
+    ]
+
+
+def test_it_translates(translator):
+    outputs = translator.translate(SENTENCES)
+    assert outputs[1] == "" and len(set(outputs)) == len(SENTENCES)
+    ids = [found[0][0] for found in translator.n_best_ids(SENTENCES)]
+    assert max(map(max, filter(None, ids))) > 70  # of the target's vocabulary
+    target = translator.tokenizer.target
+    assert outputs == [s.decode() for s in target.decode(ids).numpy()]
+    [score] = translator.score([("a dog", "der Hund")])
+    assert score.ids == target.encode(["der Hund"]).to_list()[0]
+
+
+def test_a_replaced_file_is_named(trained, tmp_path):
+    flags, path = trained
+    file = path / FILES[1]
+    before = file.read_bytes()
+    try:
+        file.write_bytes((path / FILES[0]).read_bytes())
+        with pytest.raises(ValueError, match=f"{FILES[1]} is not the vocab"):
+            kt.Translator.load(path)
+        file.unlink()
+        with pytest.raises(FileNotFoundError, match=FILES[1]):
+            kt.Translator.load(path)
+        (path / "tokenizer.model").write_bytes(before)
+        with pytest.raises(ValueError, match="Received: both"):
+            kt.Translator.load(path)
+    finally:
+        (path / "tokenizer.model").unlink(missing_ok=True)
+        file.write_bytes(before)
+
+
+def test_given_vocabularies_decide_the_sizes(trained):
+    flags, path = trained
+    kept = [flag for flag in flags if "vocab_size" not in flag]
+    given = [f"--source_tokenizer={path / FILES[0]}"]
+    given += [f"--target_tokenizer={path / FILES[1]}", "--workdir=x"]
+    arguments, options = wmt.read_arguments([*kept, *given])
+    model = wmt.read_configuration(arguments, options.preset).model
+    assert (model.source_vocab_size, model.vocab_size) == (70, 90)
+    arguments, options = wmt.read_arguments([*kept, "--workdir=x"])
+    model = wmt.read_configuration(arguments, options.preset).model
+    assert model.source_vocab_size == model.vocab_size == 37000
+
+
+def export_to(directory, format_name, translator):
+    """Writes an export; returns its description."""
+    return export.write(
+        export.Source(translator, translator.checkpoint, [], ("en", "de")),
+        export.ExportOptions(
+            workdir=str(directory), format=format_name, output=str(directory)
+        ),
+        directory,
+    )
+
+
+def test_ctranslate2_translates_as_the_translator(translator, tmp_path):
+    greedy = translator.with_decoding(beam_size=1)
+    description = export_to(tmp_path, "ctranslate2", greedy)
+    assert description["source_vocab_size"] == 70
+    assert description["vocab_size"] == 90
+    translate = reload.LOADERS["ctranslate2"](tmp_path, description)
+    expected = [found[0] for found in greedy.n_best_ids(SENTENCES)]
+    for answer, (ids, score) in zip(
+        translate(SENTENCES), expected, strict=True
+    ):
+        assert answer["ids"] == ids
+        assert answer["score"] == pytest.approx(score, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    "format_name, function",
+    [("tflite", "save_searches"), ("onnx", "make_model")],
+)
+def test_both_files_lie_beside_a_model_of_ids(
+    translator, format_name, function, tmp_path, monkeypatch
+):
+    """`reload.py` reads them; the model itself needs no test of its own."""
+    module = formats.load_exporter(format_name)
+    monkeypatch.setattr(module, function, lambda *arguments: onnx.ModelProto())
+    for name in ("convert", "_quantize"):
+        monkeypatch.setattr(module, name, lambda *a: b"", raising=False)
+    monkeypatch.setattr(onnx.checker, "check_model", lambda model: None)
+    description = export_to(tmp_path, format_name, translator)
+    assert set(FILES) <= set(description["sha256"])
+    encode, decode = reload.load_tokenizer(tmp_path, description)
+    pair = translator.tokenizer
+    assert encode("a dog")[0] == pair.source.encode(["a dog"]).to_list()[0]
+    assert decode(pair.target.encode(["der Hund"]).to_list()[0]) == "der Hund"
+
+
+def test_an_export_takes_ids_of_the_source(translator, monkeypatch):
+    """70 is an id of the target alone."""
+
+    def translate_ids(source_ids):
+        shape = source_ids.shape[0], 1
+        return SearchResult(
+            ids=tf.ones((*shape, 3), tf.int32),
+            scores=tf.ones(shape),
+            log_probs=tf.ones(shape),
+            lengths=tf.ones(shape, tf.int32),
+        )
+
+    monkeypatch.setattr(translator, "translate_ids", translate_ids)
+    search = make_search(translator, length=12)
+    for last, valid in ((69, True), (70, False)):
+        ids = np.array([[last, 2] + 10 * [0]], np.int32)
+        found = search(ids)["scores"].numpy()
+        assert np.isfinite(found).all() == valid
+
+
+def test_the_saved_model_reads_each_language(translator):
+    """Signatures that take text of the target."""
+    from savedmodel.saved_model import Signatures
+
+    signatures = Signatures(translator)
+    found = signatures.score(["a dog"], ["der Hund"])
+    [expected] = translator.score([("a dog", "der Hund")])
+    np.testing.assert_allclose(
+        found["log_prob"], [sum(expected.log_probs)], rtol=1e-4
+    )
+    forced = signatures.forced(["a dog"], ["der Hund"])
+    assert forced["translation"].numpy()[0].startswith(b"der Hund")
+    pieces = translator.tokenizer.target.pieces
+    shown = signatures.attention(["a dog"])
+    assert {p.decode() for p in shown["target_pieces"].numpy()[0]} <= {
+        "",
+        *pieces,
+    }
+
+
+def test_a_corpus_is_encoded_side_by_side(tokenizer):
+    pairs = make_pairs(20, seed=3)
+    corpus = kt.encode_corpus(pairs, tokenizer, max_length=200)
+    sampled = kt.SampledCorpus(pairs, tokenizer, 200, alpha=0.3, seed=1)
+    for number, of_side in enumerate(tokenizer):
+        strings = [pair[number] for pair in pairs]
+        rows = (corpus.source, corpus.target)[number]
+        assert rows.ids.tolist() == (
+            of_side.encode(strings).flat_values.numpy().tolist()
+        )
+        rows = (sampled.source, sampled.target)[number]
+        ids = np.split(rows.ids, rows.offsets[1:-1])
+        decoded = of_side.decode([row.tolist() for row in ids]).numpy()
+        assert [string.decode() for string in decoded] == strings
+
+
+def test_the_model_has_two_embeddings(tmp_path):
+    sizes = {"d_model": 8, "d_ff": 12, "num_heads": 2, "num_layers": 1}
+    shared = kt.Transformer(vocab_size=11, **sizes)
+    model = kt.Transformer(vocab_size=11, source_vocab_size=7, **sizes)
+    assert shared.source_embedding is shared.embedding
+    assert model.count_params() == shared.count_params() + 7 * 8
+    inputs = {
+        "source_ids": np.array([[6, 4, 2], [7, 4, 2]], np.int32),
+        "target_ids": np.array([[1, 10], [1, 10]], np.int32),
+    }
+    logits = keras.ops.convert_to_numpy(model(inputs))
+    assert logits.shape == (2, 2, 11)
+    # 7 is no token of the source.
+    assert np.isfinite(logits[0]).all() and np.isnan(logits[1]).all()
+    # The table of the target is that of the softmax, and not of the source.
+    before = model.encode(inputs["source_ids"][:1]).key_values[0][0]
+    model.embedding.embeddings.assign(2 * model.embedding.embeddings)
+    after = model.encode(inputs["source_ids"][:1]).key_values[0][0]
+    np.testing.assert_array_equal(before, after)
+    assert not np.allclose(model(inputs)[0], logits[0])
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(
+        keras.ops.convert_to_numpy(loaded(inputs)),
+        keras.ops.convert_to_numpy(model(inputs)),
+    )
+
+
+def test_sizes_that_do_not_fit_are_refused(tokenizer):
+    model = kt.Transformer(vocab_size=75, d_model=8, num_heads=2, num_layers=1)
+    with pytest.raises(ValueError, match="Received: 60 and 75 tokens"):
+        kt.Translator(tokenizer, model, kt.DecodingConfig(), 9)
+    sections = TrainingConfig(), kt.DecodingConfig()
+    for share, size in ((True, 60), (False, None)):
+        with pytest.raises(ValueError, match="go together"):
+            Configuration(
+                kt.TransformerConfig(source_vocab_size=size),
+                DataConfig(share_vocabulary=share),
+                *sections,
+            )
+    for wrong in (
+        {"share_vocabulary": False, "tokenizer": "a.model"},
+        {"target_tokenizer": "a.model"},
+        {
+            "share_vocabulary": False,
+            "dataset": "prepared",
+            "train_files": ("x",),
+        },
+    ):
+        with pytest.raises(ValueError, match="Received: .*share_vocabulary="):
+            DataConfig(**wrong)

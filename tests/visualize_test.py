@@ -1,0 +1,160 @@
+"""The command `trainers.visualize`."""
+
+import functools
+import pathlib
+import re
+
+import numpy as np
+import pages
+import pytest
+from commands import fails
+
+import keras_transformer as kt
+from keras_transformer.config import preset
+from trainers import visualize
+from trainers.config import TrainingConfig
+
+OLD_RUN = pathlib.Path(__file__).parent / "fixtures/workdir_0_1/run"
+FROM_RUN = (f"--workdir={OLD_RUN}", "--text=a dog runs.")
+FROM_BASE = ("--preset=base",)
+PAGE, SVG = "--output=a.html", "--output=a.svg"
+
+
+def test_a_page_and_a_figure_of_a_work_directory(tmp_path, capsys, monkeypatch):
+    load = functools.cache(kt.Translator.load)  # once for all three
+    monkeypatch.setattr(kt.Translator, "load", load)
+    page, svg = tmp_path / "a.html", tmp_path / "a.svg"
+    flags = [*FROM_RUN, "--reference=ein Hund rennt.", "--beam_size=3"]
+    visualize.main([*flags, f"--output={page}"])
+    out = capsys.readouterr().out
+    assert "source:      a dog runs.\nreference:   ein Hund rennt.\n" in out
+    choice = ["--kind=cross", "--layer=1", "--heads=2", "--token=1"]
+    visualize.main([*flags, *choice, f"--output={svg}"])
+    decoding = kt.DecodingConfig(beam_size=3, extra_length=3)
+    expected = kt.attention_figure(
+        load(str(OLD_RUN), decoding, None),
+        "a dog runs.",
+        "ein Hund rennt.",
+        ("en", "de"),
+    )
+    assert load.cache_info().misses == 1
+    assert page.read_text("utf-8") == expected.html()
+    drawn = expected.svg(kind="cross", layer=1, heads=[2], token=1)
+    assert svg.read_text("utf-8") == drawn + "\n"
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        ((PAGE, "--text=a"), "either --workdir=DIR or --export=DIR"),
+        ((*FROM_RUN, PAGE, "--export=x"), "either --workdir=DIR or --export="),
+        (FROM_RUN, "expected --output=FILE. Received: no output"),
+        ((*FROM_RUN, "--output=a.pdf"), "ends with .html or .svg or .png."),
+        ((FROM_RUN[0], PAGE, "--text= "), "expected --text=SENTENCE"),
+        ((*FROM_RUN, PAGE, "--reference= "), "reference must have a word"),
+        ((*FROM_RUN, PAGE, "--layer=1"), "layer is an option of .svg and .png"),
+        ((*FROM_RUN, SVG, "--heads=1,x"), "heads must be whole numbers"),
+        ((*FROM_RUN, PAGE, "--length=9"), "--plot=positional_encoding"),
+        ((*FROM_RUN, PAGE, "--preset=base"), "preset is an option of --plot="),
+        (
+            ("--export=x", "--text=a", PAGE, "--checkpoint=best"),
+            "checkpoint is an option of --workdir. Received: checkpoint=best",
+        ),
+        (
+            ("--export=x", "--text=a", PAGE, "--beam_size=2"),
+            "the search is that of the export, and a plot has none. Received:"
+            " beam_size",
+        ),
+        ((SVG, "--plot=learning_rate"), "either --workdir=DIR or --preset="),
+        (
+            (*FROM_BASE, SVG, "--plot=learning_rate", "--text=a"),
+            "text is an option of --plot=attention. Received: text=a",
+        ),
+        (
+            (*FROM_BASE, SVG, "--plot=learning_rate", "--length=7"),
+            "length is an option of --plot=positional_encoding",
+        ),
+        (
+            (*FROM_BASE, PAGE, "--plot=positional_encoding"),
+            "ends with .svg or .png. Received: output='a.html'",
+        ),
+    ],
+)
+def test_flags_without_effect_are_refused(
+    flags, message, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delattr(visualize, "load_tensorflow")  # refused before that
+    assert message in fails(visualize.main, flags, capsys)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (("--export=.", "--text=a", PAGE), "expected a SavedModel that"),
+        (("--workdir=x", "--text=a", PAGE), "made by trainers.wmt"),
+        ((*FROM_RUN, SVG, "--layer=2"), "layer must be from 1 to 1. Received:"),
+    ],
+)
+def test_what_is_not_there_is_one_line(
+    flags, message, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert message in fails(visualize.main, flags, capsys)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_greatest_version_of_an_export_is_drawn(tmp_path):
+    for name in ("2", "10", "latest"):
+        (tmp_path / name).mkdir()
+    for name in ("2", "10"):
+        for file in ("saved_model.pb", "export.json"):
+            (tmp_path / name / file).touch()
+    assert visualize.find_export(tmp_path) == tmp_path / "10"
+    assert visualize.find_export(tmp_path / "2") == tmp_path / "2"
+
+
+def test_the_learning_rate_is_eq_3(tmp_path):
+    path = tmp_path / "rate.svg"
+    visualize.main([*FROM_BASE, "--plot=learning_rate", f"--output={path}"])
+    found = pages.drawing(path.read_text("utf-8"))
+    training, d_model = TrainingConfig(), preset("base").d_model
+    texts = [text for _, text in found["text"]]
+    peak = (d_model * training.warmup_steps) ** -0.5
+    assert f"greatest: {peak:.4g} at step 4,000" in texts
+    [(polyline, _)] = found["polyline"]
+    points = np.array(
+        [point.split(",") for point in polyline["points"].split()], float
+    )
+    highest = points[points[:, 1].argmin()]
+    [(circle, _), *_] = [
+        (at, text) for at, text in found["circle"] if at["r"] == "3.5"
+    ]
+    np.testing.assert_allclose(
+        highest, [float(circle["cx"]), float(circle["cy"])], atol=0.1
+    )
+    # Before the peak a straight line, after it less than one.
+    base = [float(at["y1"]) for at, _ in found["line"] if at["y1"] == at["y2"]]
+    heights = max(base) - points[:, 1]
+    steps = np.linspace(1, training.train_steps, visualize.POINTS).round()
+    steps = np.unique(np.append(steps, training.warmup_steps))
+    rates = np.minimum(
+        steps**-0.5, steps * training.warmup_steps**-1.5
+    ) / np.sqrt(d_model)
+    np.testing.assert_allclose(
+        heights / heights.max(), rates / rates.max(), atol=1e-3
+    )
+
+
+def test_positions_are_the_sinusoids():
+    svg = visualize.plot_positional_encoding(preset("base"), 40)
+    [(picture, _), _] = pages.drawing(svg)["image"]
+    assert re.match("data:image/png;base64,", picture["href"])
+    angles = np.arange(40)[:, None] / 10000 ** (np.arange(0, 512, 2) / 512)
+    expected = np.stack([np.sin(angles), np.cos(angles)], -1).reshape(40, 512)
+    pixels = pages.pixels_of(picture["href"])[::-1]
+    # Red is short of 255 where a number is below 0, blue where it is above.
+    strength = (255 - pixels[..., 2]) / (255 - 43) * (expected > 0)
+    strength -= (255 - pixels[..., 0]) / (255 - 33) * (expected < 0)
+    np.testing.assert_allclose(strength, expected, atol=0.01)

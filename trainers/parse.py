@@ -1,0 +1,88 @@
+"""Trains a parser of English constituency trees, or resumes its training.
+
+    python -m trainers.parse --recipe=parse --workdir=DIR [--flag=value ...]
+    python -m trainers.parse --train_trees=FILE --valid_trees=FILE \\
+        --test_trees=FILE --workdir=DIR [--flag=value ...]
+
+Without --train_trees it learns the trees of a small built-in grammar. The best
+checkpoint is chosen by labeled bracketing F1, and F1 on the test trees is shown
+when training ends. If it is killed, rerun the same command to resume.
+"""
+
+import dataclasses
+
+from keras_transformer import flags
+from keras_transformer.config import TransformerConfig
+from keras_transformer.fields import hp
+from keras_transformer.startup import load_tensorflow
+from trainers import wmt
+from trainers.config import Configuration, TrainingConfig
+from trainers.parsing.config import ParserDecoding, TreesConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class Options(wmt.Options):
+    """The run."""
+
+    recipe: str | None = hp(
+        None,
+        "A flag file that is installed with the package. What --flagfile or the"
+        " command line says overrides it.",
+        choices=wmt.recipe_names(of_parsers=True),
+    )
+
+
+SECTIONS = (
+    Options,
+    TreesConfig,
+    TransformerConfig,
+    TrainingConfig,
+    ParserDecoding,
+)
+
+
+def read_configuration(
+    arguments: flags.Arguments, preset: str
+) -> Configuration:
+    """The `Configuration` of a command line.
+
+    Raises:
+        CommandError: A value is wrong, or a flag has no effect.
+    """
+    data = arguments.build(TreesConfig)
+    training = arguments.build(TrainingConfig)
+    if training.bleu_tokenizer != "auto":
+        raise flags.CommandError(
+            "bleu_tokenizer has no effect: trees are scored by F1. Received:"
+            f" bleu_tokenizer={training.bleu_tokenizer!r}"
+        )
+    return Configuration(
+        model=wmt.build_model(arguments, preset, data),
+        data=data,
+        training=training,
+        decoding=arguments.build(ParserDecoding),
+    )
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Runs the command."""
+    with flags.exit_status("trainers.parse"):
+        arguments, options = wmt.read_arguments(argv, __doc__, SECTIONS)
+        wmt.quieten_workers(arguments.build(TrainingConfig).strategy)
+        configuration = read_configuration(arguments, options.preset)
+        load_tensorflow()
+        # Imported here, since they import TensorFlow, which takes seconds:
+        # wrong flags are refused, and help is shown, before.
+        from trainers import session
+        from trainers.parsing.metric import make_parsing_metric
+
+        session.run(
+            configuration,
+            options.workdir,
+            options.dry_run,
+            make_parsing_metric,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""Labeled bracketing, counted as EVALB does with its COLLINS.prm.
+
+A bracket is a label and the words that it spans. EVALB takes punctuation out of
+both trees, does not count the root, takes ADVP and PRT for one label, and sums
+the counts of all sentences before it divides. (Sekine and Collins 1997,
+https://nlp.cs.nyu.edu/evalb)
+"""
+
+import collections
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from trainers.parsing.linearization import PUNCTUATION
+from trainers.parsing.trees import TOP, TRACE, Leaf, Node, leaves, walk
+
+DELETED = frozenset((TOP, TRACE, *PUNCTUATION))
+EQUIVALENT = {"PRT": "ADVP"}
+
+
+class Counts(NamedTuple):
+    """Brackets: those of both trees, of the reference, of the tree at hand."""
+
+    matched: int
+    gold: int
+    found: int
+
+    @property
+    def precision(self) -> float:
+        """Percentage of the brackets found that are right."""
+        return 100 * self.matched / self.found if self.found else 0.0
+
+    @property
+    def recall(self) -> float:
+        """Percentage of the reference's brackets that are found."""
+        return 100 * self.matched / self.gold if self.gold else 0.0
+
+    @property
+    def f1(self) -> float:
+        """Harmonic mean of precision and recall, in [0, 100]."""
+        total = self.gold + self.found
+        return 200 * self.matched / total if total else 0.0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the trees have the same brackets."""
+        return self.matched == self.gold == self.found
+
+
+def sum_counts(counts: Iterable[Counts]) -> Counts:
+    """The counts of a corpus.
+
+    >>> sum_counts([Counts(1, 2, 3), Counts(4, 5, 6)])
+    Counts(matched=5, gold=7, found=9)
+    """
+    totals = [0, 0, 0]
+    for sentence in counts:
+        totals = [a + b for a, b in zip(totals, sentence, strict=True)]
+    return Counts(*totals)
+
+
+def count_brackets(gold: Node, found: Node) -> Counts:
+    """Compares a tree with its reference.
+
+    EVALB takes out the words whose tag in the same tree is punctuation, and
+    leaves a sentence uncounted where the two trees differ in that. Here the
+    tags of the reference count for both trees, and every sentence is counted:
+    where the trees have the same tags of punctuation, the counts are EVALB's.
+
+    Args:
+        gold: The reference.
+        found: A tree over as many words.
+
+    Returns:
+        `Counts`. n equal brackets of one tree match m of the other min(n, m)
+        times.
+
+    Raises:
+        ValueError: The trees have different numbers of words.
+    """
+    gold_leaves = leaves(gold)
+    num_found = len(leaves(found))
+    if len(gold_leaves) != num_found:
+        raise ValueError(
+            f"expected a tree over {len(gold_leaves)} words."
+            f" Received: {num_found} words"
+        )
+    counted = [leaf.tag not in DELETED for leaf in gold_leaves]
+    gold_brackets = _brackets(gold, counted)
+    found_brackets = _brackets(found, counted)
+    return Counts(
+        (gold_brackets & found_brackets).total(),
+        gold_brackets.total(),
+        found_brackets.total(),
+    )
+
+
+def _brackets(
+    tree: Node, counted: list[bool]
+) -> collections.Counter[tuple[str, int, int]]:
+    """The brackets of a tree with their number: label, start, end.
+
+    Args:
+        tree: The tree.
+        counted: Of each word, whether it counts.
+    """
+    found: collections.Counter[tuple[str, int, int]] = collections.Counter()
+    starts, position, words = [], 0, iter(counted)
+    for event, part in walk(tree):
+        if isinstance(part, Leaf):
+            position += next(words)
+        elif event == "open":
+            starts.append(position)
+        else:
+            start = starts.pop()
+            if start < position and part.label not in DELETED:
+                label = EQUIVALENT.get(part.label, part.label)
+                found[label, start, position] += 1
+    return found

@@ -1,0 +1,68 @@
+"""What `trainers.parse` has instead of the configuration of translation."""
+
+import dataclasses
+
+from keras_transformer.config import DecodingConfig, LengthConfig
+from keras_transformer.fields import hp
+from trainers.config import DataConfig, same_field
+
+DATASET = "trees"  # what `TreesConfig.dataset` says
+
+
+@dataclasses.dataclass(frozen=True)
+class TreesConfig(LengthConfig):
+    """The trees, and how they become batches."""
+
+    train_trees: tuple[str, ...] = hp(
+        (),
+        "Files of trees in the format of the Penn Treebank, or their .gz,"
+        " separated by commas; left out: the built-in treebank, which then"
+        " gives validation and test, too.",
+    )
+    valid_trees: tuple[str, ...] = hp(
+        (), "Files of validation trees; left out: no validation."
+    )
+    test_trees: tuple[str, ...] = hp(
+        (), "Files of test trees, parsed when training ends."
+    )
+    treebank_trees: int = hp(
+        20000, "Training trees of the built-in treebank to generate.", low=1
+    )
+    tokenizer: str = hp(
+        "",
+        "A SentencePiece model that a parser was trained with; left out: train"
+        " one on the training trees.",
+    )
+    batch_tokens: int = same_field(DataConfig, "batch_tokens")
+    num_buckets: int = same_field(DataConfig, "num_buckets")
+
+    def __post_init__(self):
+        super().__post_init__()
+        files = self.valid_trees + self.test_trees
+        if files and not self.train_trees:
+            raise ValueError(
+                "valid_trees and test_trees need train_trees=FILE[,FILE]."
+                f" Received: no train_trees, {', '.join(files)}"
+            )
+
+    @property
+    def dataset(self) -> str:
+        """The kind of data, where `DataConfig` has a field."""
+        return DATASET
+
+    @property
+    def given_tokenizer(self) -> str:
+        """Path of the SentencePiece model to use; empty: train a new one."""
+        return self.tokenizer
+
+
+@dataclasses.dataclass(frozen=True)
+class ParserDecoding(DecodingConfig):
+    """How a tree is searched for; the defaults are the paper's of sec. 6.3.
+
+    Beam 21, length penalty 0.3, at most 300 tokens more than the sentence has.
+    """
+
+    beam_size: int = same_field(DecodingConfig, "beam_size", 21)
+    length_penalty: float = same_field(DecodingConfig, "length_penalty", 0.3)
+    extra_length: int = same_field(DecodingConfig, "extra_length", 300)

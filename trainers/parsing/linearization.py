@@ -1,0 +1,150 @@
+"""Trees as sequences of tokens, and back (Vinyals et al. 2015).
+
+    (S (NP XX )NP (VP XX (NP XX XX )NP )VP . )S
+
+A constituent is an opening and a closing token with its label; a word is `XX`.
+The words themselves are the input. The root is left out.
+
+Differs from Vinyals et al.: punctuation keeps its tag. Labeled brackets are
+scored without the words that have such a tag, so a sequence says by itself how
+it is scored, and a tree made from it can be written for EVALB.
+"""
+
+import re
+from collections.abc import Sequence
+
+from trainers.parsing.trees import Leaf, Node, TreeBuilder, walk
+
+WORD = "XX"
+# The tags of words that EVALB leaves out, in its COLLINS.prm.
+PUNCTUATION = (",", ":", "``", "''", ".")
+LEAF_TOKENS = (WORD, *PUNCTUATION)
+_BRACKET = re.compile(r"([()])([^\s()]+)")
+
+
+def linearize(tree: Node) -> str:
+    """The tokens of a tree, separated by spaces.
+
+    >>> noun_phrase = Node("NP", (Leaf("DT", "the"), Leaf("NN", "cat")))
+    >>> linearize(Node("TOP", (noun_phrase, Leaf(".", "!"))))
+    '(NP XX XX )NP .'
+    """
+    tokens = []
+    for event, part in list(walk(tree))[1:-1]:
+        if isinstance(part, Leaf):
+            tokens.append(part.tag if part.tag in PUNCTUATION else WORD)
+        else:
+            tokens.append(f"{'(' if event == 'open' else ')'}{part.label}")
+    return " ".join(tokens)
+
+
+def read_sequence(sequence: str, words: Sequence[str] | None = None) -> Node:
+    """The tree of a sequence that is one; the inverse of `linearize`.
+
+    Args:
+        sequence: Tokens, separated by spaces.
+        words: The words of the sentence; None: "0", "1" and so on.
+
+    Returns:
+        The tree, with the root and with the tags of the sequence.
+
+    Raises:
+        ValueError: The brackets do not match, a constituent is empty, a token
+            is none, or the number of words is another.
+
+    >>> read_sequence("(INTJ XX )INTJ", ["Yes"]).children
+    (Node(label='INTJ', children=(Leaf(tag='XX', word='Yes'),)),)
+    """
+    builder, previous, num_leaves = TreeBuilder(), "", 0
+    for token in sequence.split():
+        bracket = _BRACKET.fullmatch(token)
+        if token in LEAF_TOKENS:
+            if words is not None and num_leaves == len(words):
+                raise ValueError(
+                    f"expected a tree over {len(words)} words. Received: more"
+                )
+            word = str(num_leaves) if words is None else words[num_leaves]
+            builder.add(Leaf(token, word))
+            num_leaves += 1
+        elif not bracket:
+            raise ValueError(f"expected a bracket or a leaf. Received: {token}")
+        elif bracket[1] == "(":
+            builder.open(bracket[2])
+        elif len(builder.open_labels) == 1 or (
+            builder.open_labels[-1] != bracket[2]
+        ):
+            raise ValueError(
+                f"expected the end of {builder.open_labels[-1]}."
+                f" Received: {token}"
+            )
+        elif previous == f"({bracket[2]}":
+            raise ValueError(
+                f"expected words in a constituent. Received: {previous} {token}"
+            )
+        else:
+            builder.close()
+        previous = token
+    if len(builder.open_labels) > 1:
+        raise ValueError(
+            f"expected the end of {builder.open_labels[-1]}. Received: no more"
+        )
+    if words is not None and num_leaves < len(words):
+        raise ValueError(
+            f"expected a tree over {len(words)} words. Received: {num_leaves}"
+        )
+    return builder.finish()
+
+
+def repair(sequence: str, words: Sequence[str]) -> Node:
+    """A tree over exactly these words, whatever the sequence.
+
+    The tree of a sequence that is one is that tree. In any other:
+
+    - a closing token closes what is open inside its constituent, too; without
+      such a constituent it does not count;
+    - what is still open at the end is closed, and what has no word vanishes;
+    - leaves beyond the last word do not count, nor does what is no token;
+    - words beyond the last leaf belong to what is open at the end; if nothing
+      is, to the last constituent below the root.
+
+    Args:
+        sequence: Tokens, separated by spaces: a model's output.
+        words: The words of the sentence.
+
+    Returns:
+        A tree.
+
+    >>> from trainers.parsing.trees import write_tree
+    >>> write_tree(repair("(S (NP XX )VP XX", ["Anna", "slept", "well"]))
+    '(TOP (S (NP (XX Anna) (XX slept) (XX well))))'
+    """
+    builder, remaining = TreeBuilder(), list(reversed(words))
+    for token in sequence.split():
+        bracket = _BRACKET.fullmatch(token)
+        if token in LEAF_TOKENS:
+            if remaining:
+                builder.add(Leaf(token, remaining.pop()))
+        elif bracket and bracket[1] == "(":
+            builder.open(bracket[2])
+        elif bracket and bracket[2] in builder.open_labels[1:]:
+            while builder.open_labels[-1] != bracket[2]:
+                builder.close()
+            builder.close()
+    if remaining and len(builder.open_labels) == 1:
+        builder.reopen()
+    while remaining:
+        builder.add(Leaf(WORD, remaining.pop()))
+    return builder.finish()
+
+
+def is_tree(sequence: str, num_words: int) -> bool:
+    """Whether a sequence is a tree over so many words as it stands.
+
+    >>> is_tree("(NP XX XX )NP", 2), is_tree("(NP XX XX", 2)
+    (True, False)
+    """
+    try:
+        read_sequence(sequence, [""] * num_words)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,68 @@
+"""The score of a parser: labeled bracketing F1."""
+
+from collections.abc import Sequence
+
+from trainers.config import Configuration
+from trainers.parsing.bracketing import DELETED, count_brackets, sum_counts
+from trainers.parsing.linearization import is_tree, read_sequence, repair
+from trainers.parsing.trees import leaves
+
+
+class ParsingMetric:
+    """Labeled brackets as EVALB counts them; a `Metric` of `evaluation`.
+
+    Outputs and references are linear trees. An output that is no tree over the
+    reference's words is repaired first, and counted in `well_formed`.
+    """
+
+    key = "f1"
+    label = "F1"
+
+    def score(self, outputs: Sequence[str], references: Sequence[str]) -> float:
+        """F1 of all brackets of all sentences, in [0, 100]."""
+        return sum_counts(self._count(outputs, references)).f1
+
+    def measure(
+        self, outputs: Sequence[str], references: Sequence[str]
+    ) -> dict[str, float | str]:
+        """F1, precision, recall, and percentages of sentences.
+
+        `complete_match` have all brackets right, `well_formed` needed no
+        repair.
+        """
+        counts = self._count(outputs, references)
+        total = sum_counts(counts)
+        complete = [c.is_complete for c in counts]
+        well_formed = [
+            is_tree(output, len(leaves(read_sequence(reference))))
+            for output, reference in zip(outputs, references, strict=True)
+        ]
+        return {
+            "f1": total.f1,
+            "precision": total.precision,
+            "recall": total.recall,
+            "complete_match": _percentage(complete),
+            "well_formed": _percentage(well_formed),
+            "sentences": len(well_formed),
+        }
+
+    def _count(self, outputs, references):
+        """The `Counts` of each sentence that has more than punctuation."""
+        counts = []
+        for output, reference in zip(outputs, references, strict=True):
+            gold = read_sequence(reference)
+            words = leaves(gold)
+            if any(leaf.tag not in DELETED for leaf in words):
+                found = repair(output, [leaf.word for leaf in words])
+                counts.append(count_brackets(gold, found))
+        return counts
+
+
+def _percentage(values):
+    """How many of some truth values are true."""
+    return 100 * sum(values) / max(len(values), 1)
+
+
+def make_parsing_metric(configuration: Configuration) -> ParsingMetric:
+    """The metric of a training whose task is parsing."""
+    return ParsingMetric()

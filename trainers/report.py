@@ -1,0 +1,338 @@
+"""Writes a report of a training run: one HTML file.
+
+    python -m trainers.report --workdir=DIR [--compare=DIR] --output=report.html
+
+It has curves of the run's own records, its recipe, and translations with their
+references, the best and the worst, and how BLEU depends on length. A run keeps
+no translations, so that the report makes some: of test pairs, or of validation
+pairs if there are no others. With --compare, two runs share the axes, and
+translate the same sentences. The file works without a network.
+"""
+
+import dataclasses
+import json
+import pathlib
+import typing
+
+from keras_transformer import flags
+from keras_transformer.config import DecodingConfig, TransformerConfig
+from keras_transformer.fields import Fields, hp
+from keras_transformer.figures.saving import suffix_of
+from keras_transformer.startup import load_tensorflow
+from trainers.config import DataConfig, TrainingConfig
+
+if typing.TYPE_CHECKING:
+    from keras_transformer.translator import Translator
+    from trainers.records import Records
+
+COMMAND = "trainers.report"
+
+
+@dataclasses.dataclass(frozen=True)
+class Options(Fields):
+    """The report."""
+
+    workdir: str = hp("", "Directory that trainers.wmt made. Required.")
+    compare: str = hp("", "Directory of a second run, to compare with.")
+    output: str = hp("", "File to write; it ends with .html. Required.")
+    samples: int = hp(
+        100,
+        "Sentences to translate, spread evenly over the pairs; 0: none.",
+        low=0,
+    )
+    test_files: tuple[str, ...] = hp(
+        (),
+        "PREFIX of PREFIX.en[.gz] and PREFIX.de[.gz], or several, separated by"
+        " commas; left out: the test pairs of the data set, or its validation"
+        " pairs.",
+    )
+    checkpoint: str | None = hp(
+        None,
+        "averaged, best, latest, or a path; left out: the first of these that"
+        " exists.",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not self.workdir:
+            raise ValueError("expected --workdir=DIR. Received: no workdir")
+        if not self.output:
+            raise ValueError("expected --output=FILE. Received: no output")
+        suffix_of(self.output, (".html",))
+        if not self.samples:
+            for name in ("test_files", "checkpoint"):
+                if getattr(self, name):
+                    raise ValueError(
+                        f"{name} has no effect without samples. Received:"
+                        f" samples=0, {name}={getattr(self, name)}"
+                    )
+
+
+class Translation(typing.NamedTuple):
+    """A sentence, translated.
+
+    Attributes:
+        source, reference, output: The texts.
+        bleu: Sentence BLEU of the output.
+        length: Tokens of the source, EOS not counted.
+    """
+
+    source: str
+    reference: str
+    output: str
+    bleu: float
+    length: int
+
+
+@dataclasses.dataclass
+class Run:
+    """What a report says of one run.
+
+    Attributes:
+        name: What the report calls it.
+        sections: Of `config.json`, by name.
+        flag_lines: Of `flags.txt`; empty if there is none.
+        records: The `Records`.
+        checkpoint: Name of the checkpoint that translated; empty: none did.
+        num_parameters: Of the model; 0: not known, as it was not loaded.
+        translations: The `Translation`s; none without samples.
+        scores: BLEU and others of all of them, by name.
+        decoding: The search that they were made with.
+    """
+
+    name: str
+    sections: dict[str, dict]
+    flag_lines: list[str]
+    records: "Records"
+    checkpoint: str = ""
+    num_parameters: int = 0
+    translations: list[Translation] = dataclasses.field(default_factory=list)
+    scores: dict[str, typing.Any] = dataclasses.field(default_factory=dict)
+    decoding: str = ""
+
+
+def read_run(path: str, name: str) -> Run:
+    """What a work directory says of its run, without translations.
+
+    Raises:
+        ValueError: It is no work directory.
+        OSError: A file of it cannot be read.
+    """
+    from keras_transformer.workdir import WorkDirectory
+    from trainers.records import read_records
+
+    workdir = WorkDirectory(path)
+    sections = {
+        section: dataclasses.asdict(workdir.read_section(section, kind))
+        for section, kind in (
+            ("model", TransformerConfig),
+            ("data", DataConfig),
+            ("training", TrainingConfig),
+            ("decoding", DecodingConfig),
+        )
+    }
+    lines: list[str] = []
+    if workdir.flags_path.exists():
+        lines = workdir.flags_path.read_text(encoding="utf-8").splitlines()
+    return Run(name, sections, lines, read_records(workdir.logs))
+
+
+def names_of(paths: list[str]) -> list[str]:
+    """Short names of runs: their directories', unless these are the same.
+
+    >>> names_of(["runs/a", "runs/b/"]), names_of(["x/run", "y/run"])
+    (['a', 'b'], ['x/run', 'y/run'])
+    """
+    names = [pathlib.Path(path).resolve().name for path in paths]
+    return names if len(set(names)) == len(names) else list(paths)
+
+
+def read_pairs(
+    data: DataConfig, test_files: tuple[str, ...], number: int
+) -> tuple[str, list[tuple[str, str]]]:
+    """Sentence pairs to translate, and the name of what they are from.
+
+    Args:
+        data: Of the work directory.
+        test_files: Prefixes instead of its own.
+        number: The most pairs; they are spread evenly.
+
+    Raises:
+        ValueError: There are none.
+        OSError: They cannot be read.
+    """
+    from trainers.corpora import read_split
+
+    if test_files:
+        data = dataclasses.replace(
+            data, dataset="files", train_files=test_files, test_files=test_files
+        )
+    for name, split in (("test", "test"), ("validation", "valid")):
+        pairs = list(read_split(data, split))
+        if pairs:
+            number = min(number, len(pairs))
+            chosen = [pairs[i * len(pairs) // number] for i in range(number)]
+            return f"{number} of {len(pairs):,} {name} pairs", chosen
+        if test_files:
+            break
+    raise ValueError(
+        "expected pairs to translate: --test_files=PREFIX, or --samples=0 for a"
+        " report without translations. Received: none"
+    )
+
+
+def translate(
+    run: Run, translator: "Translator", pairs: list[tuple[str, str]]
+) -> None:
+    """Translates pairs, and puts what comes of it into a `Run`.
+
+    Raises:
+        RunError: The model's logits are not finite.
+    """
+    from sacrebleu.metrics import BLEU
+
+    from trainers.evaluation import TranslationMetric
+
+    metric = TranslationMetric(
+        run.sections["data"]["target_language"],
+        run.sections["training"]["bleu_tokenizer"],
+    )
+    # Without a smoothed share of 4-grams that a short sentence cannot have.
+    sentence_bleu = BLEU(effective_order=True, tokenize=metric.tokenizer)
+    sources, references = (list(side) for side in zip(*pairs, strict=True))
+    try:
+        outputs = translator.translate(sources)
+    except FloatingPointError as error:
+        raise flags.RunError(str(error)) from error
+    lengths = (
+        translator.tokenizer.source.encode(sources).row_lengths().numpy() - 1
+    )
+    run.translations = [
+        Translation(
+            source,
+            reference,
+            output,
+            sentence_bleu.sentence_score(output, [reference]).score,
+            int(length),
+        )
+        for source, reference, output, length in zip(
+            sources, references, outputs, lengths, strict=True
+        )
+    ]
+    run.scores = metric.measure(outputs, references)
+    run.scores["by_length"] = score_by_length(run.translations, metric.score)
+    run.checkpoint = "/".join(
+        pathlib.Path(translator.checkpoint or "").parts[-2:]
+    )
+    run.num_parameters = translator.model.count_params()
+    decoding = translator.decoding
+    run.decoding = (
+        "sampling"
+        if decoding.sampling
+        else f"beam {decoding.beam_size},"
+        f" length penalty {decoding.length_penalty:g}"
+    )
+
+
+def score_by_length(
+    translations: list[Translation],
+    score: typing.Callable[[list[str], list[str]], float],
+) -> list[tuple[int, int, int, float]]:
+    """BLEU of the sentences of about one length.
+
+    Args:
+        translations: The `Translation`s.
+        score: BLEU of outputs and references, as of a corpus.
+
+    Returns:
+        `(shortest, longest, sentences, BLEU)`, of at most six groups of about
+        as many sentences each; lengths in tokens of the source.
+    """
+    ordered = sorted(translations, key=lambda one: one.length)
+    groups: list[list[Translation]] = []
+    size = max(1, -(-len(ordered) // 6))
+    for one in ordered:
+        is_full = groups and len(groups[-1]) >= size
+        # Sentences of one length stay together.
+        if not groups or (is_full and groups[-1][-1].length != one.length):
+            groups.append([])
+        groups[-1].append(one)
+    return [
+        (
+            group[0].length,
+            group[-1].length,
+            len(group),
+            score([o.output for o in group], [o.reference for o in group]),
+        )
+        for group in groups
+    ]
+
+
+def check_comparable(runs: list[Run]) -> None:
+    """Raises ValueError unless runs translate between the same languages."""
+    languages = [
+        tuple(run.sections["data"][f"{side}_language"] for side in SIDES)
+        for run in runs
+    ]
+    if len(set(languages)) > 1:
+        raise ValueError(
+            "compare must name a run of the same languages. Received:"
+            f" {' and '.join('-'.join(pair) for pair in languages)}"
+        )
+
+
+SIDES = ("source", "target")
+
+
+def read_runs(options: Options) -> tuple[list[Run], str]:
+    """The runs of a report, and the name of what they have translated.
+
+    Raises:
+        CommandError: A work directory or the pairs are of no use.
+        RunError: A model's logits are not finite.
+    """
+    from keras_transformer.translator import Translator
+
+    paths = [path for path in (options.workdir, options.compare) if path]
+    with flags.user_errors():
+        runs = [
+            read_run(path, name)
+            for path, name in zip(paths, names_of(paths), strict=True)
+        ]
+        check_comparable(runs)
+    if not options.samples:
+        return runs, ""
+    with flags.user_errors():
+        data = DataConfig(**runs[0].sections["data"])
+        what, pairs = read_pairs(data, options.test_files, options.samples)
+        translators = [
+            Translator.load(path, checkpoint=options.checkpoint)
+            for path in paths
+        ]
+    for run, translator in zip(runs, translators, strict=True):
+        print(f"{run.name}: translating {what}", flush=True)
+        translate(run, translator, pairs)
+    return runs, what
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Runs the command."""
+    with flags.exit_status(COMMAND):
+        options = flags.parse(argv, __doc__, Options).build(Options)
+        # Wrong flags are refused, and help is shown, before TensorFlow is
+        # imported, which takes seconds.
+        load_tensorflow()
+        from keras_transformer.workdir import write_atomically
+        from trainers.report_page import make_page
+
+        runs, what = read_runs(options)
+        with flags.user_errors():
+            write_atomically(options.output, make_page(runs, what))
+    for run in runs:
+        if run.scores:
+            print(json.dumps({"run": run.name, "bleu": run.scores["bleu"]}))
+    print(options.output)
+
+
+if __name__ == "__main__":
+    main()

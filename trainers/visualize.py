@@ -1,0 +1,433 @@
+"""Draws what a model attends to, and its positions and learning rate.
+
+    python -m trainers.visualize --workdir=DIR --text="A sentence." \
+        [--reference="Its translation."] --output=attention.html
+
+The page has the attention of every layer and head, for the sentence and its
+translation, or the reference. It is one file that works without a network. An
+output that ends with .svg or .png is a figure of one layer, as in Figures 3 to
+5 of the paper. --export=DIR draws from a SavedModel instead of a work
+directory.
+
+    python -m trainers.visualize --workdir=DIR --plot=learning_rate \
+        --output=learning_rate.svg
+"""
+
+import dataclasses
+import json
+import pathlib
+import typing
+
+from absl import logging
+
+from keras_transformer import flags
+from keras_transformer.config import (
+    PRESETS,
+    DecodingConfig,
+    TransformerConfig,
+    preset,
+)
+from keras_transformer.fields import Fields, hp
+from keras_transformer.figures.saving import suffix_of, write_drawing
+from keras_transformer.startup import load_tensorflow
+from trainers.config import TrainingConfig
+
+if typing.TYPE_CHECKING:
+    from keras_transformer.figures.attention import AttentionFigure
+
+COMMAND = "trainers.visualize"
+SIGNATURE = "attention_maps"  # of savedmodel/saved_model.py
+POINTS = 500  # of the curve of a learning rate
+
+
+@dataclasses.dataclass(frozen=True)
+class Options(Fields):
+    """The figure."""
+
+    workdir: str = hp("", "Directory that trainers.wmt made.")
+    export: str = hp(
+        "", "Instead of --workdir: a SavedModel that savedmodel.export wrote."
+    )
+    preset: str = hp(
+        "",
+        "Instead of --workdir, with --plot: a preset, as in the paper's recipe"
+        " of base.",
+        choices=("", *PRESETS),
+    )
+    output: str = hp(
+        "", "File to write: .html (attention only), .svg or .png. Required."
+    )
+    plot: str = hp(
+        "attention",
+        "What to draw.",
+        choices=("attention", "positional_encoding", "learning_rate"),
+    )
+    text: str = hp("", "The sentence. Required for attention.")
+    reference: str = hp(
+        "", "A translation to force; left out: the model's own."
+    )
+    checkpoint: str | None = hp(
+        None,
+        "averaged, best, latest, or a path; left out: the first of these that"
+        " exists.",
+    )
+    kind: str = hp(
+        "encoder",
+        "With .svg and .png: encoder or decoder self-attention, or cross, from"
+        " the decoder to the encoder.",
+        choices=("encoder", "decoder", "cross"),
+    )
+    layer: int | None = hp(
+        None, "With .svg and .png: from 1 on; left out: the last.", low=1
+    )
+    heads: tuple[str, ...] = hp(
+        (),
+        "With .svg and .png: numbers from 1 on, separated by commas; left out:"
+        " all.",
+    )
+    token: int | None = hp(
+        None,
+        "With .svg and .png: the token, from 1 on, whose attention alone is"
+        " drawn; left out: all.",
+        low=1,
+    )
+    view: str = hp(
+        "lines",
+        "With .svg and .png: lines, or heat_map, the mean over the heads.",
+        choices=("lines", "heat_map"),
+    )
+    length: int = hp(
+        100, "With --plot=positional_encoding: positions drawn.", low=1
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not self.output:
+            raise ValueError("expected --output=FILE. Received: no output")
+        if self.plot == "attention":
+            self._check_attention()
+        else:
+            self._check_plot()
+
+    def _check_attention(self):
+        if bool(self.workdir) == bool(self.export):
+            raise ValueError(
+                "expected either --workdir=DIR or --export=DIR. Received:"
+                f" workdir={self.workdir!r}, export={self.export!r}"
+            )
+        if not self.text.strip():
+            raise ValueError(
+                "expected --text=SENTENCE, with a word in it."
+                f" Received: text={self.text!r}"
+            )
+        self._refuse(
+            "an option of --plot=positional_encoding or learning_rate", "preset"
+        )
+        self._refuse("an option of --plot=positional_encoding", "length")
+        if self.reference and not self.reference.strip():
+            raise ValueError(
+                "reference must have a word."
+                f" Received: reference={self.reference!r}"
+            )
+        if self.export:
+            self._refuse("an option of --workdir", "checkpoint")
+        if suffix_of(self.output, (".html", ".svg", ".png")) == ".html":
+            self._refuse("an option of .svg and .png", *CHOICE)
+        self.head_numbers()
+
+    def _check_plot(self):
+        if bool(self.workdir) == bool(self.preset):
+            raise ValueError(
+                f"plot={self.plot} needs either --workdir=DIR or"
+                f" --preset=NAME. Received: workdir={self.workdir!r},"
+                f" preset={self.preset!r}"
+            )
+        self._refuse(
+            "an option of --plot=attention",
+            *("export", "text", "reference", "checkpoint", *CHOICE),
+        )
+        if self.plot != "positional_encoding":
+            self._refuse("an option of --plot=positional_encoding", "length")
+        suffix_of(self.output, (".svg", ".png"))
+
+    def _refuse(self, owner, *names):
+        """Raises ValueError if an option is given that has no effect."""
+        for name in names:
+            value = getattr(self, name)
+            if value != getattr(type(self), name):
+                raise ValueError(f"{name} is {owner}. Received: {name}={value}")
+
+    def head_numbers(self) -> list[int] | None:
+        """The heads to draw; None: all."""
+        if not all(head.isdecimal() for head in self.heads):
+            raise ValueError(
+                "heads must be whole numbers, separated by commas."
+                f" Received: heads={','.join(self.heads)}"
+            )
+        return [int(head) for head in self.heads] or None
+
+    def choice(self) -> dict[str, typing.Any]:
+        """What `AttentionFigure.svg` draws; a page has everything."""
+        if pathlib.Path(self.output).suffix.lower() == ".html":
+            return {}
+        others = {n: getattr(self, n) for n in CHOICE if n != "heads"}
+        return {**others, "heads": self.head_numbers()}
+
+
+CHOICE = ("kind", "layer", "heads", "token", "view")
+
+
+def figure_of_workdir(
+    options: Options, arguments: flags.Arguments
+) -> "AttentionFigure":
+    """The attention of the model in a work directory.
+
+    Raises:
+        CommandError: The work directory or the sentence is of no use.
+        RunError: The model's logits are not finite.
+    """
+    # Not at the top: they import TensorFlow; see `main`.
+    from keras_transformer.figures.attention import attention_figure
+    from keras_transformer.translator import Translator
+    from keras_transformer.workdir import WorkDirectory
+
+    with flags.user_errors():
+        workdir = WorkDirectory(options.workdir)
+        before = workdir.read_section("decoding", DecodingConfig)
+        decoding = arguments.build(DecodingConfig, **dataclasses.asdict(before))
+        data = workdir.read_config().get("data", {})
+        translator = Translator.load(
+            options.workdir, decoding, options.checkpoint
+        )
+        try:
+            return attention_figure(
+                translator,
+                options.text,
+                options.reference or None,
+                (data.get("source_language"), data.get("target_language")),
+            )
+        except FloatingPointError as error:
+            raise flags.RunError(str(error)) from error
+
+
+def figure_of_export(
+    path: str, text: str, reference: str = ""
+) -> "AttentionFigure":
+    """The attention of an exported SavedModel.
+
+    Args:
+        path: What was given to `savedmodel.export` as --output, or a version
+            below it.
+        text: The sentence.
+        reference: A translation to force; empty: the model's own.
+
+    Raises:
+        ValueError: It is no such export.
+        OSError: It cannot be read.
+    """
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401 (registers the tokenizer's operations)
+
+    from keras_transformer.figures.attention import AttentionFigure
+
+    directory = find_export(path)
+    signatures = tf.saved_model.load(str(directory)).signatures
+    if SIGNATURE not in signatures:
+        raise ValueError(
+            f"expected an export with the signature {SIGNATURE}, which"
+            " savedmodel.export writes since 0.2: export it again. Received:"
+            f" {directory}, with {', '.join(sorted(signatures))}"
+        )
+    found = {
+        name: value.numpy()[0]
+        for name, value in signatures[SIGNATURE](
+            text=tf.constant([text]), reference=tf.constant([reference])
+        ).items()
+    }
+    if found["truncated"]:
+        logging.warning("an input is too long: the figure is of its beginning")
+    description = json.loads((directory / "export.json").read_text("utf-8"))
+    source_pieces, target_pieces = (
+        [piece.decode() for piece in found[f"{side}_pieces"] if piece]
+        for side in ("source", "target")
+    )
+    if not target_pieces:
+        raise ValueError(
+            "the translation has no token to show the attention of. Received:"
+            f" text={text!r}"
+        )
+    return AttentionFigure(
+        text,
+        reference or found["translation"].decode(),
+        source_pieces,
+        target_pieces,
+        {
+            "encoder": found["encoder_attention"],
+            "decoder": found["decoder_attention"],
+            "cross": found["attention"],
+        },
+        (description["source_language"], description["target_language"]),
+        bool(reference),
+    )
+
+
+def find_export(path: str) -> pathlib.Path:
+    """The directory of a SavedModel, of which `path` may be the parent.
+
+    Of several versions below it the greatest counts, as in TensorFlow Serving.
+
+    Raises:
+        ValueError: There is none.
+    """
+    versions = [
+        directory
+        for directory in pathlib.Path(path).glob("*")
+        if directory.name.isdecimal()
+    ]
+    versions.sort(key=lambda directory: int(directory.name), reverse=True)
+    for directory in (pathlib.Path(path), *versions):
+        if (directory / "saved_model.pb").is_file() and (
+            directory / "export.json"
+        ).is_file():
+            return directory
+    raise ValueError(
+        "expected a SavedModel that savedmodel.export wrote."
+        f" Received: export={path!r}"
+    )
+
+
+def read_sections(
+    options: Options,
+) -> tuple[TransformerConfig, TrainingConfig]:
+    """The model and the recipe of a plot.
+
+    Raises:
+        CommandError: The work directory is of no use.
+    """
+    from keras_transformer.workdir import WorkDirectory
+
+    if options.preset:
+        return preset(options.preset), TrainingConfig()
+    with flags.user_errors():
+        workdir = WorkDirectory(options.workdir)
+        return (
+            workdir.read_section("model", TransformerConfig),
+            workdir.read_section("training", TrainingConfig),
+        )
+
+
+def plot_positional_encoding(model: TransformerConfig, length: int) -> str:
+    """The sinusoids that are added to the embeddings (sec. 3.5), as SVG."""
+    import numpy as np
+
+    from keras_transformer.figures.drawing import PAPER
+    from keras_transformer.figures.plots import matrix_plot
+    from keras_transformer.layers import positional_encoding
+
+    return matrix_plot(
+        np.asarray(positional_encoding(length, model.d_model)),
+        label=f"Positional encoding of {length} positions",
+        x_label=f"dimension of d_model = {model.d_model}",
+        y_label="position",
+        theme=PAPER,
+    )
+
+
+def plot_learning_rate(
+    model: TransformerConfig, training: TrainingConfig
+) -> str:
+    """The learning rate of every step of a run (eq. 3), as SVG."""
+    import numpy as np
+
+    from keras_transformer.figures.drawing import PAPER
+    from keras_transformer.figures.plots import Series, plot, spell
+    from keras_transformer.schedule import NoamSchedule
+
+    schedule = NoamSchedule(
+        model.d_model, training.warmup_steps, training.learning_rate_scale
+    )
+    last = training.train_steps
+    peak = min(training.warmup_steps, last)
+    steps = np.unique(
+        np.append(np.linspace(1, last, POINTS).round(), peak)
+    ).astype(int)
+    # The formula counts steps from 1, Keras from 0.
+    rates = np.asarray(schedule(steps - 1), float)
+    points = list(zip(steps.tolist(), rates.tolist(), strict=True))
+    at_peak = dict(points)[peak]
+    return plot(
+        [
+            Series(
+                f"d_model {model.d_model}, warmup_steps"
+                f" {training.warmup_steps:,}, scale"
+                f" {training.learning_rate_scale:g}",
+                points,
+            ),
+            Series(
+                f"greatest: {spell(at_peak)} at step {peak:,}",
+                [(peak, at_peak)],
+                color="#e07b39",
+                joined=False,
+                marked=True,
+            ),
+        ],
+        label="Learning rate by step",
+        x_label="step",
+        y_label="learning rate",
+        theme=PAPER,
+        x_low=0,
+        y_low=0.0,
+    )
+
+
+def draw_attention(options: Options, arguments: flags.Arguments) -> None:
+    """Writes the page, or the figure."""
+    if options.export:
+        with flags.user_errors():
+            figure = figure_of_export(
+                options.export, options.text, options.reference
+            )
+    else:
+        figure = figure_of_workdir(options, arguments)
+    with flags.user_errors():
+        figure.save(options.output, **options.choice())
+    print(f"source:      {figure.source}")
+    name = "reference:  " if figure.forced else "translation:"
+    print(f"{name} {figure.target}")
+
+
+def draw_plot(options: Options) -> None:
+    """Writes a plot of the model or of its recipe."""
+    model, training = read_sections(options)
+    if options.plot == "learning_rate":
+        drawing = plot_learning_rate(model, training)
+    else:
+        drawing = plot_positional_encoding(model, options.length)
+    with flags.user_errors():
+        write_drawing(options.output, drawing)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Runs the command."""
+    with flags.exit_status(COMMAND):
+        arguments = flags.parse(argv, __doc__, Options, DecodingConfig)
+        options = arguments.build(Options)
+        decoding = {field.name for field in dataclasses.fields(DecodingConfig)}
+        given = sorted(decoding & set(arguments.given))
+        if given and (options.export or options.plot != "attention"):
+            raise flags.CommandError(
+                "the search is that of the export, and a plot has none."
+                f" Received: {', '.join(given)}"
+            )
+        # Wrong flags are refused, and help is shown, before TensorFlow is
+        # imported, which takes seconds.
+        load_tensorflow()
+        if options.plot == "attention":
+            draw_attention(options, arguments)
+        else:
+            draw_plot(options)
+    print(options.output)
+
+
+if __name__ == "__main__":
+    main()

@@ -130,7 +130,11 @@ def test_a_relative_is_as_its_source_has_it(name):
 @pytest.mark.parametrize(
     "name, more",
     [
-        ("table3_b1", {"positions": "relative", "max_relative_position": 3}),
+        (
+            "table3_b1",
+            {"positions": "relative", "max_relative_position": 3}
+            | {"source_vocab_size": 17},
+        ),
         ("table3_e", {"max_positions": 7, "pre_norm": True, "d_value": 5}),
     ],
 )

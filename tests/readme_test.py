@@ -35,7 +35,6 @@ FLAGS_OF_OTHERS = {
     "no-jit_compile",
     "peers",
     "data",
-    "step",
 }
 COMMANDS = (
     "trainers.wmt",

@@ -29,8 +29,10 @@ def count_parameters(config: TransformerConfig) -> int:
     decoder_layer = 2 * attention + relative + feed_forward + 3 * norm
     # A table for the source and one for the target.
     positions = 2 * (config.position_limit or 0) * config.d_model
+    # The source has a matrix of its own if its vocabulary is another one.
+    vocabulary = config.vocab_size + (config.source_vocab_size or 0)
     return (
-        config.vocab_size * config.d_model
+        vocabulary * config.d_model
         + positions
         + config.num_layers * encoder_layer
         + config.decoder_depth * decoder_layer

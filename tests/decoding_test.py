@@ -568,14 +568,14 @@ def test_rewards_rank_hypotheses_anew():
         log_probs=np.float32([[-2, -4, -6, -9], [-2, -2, -4, lost], [0] * 4]),
         lengths=np.array([[2] * 4, [2, 2, 2, 0], [0] * 4]),
     )
-    rewards = np.float32([[-5, 0, -1, 0], [0, 0, 3, 0], [-1, -2, -3, -4]])
+    rewards = np.float32([[-5, 0, -1, 20], [0, 0, 3, 0], [-1, -2, -3, -4]])
     found = decoding.rerank(result, rewards)
     np.testing.assert_array_equal(
         ops.convert_to_numpy(found.ids)[:, :, 0],
         [[6, 7, 5, 8], [7, 5, 6, PAD], [PAD] * 4],
     )
     np.testing.assert_array_equal(
-        found.scores, [[-2, -4, -6, -9], [1, -1, -1, lost], [np.nan] * 4]
+        found.scores, [[-2, -4, -6, 11], [1, -1, -1, lost], [np.nan] * 4]
     )
     np.testing.assert_array_equal(found.log_probs[0], [-4, -6, -2, -9])
     np.testing.assert_array_equal(found.lengths[1], [2, 2, 2, 0])

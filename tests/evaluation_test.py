@@ -214,7 +214,9 @@ def test_the_papers_bleu_is_that_of_multi_bleu():
 
 def test_which_languages_have_tokenized_bleu():
     measured = {
-        language: TranslationMetric(language, "char").measure(["a"], ["a b"])
+        language: TranslationMetric(language, "char").measure(
+            ["a b c d"], ["a b x d e"]
+        )
         for language in ("fr", "zh-Hant")
     }
     assert "bleu_tokenized" in measured["fr"]

@@ -168,7 +168,7 @@ def test_other_trees_may_follow(run, trees, tmp_path):
     path, command, _ = run
     others = tmp_path / "others.mrg"
 
-    def tokenizer_for(trees):
+    def tokenizer_for(trees, command=command):
         write_trees(others, trees)
         arguments, options = wmt.read_arguments(
             [*command, f"--train_trees={others}"], "", parse.SECTIONS
@@ -179,6 +179,8 @@ def test_other_trees_may_follow(run, trees, tmp_path):
         return open_tokenizer(WorkDirectory(path), configuration, pairs, print)
 
     assert tokenizer_for(trees[:2]).vocab_size == 150
+    given = [*command[1:], f"--tokenizer={path / 'tokenizer.model'}"]
+    assert tokenizer_for(trees[:2], given).vocab_size == 150
     label = Node("TOP", (Node("WHADVP", (Leaf("WRB", "when"),)),))
     with pytest.raises(ValueError, match=r"none for \(WHADVP \)WHADVP"):
         tokenizer_for([*trees, label])
@@ -198,6 +200,7 @@ def test_bad_input_is_one_line(run, tmp_path, capsys):
             [new, "--train_trees=a"],
             "No such file or directory: 'a'",
         ),
+        (parse.main, [new, "--tokenizer=a"], "No tokenizer model: a"),
         (parse.main, [new, "--bleu_tokenizer=13a"], "trees are scored by F1"),
         (parse.main, [new, "--recipe=quickstart"], "recipe must be one of 'pa"),
         (wmt.main, [new, "--recipe=parse"], "recipe must be one of 'fairseq_big', 'multi30k"),

@@ -226,10 +226,14 @@ def test_weights_that_are_no_numbers_raise(translator):
 
 
 def test_a_huge_limit_and_a_huge_line_cost_what_they_hold(translator):
-    [row], [truncated] = translator._encode(["fox"], 1, 10**9)
+    [row], [truncated] = translator._encode(
+        translator.tokenizer, ["fox"], 1, 10**9
+    )
     assert row == translator.tokenizer.encode(["fox"]).to_list()[0]
     assert not truncated
-    rows, truncated = translator._encode(["fox " * 10**5] + ["a"] * 999, 1, 5)
+    rows, truncated = translator._encode(
+        translator.tokenizer, ["fox " * 10**5] + ["a"] * 999, 1, 5
+    )
     assert truncated == [True] + [False] * 999
     assert len(rows[0]) == 5 and rows[0][-1] == EOS
     assert rows[1:] == translator.tokenizer.encode(["a"] * 999).to_list()

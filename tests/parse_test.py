@@ -203,7 +203,7 @@ def test_bad_input_is_one_line(run, tmp_path, capsys):
         (parse.main, [new, "--tokenizer=a"], "No tokenizer model: a"),
         (parse.main, [new, "--bleu_tokenizer=13a"], "trees are scored by F1"),
         (parse.main, [new, "--recipe=quickstart"], "recipe must be one of 'pa"),
-        (wmt.main, [new, "--recipe=parse"], "recipe must be one of 'fairseq_big', 'multi30k"),
+        (wmt.main, [new, "--recipe=parse"], "recipe must be one of 'fairseq"),
         (wmt.main, [f"--workdir={path}"], "unknown fields in 'data': test_tr"),
         (parse_text.main, [new], "expected a work directory made by"),
         (

@@ -17,6 +17,7 @@ from absl import logging
 
 from keras_transformer import flags
 from keras_transformer.fields import Fields, hp
+from keras_transformer.startup import load_tensorflow
 from trainers.interrupts import ended_by_interrupt
 from trainers.parsing.config import ParserDecoding
 from trainers.parsing.linearization import is_tree, repair
@@ -68,6 +69,8 @@ def check_is_parser(workdir: "WorkDirectory") -> None:
 
 def load_parser(arguments: flags.Arguments) -> "Translator":
     """The `Translator` of a command line, from sentences to linear trees."""
+    # Here, so that Ctrl-C and wrong flags need not wait for TensorFlow.
+    load_tensorflow()
     from keras_transformer.workdir import WorkDirectory
 
     with flags.user_errors():

@@ -59,11 +59,13 @@ class Options(Fields):
 
 def check_is_parser(workdir: "WorkDirectory") -> None:
     """Raises ValueError if another task was trained in a work directory."""
-    data = workdir.read_config().get("data")
+    data = None
+    if workdir.config_path.exists():
+        data = workdir.read_config().get("data")
     if not isinstance(data, dict) or "train_trees" not in data:
         raise ValueError(
-            "expected a work directory made by trainers.parse. Received:"
-            f" workdir={str(workdir.path)!r}, made by another command"
+            "expected a work directory made by trainers.parse."
+            f" Received: workdir={str(workdir.path)!r}"
         )
 
 

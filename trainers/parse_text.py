@@ -17,6 +17,7 @@ from absl import logging
 
 from keras_transformer import flags
 from keras_transformer.fields import Fields, hp
+from keras_transformer.startup import load_tensorflow
 from trainers.interrupts import ended_by_interrupt
 from trainers.parsing.config import ParserDecoding
 from trainers.parsing.linearization import is_tree, repair
@@ -58,16 +59,20 @@ class Options(Fields):
 
 def check_is_parser(workdir: "WorkDirectory") -> None:
     """Raises ValueError if another task was trained in a work directory."""
-    data = workdir.read_config().get("data")
+    data = None
+    if workdir.config_path.exists():
+        data = workdir.read_config().get("data")
     if not isinstance(data, dict) or "train_trees" not in data:
         raise ValueError(
-            "expected a work directory made by trainers.parse. Received:"
-            f" workdir={str(workdir.path)!r}, made by another command"
+            "expected a work directory made by trainers.parse."
+            f" Received: workdir={str(workdir.path)!r}"
         )
 
 
 def load_parser(arguments: flags.Arguments) -> "Translator":
     """The `Translator` of a command line, from sentences to linear trees."""
+    # Here, so that Ctrl-C and wrong flags need not wait for TensorFlow.
+    load_tensorflow()
     from keras_transformer.workdir import WorkDirectory
 
     with flags.user_errors():

@@ -122,6 +122,9 @@ def none():
 
 def start(request):
     """What a fork does; returns when the process is to exit."""
+    # `nohup` and a shell's `&` hand down ignored signals.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, name in ((1, "out"), (2, "err")):
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         os.dup2(os.open(request[name], flags), number)

@@ -130,7 +130,14 @@ _HOMES = {
     "scaled_dot_product_attention": "layers",
 }
 # Modules whose classes `keras.saving.load_model` looks up in Keras' registry.
-_SERIALIZABLE = ("layers", "loss", "metrics", "model", "schedule")
+_SERIALIZABLE = (
+    "layers",
+    "loss",
+    "metrics",
+    "model",
+    "optimizer",
+    "schedule",
+)
 
 __all__ = sorted(_HOMES)
 

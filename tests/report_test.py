@@ -199,7 +199,7 @@ class Parrot:
 
     def __init__(self, outputs):
         self.outputs = outputs
-        self.model = self.decoding = self.tokenizer = self
+        self.model = self.decoding = self.tokenizer = self.source = self
 
     sampling, beam_size, length_penalty = False, 4, 0.6
 

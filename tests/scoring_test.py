@@ -58,7 +58,9 @@ def test_pairs_are_scored_as_they_are_read():
     asked = []
 
     class HalfEach:
-        tokenizer = types.SimpleNamespace(pieces=["a"])
+        tokenizer = types.SimpleNamespace(
+            target=types.SimpleNamespace(pieces=["a"])
+        )
 
         def score(self, pairs, first_line):
             asked.append((len(pairs), first_line))

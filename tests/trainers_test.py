@@ -37,6 +37,7 @@ from trainers import (
     wmt,
 )
 from trainers.checkpoints import average as average_checkpoints
+from trainers.parsing.config import TreesConfig
 from trainers.progress import Reporter, log
 from trainers.strategies import Workers
 
@@ -524,10 +525,12 @@ def test_a_new_field_may_not_change(command, trained, monkeypatch, capsys):
     monkeypatch.setitem(config.CHANGEABLE_FIELDS, "model", ())
     message = fails(wmt.main, argv, capsys)
     assert "dropout was 0.1 and is 0.2" in message
-    for fields in (TransformerConfig, config.DataConfig, config.TrainingConfig):
-        known = {field.name for field in dataclasses.fields(fields)}
-        listed = {TransformerConfig: "model", config.DataConfig: "data"}
-        name = listed.get(fields, "training")
+    for name, sections in (
+        ("model", [TransformerConfig]),
+        ("data", [config.DataConfig, TreesConfig]),
+        ("training", [config.TrainingConfig]),
+    ):
+        known = {f.name for each in sections for f in dataclasses.fields(each)}
         assert set(config.CHANGEABLE_FIELDS[name]) < known
 
 

@@ -102,7 +102,7 @@ def find_anchors(source: str, target: str) -> Links:
     Case and punctuation at their ends do not matter.
 
     >>> find_anchors("On May 3 Ann left.", "Am 3. Mai ging Ann weg.")
-    {(2, 1), (3, 3)}
+    {(2, 1), (3, 4)}
     """
     sides = []
     for text in (source, target):

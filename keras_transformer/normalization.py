@@ -9,7 +9,7 @@ class LayerNorm(keras.layers.LayerNormalization):
 
     Values and weights are those of `keras.layers.LayerNormalization` over the
     last axis. What differs is the gradient: derived from the formulas of
-    Keras, it is some eighty operations on TensorFlow; by hand it is a dozen.
+    Keras, a layer has some seventy more operations on TensorFlow.
 
     Call arguments:
         x: float `[B, T, D]`.

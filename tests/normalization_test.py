@@ -42,7 +42,7 @@ def test_it_is_keras_layer_normalization(dtype, training):
 
 
 def test_the_gradient_is_a_few_operations():
-    """Of which there are over a hundred with Keras' own."""
+    """A gradient that TensorFlow derives has many more."""
     layer = LayerNorm(epsilon=1e-6)
     layer.build((None, None, 5))
 

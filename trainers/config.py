@@ -323,6 +323,7 @@ RESOLVED_BY = {
     "d_value": "value_size",
     "max_positions": "position_limit",
     "max_relative_position": "relative_distance",
+    "share_embeddings": "sharing",
 }
 
 

@@ -39,7 +39,7 @@ class Slots(typing.NamedTuple):
     """How the positions of a cache are laid out.
 
     Attributes:
-        count: Slots C; None: the cache begins empty and grows by a slot at each
+        num_slots: Slots C; None: the cache begins empty and grows by a slot at each
             position, so that a position costs what there is to look at.
             Its shape then changes in the loop of a search, which XLA and
             TFLite cannot do.
@@ -48,7 +48,7 @@ class Slots(typing.NamedTuple):
             forgets those before; None: it sees all.
     """
 
-    count: int | None
+    num_slots: int | None
     num_beams: int
     window: int | None
 
@@ -60,9 +60,9 @@ class Slots(typing.NamedTuple):
                 grows in a graph it must be a tensor: a number of rows that the
                 graph knows could not change in a loop.
         """
-        if self.count is None:
+        if self.num_slots is None:
             return batch_size * 0
-        return self.count * self.num_beams
+        return self.num_slots * self.num_beams
 
     def make_lineage(self, batch_size: int | Tensor) -> Tensor | tuple[()]:
         """That of hypotheses without a past.
@@ -89,17 +89,17 @@ class Slots(typing.NamedTuple):
             The `Position`, and the lineage with it.
         """
         width = self.num_beams
-        if self.count is None:
+        if self.num_slots is None:
             number = index + 1
             if self.window is not None:
                 number = ops.minimum(number, self.window)
             distances = ops.arange(number, dtype="int32") - (number - 1)
         else:
-            newest = index if self.window is None else self.count - 1
-            distances = ops.arange(self.count, dtype="int32") - newest
+            newest = index if self.window is None else self.num_slots - 1
+            distances = ops.arange(self.num_slots, dtype="int32") - newest
         if width == 1:
             visible = None
-            if self.count is not None:
+            if self.num_slots is not None:
                 written = (distances <= 0) & (distances >= -index)
                 visible = written[None, None, None]  # [C] -> [1, 1, 1, C]
             return Position(index, visible, distances), ()
@@ -122,7 +122,7 @@ class Slots(typing.NamedTuple):
             The cache with this position in it, one slot longer if it grows.
         """
         width = self.num_beams
-        if self.count is None:
+        if self.num_slots is None:
             rows = ops.concatenate([rows, new], axis=2)
             if self.window is None:
                 return rows

@@ -26,7 +26,8 @@ TRAINERS = (
     "phrasebook config cluster interrupts preparation_folder progress moses"
     " published records report_page parsing.trees parsing.lexicon"
     " parsing.words",
-    "strategies checkpoints budget formulas comparison parsing.config"
+    "strategies checkpoints budget formulas comparison optimization"
+    " parsing.config"
     " parsing.linearization parsing.grammar",
     "parsing.bracketing parsing.treebank",
     "parsing.metric parsing.corpus",

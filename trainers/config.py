@@ -28,6 +28,9 @@ BLEU_TOKENIZERS = (
 )
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
+SCHEDULES = ("noam", "constant", "linear", "cosine")
+DECAYING_SCHEDULES = ("linear", "cosine")  # to 0 at the end of the budget
+PAPER_WARMUP_STEPS = 4000
 
 
 def same_field(section: type, name: str, *default):
@@ -193,17 +196,41 @@ class TrainingConfig(Fields):
         " sessions and validation, but not reading the data. 0: no limit.",
         low=0.0,
     )
-    warmup_steps: int = hp(
-        4000, "Updates until the peak learning rate (eq. 3).", low=1
+    schedule: str = hp(
+        "noam",
+        "How the learning rate changes after its warm-up: noam, as in eq. 3;"
+        " constant; linear or cosine, to 0 at the end of train_steps or of"
+        " train_minutes, whichever is nearer.",
+        choices=SCHEDULES,
+    )
+    warmup_steps: int | None = hp(
+        None,
+        "Updates until the peak learning rate; left out:"
+        f" {PAPER_WARMUP_STEPS} with noam (sec. 5.3), else 0.",
+        low=0,
+    )
+    learning_rate: float | None = hp(
+        None,
+        "Peak learning rate of every schedule but noam, whose peak follows from"
+        " d_model, warmup_steps and learning_rate_scale.",
+        low=1e-12,
     )
     learning_rate_scale: float = hp(
-        PAPER_SCALE, "Factor of the learning rate of eq. 3.", low=1e-9
+        PAPER_SCALE,
+        "With noam: factor of the learning rate of eq. 3.",
+        low=1e-9,
     )
     adam_beta_2: float = hp(
         PAPER_BETA_2,
         "Adam's decay of the mean of squared gradients (sec. 5.3).",
         low=0.0,
         high=1.0,
+    )
+    weight_decay: float = hp(
+        0.0,
+        "Share of each weight that an update takes away, times the learning"
+        " rate (AdamW); norms and biases have none. 0: off.",
+        low=0.0,
     )
     label_smoothing: float = hp(
         0.1, "Probability spread over the vocabulary.", low=0.0, high=1.0
@@ -272,8 +299,16 @@ class TrainingConfig(Fields):
         choices=PRECISIONS,
     )
 
+    @property
+    def updates_to_peak(self) -> int:
+        """`warmup_steps`, or what leaving it out means."""
+        if self.warmup_steps is not None:
+            return self.warmup_steps
+        return PAPER_WARMUP_STEPS if self.schedule == "noam" else 0
+
     def __post_init__(self):
         super().__post_init__()
+        self._check_schedule()
         if self.average_last > self.keep_checkpoints:
             raise ValueError(
                 "average_last must be at most keep_checkpoints. Received:"
@@ -284,6 +319,43 @@ class TrainingConfig(Fields):
             raise ValueError(
                 "strategy=tpu and tpu=NAME go together. Received:"
                 f" strategy={self.strategy!r}, tpu={self.tpu!r}"
+            )
+
+    def _check_schedule(self):
+        """The options of the learning rate fit the schedule."""
+        received = f"Received: schedule={self.schedule!r}"
+        if self.schedule == "noam":
+            if self.learning_rate is not None:
+                raise ValueError(
+                    "learning_rate needs schedule=constant, linear or cosine;"
+                    f" noam has learning_rate_scale. {received},"
+                    f" learning_rate={self.learning_rate:g}"
+                )
+            if self.warmup_steps == 0:
+                raise ValueError(
+                    "warmup_steps must be at least 1 with schedule=noam."
+                    f" {received}, warmup_steps=0"
+                )
+            return
+        if self.learning_rate is None:
+            raise ValueError(
+                f"schedule={self.schedule} needs learning_rate, its peak."
+                f" {received}, no learning_rate"
+            )
+        if self.learning_rate_scale != PAPER_SCALE:
+            raise ValueError(
+                "learning_rate_scale needs schedule=noam; other schedules have"
+                f" learning_rate. {received},"
+                f" learning_rate_scale={self.learning_rate_scale:g}"
+            )
+        if (
+            self.schedule in DECAYING_SCHEDULES
+            and self.updates_to_peak >= self.train_steps
+        ):
+            raise ValueError(
+                f"warmup_steps must be below train_steps={self.train_steps}"
+                f" with schedule={self.schedule}. {received},"
+                f" warmup_steps={self.warmup_steps}"
             )
 
 

@@ -2,14 +2,13 @@
 
 import contextlib
 import dataclasses
+import functools
 import random
 
-import keras
 import tensorflow as tf
 
 from keras_transformer.data.batches import Batches, make_batches
 from keras_transformer.model import Transformer
-from keras_transformer.schedule import NoamSchedule, paper_adam
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translator import Translator, shortened_outputs
 from trainers.config import CHANGEABLE_FIELDS, RESOLVED_BY, Configuration
@@ -21,6 +20,7 @@ from trainers.corpora import (
     read_split,
 )
 from trainers.evaluation import Metric
+from trainers.optimization import make_optimizer, make_schedule
 
 
 @dataclasses.dataclass
@@ -72,25 +72,14 @@ class Experiment:
             self.configuration.model, dtype=self.training.precision
         )
 
-    def make_schedule(self):
-        """The learning rate."""
-        return NoamSchedule(
-            self.configuration.model.d_model,
-            self.training.warmup_steps,
-            self.training.learning_rate_scale,
-        )
+    @functools.cached_property
+    def schedule(self):
+        """The learning rate; made in the strategy's scope at its first use."""
+        return make_schedule(self.configuration.model, self.training)
 
-    def make_optimizer(self):
-        """A new optimizer; with a loss scale if half precision needs one."""
-        optimizer = paper_adam(
-            self.configuration.model.d_model,
-            self.training.warmup_steps,
-            self.training.learning_rate_scale,
-            self.training.adam_beta_2,
-        )
-        if self.training.precision == "mixed_float16":
-            return keras.optimizers.LossScaleOptimizer(optimizer)
-        return optimizer
+    def make_optimizer(self, model):
+        """A new optimizer of a built model."""
+        return make_optimizer(self.schedule, self.training, model)
 
     def make_translator(self, model, **decoding):
         """A `Translator` with the model; `decoding` replaces fields."""

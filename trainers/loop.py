@@ -140,7 +140,7 @@ class Trainer:
         )  # a TPU's steps are compiled as a whole
         with self.strategy.scope():
             self.model = experiment.make_model()
-            self.optimizer = experiment.make_optimizer()
+            self.optimizer = experiment.make_optimizer(self.model)
             self.train_step = TrainStep(
                 self.model,
                 self.optimizer,
@@ -447,6 +447,7 @@ class Trainer:
         if self.workers.size > 1 and before is not None:
             if progress.step // MEETING_STEPS == before // MEETING_STEPS:
                 return None
+        self._tell_time()
         is_chief = self.workers.is_chief
         is_over = 0 < config.train_minutes * 60 <= progress.wall_seconds
         is_stale = 0 < config.patience <= progress.stale_validations
@@ -466,6 +467,20 @@ class Trainer:
             label = self.experiment.metric.label
             return Ending(f"no better {label} in {config.patience} validations")
         return None
+
+    def _tell_time(self):
+        """Tells a schedule with a clock which share of the time is over.
+
+        All workers must know the same: it is the chief's.
+        """
+        elapsed = getattr(self.experiment.schedule, "elapsed", None)
+        if elapsed is not None:
+            limit = self.config.train_minutes * 60
+            share = self.progress.wall_seconds / limit
+            (share,) = self.workers.all_reduce_sum(
+                [share if self.workers.is_chief else 0.0]
+            )
+            elapsed.assign(share)
 
     def _log_steps(self):
         """Reports the steps since the last report; waits for them to end."""
@@ -494,8 +509,8 @@ class Trainer:
     def _learning_rate(self):
         """The learning rate of the last update."""
         optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
-        schedule = self.experiment.make_schedule()
-        return float(schedule(optimizer.iterations.value.numpy() - 1))
+        step = optimizer.iterations.value.numpy() - 1
+        return float(self.experiment.schedule(step))
 
     def _seconds_left(self, seconds_per_step):
         """Seconds to the last step, or to the end of `train_minutes`."""
@@ -590,8 +605,11 @@ class Trainer:
         since = ""
         if bad_step is not None and bad_step < step:
             since = f" (the loss since step {bad_step})"
+        rate = "learning_rate"
+        if self.config.schedule == "noam":
+            rate = "learning_rate_scale"
         return RunError(
             f"training has diverged: at step {step}, {what} is not"
             f" finite{since}. {last_good(self.workdir.latest)}. A smaller"
-            " learning_rate_scale or more warmup_steps may help"
+            f" {rate} or more warmup_steps may help"
         )

@@ -492,10 +492,12 @@ def is_there(prefix: str) -> bool:
 
 def named_weights(model: keras.Model) -> dict[str, tf.Variable]:
     """The weights of a Keras model by their names, as a checkpoint has them."""
-    return {
-        ".".join(variable.path.split("/")[1:]): variable.value
-        for variable in model.weights
-    }
+    return {weight_name(weight): weight.value for weight in model.weights}
+
+
+def weight_name(weight: keras.Variable) -> str:
+    """The name of a weight of a model, as a checkpoint has it."""
+    return ".".join(weight.path.split("/")[1:])
 
 
 def restore_weights(weights: dict[str, tf.Variable], prefix: str) -> None:

@@ -27,6 +27,7 @@ TRAINERS = (
     " published records report_page parsing.trees parsing.lexicon"
     " parsing.words",
     "strategies checkpoints budget formulas comparison optimization"
+    " inheritance freezing"
     " parsing.config"
     " parsing.linearization parsing.grammar",
     "parsing.bracketing parsing.treebank",

@@ -69,8 +69,8 @@ def memory_of_replica(experiment, model, optimizer):
     Activations are those that the backward pass of the largest batch needs,
     without the library's own work space.
     """
-    weights = sum(bytes_of(v) for v in model.trainable_variables)
-    gradients = weights
+    weights = sum(bytes_of(v) for v in model.weights)
+    gradients = sum(bytes_of(v) for v in model.trainable_variables)
     if experiment.training.accumulate_steps > 1:
         gradients *= 2  # the sum so far, and those of a micro-batch
     return {

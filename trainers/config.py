@@ -1,6 +1,7 @@
 """The trainers' configuration: data, recipe, sections of `config.json`."""
 
 import dataclasses
+import os
 import pathlib
 
 from keras_transformer.config import (
@@ -189,6 +190,17 @@ class DataConfig(LengthConfig):
 class TrainingConfig(Fields):
     """The training recipe (sec. 5.2 to 5.4, 6.1); defaults as for base."""
 
+    init_from: str = hp(
+        "",
+        "Work directory whose weights and vocabulary the run begins with, as"
+        " fine-tuning does. Its model, languages, max_length and decoding are"
+        " the defaults. Left out: weights are initialized at random.",
+    )
+    init_checkpoint: str | None = hp(
+        None,
+        "With init_from: averaged, best, latest, or a checkpoint's path; left"
+        " out: the first of these that exists.",
+    )
     train_steps: int = hp(100000, "Updates.", low=1)
     train_minutes: float = hp(
         0.0,
@@ -234,6 +246,12 @@ class TrainingConfig(Fields):
     )
     label_smoothing: float = hp(
         0.1, "Probability spread over the vocabulary.", low=0.0, high=1.0
+    )
+    freeze: tuple[str, ...] = hp(
+        (),
+        "Weights that stay as they are: embeddings, encoder, decoder, or"
+        " beginnings of their names, such as encoder.layer_0 or"
+        " decoder.*.cross_attention, separated by commas.",
     )
     valid_steps: int = hp(2000, "Updates between two validations.", low=1)
     valid_sentences: int = hp(
@@ -306,9 +324,19 @@ class TrainingConfig(Fields):
             return self.warmup_steps
         return PAPER_WARMUP_STEPS if self.schedule == "noam" else 0
 
+    @property
+    def init_from_path(self) -> str:
+        """`init_from` as an absolute path; "" if it is left out."""
+        return os.path.realpath(self.init_from) if self.init_from else ""
+
     def __post_init__(self):
         super().__post_init__()
         self._check_schedule()
+        if self.init_checkpoint is not None and not self.init_from:
+            raise ValueError(
+                "init_checkpoint needs init_from. Received:"
+                f" init_checkpoint={self.init_checkpoint!r}, no init_from"
+            )
         if self.average_last > self.keep_checkpoints:
             raise ValueError(
                 "average_last must be at most keep_checkpoints. Received:"
@@ -359,6 +387,13 @@ class TrainingConfig(Fields):
             )
 
 
+# They decide what a checkpoint holds, or where the run began.
+FIXED_TRAINING_FIELDS = (
+    "precision",
+    "init_from",
+    "init_checkpoint",
+    "freeze",
+)
 # What may change between the sessions of a run. Every other field of the model
 # and of the data, and so every new one, must stay as it is: it decides which
 # weights there are, or what they were trained on. Decoding may change freely.
@@ -385,7 +420,7 @@ CHANGEABLE_FIELDS = {
     "training": tuple(
         field.name
         for field in dataclasses.fields(TrainingConfig)
-        if field.name != "precision"
+        if field.name not in FIXED_TRAINING_FIELDS
     ),
 }
 # Fields that may be left out, and the properties that resolve them.
@@ -395,6 +430,7 @@ RESOLVED_BY = {
     "d_value": "value_size",
     "max_positions": "position_limit",
     "max_relative_position": "relative_distance",
+    "init_from": "init_from_path",
 }
 
 

@@ -11,6 +11,7 @@ from keras_transformer.data.batches import Batches, make_batches
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translator import Translator, shortened_outputs
+from keras_transformer.workdir import WorkDirectory
 from trainers.config import CHANGEABLE_FIELDS, RESOLVED_BY, Configuration
 from trainers.corpora import (
     SPLITS,
@@ -20,6 +21,7 @@ from trainers.corpora import (
     read_split,
 )
 from trainers.evaluation import Metric
+from trainers.freezing import freeze
 from trainers.optimization import make_optimizer, make_schedule
 
 
@@ -68,9 +70,11 @@ class Experiment:
         # Keras takes the seeds of its initializers and of dropout from here;
         # its own set_random_seed clears kernels that hold tokenizers, too.
         random.seed(self.training.seed)
-        return Transformer(
+        model = Transformer(
             self.configuration.model, dtype=self.training.precision
         )
+        freeze(model, self.training.freeze)
+        return model
 
     @functools.cached_property
     def schedule(self):
@@ -126,10 +130,25 @@ def open_experiment(workdir, configuration, strategy, make_metric, keep, log):
         experiment = read_experiment(
             workdir, configuration, strategy, make_metric, log
         )
+        check_start(workdir, configuration.training)
+        if configuration.training.freeze:
+            experiment.make_model()  # whose weights have the names, or not
         if keep:
             workdir.save_tokenizer(experiment.tokenizer)
             workdir.write_config(**configuration.sections())
     return experiment
+
+
+def check_start(workdir, training):
+    """Looks for the checkpoint that a new run begins with, if with any.
+
+    Raises:
+        ValueError: There is no such checkpoint, or it is corrupt.
+    """
+    if training.init_from and not workdir.latest.prefixes():
+        WorkDirectory(training.init_from).choose_checkpoint(
+            training.init_checkpoint
+        )
 
 
 def read_experiment(workdir, configuration, strategy, make_metric, log):

@@ -22,6 +22,7 @@ from keras_transformer.training import (
     resolve_jit_compile,
     spread_seeds,
 )
+from keras_transformer.workdir import WorkDirectory, named_weights
 from trainers.budget import largest_shape
 from trainers.checkpoints import TrainingCheckpoint, last_good
 from trainers.evaluation import Validator
@@ -168,6 +169,7 @@ class Trainer:
             self.progress,
             self.config.keep_checkpoints,
         )
+        self.initial_prefix = None  # of weights that were trained before
         self.validator = None  # workers but the chief have none
         if experiment.valid_pairs and workers.is_chief:
             self.validator = Validator(self.model, experiment)
@@ -184,6 +186,8 @@ class Trainer:
     def restore(self) -> str | None:
         """Restores the newest intact checkpoint; returns its path, or None."""
         prefix = self.checkpoint.restore()
+        if prefix is None and self.config.init_from:
+            self.initial_prefix = self._begin_with_weights()
         step, size = self.progress.step, self.workers.size
         (steps,) = self.workers.all_reduce_sum([float(step)])
         if steps != step * size:
@@ -197,6 +201,12 @@ class Trainer:
         with self.strategy.scope():
             spread_seeds(self.model)
         return prefix
+
+    def _begin_with_weights(self):
+        """Sets the weights to those of `init_from`; returns where they were."""
+        return WorkDirectory(self.config.init_from).restore_weights(
+            named_weights(self.model), self.config.init_checkpoint
+        )
 
     def _compare_metric(self):
         """Forgets the best score if it is of another metric."""

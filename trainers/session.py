@@ -3,6 +3,7 @@
 A run has one session or, if it is stopped and resumed, several.
 """
 
+import math
 from collections.abc import Callable
 
 from keras_transformer import flags
@@ -143,5 +144,15 @@ def log_start(trainer, seconds_per_step, restored):
         seconds_per_step,
     ):
         log(line)
+    if experiment.training.freeze:
+        trained = sum(
+            math.prod(weight.shape) for weight in model.trainable_variables
+        )
+        log(
+            f"frozen: {', '.join(experiment.training.freeze)};"
+            f" {trained:,} of {model.count_params():,} parameters are trained"
+        )
+    if trainer.initial_prefix:
+        log(f"initial weights: {trainer.initial_prefix}")
     if restored:
         log(f"resuming at step {trainer.progress.step}: {restored}")

@@ -178,6 +178,17 @@ class WorkDirectory:
         config["format_version"] = FORMAT_VERSION
         write_atomically(self.config_path, json.dumps(config, indent=2) + "\n")
 
+    def replace_section(self, name: str, section: typing.Any) -> None:
+        """Writes another dataclass as one section of `config.json`.
+
+        Raises:
+            ValueError: As `read_config`.
+        """
+        config = self.read_config()
+        config[name] = dataclasses.asdict(section)
+        config["format_version"] = FORMAT_VERSION
+        write_atomically(self.config_path, json.dumps(config, indent=2) + "\n")
+
     def save_tokenizer(self, tokenizer: Tokenizer | TokenizerPair) -> None:
         """Writes the file or the files of the vocabulary."""
         save_tokenizer(tokenizer, self.path)

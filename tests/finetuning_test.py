@@ -17,10 +17,11 @@ from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory, named_weights
-from trainers import loop, wmt
+from trainers import loop, session, wmt, xla
 from trainers.checkpoints import write
-from trainers.config import TrainingConfig
+from trainers.config import Configuration, DataConfig, TrainingConfig
 from trainers.corpora import read_split
+from trainers.evaluation import Validation, Validator
 from trainers.formulas import peak_learning_rate
 from trainers.freezing import find_frozen
 
@@ -107,6 +108,16 @@ def tensors(prefix, group):
 def test_options_of_another_schedule(flags, message):
     with pytest.raises(ValueError, match=message):
         TrainingConfig(**flags)
+
+
+def test_r_drop_needs_dropout(small_config):
+    with pytest.raises(ValueError, match="r_drop needs dropout"):
+        Configuration(
+            small_config,
+            DataConfig(),
+            TrainingConfig(r_drop=1.0),
+            DecodingConfig(),
+        )
 
 
 def test_no_warmup_unless_noam(small_config):
@@ -261,20 +272,50 @@ OPTIONS = (
     "--weight_decay=0.1",
     "--freeze=embeddings,encoder.layer_0",
     "--dropout=0.2",
+    "--r_drop=1",
+    "--ema_decay=0.9",
 )
 
 
 @pytest.fixture(scope="module")
 def unbroken(command, tmp_path_factory):
-    """A run with these options, and what it logged."""
+    """A run with these options, and the weights that it has validated."""
     path = tmp_path_factory.mktemp("unbroken") / "run"
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        wmt.main([*command, *OPTIONS, f"--workdir={path}"])
-    return path, out.getvalue()
+    [train_files] = [a for a in command if a.startswith("--train_files=")]
+    argv = [*command, *OPTIONS, f"--workdir={path}", "--valid_steps=4"]
+    validated = {}
+
+    def validate(self):
+        for name, weight in named_weights(self.model).items():
+            validated[name] = weight.numpy()
+        return Validation(1.0, 1.0, score=1.0)
+
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(io.StringIO()) as out,
+    ):
+        patch.setattr(Validator, "run", validate)
+        patch.setattr(session, "show_result", lambda *_: None)
+        wmt.main([*argv, train_files.replace("--train", "--valid")])
+    return path, out.getvalue(), validated
+
+
+def test_averages_are_what_is_validated_and_saved(unbroken):
+    path, _, validated = unbroken
+    for checkpoint in ("checkpoints/ckpt-4", "best/ckpt-4"):
+        saved = tensors(path / checkpoint, "weights")
+        assert saved.keys() == validated.keys()
+        for name, value in saved.items():
+            np.testing.assert_array_equal(value, validated[name], name)
+    trained = tensors(path / "checkpoints/ckpt-4", "trained")
+    assert trained.keys() < saved.keys()  # without the frozen ones
+    for name, value in trained.items():
+        assert np.abs(value - saved[name]).max() > 1e-5, name
+    Translator.load(path, checkpoint="latest")  # as of any training
 
 
 def test_frozen_weights_do_not_change(unbroken, parent):
-    path, out = unbroken
+    path, out, _ = unbroken
     before = tensors(parent / "averaged/ckpt-4", "weights")
     after = tensors(path / "averaged/ckpt-4", "weights")
     frozen = find_frozen(before, ["embeddings", "encoder.layer_0"])
@@ -321,3 +362,83 @@ def test_a_stopped_fine_tuning_resumes_without_its_parent(
             np.testing.assert_allclose(
                 one[name], two[name], rtol=1e-4, atol=1e-6, err_msg=name
             )
+
+
+# XLA or not
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Trials without steps: lists of what they measure, and what they took."""
+    results, trials = [], []
+
+    def measure(plain, compiled):
+        trials.append(results.pop(0))
+        return trials[-1]
+
+    monkeypatch.setattr(xla, "measure", measure)
+    monkeypatch.setattr(loop.Trainer, "probe_memory", lambda self: 100.0)
+    return results, trials
+
+
+FASTER = xla.Trial(plain=1.0, xla=0.5, compilation=1.0)
+
+
+def has_xla(trainer):
+    """Whether XLA compiles the gradients of its next program."""
+    step = trainer.train_step._compiled_gradients
+    found = isinstance(step, tf.types.experimental.PolymorphicFunction)
+    assert found == trainer.jit_compile == bool(trainer.progress.xla)
+    return found
+
+
+def test_a_trial_chooses_xla_and_the_run_keeps_the_choice(
+    command, tmp_path, measured, capsys
+):
+    results, trials = measured
+    argv = [*command, "--train_steps=100", f"--workdir={tmp_path}/run"]
+    results.append(FASTER)
+    trainer = open_trainer(argv)
+    assert has_xla(trainer)
+    out = capsys.readouterr().out
+    assert "XLA is used: a step of " in out
+    assert "takes 1 s without and 0.5 s with it" in out
+    trainer.progress.step = trainer.progress.data_step = 1
+    trainer.checkpoint.save()
+    assert has_xla(open_trainer(argv))  # without another trial
+    assert not has_xla(open_trainer([*argv, "--nojit_compile"]))
+    assert trials == [FASTER]
+
+
+@pytest.mark.parametrize(
+    "flags, trial",
+    [
+        ("", xla.Trial(plain=1.0, xla=0.99, compilation=0.0)),
+        ("--train_steps=8", None),  # too short
+        ("--nojit_compile", None),
+    ],
+)
+def test_xla_is_not_used_unless_it_is_worth_it(
+    flags, trial, command, tmp_path, measured
+):
+    results, trials = measured
+    expected = [trial] if trial else []
+    results.extend(expected)
+    argv = [*command, "--train_steps=100", f"--workdir={tmp_path}/run"]
+    assert not has_xla(open_trainer([*argv, *flags.split()]))
+    assert trials == expected
+
+
+def test_a_trial_measures_both_programs_in_turn(monkeypatch):
+    calls, now = [], [0.0]
+    monkeypatch.setattr(xla.time, "monotonic", lambda: now[0])
+
+    def step(name, seconds):
+        def make():
+            calls.append(name)
+            now[0] += seconds if calls.count(name) > 1 else 20.0
+
+        return make
+
+    assert xla.measure(step("plain", 3.0), step("xla", 2.0)) == (3, 2, 20)
+    assert calls == ["plain", "xla"] * (1 + xla.ROUNDS)

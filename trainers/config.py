@@ -247,6 +247,20 @@ class TrainingConfig(Fields):
     label_smoothing: float = hp(
         0.1, "Probability spread over the vocabulary.", low=0.0, high=1.0
     )
+    r_drop: float = hp(
+        0.0,
+        "Alpha of R-Drop (Liang et al. 2021; theirs: 1 to 5): each row is"
+        " computed twice, with different dropout, and the loss grows with the"
+        " divergence of both outputs. 0: off.",
+        low=0.0,
+    )
+    ema_decay: float = hp(
+        0.0,
+        "Decay of an exponential moving average of the weights, such as 0.999:"
+        " validation and every checkpoint then use the average. 0: off.",
+        low=0.0,
+        high=1.0,
+    )
     freeze: tuple[str, ...] = hp(
         (),
         "Weights that stay as they are: embeddings, encoder, decoder, or"
@@ -309,7 +323,9 @@ class TrainingConfig(Fields):
     )
     jit_compile: bool | None = hp(
         None,
-        "Compile forward and backward pass with XLA; left out: only on GPUs.",
+        "Compile forward and backward pass with XLA; left out: on GPUs, and on"
+        " CPUs if a trial at the beginning of a long run finds it faster. A run"
+        " keeps its choice when it is resumed.",
     )
     precision: str = hp(
         "float32",
@@ -393,6 +409,7 @@ FIXED_TRAINING_FIELDS = (
     "init_from",
     "init_checkpoint",
     "freeze",
+    "ema_decay",
 )
 # What may change between the sessions of a run. Every other field of the model
 # and of the data, and so every new one, must stay as it is: it decides which
@@ -453,6 +470,12 @@ class Configuration:
                 "source_vocab_size and share_vocabulary=False go together."
                 f" Received: source_vocab_size={self.model.source_vocab_size},"
                 f" share_vocabulary={self.data.share_vocabulary}"
+            )
+        dropouts = [getattr(self.model, n) for n in CHANGEABLE_FIELDS["model"]]
+        if self.training.r_drop and not any(dropouts):
+            raise ValueError(
+                "r_drop needs dropout: without, both outputs are the same."
+                f" Received: r_drop={self.training.r_drop:g}, no dropout"
             )
 
     def sections(self):

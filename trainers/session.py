@@ -93,12 +93,18 @@ def open_trainer(
             workers, workdir, configuration, strategy, make_metric, keep
         )
         trainer = Trainer(experiment, workdir, workers)
-        seconds_per_step = trainer.probe_memory()
         restored = trainer.restore()
+        seconds_per_step = trainer.probe_memory()
+        choice = trainer.choose_xla(seconds_per_step)
+        if choice and trainer.jit_compile:
+            seconds_per_step = trainer.probe_memory()  # of the other program
+        trainer.spread_seeds()
         if workers.is_chief and keep:
             write_flags(workdir, configuration)
     if workers.is_chief:
         log_start(trainer, seconds_per_step, restored)
+        if choice:
+            log(choice)
     return trainer
 
 

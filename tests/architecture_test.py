@@ -15,7 +15,7 @@ LIBRARY = (
     " figures.drawing",
     "config masking chunks flags data.cleaning data.buckets figures.plots"
     " figures.attention_svg",
-    "schedule loss tokenization decoding layers data.pairs",
+    "schedule loss tokenization decoding layers data.pairs moving_average",
     "metrics training workdir data.corpus data.segmentation",
     "fit data.shards data.subword_sampling figures.saving",
     "model data.batches",
@@ -26,12 +26,14 @@ TRAINERS = (
     "phrasebook config cluster interrupts preparation_folder progress moses"
     " published records report_page parsing.trees parsing.lexicon"
     " parsing.words",
-    "strategies checkpoints budget formulas comparison parsing.config"
+    "strategies checkpoints budget formulas comparison optimization"
+    " inheritance freezing xla"
+    " parsing.config"
     " parsing.linearization parsing.grammar",
     "parsing.bracketing parsing.treebank",
     "parsing.metric parsing.corpus",
     "corpora",
-    "evaluation preparation test_sets",
+    "evaluation preparation test_sets tuning",
     "experiment",
     "loop",
     "session",

@@ -4,6 +4,8 @@ import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+# No test is about LLVM's optimizations, which take a quarter of one of XLA.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import keras
 import pytest

@@ -35,6 +35,7 @@ QUANTIZED = [
 ]
 
 
+@functools.cache
 def loaded(format_name, beam_size, precision="float32"):
     """The export's translate function, in this process."""
     if precision == "float32":
@@ -46,7 +47,9 @@ def loaded(format_name, beam_size, precision="float32"):
     return reload.LOADERS[format_name](directory, description)
 
 
+@functools.cache
 def expected(beam_size):
+    """The live translator's hypotheses: each beam size is another graph."""
     return exports.translator().with_decoding(beam_size=beam_size).n_best(LINES)
 
 
@@ -225,6 +228,7 @@ def test_ctranslate2_says_what_it_computes_in():
 # ---- Rows of ids from outside ------------------------------------------------
 
 
+@functools.cache
 def onnx_session():
     directory, _ = exports.exported("onnx")
     return onnxruntime.InferenceSession(str(directory / "model.onnx"))

@@ -28,6 +28,9 @@ Choices that systems make differently:
   have the limit 0 and are not searched.
 - `no_repeat_ngram` forbids a token that would end an n-gram which the
   hypothesis has already. EOS ends no such n-gram.
+- Where these rules leave no token (`no_repeat_ngram=1` with a large
+  `min_length`), the hypothesis is dropped: no tokens, score and log-probability
+  `MISSING_SCORE`.
 - `prefix` forces the first tokens: their log-probabilities count, and they may
   include tokens that are otherwise not emitted, or repeat n-grams.
 - A sentence fails if its logits at some position have a NaN or +inf, or nothing
@@ -478,10 +481,13 @@ def _follow_one(
     )
     state, _ = ops.while_loop(_any_unfinished, extend, (state, cache))
     failed = _is_failure(state.log_probs)  # [B]
+    missing = state.log_probs < MISSING_SCORE  # no token was allowed
     log_probs = ops.where(failed, np.nan, state.log_probs)
-    ids = ops.where(failed[:, None], PAD, state.ids)  # [B, T]
+    log_probs = ops.where(missing, MISSING_SCORE, log_probs)
+    ids = ops.where((failed | missing)[:, None], PAD, state.ids)  # [B, T]
     lengths = _count_tokens(ids)  # [B]
     scores = log_probs / _penalty(lengths, length_penalty)
+    scores = ops.where(missing, MISSING_SCORE, scores)
     return SearchResult(  # [B, ...] -> [B, 1, ...]
         *(value[:, None] for value in (ids, scores, log_probs, lengths))
     )

@@ -569,6 +569,23 @@ def test_an_ngram_longer_than_the_output_is_no_rule():
     assert_same(result, run_beam(model, sentences, limits, 3))
 
 
+def test_rules_that_leave_no_token_leave_no_hypothesis():
+    """Four tokens, each of them once, and no end before the eighth."""
+    model, sentences = ScriptedModel(6), np.arange(3, dtype="int32")
+    limits = np.full(3, MAX_LENGTH)
+    options = {"no_repeat_ngram": 1, "min_length": 8}
+    for result in (
+        run_greedy(model, sentences, limits, **options),
+        run_sample(model, sentences, limits, temperature=0.3, **options),
+        run_beam(model, sentences, limits, 2, **options),
+    ):
+        assert not ops.convert_to_numpy(result.ids).any()
+        assert not ops.convert_to_numpy(result.lengths).any()
+        for values in (result.scores, result.log_probs):
+            values = ops.convert_to_numpy(values)
+            assert (values == np.float32(decoding.MISSING_SCORE)).all()
+
+
 def test_rewards_rank_hypotheses_anew():
     lost = decoding.MISSING_SCORE
     result = decoding.SearchResult(

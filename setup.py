@@ -54,6 +54,7 @@ setup(
         "keras_transformer.data",
         "keras_transformer.figures",
         "trainers",
+        "trainers.importers",
         "trainers.parsing",
         "trainers.phrasebook",
         "savedmodel",

@@ -26,17 +26,18 @@ LIBRARY = (
 TRAINERS = (
     "phrasebook config cluster interrupts preparation_folder progress moses"
     " published records report_page parsing.trees parsing.lexicon"
-    " parsing.words",
+    " parsing.words importers importers.safetensors importers.torch_pickle"
+    " importers.keras_h5 importers.tensors importers.vocabularies",
     "strategies checkpoints budget formulas comparison parsing.config"
     " parsing.linearization parsing.grammar",
-    "parsing.bracketing parsing.treebank",
-    "parsing.metric parsing.corpus",
+    "parsing.bracketing parsing.treebank importers.imported",
+    "parsing.metric parsing.corpus importers.huggingface",
     "corpora",
     "evaluation preparation test_sets",
     "experiment",
     "loop",
     "session",
-    "translate average prepare wmt visualize report",
+    "translate average prepare wmt visualize report import_model",
     "evaluate paper parse parse_text score align",
     "parse_evaluate",
 )

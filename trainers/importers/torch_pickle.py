@@ -298,8 +298,7 @@ def _tensor(storage, offset, shape, strides, *_):
     ):
         raise ValueError(f"a tensor of shape {shape}, strides {strides}")
     last = offset + sum(
-        (size - 1) * stride
-        for size, stride in zip(shape, strides, strict=True)
+        (size - 1) * stride for size, stride in zip(shape, strides, strict=True)
     )
     if math.prod(shape) and (
         last >= numbers.size or math.prod(shape) > numbers.size

@@ -1,9 +1,9 @@
 """Reads `.safetensors`: a JSON header, then the bytes of the tensors.
 
-    8 bytes   length of the header, little-endian
-    header    {"name": {"dtype": "F32", "shape": [2, 3],
-                        "data_offsets": [0, 24]}, ...}
-    data      the tensors, one after another, without gaps
+8 bytes   length of the header, little-endian
+header    {"name": {"dtype": "F32", "shape": [2, 3],
+                    "data_offsets": [0, 24]}, ...}
+data      the tensors, one after another, without gaps
 """
 
 import json

@@ -323,10 +323,30 @@ class DecodingConfig(Fields):
         low=0.0,
         high=10.0,
     )
+    length_normalization: str = hp(
+        "wu",
+        "What alpha is the exponent of: wu: (5 + length) / 6 (Wu et al. 2016);"
+        " power: length (transformers, CTranslate2). Length counts EOS.",
+        choices=("wu", "power"),
+    )
+    stopping: str = hp(
+        "exact",
+        "When a beam search ends: exact: no hypothesis can still enter the best"
+        " ones; transformers: as there, no hypothesis is better at its present"
+        " length, and only the best of a position may finish.",
+        choices=("exact", "transformers"),
+    )
     extra_length: int = hp(
         50,
         "Longest output, EOS included: source tokens, without EOS, plus this.",
         low=0,
+        high=MOST_POSITIONS,
+    )
+    max_output_length: int | None = hp(
+        None,
+        "Longest output, EOS included, whatever the source; left out: as"
+        " extra_length says.",
+        low=1,
         high=MOST_POSITIONS,
     )
     min_length: int = hp(

@@ -16,7 +16,8 @@ does not change between positions, such as the projected encoder output.
 Choices that systems make differently:
 
 - Score: log-probability / ((5 + length) / 6) ^ length_penalty (Wu et al. 2016,
-  the paper's reference 38), and the length counts EOS.
+  the paper's reference 38), and the length counts EOS. With
+  `length_normalization="power"` it is length ^ length_penalty.
 - Log-probabilities are the model's own, over all V tokens. PAD and BOS are
   never emitted, and EOS only where the length reaches `min_length`. The
   probability of these tokens is not redistributed to the others.
@@ -91,6 +92,27 @@ class Rules(typing.NamedTuple):
     prefix: Tensor | None
 
 
+class LengthPenalty(typing.NamedTuple):
+    """What log-probabilities are divided by, for hypotheses to compare.
+
+    Attributes:
+        alpha: The exponent, as a float.
+        normalization: What it is the exponent of: a value of
+            `DecodingConfig.length_normalization`.
+    """
+
+    alpha: float
+    normalization: str
+
+    def of(self, lengths: Tensor) -> Tensor:
+        """The penalty of lengths in tokens, EOS included: float32."""
+        lengths = ops.cast(lengths, "float32")
+        if self.normalization == "power":
+            # A row that is not searched has no tokens.
+            return ops.power(ops.maximum(lengths, 1.0), self.alpha)
+        return ops.power((lengths + 5.0) / 6.0, self.alpha)
+
+
 def greedy_search(
     step: Step,
     cache: Cache,
@@ -101,6 +123,7 @@ def greedy_search(
     min_length: int = DecodingConfig.min_length,
     no_repeat_ngram: int = DecodingConfig.no_repeat_ngram,
     prefix: Tensor | None = None,
+    length_normalization: str = DecodingConfig.length_normalization,
 ) -> SearchResult:
     """Takes the most probable token at each position.
 
@@ -117,6 +140,8 @@ def greedy_search(
         no_repeat_ngram: Tokens of an n-gram that may not occur twice, as an
             int; 0: all may.
         prefix: int32 `[B, P]`, the first tokens, `PAD` after them; or None.
+        length_normalization: What the length penalty is a power of, as in
+            `DecodingConfig`.
 
     Returns:
         A `SearchResult` with W = 1.
@@ -134,6 +159,7 @@ def greedy_search(
     check_values(
         DecodingConfig,
         length_penalty=length_penalty,
+        length_normalization=length_normalization,
         min_length=min_length,
         no_repeat_ngram=no_repeat_ngram,
     )
@@ -145,8 +171,9 @@ def greedy_search(
     rules = Rules(
         min_length, no_repeat_ngram, _pad_prefix(prefix, max_length, 1)
     )
+    penalty = LengthPenalty(length_penalty, length_normalization)
     return _follow_one(
-        step, cache, max_lengths, choose, max_length, length_penalty, rules
+        step, cache, max_lengths, choose, max_length, penalty, rules
     )
 
 
@@ -164,6 +191,7 @@ def sample(
     min_length: int = DecodingConfig.min_length,
     no_repeat_ngram: int = DecodingConfig.no_repeat_ngram,
     prefix: Tensor | None = None,
+    length_normalization: str = DecodingConfig.length_normalization,
 ) -> SearchResult:
     """Samples each token from the model's distribution.
 
@@ -193,6 +221,8 @@ def sample(
         no_repeat_ngram: Tokens of an n-gram that may not occur twice, as an
             int; 0: all may.
         prefix: int32 `[B, P]`, the first tokens, `PAD` after them; or None.
+        length_normalization: What the length penalty is a power of, as in
+            `DecodingConfig`.
 
     Returns:
         A `SearchResult` with W = 1.
@@ -211,6 +241,7 @@ def sample(
     check_values(
         DecodingConfig,
         length_penalty=length_penalty,
+        length_normalization=length_normalization,
         min_length=min_length,
         no_repeat_ngram=no_repeat_ngram,
         temperature=temperature,
@@ -239,8 +270,9 @@ def sample(
     rules = Rules(
         min_length, no_repeat_ngram, _pad_prefix(prefix, max_length, 1)
     )
+    penalty = LengthPenalty(length_penalty, length_normalization)
     return _follow_one(
-        step, cache, max_lengths, choose, max_length, length_penalty, rules
+        step, cache, max_lengths, choose, max_length, penalty, rules
     )
 
 
@@ -255,6 +287,8 @@ def beam_search(
     min_length: int = DecodingConfig.min_length,
     no_repeat_ngram: int = DecodingConfig.no_repeat_ngram,
     prefix: Tensor | None = None,
+    length_normalization: str = DecodingConfig.length_normalization,
+    stopping: str = DecodingConfig.stopping,
 ) -> SearchResult:
     """Keeps the W most probable unfinished hypotheses, and the W best finished.
 
@@ -267,6 +301,12 @@ def beam_search(
     it still has to emit were certain and it had the greatest length: the result
     is exactly that of a search which goes on to the limit. If fewer than W
     have finished at the limit, live ones, by score, follow the finished ones.
+
+    With `stopping="transformers"` only those among the W best continuations
+    compete for the finished places; the search ends as soon as no live
+    hypothesis has, at its present length, a better score than the worst of W
+    finished ones; and at the length limit live ones rank with the finished. So
+    does transformers 5 (`early_stopping=False`, `forced_eos_token_id`).
 
     `beam_size=1` is `greedy_search`: it ends where EOS is most probable.
 
@@ -282,6 +322,9 @@ def beam_search(
         no_repeat_ngram: Tokens of an n-gram that may not occur twice, as an
             int; 0: all may.
         prefix: int32 `[B, P]`, the first tokens, `PAD` after them; or None.
+        length_normalization: What the length penalty is a power of, as in
+            `DecodingConfig`.
+        stopping: When the search ends, as in `DecodingConfig`.
 
     Returns:
         A `SearchResult`.
@@ -301,6 +344,8 @@ def beam_search(
         DecodingConfig,
         beam_size=beam_size,
         length_penalty=length_penalty,
+        length_normalization=length_normalization,
+        stopping=stopping,
         min_length=min_length,
         no_repeat_ngram=no_repeat_ngram,
     )
@@ -314,7 +359,9 @@ def beam_search(
             min_length=min_length,
             no_repeat_ngram=no_repeat_ngram,
             prefix=prefix,
+            length_normalization=length_normalization,
         )
+    penalty = LengthPenalty(length_penalty, length_normalization)
     max_lengths = _clip_limits(max_lengths, max_length)
     _check_cache(cache, max_lengths, beam_size)
     rules = Rules(
@@ -323,7 +370,8 @@ def beam_search(
         _pad_prefix(prefix, max_length, beam_size),
     )
     sentences = ops.arange(ops.shape(max_lengths)[0], dtype="int32")[:, None]
-    limit_penalties = _penalty(max_lengths, length_penalty)
+    limit_penalties = penalty.of(max_lengths)
+    is_exact = stopping == "exact"
 
     def grow(state, cache):
         # Here rather than at the end of the position, so that XLA moves and
@@ -332,18 +380,26 @@ def beam_search(
         logits, cache = step(state.live_last_ids, cache, state.index)
         logits = _float32_logits(logits)  # [B * W, V]
         candidates = _best_candidates(logits, state, sentences, rules)
-        choice = _choose_beams(candidates, state, sentences, length_penalty)
+        choice = _choose_beams(
+            candidates, state, sentences, penalty, all_may_finish=is_exact
+        )
         state = _next_beams(choice, state, sentences)
         state = state._replace(
             done=state.done
             | (state.index >= max_lengths)
-            | _cannot_improve(state, limit_penalties)
+            | (
+                _cannot_improve(state, limit_penalties)
+                if is_exact
+                else _is_not_better_now(state, penalty)
+            )
         )
         return state, cache
 
     state = _first_beams(max_lengths, max_length, beam_size)
     state, _ = ops.while_loop(_any_unfinished, grow, (state, cache))
-    return _ranked_result(state, sentences, length_penalty)
+    if not is_exact:
+        state = _finish_live(state, sentences, penalty)
+    return _ranked_result(state, sentences, penalty)
 
 
 def rerank(result: SearchResult, rewards: Tensor) -> SearchResult:
@@ -410,9 +466,7 @@ class RowState(typing.NamedTuple):
     done: Tensor
 
 
-def _follow_one(
-    step, cache, max_lengths, choose, max_length, length_penalty, rules
-):
+def _follow_one(step, cache, max_lengths, choose, max_length, penalty, rules):
     """Extends one row per sentence by choose(logits, index) -> ids, logits."""
     max_lengths = _clip_limits(max_lengths, max_length)
     _check_cache(cache, max_lengths, 1)
@@ -454,7 +508,7 @@ def _follow_one(
     log_probs = ops.where(failed, np.nan, state.log_probs)
     ids = ops.where(failed[:, None], PAD, state.ids)  # [B, T]
     lengths = _count_tokens(ids)  # [B]
-    scores = log_probs / _penalty(lengths, length_penalty)
+    scores = log_probs / penalty.of(lengths)
     return SearchResult(  # [B, ...] -> [B, 1, ...]
         *(value[:, None] for value in (ids, scores, log_probs, lengths))
     )
@@ -635,7 +689,7 @@ def _top_k(values, k):
     return values, ops.take_along_axis(positions, places, axis=-1)
 
 
-def _choose_beams(candidates, state, sentences, length_penalty):
+def _choose_beams(candidates, state, sentences, penalty, all_may_finish):
     """Who is finished and who lives after this position: `Choice`.
 
     The pool has 3W places: the W finished so far, then the 2W candidates. Ties
@@ -644,10 +698,11 @@ def _choose_beams(candidates, state, sentences, length_penalty):
     beam_size = state.finished_scores.shape[1]
     done = state.done[:, None]  # [B, 1]
     ends = candidates.ids == EOS  # [B, 2W]
-    penalty = _penalty(state.index + 1, length_penalty)
-    new_scores = ops.where(
-        ends & ~done, candidates.log_probs / penalty, -np.inf
-    )
+    scores = candidates.log_probs / penalty.of(state.index + 1)
+    finishes = ends & ~done
+    if not all_may_finish:  # but only the W best
+        finishes = finishes & (_positions(2 * beam_size) < beam_size)
+    new_scores = ops.where(finishes, scores, -np.inf)
     pool = ops.concatenate([state.finished_scores, new_scores], axis=1)
     scores, finished = ops.top_k(pool, beam_size)  # [B, 3W] -> [B, W]
     log_probs, live = ops.top_k(
@@ -695,10 +750,41 @@ def _cannot_improve(state, limit_penalties):
     return best_possible <= state.finished_scores[:, -1]
 
 
-def _ranked_result(state, sentences, length_penalty):
+def _is_not_better_now(state, penalty):
+    """Whether no live hypothesis is better at its present length: bool [B]."""
+    beam_size = state.live_log_probs.shape[1]
+    lengths = _count_tokens(state.ids[:, beam_size])  # of frozen ones, too
+    best_now = state.live_log_probs[:, 0] / penalty.of(lengths)
+    return best_now <= state.finished_scores[:, -1]
+
+
+def _finish_live(state, sentences, penalty):
+    """Ranks live hypotheses among the finished, unless the search has stopped.
+
+    They are at the length limit; they rank as if EOS, which costs nothing
+    there, were added to each.
+    """
+    beam_size = state.live_log_probs.shape[1]
+    stopped = _is_not_better_now(state, penalty)[:, None]  # [B, 1]
+    lengths = _count_tokens(state.ids[:, beam_size:]) + 1  # [B, W]
+    scores = state.live_log_probs / penalty.of(lengths)
+    scores = ops.where(stopped, -np.inf, scores)
+    pool = ops.concatenate([state.finished_scores, scores], axis=1)
+    scores, rows = ops.top_k(pool, beam_size)  # [B, 2W] -> [B, W]
+    finished = _gather_rows(state.ids, rows, sentences)
+    ids = ops.concatenate([finished, state.ids[:, beam_size:]], axis=1)
+    return state._replace(ids=ids, finished_scores=scores)
+
+
+def _ranked_result(state, sentences, penalty):
     """The finished by score, then the live by score: `SearchResult`."""
     beam_size = state.finished_scores.shape[1]
-    penalties = _penalty(_count_tokens(state.ids), length_penalty)  # [B, 2W]
+    # Of those in the first W places, some may end at the limit, without EOS:
+    # see `_finish_live`.
+    truncated = ~ops.any(state.ids == EOS, axis=2)  # [B, 2W]
+    truncated = truncated & (_positions(2 * beam_size) < beam_size)
+    lengths = _count_tokens(state.ids) + ops.cast(truncated, "int32")
+    penalties = penalty.of(lengths)  # [B, 2W]
     live_scores = state.live_log_probs / penalties[:, beam_size:]
     scores = ops.concatenate([state.finished_scores, live_scores], axis=1)
     finished_log_probs = state.finished_scores * penalties[:, :beam_size]
@@ -739,11 +825,6 @@ def _ranked_result(state, sentences, length_penalty):
 def _any_unfinished(state, cache):
     """Condition of the loops. Limits are at most T, so every search ends."""
     return ops.logical_not(ops.all(state.done))
-
-
-def _penalty(lengths, length_penalty):
-    """((5 + length) / 6) ^ alpha, float32, for int lengths in tokens."""
-    return ops.power((ops.cast(lengths, "float32") + 5.0) / 6.0, length_penalty)
 
 
 def _is_banned(ids, index, rules):

@@ -37,7 +37,7 @@ _AXES = {
     "inner/bias": None,
     "outer/kernel": 1,
     "outer/bias": 0,
-    "logits/bias": None,
+    "logits_bias": None,
 }
 
 

@@ -115,9 +115,7 @@ class DataConfig(LengthConfig):
             "files",
             "prepared",
             IMPORTED,
-        ) and not (
-            self.dataset.startswith("tfds:") and len(self.dataset) > 5
-        ):
+        ) and not (self.dataset.startswith("tfds:") and len(self.dataset) > 5):
             raise ValueError(
                 "dataset must be phrasebook, files, prepared or tfds:NAME."
                 f" Received: dataset={self.dataset!r}"

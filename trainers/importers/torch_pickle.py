@@ -16,6 +16,7 @@ import math
 import os
 import pathlib
 import pickle
+import pickletools
 import typing
 import zipfile
 from collections.abc import Sequence
@@ -35,26 +36,19 @@ STORAGES = {
     "ByteStorage": np.dtype("u1"),
     "BoolStorage": np.dtype("?"),
 }
+# Types that plain data may name, which are no use of them.
+TYPES = ("bool", "bytes", "dict", "float", "int", "list", "str", "tuple")
 DATA = "data.pkl"  # of an archive: everything but the numbers
 MOST_PICKLE = 64 << 20  # bytes
 MOST_ENTRIES = 100_000  # files of an archive
 # What the older format begins with, as integers of their own pickles.
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
-# Values that a pickle names; they do nothing.
-HARMLESS = {
-    ("builtins", name): kind
-    for name, kind in (
-        ("bool", bool),
-        ("bytes", bytes),
-        ("dict", dict),
-        ("float", float),
-        ("int", int),
-        ("list", list),
-        ("set", set),
-        ("str", str),
-        ("tuple", tuple),
-    )
-} | {("collections", "OrderedDict"): collections.OrderedDict}
+
+
+class _StorageType(typing.NamedTuple):
+    """What a pickle calls `torch.FloatStorage`."""
+
+    dtype: np.dtype
 
 
 class Plain:
@@ -108,6 +102,13 @@ class _Storage(typing.NamedTuple):
     numbers: np.ndarray
 
 
+class _Tensor(np.ndarray):
+    """An array that a pickle cannot give another state."""
+
+    def __setstate__(self, state):
+        raise ValueError("a tensor with a state")
+
+
 class _Unpickler(pickle.Unpickler):
     """Builds tensors and plain data, and nothing else.
 
@@ -123,13 +124,13 @@ class _Unpickler(pickle.Unpickler):
         self._plain = plain
 
     def find_class(self, module, name):
-        if (module, name) in HARMLESS:
-            return HARMLESS[module, name]
-        if (module, name) in _TENSORS:
-            return _TENSORS[module, name]
+        module = {"__builtin__": "builtins"}.get(module, module)
+        if (module, name) in _KNOWN:
+            return _KNOWN[module, name]
         if module == "torch" and name in STORAGES:
-            return STORAGES[name]
-        if module.partition(".")[0] in self._plain:
+            return _StorageType(STORAGES[name])
+        is_type = module == "builtins" and name in TYPES
+        if is_type or module.partition(".")[0] in self._plain:
             return type(name, (Plain,), {"kind": f"{module}.{name}"})
         raise ValueError(
             "its pickle would run code: expected tensors and plain data only."
@@ -141,14 +142,14 @@ class _Unpickler(pickle.Unpickler):
             not isinstance(pid, tuple)
             or len(pid) not in (5, 6)
             or pid[0] != "storage"
-            or not isinstance(pid[1], np.dtype)
+            or not isinstance(pid[1], _StorageType)
             or not isinstance(pid[2], str)
             or type(pid[4]) is not int
             or pid[4] < 0
             or (len(pid) == 6 and pid[5] is not None)
         ):
             raise ValueError(f"not a storage of PyTorch: {str(pid)[:100]}")
-        return self._read_storage(pid[1], pid[2], pid[4])
+        return self._read_storage(pid[1].dtype, pid[2], pid[4])
 
 
 def read_torch(
@@ -185,7 +186,7 @@ def _read_archive(path, plain):
     """Reads the zip format."""
     with zipfile.ZipFile(path) as archive:
         entries = _checked_entries(archive, path.stat().st_size)
-        (folder,) = {name.partition("/")[0] for name in entries} or {""}
+        folder = min(entries, default="").partition("/")[0]
         if f"{folder}/{DATA}" not in entries:
             raise ValueError(f"no file of torch.save: it has no {DATA}")
         order = entries.get(f"{folder}/byteorder")
@@ -202,7 +203,28 @@ def _read_archive(path, plain):
             return _typed(storages[key], dtype, size)
 
         data = io.BytesIO(archive.read(f"{folder}/{DATA}"))
-        return _Unpickler(data, read_storage, plain).load()
+        return _load(data, read_storage, plain)
+
+
+def _load(file, read_storage, plain=()):
+    """Reads one pickle of a file.
+
+    A pickle numbers the values that it uses again. Python makes room for the
+    greatest number at once, whatever it is: so it is looked at before.
+    """
+    start = file.tell()
+    num_operations = greatest = 0
+    for operation, argument, _ in pickletools.genops(file):
+        num_operations += 1
+        if operation.name in ("PUT", "BINPUT", "LONG_BINPUT"):
+            greatest = max(greatest, argument)
+    if greatest > num_operations:
+        raise ValueError(
+            f"a pickle of {num_operations} operations numbers a value"
+            f" {greatest}"
+        )
+    file.seek(start)
+    return _Unpickler(file, read_storage, plain).load()
 
 
 def _checked_entries(archive, size):
@@ -256,14 +278,14 @@ def _read_pickles(path, plain):
         raise ValueError("a storage where there is none")
 
     with path.open("rb") as file:
-        head = [_Unpickler(file, no_storage).load() for _ in range(2)]
+        head = [_load(file, no_storage) for _ in range(2)]
         if head != [MAGIC, PROTOCOL]:
             raise ValueError("neither a zip archive nor pickles of torch.save")
-        system = _Unpickler(file, no_storage).load()
+        system = _load(file, no_storage)
         if not system.get("little_endian"):
             raise ValueError("expected little-endian numbers")
-        found = _Unpickler(file, read_storage, plain).load()
-        keys = _Unpickler(file, no_storage).load()
+        found = _load(file, read_storage, plain)
+        keys = _load(file, no_storage)
         if sorted(keys) != sorted(storages):
             raise ValueError("its list of storages is another")
         for key in keys:
@@ -307,13 +329,14 @@ def _tensor(storage, offset, shape, strides, *_):
             f"a tensor of shape {shape} exceeds its storage of {numbers.size}"
         )
     if not math.prod(shape):
-        return np.zeros(shape, numbers.dtype)
-    return np.lib.stride_tricks.as_strided(
+        return np.zeros(shape, numbers.dtype).view(_Tensor)
+    view = np.lib.stride_tricks.as_strided(
         numbers[offset:],
         shape,
         [stride * numbers.itemsize for stride in strides],
         writeable=False,
     )
+    return view.view(_Tensor)
 
 
 def _parameter(tensor, *_):
@@ -321,7 +344,9 @@ def _parameter(tensor, *_):
     return tensor
 
 
-_TENSORS = {
+_KNOWN = {
+    ("builtins", "set"): set,
+    ("collections", "OrderedDict"): collections.OrderedDict,
     ("torch._utils", "_rebuild_tensor"): _tensor,
     ("torch._utils", "_rebuild_tensor_v2"): _tensor,
     ("torch._utils", "_rebuild_parameter"): _parameter,

@@ -194,6 +194,11 @@ class TransformerConfig(Fields):
     logits_bias: bool = hp(
         False, "A bias for each token, added to its logit (the paper: none)."
     )
+    source_eos: bool = hp(
+        True,
+        "Whether the EOS that ends a source is read; if not, it is hidden like"
+        " padding, for models that were trained without it.",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -554,7 +554,7 @@ class Transformer(TokenExactTraining, keras.Model):
 
     def encode(self, source_ids: Tensor) -> Memory:
         """Reads a source: int32 `[B, S]` -> `Memory`."""
-        mask = padding_mask(source_ids)
+        mask = padding_mask(source_ids, hide_eos=not self.config.source_eos)
         x = self.source_embedding(
             source_ids, positions=self.source_positions, norm=self.source_norm
         )

@@ -26,11 +26,13 @@ TRAINERS = (
     "phrasebook config cluster interrupts preparation_folder progress moses"
     " published records report_page parsing.trees parsing.lexicon"
     " parsing.words importers importers.safetensors importers.torch_pickle"
-    " importers.keras_h5 importers.tensors importers.vocabularies",
+    " importers.keras_h5 importers.tensors importers.vocabularies"
+    " importers.npz importers.options importers.stacks importers.yaml_files",
     "strategies checkpoints budget formulas comparison parsing.config"
     " parsing.linearization parsing.grammar",
     "parsing.bracketing parsing.treebank importers.imported",
-    "parsing.metric parsing.corpus importers.huggingface",
+    "parsing.metric parsing.corpus importers.huggingface importers.marian"
+    " importers.opennmt_tf importers.fairseq",
     "corpora",
     "evaluation preparation test_sets",
     "experiment",

@@ -160,6 +160,7 @@ OTHER_SYSTEMS = {
         "source_vocab_size": 23,
         "share_embeddings": "none",
         "logits_bias": True,
+        "source_eos": False,
     },
     "fairseq": {
         "attention_bias": True,

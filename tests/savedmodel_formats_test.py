@@ -510,6 +510,7 @@ KINDS = {
         "first_position": 2,
         "share_embeddings": "target",
         "logits_bias": True,
+        "source_eos": False,
     },
     # Outputs would be longer than the sources, of which the longest fits.
     "learned": {"positions": "learned", "max_positions": LIMIT, **MARIAN},

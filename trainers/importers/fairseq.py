@@ -355,7 +355,7 @@ def _learned_rows(options, tensors):
     source, target = (tensors.shape(name)[0] for name in names)
     if source != target:
         options.refuse(
-            "max_target_positions", f"expected as many as of the source"
+            "max_target_positions", "expected as many as of the source"
         )
     return source - PAD - 1
 

@@ -20,7 +20,7 @@ import sentencepiece
 
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.permutation import from_blocks, reorder
-from keras_transformer.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.tokenization import TokenizerPair
 from keras_transformer.vocabulary import EOS
 from trainers.importers.imported import Imported
 from trainers.importers.npz import read_npz
@@ -159,7 +159,7 @@ class Side(typing.NamedTuple):
 def _read_search(directory):
     """The options of the decoder; none if there is no such file."""
     paths = sorted(directory.glob("*decoder.yml"))
-    # Validation keeps one for each metric: `model.npz.best-bleu.npz.decoder.yml`.
+    # Validation keeps one for each metric: `model.npz.best-bleu.npz...`.
     paths = [path for path in paths if ".best-" not in path.name] or paths
     if len(paths) > 1:
         raise ValueError(
@@ -333,7 +333,8 @@ def _check_same_ids(options, sides):
     if source.order != target.order:
         options.refuse(
             "vocabs",
-            "embeddings are shared, but EOS, UNK or the number of pieces differ",
+            "embeddings are shared, but EOS, UNK or the numbers of pieces"
+            " differ",
         )
 
 

@@ -308,6 +308,13 @@ def beam_search(
     finished ones; and at the length limit live ones rank with the finished. So
     does transformers 5 (`early_stopping=False`, `forced_eos_token_id`).
 
+    Three more systems have other rules. fairseq: again only those among the W
+    best continuations compete for the finished places; the search ends when W
+    have finished. Marian: W - n continuations are looked at once n hypotheses
+    have finished; the search ends when W have. OpenNMT-tf: of the finished and
+    the continuations together, the W best by score stay; the search ends when
+    all of these have finished.
+
     `beam_size=1` is `greedy_search`: it ends where EOS is most probable.
 
     Args:
@@ -371,7 +378,6 @@ def beam_search(
     )
     sentences = ops.arange(ops.shape(max_lengths)[0], dtype="int32")[:, None]
     limit_penalties = penalty.of(max_lengths)
-    is_exact = stopping == "exact"
 
     def grow(state, cache):
         # Here rather than at the end of the position, so that XLA moves and
@@ -380,24 +386,18 @@ def beam_search(
         logits, cache = step(state.live_last_ids, cache, state.index)
         logits = _float32_logits(logits)  # [B * W, V]
         candidates = _best_candidates(logits, state, sentences, rules)
-        choice = _choose_beams(
-            candidates, state, sentences, penalty, all_may_finish=is_exact
-        )
+        choice = _choose_beams(candidates, state, sentences, penalty, stopping)
         state = _next_beams(choice, state, sentences)
         state = state._replace(
             done=state.done
             | (state.index >= max_lengths)
-            | (
-                _cannot_improve(state, limit_penalties)
-                if is_exact
-                else _is_not_better_now(state, penalty)
-            )
+            | _is_over(state, penalty, limit_penalties, stopping)
         )
         return state, cache
 
     state = _first_beams(max_lengths, max_length, beam_size)
     state, _ = ops.while_loop(_any_unfinished, grow, (state, cache))
-    if not is_exact:
+    if stopping == "transformers":
         state = _finish_live(state, sentences, penalty)
     return _ranked_result(state, sentences, penalty)
 
@@ -689,7 +689,7 @@ def _top_k(values, k):
     return values, ops.take_along_axis(positions, places, axis=-1)
 
 
-def _choose_beams(candidates, state, sentences, penalty, all_may_finish):
+def _choose_beams(candidates, state, sentences, penalty, stopping):
     """Who is finished and who lives after this position: `Choice`.
 
     The pool has 3W places: the W finished so far, then the 2W candidates. Ties
@@ -699,14 +699,16 @@ def _choose_beams(candidates, state, sentences, penalty, all_may_finish):
     done = state.done[:, None]  # [B, 1]
     ends = candidates.ids == EOS  # [B, 2W]
     scores = candidates.log_probs / penalty.of(state.index + 1)
-    finishes = ends & ~done
-    if not all_may_finish:  # but only the W best
-        finishes = finishes & (_positions(2 * beam_size) < beam_size)
+    finishes, dies, old_scores = ends & ~done, ends, state.finished_scores
+    if stopping != "exact":
+        stays, may_finish, may_live = _survivors(state, scores, stopping)
+        finishes, dies = finishes & may_finish, ends | ~may_live
+        old_scores = ops.where(stays | done, old_scores, -np.inf)
     new_scores = ops.where(finishes, scores, -np.inf)
-    pool = ops.concatenate([state.finished_scores, new_scores], axis=1)
+    pool = ops.concatenate([old_scores, new_scores], axis=1)
     scores, finished = ops.top_k(pool, beam_size)  # [B, 3W] -> [B, W]
     log_probs, live = ops.top_k(
-        ops.where(ends, -np.inf, candidates.log_probs), beam_size
+        ops.where(dies, -np.inf, candidates.log_probs), beam_size
     )  # [B, 2W] -> [B, W]
     places = ops.concatenate([finished, beam_size + live], axis=1)  # [B, 2W]
 
@@ -726,6 +728,42 @@ def _choose_beams(candidates, state, sentences, penalty, all_may_finish):
     )
 
 
+def _survivors(state, scores, stopping):
+    """Which hypotheses may have a place, where that is not open to all.
+
+    Args:
+        state: The `BeamState`.
+        scores: Those of the 2W candidates, best log-probability first.
+        stopping: As in `DecodingConfig`, but not "exact".
+
+    Returns:
+        Bools: which of the W finished stay, which of the 2W candidates may
+        finish if they are EOS, and which may live on if they are not. Each is
+        `[B, W]` or `[B, 2W]`, or of an axis less where all sentences are alike.
+    """
+    beam_size = state.finished_scores.shape[1]
+    ranks = _positions(2 * beam_size)
+    if stopping == "opennmt_tf":
+        pool = ops.concatenate([state.finished_scores, scores], axis=1)
+        _, best = ops.top_k(pool, beam_size)  # [B, 3W] -> [B, W]
+        chosen = ops.any(
+            best[:, :, None] == _positions(3 * beam_size), axis=1
+        )  # [B, W] -> [B, 3W]
+        stays, new = chosen[:, :beam_size], chosen[:, beam_size:]
+        return stays, new, new
+    all_stay, all_live = ranks[:beam_size] >= 0, ranks >= 0
+    if stopping == "marian":
+        places = beam_size - _count_finished(state)  # [B, 1]
+        return all_stay, ranks < places, ranks < places
+    return all_stay, ranks < beam_size, all_live  # transformers, fairseq
+
+
+def _count_finished(state):
+    """Finished hypotheses of each sentence: int32 [B, 1]."""
+    finished = ops.cast(state.finished_scores > -np.inf, "int32")
+    return ops.sum(finished, axis=1, keepdims=True)
+
+
 def _next_beams(choice, state, sentences):
     """Moves the token buffers to where the choice wants them, and extends."""
     beam_size = state.finished_scores.shape[1]
@@ -739,6 +777,17 @@ def _next_beams(choice, state, sentences):
         live_parents=choice.rows[:, beam_size:] - beam_size,
         done=state.done,
     )
+
+
+def _is_over(state, penalty, limit_penalties, stopping):
+    """Whether no later hypothesis counts: bool [B]."""
+    if stopping == "exact":
+        return _cannot_improve(state, limit_penalties)
+    if stopping == "transformers":
+        return _is_not_better_now(state, penalty)
+    if stopping == "opennmt_tf":
+        return state.live_log_probs[:, 0] == -np.inf
+    return state.finished_scores[:, -1] > -np.inf  # W have finished
 
 
 def _cannot_improve(state, limit_penalties):
@@ -792,11 +841,7 @@ def _ranked_result(state, sentences, penalty):
         [finished_log_probs, state.live_log_probs], axis=1
     )  # [B, 2W]
     # Rank r is finished hypothesis r, or the live one that follows the last.
-    num_finished = ops.sum(
-        ops.cast(state.finished_scores > -np.inf, "int32"),
-        axis=1,
-        keepdims=True,
-    )  # [B, 1]
+    num_finished = _count_finished(state)
     ranks = _positions(beam_size)[None]  # [1, W]
     skipped = beam_size - num_finished
     rows = ops.where(ranks < num_finished, ranks, ranks + skipped)  # [B, W]

@@ -9,8 +9,8 @@ huggingface   a Marian model of Hugging Face, such as OPUS-MT's: config.json,
               source.spm, target.spm, vocab.json, generation_config.json
 marian        a Marian model: .npz, decoder.yml; vocab.spm, or vocab.yml with
               source.spm and target.spm, as in packages of OPUS-MT
-opennmt_tf    a run of OpenNMT-tf 2: ckpt-*.index, model_description.py, data.yml
-              and the files that it names
+opennmt_tf    a run of OpenNMT-tf 2: ckpt-*.index, model_description.py,
+              data.yml and the files that it names
 fairseq       a model of fairseq: checkpoint_best.pt, dict.*.txt, the
               SentencePiece model
 

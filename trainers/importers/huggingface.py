@@ -449,7 +449,8 @@ def _convert_embeddings(tensors, options, config, tables):
     bias = bias[0, tables.target.ids]
     if not tables.target.has_start:
         bias[BOS] = EXCLUDED
-    weights["softmax/bias"] = bias
+    owner = "softmax" if config.has_softmax_matrix else "embedding"
+    weights[f"{owner}/logits_bias"] = bias
     return weights
 
 

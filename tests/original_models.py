@@ -5,6 +5,7 @@ files of a model, `expected.json` (sources, translations, pairs of ids) and
 `logits.npz` (the logits of the pairs).
 """
 
+import dataclasses
 import json
 import pathlib
 import typing
@@ -12,7 +13,6 @@ import typing
 import numpy as np
 
 import keras_transformer as kt
-from keras_transformer.config import DecodingConfig
 from keras_transformer.vocabulary import BOS, EOS
 from keras_transformer.workdir import named_weights
 from trainers.importers.imported import Imported, assign
@@ -83,7 +83,7 @@ def translate(imported: Imported, sources: list[str], **decoding):
     translator = kt.Translator(
         imported.tokenizer,
         make_model(imported),
-        DecodingConfig(**decoding),
+        dataclasses.replace(imported.decoding, **decoding),
         imported.max_length,
     )
     pieces = imported.tokenizer.target.pieces

@@ -450,6 +450,7 @@ def _read_decoding(generation):
             else float(generation.get("lenpen", LENGTH_PENALTY))
         ),
         length_normalization="power",
+        stopping="fairseq",
         no_repeat_ngram=generation.get("no_repeat_ngram_size", 0),
     )
 

@@ -121,6 +121,7 @@ def read(directory: pathlib.Path) -> Imported:
             beam_size=search.get("beam-size", BEAM_SIZE),
             length_penalty=search.get("normalize", NORMALIZE),
             length_normalization="power",
+            stopping="marian",
         ),
         source_language="",
         target_language="",

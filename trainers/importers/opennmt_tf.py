@@ -122,7 +122,7 @@ def read(directory: pathlib.Path) -> Imported:
     """
     checkpoint = _Checkpoint(_find_checkpoint(directory))
     run = _read_run(directory)
-    model = _read_description(directory)
+    model = read_description(directory)
     sides = [_read_side(run, name) for name in ("source", "target")]
     config = _read_config(checkpoint, model, run, sides)
     return Imported(
@@ -283,7 +283,7 @@ def _find_file(run, name):
     raise ValueError(f"{run.data.path}: there is no {name}")
 
 
-def _read_description(directory):
+def read_description(directory):
     """Parameters of the model as text or numbers, of those in `PARAMETERS`."""
     paths = [folder / DESCRIPTION for folder in _folders(directory)]
     path = next((path for path in paths if path.is_file()), None)
@@ -619,6 +619,7 @@ def _read_decoding(run):
     return DecodingConfig(
         beam_size=run.params.get("beam_width", BEAM_SIZE),
         length_penalty=run.params.get("length_penalty", 0.0),
+        stopping="opennmt_tf",
         min_length=run.params.get("minimum_decoding_length", 0),
         replace_unknown=run.params.get("replace_unknown_target", False),
     )

@@ -126,7 +126,10 @@ class ExportOptions(Fields):
 SEARCH_FIELDS = (
     "beam_size",
     "length_penalty",
+    "length_normalization",
+    "stopping",
     "extra_length",
+    "max_output_length",
     "min_length",
     "no_repeat_ngram",
     "coverage_penalty",

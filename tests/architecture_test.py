@@ -46,7 +46,7 @@ TRAINERS = (
 )
 SAVEDMODEL = (
     "reload formats publishing onnx_rewrites search",
-    "saved_model tflite onnx ctranslate2 verify",
+    "saved_model tflite onnx ctranslate2 huggingface verify",
     "export client",
 )
 # Mathematics in keras.ops, so that it runs on every backend.

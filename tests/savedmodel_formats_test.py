@@ -68,7 +68,7 @@ def test_a_format_keeps_the_contract(format_name):
     assert formats.FORMATS[format_name].precisions[0] == "float32"
 
 
-@pytest.mark.parametrize("format_name", formats.FORMATS)
+@pytest.mark.parametrize("format_name", ("saved_model", *OTHER_FORMATS))
 def test_an_export_describes_itself(format_name):
     directory = reload.find_export(exports.exported(format_name)[0])
     description = verify.read_description(directory)
@@ -83,7 +83,10 @@ def test_an_export_describes_itself(format_name):
     assert description["decoding"] == {
         "beam_size": 3,
         "length_penalty": 0.6,
+        "length_normalization": "wu",
+        "stopping": "exact",
         "extra_length": 6,
+        "max_output_length": None,
         "min_length": 0,
         "no_repeat_ngram": 0,
         "coverage_penalty": 0.0,

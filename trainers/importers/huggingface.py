@@ -515,7 +515,7 @@ def _check_positions(tensors, name, config):
     rates = 10000.0 ** (-np.arange(0, width, 2) / width)
     angles = np.arange(length)[:, None] * rates
     expected = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
-    if not np.allclose(table, expected, atol=1e-3):
+    if not np.allclose(table, expected, atol=1e-2):  # bfloat16 has 8 bits
         raise ValueError(
             f"{tensors.path}: {name} must be the sinusoids of transformers'"
             " Marian models. Received: other numbers"

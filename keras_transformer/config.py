@@ -194,6 +194,11 @@ class TransformerConfig(Fields):
     logits_bias: bool = hp(
         False, "A bias for each token, added to its logit (the paper: none)."
     )
+    source_eos: bool = hp(
+        True,
+        "Whether the EOS that ends a source is read; if not, it is hidden like"
+        " padding, for models that were trained without it.",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -323,10 +328,31 @@ class DecodingConfig(Fields):
         low=0.0,
         high=10.0,
     )
+    length_normalization: str = hp(
+        "wu",
+        "What alpha is the exponent of: wu: (5 + length) / 6 (Wu et al. 2016);"
+        " power: length (transformers, CTranslate2). Length counts EOS.",
+        choices=("wu", "power"),
+    )
+    stopping: str = hp(
+        "exact",
+        "When a beam search ends: exact: no hypothesis can still enter the best"
+        " ones; transformers: as there, no hypothesis is better at its present"
+        " length, and only the best of a position may finish; fairseq, marian,"
+        " opennmt_tf: as these systems end theirs.",
+        choices=("exact", "transformers", "fairseq", "marian", "opennmt_tf"),
+    )
     extra_length: int = hp(
         50,
         "Longest output, EOS included: source tokens, without EOS, plus this.",
         low=0,
+        high=MOST_POSITIONS,
+    )
+    max_output_length: int | None = hp(
+        None,
+        "Longest output, EOS included, whatever the source; left out: as"
+        " extra_length says.",
+        low=1,
         high=MOST_POSITIONS,
     )
     min_length: int = hp(

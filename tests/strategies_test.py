@@ -454,6 +454,9 @@ def test_activations_grow_with_the_batch_and_its_length():
     assert activations(config, 20, 20, 4) == 2 * one
     assert activations(config, 5, 40, 4) > one  # attention is quadratic
     assert activations(config, 10, 20, 2) < one
+    # The gradient of swish needs its input: in eight layers, 256 wide.
+    swish = dataclasses.replace(config, activation="swish")
+    assert activations(swish, 10, 20, 4) - one == 4 * 10 * 20 * 8 * 256
     # Restricted: one of two attentions of a decoder layer stays quadratic.
     restricted = dataclasses.replace(config, attention_window=9)
     saved = activations(config, 1, 200, 4) - activations(restricted, 1, 200, 4)

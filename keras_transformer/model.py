@@ -11,11 +11,13 @@ import keras
 from keras import ops
 
 from keras_transformer import layers
+from keras_transformer.cache import Position, Slots, reorder
 from keras_transformer.chunks import centered_neighborhood, last_neighborhood
 from keras_transformer.config import TransformerConfig
 from keras_transformer.fit import TokenExactTraining
 from keras_transformer.layers import KeyValue, Tensor
 from keras_transformer.masking import causal_mask, padding_mask
+from keras_transformer.normalization import LayerNorm
 
 
 class Memory(typing.NamedTuple):
@@ -28,6 +30,23 @@ class Memory(typing.NamedTuple):
 
     key_values: tuple[KeyValue, ...]
     mask: Tensor
+
+
+class DecoderCache(typing.NamedTuple):
+    """What the decoder knows of the positions before; see `cache.Slots`.
+
+    Attributes:
+        layers: One `KeyValue` for each decoder layer, `[B, H, C * W, K]`.
+        lineage: bool `[B, W, C * W]`, the rows of each hypothesis' own past;
+            () if a sentence has one hypothesis.
+    """
+
+    layers: tuple[KeyValue, ...]
+    lineage: Tensor | tuple[()]
+
+
+class GrowingCache(DecoderCache):
+    """A `DecoderCache` that has as many slots as there are positions."""
 
 
 class AttentionMaps(typing.NamedTuple):
@@ -70,6 +89,7 @@ class _Block(layers.TracedLayer):
             d_key=self.config.key_size,
             d_value=self.config.value_size,
             dropout=self.config.attention_dropout,
+            use_bias=self.config.attention_bias,
             dtype=self.dtype_policy,
             name=name,
             **options,
@@ -79,6 +99,7 @@ class _Block(layers.TracedLayer):
         return layers.FeedForward(
             d_ff=self.config.d_ff,
             dropout=self.config.activation_dropout,
+            activation=self.config.activation,
             dtype=self.dtype_policy,
             name="feed_forward",
         )
@@ -87,6 +108,7 @@ class _Block(layers.TracedLayer):
         return layers.Residual(
             dropout=self.config.dropout,
             pre_norm=self.config.pre_norm,
+            layer_norm_epsilon=self.config.layer_norm_epsilon,
             dtype=self.dtype_policy,
             name=name,
         )
@@ -95,7 +117,11 @@ class _Block(layers.TracedLayer):
         """The norm that ends a pre-norm stack; a post-norm stack has none."""
         if not self.config.pre_norm:
             return None
-        return layers.layer_norm(self.dtype_policy, name="final_norm")
+        return LayerNorm(
+            epsilon=self.config.layer_norm_epsilon,
+            dtype=self.dtype_policy,
+            name="final_norm",
+        )
 
     def _check_width(self, x_shape):
         """Raises ValueError unless the residual stream is as wide as told."""
@@ -222,31 +248,36 @@ class DecoderLayer(_Block):
         self,
         x: Tensor,
         memory: KeyValue,
-        cache: typing.Any,
-        index: int | Tensor,
+        cache: KeyValue,
+        slots: Slots,
+        position: Position,
         cross_attention_mask: Tensor,
-    ) -> tuple[Tensor, typing.Any]:
+    ) -> tuple[Tensor, KeyValue]:
         """One position of `call`, over the cache of those before it.
 
         Args:
-            x: float `[N, 1, D]`, one row for each hypothesis; those of one
+            x: float `[N, D]`, one row for each hypothesis; those of one
                 sentence are neighbours.
             memory: What `cross_attention.project` made, `[B, H, S, K]`, one row
                 for each sentence.
             cache: What `self_attention.make_cache` or the step before returned.
-            index: This position, int32 scalar.
+            slots: The `Slots` of the cache.
+            position: What `Slots.enter` returned for this position.
             cross_attention_mask: bool `[B, 1, 1, S]`.
 
         Returns:
-            float `[N, 1, D]`, and the cache with this position in it.
+            float `[N, D]`, and the cache with this position in it.
         """
         x, cache = self.self_attention_residual.step(
-            x, sublayer=lambda y: self.self_attention.step(y, cache, index)
+            x,
+            sublayer=lambda y: self.self_attention.step(
+                y, cache, slots, position
+            ),
         )
         x = self.cross_attention_residual(
             x,
-            sublayer=lambda y: self.cross_attention.attend_in_groups(
-                y, memory, cross_attention_mask
+            sublayer=lambda y: self.cross_attention.attend_from_rows(
+                y, memory, cross_attention_mask, slots.num_beams
             ),
         )
         return self.feed_forward_residual(x, sublayer=self.feed_forward), cache
@@ -358,34 +389,66 @@ class Decoder(_Block):
             block.cross_attention.project(memory) for block in self.blocks
         )
 
-    def make_cache(self, batch_size: int | Tensor, length: int) -> tuple:
-        """An empty cache for `step`, one of each layer's attention."""
-        return tuple(
-            block.self_attention.make_cache(batch_size, length)
-            for block in self.blocks
+    def make_cache(
+        self,
+        batch_size: int | Tensor,
+        length: int,
+        num_beams: int = 1,
+        growing: bool = False,
+    ) -> DecoderCache:
+        """An empty cache for `step`; see `Transformer.make_cache`."""
+        count = None
+        if not growing:
+            count = min(length, self.config.attention_window or length)
+        slots = Slots(count, num_beams, self.config.attention_window)
+        kind = GrowingCache if growing else DecoderCache
+        return kind(
+            layers=tuple(
+                block.self_attention.make_cache(batch_size, slots)
+                for block in self.blocks
+            ),
+            lineage=slots.make_lineage(batch_size),
         )
 
     def step(
-        self, x: Tensor, memory: Memory, caches: tuple, index: int | Tensor
-    ) -> tuple[Tensor, tuple]:
-        """One position of `call`, over the caches of those before it.
+        self,
+        x: Tensor,
+        memory: Memory,
+        cache: DecoderCache,
+        index: int | Tensor,
+    ) -> tuple[Tensor, DecoderCache]:
+        """One position of `call`, over the cache of those before it.
 
         Args:
-            x: float `[N, 1, D]`.
+            x: float `[N, D]`.
             memory: A `Memory` of `B` rows; see `DecoderLayer.step`.
-            caches: What `make_cache` or the step before returned.
+            cache: What `make_cache` or the step before returned.
             index: This position, int32 scalar.
 
         Returns:
-            float `[N, 1, D]`, and the caches with this position in them.
+            float `[N, D]`, and the cache with this position in it.
         """
-        new_caches = []
-        for block, key_value, cache in zip(
-            self.blocks, memory.key_values, caches, strict=True
+        slots = self._slots_of(cache)
+        position, lineage = slots.enter(cache.lineage, x, index)
+        after = []
+        for block, key_value, before in zip(
+            self.blocks, memory.key_values, cache.layers, strict=True
         ):
-            x, cache = block.step(x, key_value, cache, index, memory.mask)
-            new_caches.append(cache)
-        return self._finish(x), tuple(new_caches)
+            x, key_value = block.step(
+                x, key_value, before, slots, position, memory.mask
+            )
+            after.append(key_value)
+        return self._finish(x), type(cache)(tuple(after), lineage)
+
+    def _slots_of(self, cache):
+        """The `Slots` of a cache."""
+        num_beams = 1
+        if not isinstance(cache.lineage, tuple):
+            num_beams = cache.lineage.shape[1]
+        count = None
+        if not isinstance(cache, GrowingCache):
+            count = cache.layers[0].keys.shape[2] // num_beams
+        return Slots(count, num_beams, self.config.attention_window)
 
     def _finish(self, x):
         return x if self.final_norm is None else self.final_norm(x)
@@ -403,6 +466,9 @@ class Transformer(TokenExactTraining, keras.Model):
 
     Differs from the paper: with `source_vocab_size` the source has a vocabulary
     and an embedding matrix of its own, for languages that share no subwords.
+    Models of other systems may have other matrices of their own
+    (`share_embeddings`), a bias of the logits (`logits_bias`), a norm after the
+    embeddings (`embedding_norm`).
 
     Args:
         config: A `TransformerConfig`; or its fields as keywords.
@@ -435,12 +501,19 @@ class Transformer(TokenExactTraining, keras.Model):
         config, kwargs = _split_config(config, kwargs)
         super().__init__(**kwargs)
         self.config = config
-        self.embedding = self._embedding(config.vocab_size, "embedding")
+        self.embedding = self._embedding(
+            config.vocab_size,
+            "embedding",
+            logits_bias=config.logits_bias and not config.has_softmax_matrix,
+        )
         self.separate_embedding = None
-        if config.source_vocab_size:
+        if config.has_source_embedding:
             self.separate_embedding = self._embedding(
-                config.source_vocab_size, "source_embedding"
+                config.num_source_tokens, "source_embedding"
             )
+        self.separate_softmax = self._softmax_projection()
+        self.source_norm = self._embedding_norm("source_embedding_norm")
+        self.target_norm = self._embedding_norm("target_embedding_norm")
         self.source_positions = self._learned_positions("source_positions")
         self.target_positions = self._learned_positions("target_positions")
         self.encoder = Encoder(config, dtype=self.dtype_policy, name="encoder")
@@ -454,21 +527,52 @@ class Transformer(TokenExactTraining, keras.Model):
         self.embedding.build()
         for optional in (
             self.separate_embedding,
+            self.separate_softmax,
             self.source_positions,
             self.target_positions,
         ):
             if optional is not None:
                 optional.build()
+        for norm in (self.source_norm, self.target_norm):
+            if norm is not None:
+                norm.build(stream)
         self.encoder.build(stream)
         self.decoder.build(stream, stream)
         self.built = True
 
-    def _embedding(self, vocab_size, name):
+    def _embedding(self, vocab_size, name, logits_bias=False):
+        config = self.config
+        is_sinusoidal = config.positions == "sinusoidal"
         return layers.PositionalEmbedding(
             vocab_size=vocab_size,
+            d_model=config.d_model,
+            dropout=config.dropout,
+            sinusoids=config.sinusoids if is_sinusoidal else None,
+            first_position=config.first_position,
+            scale=config.scale_embeddings,
+            logits_bias=logits_bias,
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def _softmax_projection(self):
+        """The matrix of the softmax; None if it is that of the embedding."""
+        if not self.config.has_softmax_matrix:
+            return None
+        return layers.SoftmaxProjection(
+            vocab_size=self.config.vocab_size,
             d_model=self.config.d_model,
-            dropout=self.config.dropout,
-            sinusoids=self.config.positions == "sinusoidal",
+            logits_bias=self.config.logits_bias,
+            dtype=self.dtype_policy,
+            name="softmax",
+        )
+
+    def _embedding_norm(self, name):
+        """The norm of the embeddings of a side; None if there is none."""
+        if not self.config.embedding_norm:
+            return None
+        return LayerNorm(
+            epsilon=self.config.layer_norm_epsilon,
             dtype=self.dtype_policy,
             name=name,
         )
@@ -491,6 +595,13 @@ class Transformer(TokenExactTraining, keras.Model):
             return self.embedding
         return self.separate_embedding
 
+    @property
+    def softmax(self) -> layers.PositionalEmbedding | layers.SoftmaxProjection:
+        """What has the logits: `embedding`, if its matrix is shared."""
+        if self.separate_softmax is None:
+            return self.embedding
+        return self.separate_softmax
+
     def call(self, inputs, training=None):
         return self.decode(
             inputs["target_ids"], self.encode(inputs["source_ids"])
@@ -498,8 +609,10 @@ class Transformer(TokenExactTraining, keras.Model):
 
     def encode(self, source_ids: Tensor) -> Memory:
         """Reads a source: int32 `[B, S]` -> `Memory`."""
-        mask = padding_mask(source_ids)
-        x = self.source_embedding(source_ids, positions=self.source_positions)
+        mask = padding_mask(source_ids, hide_eos=not self.config.source_eos)
+        x = self.source_embedding(
+            source_ids, positions=self.source_positions, norm=self.source_norm
+        )
         states = self.encoder(x, mask)
         return Memory(self.decoder.project(states), mask)
 
@@ -509,13 +622,16 @@ class Transformer(TokenExactTraining, keras.Model):
         mask = None
         if self.config.attention_window is None:
             mask = causal_mask(ops.shape(target_ids)[1])
+        x = self.embedding(
+            target_ids, positions=self.target_positions, norm=self.target_norm
+        )
         x = self.decoder(
-            self.embedding(target_ids, positions=self.target_positions),
+            x,
             memory.key_values,
             self_attention_mask=mask,
             cross_attention_mask=memory.mask,
         )
-        return self.embedding.logits(x)
+        return self.softmax.logits(x)
 
     def attention_maps(self, inputs: dict[str, Tensor]) -> AttentionMaps:
         """What every layer and head attends to: the weights of eq. 1.
@@ -540,38 +656,66 @@ class Transformer(TokenExactTraining, keras.Model):
             cross=stacked(self.decoder.blocks, "cross_attention"),
         )
 
-    def make_cache(self, batch_size: int | Tensor, length: int) -> tuple:
+    def make_cache(
+        self,
+        batch_size: int | Tensor,
+        length: int,
+        num_beams: int = 1,
+        growing: bool = False,
+    ) -> DecoderCache:
         """An empty cache for `decode_step`.
 
         Args:
-            batch_size: Number of hypotheses N, int or int scalar tensor.
+            batch_size: Number of sentences B, int or int scalar tensor.
             length: Number of positions T, int.
+            num_beams: Hypotheses of a sentence, W; they are neighbours.
+            growing: Whether it is to grow with the positions, so that a step
+                costs what there is to look at. In a graph, `batch_size` must
+                then be a tensor; XLA and TFLite cannot do it.
 
         Returns:
-            A nest of tensors, `[N, ...]` each.
+            A `DecoderCache`, or a `GrowingCache`.
         """
-        return self.decoder.make_cache(batch_size, length)
+        return self.decoder.make_cache(batch_size, length, num_beams, growing)
+
+    @staticmethod
+    def reorder_cache(cache: DecoderCache, parents: Tensor) -> DecoderCache:
+        """The cache of hypotheses that continue others of the same sentence.
+
+        Args:
+            cache: What `decode_step` returned.
+            parents: int32 `[B, W]`, in [0, W).
+        """
+        return cache._replace(lineage=reorder(cache.lineage, parents))
 
     def decode_step(
-        self, ids: Tensor, memory: Memory, cache: tuple, index: int | Tensor
-    ) -> tuple[Tensor, tuple]:
+        self,
+        ids: Tensor,
+        memory: Memory,
+        cache: DecoderCache,
+        index: int | Tensor,
+    ) -> tuple[Tensor, DecoderCache]:
         """Scores the next token: one position of `decode`, over a cache.
 
         Args:
-            ids: int32 `[N]`, the token at position `index`; BOS at 0.
-            memory: What `encode` returned for B sentences. N may be a multiple
-                of B: N / B neighbours are then hypotheses of one sentence.
-            cache: What `make_cache` or the step before returned, N rows.
+            ids: int32 `[N]`, the token at position `index`; BOS at 0. The W
+                hypotheses of a sentence are neighbours.
+            memory: What `encode` returned for B sentences.
+            cache: What `make_cache` or the step before returned.
             index: Position, int32 scalar.
 
         Returns:
             Logits, float32 `[N, V]`, and the cache for the next step.
         """
         x = self.embedding(
-            ids[:, None], start=index, positions=self.target_positions
-        )  # [N] -> [N, 1, D]
+            ids[:, None],  # [N] -> [N, 1]
+            start=index,
+            positions=self.target_positions,
+            norm=self.target_norm,
+        )
+        x = ops.reshape(x, (-1, self.config.d_model))  # [N, 1, D] -> [N, D]
         x, cache = self.decoder.step(x, memory, cache, index)
-        return self.embedding.logits(x)[:, 0], cache
+        return self.softmax.logits(x), cache
 
     def get_config(self):
         return {**super().get_config(), **dataclasses.asdict(self.config)}

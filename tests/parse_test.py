@@ -102,7 +102,7 @@ def answer(monkeypatch, capfdbinary):
 class Flat:
     """Stands for a parser: every tree is flat, and has two words."""
 
-    def n_best(self, strings, first_line, prefixes):
+    def n_best(self, strings, first_line, prefixes, num_best):
         return [[("(S XX XX )S" if s else "", 0.0)] for s in strings]
 
 

@@ -301,7 +301,9 @@ def state_of(trainer):
 def test_calls_of_several_steps_are_those_steps(command, tmp_path, monkeypatch):
     # Adam would magnify the rounding errors of gradients that should be zero.
     monkeypatch.setattr(
-        Experiment, "make_optimizer", lambda self: keras.optimizers.SGD(0.1)
+        Experiment,
+        "make_optimizer",
+        lambda self, model: keras.optimizers.SGD(0.1),
     )
     argv = [*command, "--train_steps=9", "--num_buckets=1"]
     together = open_trainer(

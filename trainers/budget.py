@@ -11,7 +11,7 @@ MIB = 2**20
 ATTENTION_WIDTHS = 12
 FEED_FORWARD_WIDTHS = 6
 EMBEDDING_WIDTHS = 3
-HIDDEN_WIDTHS = 2  # of d_ff: after the ReLU, and the gradient of it
+HIDDEN_WIDTHS = 2  # of d_ff: after the activation, and the gradient of it
 WEIGHT_COPIES = 2  # of each head's weights: before and after the softmax
 LOGIT_COPIES = 3  # float32: logits, softmax, gradient
 
@@ -69,8 +69,10 @@ def memory_of_replica(experiment, model, optimizer):
     Activations are those that the backward pass of the largest batch needs,
     without the library's own work space.
     """
-    weights = sum(bytes_of(v) for v in model.trainable_variables)
-    gradients = weights
+    weights = sum(bytes_of(v) for v in model.weights)
+    gradients = sum(bytes_of(v) for v in model.trainable_variables)
+    if experiment.training.ema_decay:
+        weights += gradients  # a moving average is as large
     if experiment.training.accumulate_steps > 1:
         gradients *= 2  # the sum so far, and those of a micro-batch
     return {
@@ -92,9 +94,10 @@ def largest_shape(experiment):
 def activations_of(experiment, shape):
     """`activations` of what a replica computes at once of a batch."""
     rows, length = shape
+    passes = 2 if experiment.training.r_drop else 1
     return activations(
         experiment.configuration.model,
-        rows // experiment.rows_multiple,
+        passes * rows // experiment.rows_multiple,
         length,
         4 if experiment.training.precision == "float32" else 2,
     )
@@ -124,7 +127,9 @@ def activations(config, rows, length, number_bytes):
         neighborhood = centered_neighborhood(config.attention_window)
         width = divide(length, neighborhood).width
     feed_forward = FEED_FORWARD_WIDTHS * config.d_model
-    feed_forward += HIDDEN_WIDTHS * config.d_ff
+    # The gradient of ReLU needs its output alone, others need their input.
+    kept_inputs = 0 if config.activation == "relu" else 1
+    feed_forward += (HIDDEN_WIDTHS + kept_inputs) * config.d_ff
     numbers = 2 * EMBEDDING_WIDTHS * config.d_model
     numbers += config.num_layers * (attention(width) + feed_forward)
     numbers += config.decoder_depth * (

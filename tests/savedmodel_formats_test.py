@@ -207,6 +207,16 @@ def test_quantized_weights_take_less_and_translate(format_name, precision):
     assert sizes[1] < 0.9 * sizes[0]
 
 
+def test_tflite_stores_weights_in_the_precision():
+    from ai_edge_litert.interpreter import Interpreter
+
+    for precision, kind in (("float16", np.float16), ("int8", np.int8)):
+        path = exports.quantized("tflite", precision) / "model.tflite"
+        details = Interpreter(str(path)).get_tensor_details()
+        kinds = {tensor["dtype"] for tensor in details}
+        assert kinds & {np.float16, np.int8} == {kind}
+
+
 def weight_bytes(path):
     """Size of a file; of ONNX that of its weights: the graph is larger."""
     if path.suffix == ".onnx":

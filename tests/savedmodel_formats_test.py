@@ -559,7 +559,8 @@ def test_other_positions_and_attention_are_exported(
     assert found[0]["truncated"] and len(wanted[0][0][0]) >= 20
     for result, [(ids, score), *_] in zip(found, wanted, strict=True):
         assert result["ids"] == ids
-        assert result["score"] == pytest.approx(score, rel=1e-3, abs=1e-4)
+        # The two kinds of gelu differ by 1e-3 here, kernels by 1e-5.
+        assert result["score"] == pytest.approx(score, rel=1e-5, abs=2e-4)
 
 
 def test_the_rules_of_these_searches_are_felt():

@@ -171,7 +171,7 @@ def make_step(length, window):
 
     model.train_on_batch(*batch(8))
     inputs, labels = batch(length)
-    return lambda: float(model.train_on_batch(inputs, labels)[0])
+    return lambda: float(model.train_on_batch(inputs, labels))
 
 
 def table(found, lengths, window):

@@ -11,7 +11,7 @@ PACKAGES = ("keras_transformer", "trainers", "savedmodel")
 
 # A module imports only from rows above its own.
 LIBRARY = (
-    "vocabulary fields seeds startup locking linear normalization optimizer"
+    "vocabulary fields cache seeds startup locking linear normalization optimizer"
     " figures.drawing",
     "config masking chunks flags data.cleaning data.buckets figures.plots"
     " figures.attention_svg",

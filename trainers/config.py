@@ -270,7 +270,7 @@ class TrainingConfig(Fields):
     valid_steps: int = hp(2000, "Updates between two validations.", low=1)
     valid_sentences: int = hp(
         1000,
-        "Greatest number of validation pairs translated for BLEU.",
+        "Greatest number of validation pairs translated and scored.",
         low=1,
     )
     valid_beam_size: int = hp(
@@ -284,7 +284,7 @@ class TrainingConfig(Fields):
     )
     patience: int = hp(
         0,
-        "Training ends after this many validations without a better BLEU;"
+        "Training ends after this many validations without a better score;"
         " 0: never.",
         low=0,
     )

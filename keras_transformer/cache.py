@@ -39,8 +39,8 @@ class Slots(typing.NamedTuple):
     """How the positions of a cache are laid out.
 
     Attributes:
-        num_slots: Slots C; None: the cache begins empty and grows by a slot at each
-            position, so that a position costs what there is to look at.
+        num_slots: Slots C; None: the cache begins empty and grows by a slot at
+            each position, so that a position costs what there is to look at.
             Its shape then changes in the loop of a search, which XLA and
             TFLite cannot do.
         num_beams: Hypotheses of a sentence, W; they are neighbours.

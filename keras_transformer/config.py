@@ -11,6 +11,9 @@ MOST_POSITIONS = 10**6  # of a sentence
 GREATEST_WIDTH = 10**6
 MOST_LAYERS = 10**4
 POSITIONS = ("sinusoidal", "learned", "relative")
+SINUSOIDS = ("paper", "t2t")
+ACTIVATIONS = ("relu", "swish", "gelu", "gelu_tanh")
+SHARED_EMBEDDINGS = ("all", "target", "inputs", "none")
 # What positions have where they are left out: room for the longest source and
 # the longest output that the defaults allow; the distance of T2T's
 # transformer_relative.
@@ -36,10 +39,13 @@ class TransformerConfig(Fields):
     """The shape of a Transformer; the defaults are the paper's base model.
 
     See Table 3 of the paper. `source_vocab_size`, `d_key`, `d_value`,
-    `num_decoder_layers`, `max_positions` and `max_relative_position` may be
-    left out (None): read `num_source_tokens`, `key_size`, `value_size`,
-    `decoder_depth`, `position_limit` and `relative_distance`, which resolve
-    them.
+    `num_decoder_layers`, `max_positions`, `max_relative_position` and
+    `share_embeddings` may be left out (None): read `num_source_tokens`,
+    `key_size`, `value_size`, `decoder_depth`, `position_limit`,
+    `relative_distance` and `sharing`, which resolve them.
+
+    The fields from `activation` on are for models that other systems have
+    trained; the paper has one value of each.
 
     >>> TransformerConfig(d_model=128, num_heads=4).key_size
     32
@@ -105,7 +111,10 @@ class TransformerConfig(Fields):
         0.0, "Dropout of attention weights (the paper: 0).", low=0.0, high=1.0
     )
     activation_dropout: float = hp(
-        0.0, "Dropout after the ReLU (the paper: 0).", low=0.0, high=1.0
+        0.0,
+        "Dropout after the activation of sec. 3.3 (the paper: 0).",
+        low=0.0,
+        high=1.0,
     )
     pre_norm: bool = hp(
         False, "Normalize the input of sub-layers (the paper: the output)."
@@ -140,6 +149,56 @@ class TransformerConfig(Fields):
         low=1,
         high=MOST_POSITIONS,
     )
+    activation: str = hp(
+        "relu",
+        "Of the feed-forward layer (the paper: relu); gelu has the error"
+        " function, gelu_tanh the approximation of it.",
+        choices=ACTIVATIONS,
+    )
+    attention_bias: bool = hp(
+        False, "Biases in the projections of attention (the paper: none)."
+    )
+    layer_norm_epsilon: float = hp(
+        1e-6,
+        "Added to the variance in layer normalization.",
+        low=1e-12,
+        high=1.0,
+    )
+    embedding_norm: bool = hp(
+        False,
+        "Normalize the sum of embeddings and positions (the paper: no).",
+    )
+    scale_embeddings: bool = hp(
+        True, "Multiply embeddings by sqrt(d_model), as in sec. 3.4."
+    )
+    sinusoids: str = hp(
+        "paper",
+        "With sinusoidal positions: wavelengths as in sec. 3.5, or those of"
+        " tensor2tensor, OpenNMT and fairseq, whose last one is"
+        " 2 pi 10000 (t2t).",
+        choices=SINUSOIDS,
+    )
+    first_position: int = hp(
+        0,
+        "With sinusoidal positions: number of the first one.",
+        low=0,
+        high=MOST_POSITIONS,
+    )
+    share_embeddings: str | None = hp(
+        None,
+        "Which embeddings have one matrix: all (source, target and softmax,"
+        " sec. 3.4); target (target and softmax); inputs (source and target);"
+        " none. Left out: all; target, if there is a source_vocab_size.",
+        choices=SHARED_EMBEDDINGS,
+    )
+    logits_bias: bool = hp(
+        False, "A bias for each token, added to its logit (the paper: none)."
+    )
+    source_eos: bool = hp(
+        True,
+        "Whether the EOS that ends a source is read; if not, it is hidden like"
+        " padding, for models that were trained without it.",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -154,6 +213,21 @@ class TransformerConfig(Fields):
                     f" {name}={getattr(self, name)},"
                     f" positions={self.positions!r}"
                 )
+        for name in ("sinusoids", "first_position"):
+            value = getattr(self, name)
+            default = self.__dataclass_fields__[name].default
+            if value != default and self.positions != "sinusoidal":
+                raise ValueError(
+                    f"{name} is an option of positions=sinusoidal. Received:"
+                    f" {name}={value!r}, positions={self.positions!r}"
+                )
+        if self.source_vocab_size and self.sharing in ("all", "inputs"):
+            raise ValueError(
+                "share_embeddings must be target or none with a"
+                " source_vocab_size: another vocabulary has other embeddings."
+                f" Received: share_embeddings={self.share_embeddings!r},"
+                f" source_vocab_size={self.source_vocab_size}"
+            )
         if None in (self.d_key, self.d_value) and self.d_model % self.num_heads:
             raise ValueError(
                 "d_model must divide by num_heads unless d_key and d_value are"
@@ -196,6 +270,23 @@ class TransformerConfig(Fields):
             return None
         return self.max_relative_position or RELATIVE_DISTANCE
 
+    @property
+    def sharing(self) -> str:
+        """Which embeddings have one matrix, one of `SHARED_EMBEDDINGS`."""
+        if self.share_embeddings is not None:
+            return self.share_embeddings
+        return "target" if self.source_vocab_size else "all"
+
+    @property
+    def has_source_embedding(self) -> bool:
+        """Whether the source has an embedding matrix of its own."""
+        return self.sharing in ("target", "none")
+
+    @property
+    def has_softmax_matrix(self) -> bool:
+        """Whether the softmax has a matrix that is no embedding."""
+        return self.sharing in ("inputs", "none")
+
 
 def check_position_limit(config: TransformerConfig, **lengths: int) -> None:
     """Raises ValueError if a length exceeds the learned positions.
@@ -237,10 +328,31 @@ class DecodingConfig(Fields):
         low=0.0,
         high=10.0,
     )
+    length_normalization: str = hp(
+        "wu",
+        "What alpha is the exponent of: wu: (5 + length) / 6 (Wu et al. 2016);"
+        " power: length (transformers, CTranslate2). Length counts EOS.",
+        choices=("wu", "power"),
+    )
+    stopping: str = hp(
+        "exact",
+        "When a beam search ends: exact: no hypothesis can still enter the best"
+        " ones; transformers: as there, no hypothesis is better at its present"
+        " length, and only the best of a position may finish; fairseq, marian,"
+        " opennmt_tf: as these systems end theirs.",
+        choices=("exact", "transformers", "fairseq", "marian", "opennmt_tf"),
+    )
     extra_length: int = hp(
         50,
         "Longest output, EOS included: source tokens, without EOS, plus this.",
         low=0,
+        high=MOST_POSITIONS,
+    )
+    max_output_length: int | None = hp(
+        None,
+        "Longest output, EOS included, whatever the source; left out: as"
+        " extra_length says.",
+        low=1,
         high=MOST_POSITIONS,
     )
     min_length: int = hp(

@@ -17,7 +17,8 @@ A cache that is not such a nest brings a function that reorders it.
 Choices that systems make differently:
 
 - Score: log-probability / ((5 + length) / 6) ^ length_penalty (Wu et al. 2016,
-  the paper's reference 38), and the length counts EOS.
+  the paper's reference 38), and the length counts EOS. With
+  `length_normalization="power"` it is length ^ length_penalty.
 - Log-probabilities are the model's own, over all V tokens. PAD and BOS are
   never emitted, and EOS only where the length reaches `min_length`. The
   probability of these tokens is not redistributed to the others.
@@ -96,6 +97,27 @@ class Rules(typing.NamedTuple):
     prefix: Tensor | None
 
 
+class LengthPenalty(typing.NamedTuple):
+    """What log-probabilities are divided by, for hypotheses to compare.
+
+    Attributes:
+        alpha: The exponent, as a float.
+        normalization: What it is the exponent of: a value of
+            `DecodingConfig.length_normalization`.
+    """
+
+    alpha: float
+    normalization: str
+
+    def of(self, lengths: Tensor) -> Tensor:
+        """The penalty of lengths in tokens, EOS included: float32."""
+        lengths = ops.cast(lengths, "float32")
+        if self.normalization == "power":
+            # A row that is not searched has no tokens.
+            return ops.power(ops.maximum(lengths, 1.0), self.alpha)
+        return ops.power((lengths + 5.0) / 6.0, self.alpha)
+
+
 def greedy_search(
     step: Step,
     cache: Cache,
@@ -106,6 +128,7 @@ def greedy_search(
     min_length: int = DecodingConfig.min_length,
     no_repeat_ngram: int = DecodingConfig.no_repeat_ngram,
     prefix: Tensor | None = None,
+    length_normalization: str = DecodingConfig.length_normalization,
 ) -> SearchResult:
     """Takes the most probable token at each position.
 
@@ -122,6 +145,8 @@ def greedy_search(
         no_repeat_ngram: Tokens of an n-gram that may not occur twice, as an
             int; 0: all may.
         prefix: int32 `[B, P]`, the first tokens, `PAD` after them; or None.
+        length_normalization: What the length penalty is a power of, as in
+            `DecodingConfig`.
 
     Returns:
         A `SearchResult` with W = 1.
@@ -139,6 +164,7 @@ def greedy_search(
     check_values(
         DecodingConfig,
         length_penalty=length_penalty,
+        length_normalization=length_normalization,
         min_length=min_length,
         no_repeat_ngram=no_repeat_ngram,
     )
@@ -146,6 +172,7 @@ def greedy_search(
     rules = Rules(
         min_length, no_repeat_ngram, _pad_prefix(prefix, max_length, 1)
     )
+    penalty = LengthPenalty(length_penalty, length_normalization)
 
     def choose(logits, index):
         values, ids = _allowed_candidates(logits, 1, index, rules)
@@ -154,7 +181,7 @@ def greedy_search(
         return _at(ids, rank), best[:, 0]
 
     return _follow_one(
-        step, cache, max_lengths, choose, max_length, length_penalty, rules
+        step, cache, max_lengths, choose, max_length, penalty, rules
     )
 
 
@@ -172,6 +199,7 @@ def sample(
     min_length: int = DecodingConfig.min_length,
     no_repeat_ngram: int = DecodingConfig.no_repeat_ngram,
     prefix: Tensor | None = None,
+    length_normalization: str = DecodingConfig.length_normalization,
 ) -> SearchResult:
     """Samples each token from the model's distribution.
 
@@ -201,6 +229,8 @@ def sample(
         no_repeat_ngram: Tokens of an n-gram that may not occur twice, as an
             int; 0: all may.
         prefix: int32 `[B, P]`, the first tokens, `PAD` after them; or None.
+        length_normalization: What the length penalty is a power of, as in
+            `DecodingConfig`.
 
     Returns:
         A `SearchResult` with W = 1.
@@ -219,6 +249,7 @@ def sample(
     check_values(
         DecodingConfig,
         length_penalty=length_penalty,
+        length_normalization=length_normalization,
         min_length=min_length,
         no_repeat_ngram=no_repeat_ngram,
         temperature=temperature,
@@ -251,8 +282,9 @@ def sample(
         rank = _sampled_rank(values / temperature, number, top_p)
         return _at(ids, rank), _at(values, rank)
 
+    penalty = LengthPenalty(length_penalty, length_normalization)
     return _follow_one(
-        step, cache, max_lengths, choose, max_length, length_penalty, rules
+        step, cache, max_lengths, choose, max_length, penalty, rules
     )
 
 
@@ -267,6 +299,8 @@ def beam_search(
     min_length: int = DecodingConfig.min_length,
     no_repeat_ngram: int = DecodingConfig.no_repeat_ngram,
     prefix: Tensor | None = None,
+    length_normalization: str = DecodingConfig.length_normalization,
+    stopping: str = DecodingConfig.stopping,
     reorder: Reorder | None = None,
     num_best: int | None = None,
 ) -> SearchResult:
@@ -283,6 +317,19 @@ def beam_search(
     If fewer than W have finished at the limit, live ones, by score, follow the
     finished ones.
 
+    With `stopping="transformers"` only those among the W best continuations
+    compete for the finished places; the search ends as soon as no live
+    hypothesis has, at its present length, a better score than the worst of W
+    finished ones; and at the length limit live ones rank with the finished. So
+    does transformers 5 (`early_stopping=False`, `forced_eos_token_id`).
+
+    Three more systems have other rules. fairseq: again only those among the W
+    best continuations compete for the finished places; the search ends when W
+    have finished. Marian: W - n continuations are looked at once n hypotheses
+    have finished; the search ends when W have. OpenNMT-tf: of the finished and
+    the continuations together, the W best by score stay; the search ends when
+    all of these have finished.
+
     `beam_size=1` is `greedy_search`: it ends where EOS is most probable.
 
     Args:
@@ -297,6 +344,9 @@ def beam_search(
         no_repeat_ngram: Tokens of an n-gram that may not occur twice, as an
             int; 0: all may.
         prefix: int32 `[B, P]`, the first tokens, `PAD` after them; or None.
+        length_normalization: What the length penalty is a power of, as in
+            `DecodingConfig`.
+        stopping: When the search ends, as in `DecodingConfig`.
         reorder: A function of the cache and of parents, int32 `[B, W]` in
             [0, W), that returns the cache of hypotheses which continue these;
             None: the rows of every tensor are picked.
@@ -321,6 +371,8 @@ def beam_search(
         DecodingConfig,
         beam_size=beam_size,
         length_penalty=length_penalty,
+        length_normalization=length_normalization,
+        stopping=stopping,
         min_length=min_length,
         no_repeat_ngram=no_repeat_ngram,
     )
@@ -340,7 +392,9 @@ def beam_search(
             min_length=min_length,
             no_repeat_ngram=no_repeat_ngram,
             prefix=prefix,
+            length_normalization=length_normalization,
         )
+    penalty = LengthPenalty(length_penalty, length_normalization)
     max_lengths = _clip_limits(max_lengths, max_length)
     rules = Rules(
         min_length,
@@ -354,7 +408,7 @@ def beam_search(
         def reorder(cache, parents):
             return _gather_nest(cache, sentences * beam_size + parents)
 
-    limit_penalties = _penalty(max_lengths, length_penalty)
+    limit_penalties = penalty.of(max_lengths)
 
     def grow(state, cache):
         # Here rather than at the end of the position, so that XLA moves and
@@ -363,18 +417,20 @@ def beam_search(
         logits, cache = step(state.live_last_ids, cache, state.index)
         logits = _float32_logits(logits)  # [B * W, V]
         candidates = _best_candidates(logits, state, sentences, rules)
-        choice = _choose_beams(candidates, state, sentences, length_penalty)
+        choice = _choose_beams(candidates, state, sentences, penalty, stopping)
         state = _next_beams(choice, state, sentences)
         state = state._replace(
             done=state.done
             | (state.index >= max_lengths)
-            | _cannot_improve(state, limit_penalties, num_best)
+            | _is_over(state, penalty, limit_penalties, stopping, num_best)
         )
         return state, cache
 
     state = _first_beams(max_lengths, max_length, beam_size)
     state, _ = ops.while_loop(_any_unfinished, grow, (state, cache))
-    result = _ranked_result(state, sentences, length_penalty)
+    if stopping == "transformers":
+        state = _finish_live(state, sentences, penalty)
+    result = _ranked_result(state, sentences, penalty)
     return SearchResult(*(values[:, :num_best] for values in result))
 
 
@@ -442,9 +498,7 @@ class RowState(typing.NamedTuple):
     done: Tensor
 
 
-def _follow_one(
-    step, cache, max_lengths, choose, max_length, length_penalty, rules
-):
+def _follow_one(step, cache, max_lengths, choose, max_length, penalty, rules):
     """Extends one row per sentence by choose(logits, index) -> ids, logits."""
     max_lengths = _clip_limits(max_lengths, max_length)
     _check_cache(cache, max_lengths, 1)
@@ -486,7 +540,7 @@ def _follow_one(
     log_probs = ops.where(missing, MISSING_SCORE, log_probs)
     ids = ops.where((failed | missing)[:, None], PAD, state.ids)  # [B, T]
     lengths = _count_tokens(ids)  # [B]
-    scores = log_probs / _penalty(lengths, length_penalty)
+    scores = log_probs / penalty.of(lengths)
     scores = ops.where(missing, MISSING_SCORE, scores)
     return SearchResult(  # [B, ...] -> [B, 1, ...]
         *(value[:, None] for value in (ids, scores, log_probs, lengths))
@@ -687,7 +741,7 @@ def _top_k(values, k):
     return values, ops.take_along_axis(positions, places, axis=-1)
 
 
-def _choose_beams(candidates, state, sentences, length_penalty):
+def _choose_beams(candidates, state, sentences, penalty, stopping):
     """Who is finished and who lives after this position: `Choice`.
 
     The pool has 3W places: the W finished so far, then the 2W candidates. Ties
@@ -696,14 +750,17 @@ def _choose_beams(candidates, state, sentences, length_penalty):
     beam_size = state.finished_scores.shape[1]
     done = state.done[:, None]  # [B, 1]
     ends = candidates.ids == EOS  # [B, 2W]
-    penalty = _penalty(state.index + 1, length_penalty)
-    new_scores = ops.where(
-        ends & ~done, candidates.log_probs / penalty, -np.inf
-    )
-    pool = ops.concatenate([state.finished_scores, new_scores], axis=1)
+    scores = candidates.log_probs / penalty.of(state.index + 1)
+    finishes, dies, old_scores = ends & ~done, ends, state.finished_scores
+    if stopping != "exact":
+        stays, may_finish, may_live = _survivors(state, scores, stopping)
+        finishes, dies = finishes & may_finish, ends | ~may_live
+        old_scores = ops.where(stays | done, old_scores, -np.inf)
+    new_scores = ops.where(finishes, scores, -np.inf)
+    pool = ops.concatenate([old_scores, new_scores], axis=1)
     scores, finished = ops.top_k(pool, beam_size)  # [B, 3W] -> [B, W]
     log_probs, live = ops.top_k(
-        ops.where(ends, -np.inf, candidates.log_probs), beam_size
+        ops.where(dies, -np.inf, candidates.log_probs), beam_size
     )  # [B, 2W] -> [B, W]
     places = ops.concatenate([finished, beam_size + live], axis=1)  # [B, 2W]
 
@@ -723,6 +780,42 @@ def _choose_beams(candidates, state, sentences, length_penalty):
     )
 
 
+def _survivors(state, scores, stopping):
+    """Which hypotheses may have a place, where that is not open to all.
+
+    Args:
+        state: The `BeamState`.
+        scores: Those of the 2W candidates, best log-probability first.
+        stopping: As in `DecodingConfig`, but not "exact".
+
+    Returns:
+        Bools: which of the W finished stay, which of the 2W candidates may
+        finish if they are EOS, and which may live on if they are not. Each is
+        `[B, W]` or `[B, 2W]`, or of an axis less where all sentences are alike.
+    """
+    beam_size = state.finished_scores.shape[1]
+    ranks = _positions(2 * beam_size)
+    if stopping == "opennmt_tf":
+        pool = ops.concatenate([state.finished_scores, scores], axis=1)
+        _, best = ops.top_k(pool, beam_size)  # [B, 3W] -> [B, W]
+        chosen = ops.any(
+            best[:, :, None] == _positions(3 * beam_size), axis=1
+        )  # [B, W] -> [B, 3W]
+        stays, new = chosen[:, :beam_size], chosen[:, beam_size:]
+        return stays, new, new
+    all_stay, all_live = ranks[:beam_size] >= 0, ranks >= 0
+    if stopping == "marian":
+        places = beam_size - _count_finished(state)  # [B, 1]
+        return all_stay, ranks < places, ranks < places
+    return all_stay, ranks < beam_size, all_live  # transformers, fairseq
+
+
+def _count_finished(state):
+    """Finished hypotheses of each sentence: int32 [B, 1]."""
+    finished = ops.cast(state.finished_scores > -np.inf, "int32")
+    return ops.sum(finished, axis=1, keepdims=True)
+
+
 def _next_beams(choice, state, sentences):
     """Moves the token buffers to where the choice wants them, and extends."""
     beam_size = state.finished_scores.shape[1]
@@ -738,6 +831,17 @@ def _next_beams(choice, state, sentences):
     )
 
 
+def _is_over(state, penalty, limit_penalties, stopping, num_best):
+    """Whether no later hypothesis counts: bool [B]."""
+    if stopping == "exact":
+        return _cannot_improve(state, limit_penalties, num_best)
+    if stopping == "transformers":
+        return _is_not_better_now(state, penalty)
+    if stopping == "opennmt_tf":
+        return state.live_log_probs[:, 0] == -np.inf
+    return state.finished_scores[:, -1] > -np.inf  # W have finished
+
+
 def _cannot_improve(state, limit_penalties, num_best):
     """Whether no live hypothesis can enter the best finished: bool [B].
 
@@ -747,10 +851,41 @@ def _cannot_improve(state, limit_penalties, num_best):
     return best_possible <= state.finished_scores[:, num_best - 1]
 
 
-def _ranked_result(state, sentences, length_penalty):
+def _is_not_better_now(state, penalty):
+    """Whether no live hypothesis is better at its present length: bool [B]."""
+    beam_size = state.live_log_probs.shape[1]
+    lengths = _count_tokens(state.ids[:, beam_size])  # of frozen ones, too
+    best_now = state.live_log_probs[:, 0] / penalty.of(lengths)
+    return best_now <= state.finished_scores[:, -1]
+
+
+def _finish_live(state, sentences, penalty):
+    """Ranks live hypotheses among the finished, unless the search has stopped.
+
+    They are at the length limit; they rank as if EOS, which costs nothing
+    there, were added to each.
+    """
+    beam_size = state.live_log_probs.shape[1]
+    stopped = _is_not_better_now(state, penalty)[:, None]  # [B, 1]
+    lengths = _count_tokens(state.ids[:, beam_size:]) + 1  # [B, W]
+    scores = state.live_log_probs / penalty.of(lengths)
+    scores = ops.where(stopped, -np.inf, scores)
+    pool = ops.concatenate([state.finished_scores, scores], axis=1)
+    scores, rows = ops.top_k(pool, beam_size)  # [B, 2W] -> [B, W]
+    finished = _gather_rows(state.ids, rows, sentences)
+    ids = ops.concatenate([finished, state.ids[:, beam_size:]], axis=1)
+    return state._replace(ids=ids, finished_scores=scores)
+
+
+def _ranked_result(state, sentences, penalty):
     """The finished by score, then the live by score: `SearchResult`."""
     beam_size = state.finished_scores.shape[1]
-    penalties = _penalty(_count_tokens(state.ids), length_penalty)  # [B, 2W]
+    # Of those in the first W places, some may end at the limit, without EOS:
+    # see `_finish_live`.
+    truncated = ~ops.any(state.ids == EOS, axis=2)  # [B, 2W]
+    truncated = truncated & (_positions(2 * beam_size) < beam_size)
+    lengths = _count_tokens(state.ids) + ops.cast(truncated, "int32")
+    penalties = penalty.of(lengths)  # [B, 2W]
     live_scores = state.live_log_probs / penalties[:, beam_size:]
     scores = ops.concatenate([state.finished_scores, live_scores], axis=1)
     finished_log_probs = state.finished_scores * penalties[:, :beam_size]
@@ -758,11 +893,7 @@ def _ranked_result(state, sentences, length_penalty):
         [finished_log_probs, state.live_log_probs], axis=1
     )  # [B, 2W]
     # Rank r is finished hypothesis r, or the live one that follows the last.
-    num_finished = ops.sum(
-        ops.cast(state.finished_scores > -np.inf, "int32"),
-        axis=1,
-        keepdims=True,
-    )  # [B, 1]
+    num_finished = _count_finished(state)
     ranks = _positions(beam_size)[None]  # [1, W]
     skipped = beam_size - num_finished
     rows = ops.where(ranks < num_finished, ranks, ranks + skipped)  # [B, W]
@@ -791,11 +922,6 @@ def _ranked_result(state, sentences, length_penalty):
 def _any_unfinished(state, cache):
     """Condition of the loops. Limits are at most T, so every search ends."""
     return ops.logical_not(ops.all(state.done))
-
-
-def _penalty(lengths, length_penalty):
-    """((5 + length) / 6) ^ alpha, float32, for int lengths in tokens."""
-    return ops.power((ops.cast(lengths, "float32") + 5.0) / 6.0, length_penalty)
 
 
 def _is_banned(ids, index, rules):

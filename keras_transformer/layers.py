@@ -8,6 +8,7 @@ logits are converted to float32. With dtype float64, all three are float64.
 
 import contextlib
 import contextvars
+import functools
 import typing
 from collections.abc import Callable, Iterator
 
@@ -23,7 +24,7 @@ from keras_transformer.chunks import (
     by_key,
     divide,
 )
-from keras_transformer.config import check_even
+from keras_transformer.config import ACTIVATIONS, SINUSOIDS, check_even
 from keras_transformer.fields import is_of_kind
 from keras_transformer.linear import Linear
 from keras_transformer.masking import band_mask
@@ -32,7 +33,6 @@ from keras_transformer.vocabulary import PAD
 
 Tensor: typing.TypeAlias = typing.Any  # of the Keras backend, or NumPy's
 
-LAYER_NORM_EPSILON = 1e-6
 # A score that softmax turns into zero. It is finite, so that a row that may
 # attend to nothing gives no NaN.
 HIDDEN_SCORE = -1e9
@@ -133,7 +133,7 @@ class TracedLayer(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class MultiHeadAttention(TracedLayer):
-    """Concat(head_1, ..., head_h) W^O of sec. 3.2.2; no biases, as there.
+    """Concat(head_1, ..., head_h) W^O of sec. 3.2.2.
 
     head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V). The projections of all heads
     are stored side by side in one matrix each. Keys and values come from the
@@ -157,7 +157,8 @@ class MultiHeadAttention(TracedLayer):
       vector of its distance from the query (Shaw et al. 2018, eq. 3 and 4);
       distances are clipped to it. The heads share the vectors.
 
-    Differs from the paper: only with these options, which it does not use.
+    Differs from the paper: only with these options and with `use_bias`, which
+    it does not use; models of other systems have biases.
 
     Args:
         num_heads: Number of heads H.
@@ -168,6 +169,7 @@ class MultiHeadAttention(TracedLayer):
             such as `(64, 63)`; None: all.
         max_relative_position: Greatest distance that has vectors of its own;
             None: positions are not relative.
+        use_bias: Whether the four projections have biases.
 
     Call arguments:
         query: float `[B, T, D]`.
@@ -197,6 +199,7 @@ class MultiHeadAttention(TracedLayer):
         dropout: float = 0.0,
         neighborhood: tuple[int, int] | None = None,
         max_relative_position: int | None = None,
+        use_bias: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -210,7 +213,8 @@ class MultiHeadAttention(TracedLayer):
         self.max_relative_position = max_relative_position
         self.relative_keys: typing.Any = None  # [2 * greatest + 1, K]
         self.relative_values: typing.Any = None  # [2 * greatest + 1, Vd]
-        project = _linear(self.dtype_policy)
+        self.use_bias = use_bias
+        project = _linear(self.dtype_policy, use_bias)
         self.query_projection = project(num_heads * d_key, name="query")
         self.key_projection = project(num_heads * d_key, name="key")
         self.value_projection = project(num_heads * d_value, name="value")
@@ -225,7 +229,7 @@ class MultiHeadAttention(TracedLayer):
         self.query_projection.build(query_shape)
         self.key_projection.build(value_shape)
         self.value_projection.build(value_shape)
-        self.output_projection = _linear(self.dtype_policy)(
+        self.output_projection = _linear(self.dtype_policy, self.use_bias)(
             query_shape[-1], name="output"
         )
         self.output_projection.build(
@@ -572,14 +576,28 @@ def _chunk_mask(chunks: Chunks, mask):
 
 # Section 3.3: Position-wise Feed-Forward Networks
 
+_ACTIVATION_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": ops.relu,
+    "swish": ops.silu,
+    "gelu": functools.partial(ops.gelu, approximate=False),
+    "gelu_tanh": functools.partial(ops.gelu, approximate=True),
+}
+
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class FeedForward(keras.layers.Layer):
     """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2: eq. 2, sec. 3.3.
 
+    Differs from the paper: max(0, x) may be another `activation`, for models
+    of other systems.
+
     Args:
         d_ff: Width F of the inner layer.
-        dropout: Dropout rate after the ReLU, in [0, 1); the paper has none.
+        dropout: Dropout rate after the activation, in [0, 1); the paper has
+            none.
+        activation: "relu"; "swish", x * sigmoid(x); "gelu", x * Phi(x), where
+            Phi is the normal distribution's; "gelu_tanh", which approximates it
+            (Hendrycks and Gimpel 2016).
 
     Call arguments:
         x: float `[B, T, D]`.
@@ -589,18 +607,28 @@ class FeedForward(keras.layers.Layer):
         float `[B, T, D]` in the compute dtype.
 
     Raises:
-        ValueError: `d_ff` is below 1.
+        ValueError: `d_ff` is below 1, or the activation is not one of these.
 
     >>> FeedForward(d_ff=32)(ops.ones((2, 5, 8))).shape.as_list()
     [2, 5, 8]
     """
 
-    def __init__(self, d_ff: int, dropout: float = 0.0, **kwargs):
+    def __init__(
+        self,
+        d_ff: int,
+        dropout: float = 0.0,
+        activation: str = "relu",
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         _check_sizes(d_ff=d_ff)
+        _check_choice(ACTIVATIONS, activation=activation)
         self.d_ff = d_ff
         self.inner = Linear(
-            d_ff, activation="relu", dtype=self.dtype_policy, name="inner"
+            d_ff,
+            activation=_ACTIVATION_FUNCTIONS[activation],
+            dtype=self.dtype_policy,
+            name="inner",
         )
         self.outer = None  # as wide as the input, see build
         self.activation_dropout = keras.layers.Dropout(
@@ -628,29 +656,39 @@ def positional_encoding(
     d_model: int,
     start: int | Tensor = 0,
     dtype: str = "float32",
+    sinusoids: str = "paper",
 ) -> Tensor:
     """Sinusoids of sec. 3.5, sine and cosine interleaved.
 
     PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i + 1) = cos(same).
+
+    Differs from the paper: with `sinusoids="t2t"` the exponent is
+    i / (d_model / 2 - 1), as in tensor2tensor, OpenNMT-tf and fairseq. These
+    have all sines before all cosines, too; see `permutation.py`.
 
     Args:
         length: Number of positions T, int or int scalar tensor.
         d_model: Width D, even.
         start: First position, int or int scalar tensor.
         dtype: "float32" or "float64", which the angles are computed in, too.
+        sinusoids: "paper" or "t2t", which exponent.
 
     Returns:
         `[T, D]` of `dtype`.
 
     Raises:
-        ValueError: `d_model` is odd.
+        ValueError: `d_model` is odd, or there are no such sinusoids.
 
     >>> positional_encoding(2, 4).numpy().round(2)
     array([[0.  , 1.  , 0.  , 1.  ],
            [0.84, 0.54, 0.01, 1.  ]], dtype=float32)
     """
     check_even(d_model)
-    rates = 10000.0 ** (-np.arange(0, d_model, 2) / d_model)
+    _check_choice(SINUSOIDS, sinusoids=sinusoids)
+    exponents = np.arange(0, d_model, 2) / d_model
+    if sinusoids == "t2t":
+        exponents = np.linspace(0, 1, d_model // 2)
+    rates = 10000.0**-exponents
     positions = ops.cast(start + ops.arange(length, dtype="int32"), dtype)
     angles = positions[:, None] * rates.astype(dtype)  # [T, D / 2]
     pairs = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)
@@ -665,6 +703,10 @@ class PositionalEmbedding(TracedLayer):
     x E^T. The Transformer uses one such layer three times, so that there is a
     single matrix E `[V, D]`.
 
+    Differs from the paper, for models of other systems: embeddings may be
+    added as they are, positions may be counted from another number than 0, a
+    norm may follow the sum, and logits may have a bias.
+
     An id outside [0, V) has the embedding NaN, on every backend and device,
     with and without XLA: a wrong vocabulary shows in the loss at once, and no
     negative id means a row counted from the end.
@@ -673,21 +715,28 @@ class PositionalEmbedding(TracedLayer):
         vocab_size: Number of tokens V.
         d_model: Width D, even.
         dropout: Dropout rate of the sum, in [0, 1).
-        sinusoids: Whether PE is added. Without it, positions are learned, a
-            call argument; or relative, which attention adds.
+        sinusoids: "paper" or "t2t", the PE that is added; see
+            `positional_encoding`. None: positions are learned, a call argument;
+            or relative, which attention adds.
+        first_position: Number of the first position in PE.
+        scale: Whether embeddings are multiplied by sqrt(d_model).
+        logits_bias: Whether logits have a bias `[V]`.
 
     Call arguments:
         ids: Integers of any size `[B, T]`, in [0, V).
-        start: Position of the first column, int or int scalar tensor.
+        start: Place of the first column, from 0, int or int scalar tensor.
         positions: A `LearnedPositions`, whose rows are added; or None.
+        norm: A `LayerNorm` of the sum; or None. Source and target have one
+            each, where they share embeddings, too.
         training: Whether dropout is active.
 
     Returns:
         float `[B, T, D]` in the compute dtype.
 
     Raises:
-        ValueError: A size is below 1, or `d_model` is odd, or `ids` are not
-            integers, or longer than `positions`.
+        ValueError: A size is below 1, or `d_model` is odd, or there are no
+            such sinusoids, or none to count from `first_position`, or `ids`
+            are not integers, or longer than `positions`.
 
     >>> layer = PositionalEmbedding(vocab_size=10, d_model=4)
     >>> x = layer(ops.array([[3, 4, 2]]))
@@ -700,15 +749,28 @@ class PositionalEmbedding(TracedLayer):
         vocab_size: int,
         d_model: int,
         dropout: float = 0.0,
-        sinusoids: bool = True,
+        sinusoids: str | None = "paper",
+        first_position: int = 0,
+        scale: bool = True,
+        logits_bias: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
         _check_sizes(vocab_size=vocab_size, d_model=d_model)
         check_even(d_model)
+        _check_choice((*SINUSOIDS, None), sinusoids=sinusoids)
+        if first_position and sinusoids is None:
+            raise ValueError(
+                "first_position is an option of sinusoids. Received:"
+                f" first_position={first_position}, sinusoids=None"
+            )
         self.vocab_size = vocab_size
         self.d_model = d_model
         self.sinusoids = sinusoids
+        self.first_position = first_position
+        self.scale = d_model**0.5 if scale else 1.0
+        self.has_logits_bias = logits_bias
+        self.logits_bias: typing.Any = None  # [V]
         self.sum_dropout = keras.layers.Dropout(
             dropout, dtype=self.dtype_policy, name="sum_dropout"
         )
@@ -723,9 +785,11 @@ class PositionalEmbedding(TracedLayer):
             ),
             autocast=False,
         )
+        if self.has_logits_bias:
+            self.logits_bias = _add_logits_bias(self, self.vocab_size)
         self.sum_dropout.build((None, None, self.d_model))
 
-    def call(self, ids, start=0, positions=None):
+    def call(self, ids, start=0, positions=None, norm=None):
         ids = _checked_ids(ids)
         dtype = _precise(self.variable_dtype)
         known = ops.clip(ids, 0, self.vocab_size - 1)
@@ -733,20 +797,30 @@ class PositionalEmbedding(TracedLayer):
         if positions is not None:
             is_right = is_right & positions.has_rows_for(ids, start)
         # In the factor, where the check costs no pass over [B, T, D].
-        scale, nan = np.array([self.d_model**0.5, np.nan], dtype)
+        scale, nan = np.array([self.scale, np.nan], dtype)
         scale = ops.where(is_right, scale, nan)
         scale = scale[..., None]  # [B, T] -> [B, T, 1]
         x = ops.take(self.embeddings, known, axis=0)  # [B, T] -> [B, T, D]
         x = ops.cast(x, dtype) * scale
         length = ops.shape(ids)[1]
-        if self.sinusoids:
-            x += positional_encoding(length, self.d_model, start, dtype)
+        if self.sinusoids is not None:
+            x += self._sinusoids(length, start, dtype)
         if positions is not None:
             x += ops.cast(positions.rows(length, start), dtype)
+        if norm is not None:
+            x = norm(x)
         return self.sum_dropout(ops.cast(x, self.compute_dtype))
 
+    def _sinusoids(self, length, start, dtype):
+        """PE of `length` places from `start` on: [T, D]."""
+        if self.first_position:  # else no operation is added
+            start = start + self.first_position
+        return positional_encoding(
+            length, self.d_model, start, dtype, self.sinusoids
+        )
+
     def logits(self, x: Tensor) -> Tensor:
-        """Scores of every token, x E^T.
+        """Scores of every token, x E^T, and a bias if there is one.
 
         Args:
             x: float `[B, T, D]`.
@@ -754,13 +828,80 @@ class PositionalEmbedding(TracedLayer):
         Returns:
             float32 `[B, T, V]`; float64 if that is the compute dtype.
         """
-        table = ops.cast(self.embeddings, self.compute_dtype)
-        x = ops.cast(x, self.compute_dtype)
-        logits = ops.matmul(x, ops.transpose(table))
-        return ops.cast(logits, _precise(self.compute_dtype))
+        return _logits(x, self.embeddings, self.logits_bias, self.compute_dtype)
 
     def compute_output_shape(self, ids_shape):
         return (*ids_shape, self.d_model)
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class SoftmaxProjection(keras.layers.Layer):
+    """A matrix of the softmax that is no embedding matrix: `logits` is x W^T.
+
+    Differs from the paper, which has one matrix for both (sec. 3.4): models of
+    other systems may have two.
+
+    It is no function of its own: the Transformer calls `logits`, as it does
+    that of `PositionalEmbedding`. Whoever makes it builds it.
+
+    Args:
+        vocab_size: Number of tokens V.
+        d_model: Width D.
+        logits_bias: Whether logits have a bias `[V]`.
+
+    >>> projection = SoftmaxProjection(vocab_size=10, d_model=4)
+    >>> projection.build()
+    >>> projection.logits(ops.ones((1, 3, 4))).shape.as_list()
+    [1, 3, 10]
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        d_model: int,
+        logits_bias: bool = False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        _check_sizes(vocab_size=vocab_size, d_model=d_model)
+        self.vocab_size = vocab_size
+        self.d_model = d_model
+        self.has_logits_bias = logits_bias
+        self.logits_bias: typing.Any = None  # [V]
+
+    def build(self, input_shape=None):
+        self.matrix = self.add_weight(
+            name="matrix",
+            shape=(self.vocab_size, self.d_model),
+            initializer=keras.initializers.RandomNormal(
+                stddev=self.d_model**-0.5
+            ),
+            autocast=False,
+        )
+        if self.has_logits_bias:
+            self.logits_bias = _add_logits_bias(self, self.vocab_size)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Scores of every token; see `PositionalEmbedding.logits`."""
+        return _logits(x, self.matrix, self.logits_bias, self.compute_dtype)
+
+
+def _add_logits_bias(layer, vocab_size):
+    """A bias `[V]` of a layer's logits, which half precision would round."""
+    return layer.add_weight(
+        name="logits_bias",
+        shape=(vocab_size,),
+        initializer="zeros",
+        autocast=False,
+    )
+
+
+def _logits(x, matrix, bias, dtype):
+    """x W^T + b, the product in `dtype`, in the precise dtype: [B, T, V]."""
+    matrix = ops.cast(matrix, dtype)
+    logits = ops.matmul(ops.cast(x, dtype), ops.transpose(matrix))
+    logits = ops.cast(logits, _precise(dtype))
+    return logits if bias is None else logits + bias
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -841,12 +982,13 @@ class Residual(keras.layers.Layer):
 
     Differs from the paper: with `pre_norm` it is x + Dropout(Sublayer(
     LayerNorm(x))), which trains deep stacks without a careful warm-up; the
-    stack then ends with a norm of its own. LayerNorm's epsilon, which the
-    paper leaves open, is 1e-6.
+    stack then ends with a norm of its own.
 
     Args:
         dropout: Dropout rate of the sub-layer's output, in [0, 1).
         pre_norm: Whether to normalize the input instead of the output.
+        layer_norm_epsilon: What LayerNorm adds to the variance; the paper
+            leaves it open.
 
     Call arguments:
         x: float `[B, T, D]`, the residual stream.
@@ -856,15 +998,23 @@ class Residual(keras.layers.Layer):
     Returns:
         float `[B, T, D]` in the compute dtype.
 
-    >>> frame = Residual(dropout=0.0, pre_norm=True)
+    >>> frame = Residual(dropout=0.0, pre_norm=True, layer_norm_epsilon=1e-6)
     >>> frame(ops.ones((1, 1, 4)), sublayer=lambda x: x + 2.0).numpy()
     array([[[3., 3., 3., 3.]]], dtype=float32)
     """
 
-    def __init__(self, dropout: float, pre_norm: bool, **kwargs):
+    def __init__(
+        self,
+        dropout: float,
+        pre_norm: bool,
+        layer_norm_epsilon: float,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.pre_norm = pre_norm
-        self.norm = layer_norm(self.dtype_policy, name="norm")
+        self.norm = LayerNorm(
+            epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="norm"
+        )
         self.output_dropout = keras.layers.Dropout(
             dropout, dtype=self.dtype_policy, name="output_dropout"
         )
@@ -894,16 +1044,11 @@ class Residual(keras.layers.Layer):
         return x_shape
 
 
-def layer_norm(dtype, name: str) -> keras.layers.Layer:
-    """The LayerNorm that the whole model uses."""
-    return LayerNorm(epsilon=LAYER_NORM_EPSILON, dtype=dtype, name=name)
-
-
-def _linear(dtype):
-    """Makes the bias-free projections of sec. 3.2.2."""
+def _linear(dtype, use_bias):
+    """Makes the projections of sec. 3.2.2, which have no biases there."""
 
     def make(units, name):
-        return Linear(units, use_bias=False, dtype=dtype, name=name)
+        return Linear(units, use_bias=use_bias, dtype=dtype, name=name)
 
     return make
 
@@ -922,6 +1067,15 @@ def _check_sizes(**sizes):
         if not is_of_kind(size, int) or size < 1:
             raise ValueError(
                 f"{name} must be a positive integer. Received: {name}={size!r}"
+            )
+
+
+def _check_choice(choices, **values):
+    for name, value in values.items():
+        if value not in choices:
+            raise ValueError(
+                f"{name} must be one of {', '.join(map(repr, choices))}."
+                f" Received: {name}={value!r}"
             )
 
 

@@ -17,6 +17,7 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.fit import TokenExactTraining
 from keras_transformer.layers import KeyValue, Tensor
 from keras_transformer.masking import causal_mask, padding_mask
+from keras_transformer.normalization import LayerNorm
 
 
 class Memory(typing.NamedTuple):
@@ -88,6 +89,7 @@ class _Block(layers.TracedLayer):
             d_key=self.config.key_size,
             d_value=self.config.value_size,
             dropout=self.config.attention_dropout,
+            use_bias=self.config.attention_bias,
             dtype=self.dtype_policy,
             name=name,
             **options,
@@ -97,6 +99,7 @@ class _Block(layers.TracedLayer):
         return layers.FeedForward(
             d_ff=self.config.d_ff,
             dropout=self.config.activation_dropout,
+            activation=self.config.activation,
             dtype=self.dtype_policy,
             name="feed_forward",
         )
@@ -105,6 +108,7 @@ class _Block(layers.TracedLayer):
         return layers.Residual(
             dropout=self.config.dropout,
             pre_norm=self.config.pre_norm,
+            layer_norm_epsilon=self.config.layer_norm_epsilon,
             dtype=self.dtype_policy,
             name=name,
         )
@@ -113,7 +117,11 @@ class _Block(layers.TracedLayer):
         """The norm that ends a pre-norm stack; a post-norm stack has none."""
         if not self.config.pre_norm:
             return None
-        return layers.layer_norm(self.dtype_policy, name="final_norm")
+        return LayerNorm(
+            epsilon=self.config.layer_norm_epsilon,
+            dtype=self.dtype_policy,
+            name="final_norm",
+        )
 
     def _check_width(self, x_shape):
         """Raises ValueError unless the residual stream is as wide as told."""
@@ -458,6 +466,9 @@ class Transformer(TokenExactTraining, keras.Model):
 
     Differs from the paper: with `source_vocab_size` the source has a vocabulary
     and an embedding matrix of its own, for languages that share no subwords.
+    Models of other systems may have other matrices of their own
+    (`share_embeddings`), a bias of the logits (`logits_bias`), a norm after the
+    embeddings (`embedding_norm`).
 
     Args:
         config: A `TransformerConfig`; or its fields as keywords.
@@ -490,12 +501,19 @@ class Transformer(TokenExactTraining, keras.Model):
         config, kwargs = _split_config(config, kwargs)
         super().__init__(**kwargs)
         self.config = config
-        self.embedding = self._embedding(config.vocab_size, "embedding")
+        self.embedding = self._embedding(
+            config.vocab_size,
+            "embedding",
+            logits_bias=config.logits_bias and not config.has_softmax_matrix,
+        )
         self.separate_embedding = None
-        if config.source_vocab_size:
+        if config.has_source_embedding:
             self.separate_embedding = self._embedding(
-                config.source_vocab_size, "source_embedding"
+                config.num_source_tokens, "source_embedding"
             )
+        self.separate_softmax = self._softmax_projection()
+        self.source_norm = self._embedding_norm("source_embedding_norm")
+        self.target_norm = self._embedding_norm("target_embedding_norm")
         self.source_positions = self._learned_positions("source_positions")
         self.target_positions = self._learned_positions("target_positions")
         self.encoder = Encoder(config, dtype=self.dtype_policy, name="encoder")
@@ -509,21 +527,52 @@ class Transformer(TokenExactTraining, keras.Model):
         self.embedding.build()
         for optional in (
             self.separate_embedding,
+            self.separate_softmax,
             self.source_positions,
             self.target_positions,
         ):
             if optional is not None:
                 optional.build()
+        for norm in (self.source_norm, self.target_norm):
+            if norm is not None:
+                norm.build(stream)
         self.encoder.build(stream)
         self.decoder.build(stream, stream)
         self.built = True
 
-    def _embedding(self, vocab_size, name):
+    def _embedding(self, vocab_size, name, logits_bias=False):
+        config = self.config
+        is_sinusoidal = config.positions == "sinusoidal"
         return layers.PositionalEmbedding(
             vocab_size=vocab_size,
+            d_model=config.d_model,
+            dropout=config.dropout,
+            sinusoids=config.sinusoids if is_sinusoidal else None,
+            first_position=config.first_position,
+            scale=config.scale_embeddings,
+            logits_bias=logits_bias,
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def _softmax_projection(self):
+        """The matrix of the softmax; None if it is that of the embedding."""
+        if not self.config.has_softmax_matrix:
+            return None
+        return layers.SoftmaxProjection(
+            vocab_size=self.config.vocab_size,
             d_model=self.config.d_model,
-            dropout=self.config.dropout,
-            sinusoids=self.config.positions == "sinusoidal",
+            logits_bias=self.config.logits_bias,
+            dtype=self.dtype_policy,
+            name="softmax",
+        )
+
+    def _embedding_norm(self, name):
+        """The norm of the embeddings of a side; None if there is none."""
+        if not self.config.embedding_norm:
+            return None
+        return LayerNorm(
+            epsilon=self.config.layer_norm_epsilon,
             dtype=self.dtype_policy,
             name=name,
         )
@@ -546,6 +595,13 @@ class Transformer(TokenExactTraining, keras.Model):
             return self.embedding
         return self.separate_embedding
 
+    @property
+    def softmax(self) -> layers.PositionalEmbedding | layers.SoftmaxProjection:
+        """What has the logits: `embedding`, if its matrix is shared."""
+        if self.separate_softmax is None:
+            return self.embedding
+        return self.separate_softmax
+
     def call(self, inputs, training=None):
         return self.decode(
             inputs["target_ids"], self.encode(inputs["source_ids"])
@@ -553,8 +609,10 @@ class Transformer(TokenExactTraining, keras.Model):
 
     def encode(self, source_ids: Tensor) -> Memory:
         """Reads a source: int32 `[B, S]` -> `Memory`."""
-        mask = padding_mask(source_ids)
-        x = self.source_embedding(source_ids, positions=self.source_positions)
+        mask = padding_mask(source_ids, hide_eos=not self.config.source_eos)
+        x = self.source_embedding(
+            source_ids, positions=self.source_positions, norm=self.source_norm
+        )
         states = self.encoder(x, mask)
         return Memory(self.decoder.project(states), mask)
 
@@ -564,13 +622,16 @@ class Transformer(TokenExactTraining, keras.Model):
         mask = None
         if self.config.attention_window is None:
             mask = causal_mask(ops.shape(target_ids)[1])
+        x = self.embedding(
+            target_ids, positions=self.target_positions, norm=self.target_norm
+        )
         x = self.decoder(
-            self.embedding(target_ids, positions=self.target_positions),
+            x,
             memory.key_values,
             self_attention_mask=mask,
             cross_attention_mask=memory.mask,
         )
-        return self.embedding.logits(x)
+        return self.softmax.logits(x)
 
     def attention_maps(self, inputs: dict[str, Tensor]) -> AttentionMaps:
         """What every layer and head attends to: the weights of eq. 1.
@@ -647,11 +708,14 @@ class Transformer(TokenExactTraining, keras.Model):
             Logits, float32 `[N, V]`, and the cache for the next step.
         """
         x = self.embedding(
-            ids[:, None], start=index, positions=self.target_positions
-        )  # [N] -> [N, 1, D]
-        x = ops.reshape(x, (-1, self.config.d_model))  # [N, D]
+            ids[:, None],  # [N] -> [N, 1]
+            start=index,
+            positions=self.target_positions,
+            norm=self.target_norm,
+        )
+        x = ops.reshape(x, (-1, self.config.d_model))  # [N, 1, D] -> [N, D]
         x, cache = self.decoder.step(x, memory, cache, index)
-        return self.embedding.logits(x), cache
+        return self.softmax.logits(x), cache
 
     def get_config(self):
         return {**super().get_config(), **dataclasses.asdict(self.config)}

@@ -15,6 +15,7 @@ import threading
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
 import sentencepiece
 import tensorflow as tf
 import tensorflow_text
@@ -23,6 +24,12 @@ from sentencepiece import sentencepiece_model_pb2, sentencepiece_pb2
 from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
 
 SPACE = "\u2581"  # how SentencePiece writes the space before a word
+# A piece that is no text. Pieces before it are a table of ids that was given
+# with the model; those after it segment text as well, but have no id there.
+END_OF_TABLE = "<end of table>"
+# What a source line of a multilingual model may begin with: ">>fra<< Hello".
+LANGUAGE_CODE = r"(?s)(>>.*?<<)(.*)"
+MOST_FINGERPRINTS = 2**63 - 1
 # Threads that make the same operation at once would drop each other's model.
 _ONE_AT_A_TIME = threading.Lock()
 # The files of a vocabulary beside a model: one, or one for each language.
@@ -46,16 +53,27 @@ class Token(typing.NamedTuple):
 
 
 class Tokenizer(tf.Module):
-    """A SentencePiece byte-pair vocabulary, shared by two languages.
+    """A SentencePiece vocabulary, usually of byte pairs and for two languages.
 
     `decode(encode(strings))` is `strings` with runs of white space made one
     space and compatibility characters made plain (Unicode NFKC: a ligature
     becomes its letters); case and spelling stay. A character the vocabulary
     does not have becomes ` ⁇ `.
 
+    Vocabularies of other systems, which `trainers.import_model` reads, have a
+    table of ids apart from the model: see `has_table`.
+
     Args:
         model_bytes: A serialized SentencePiece model, as in `tokenizer.model`.
             Its ids of PAD, BOS, EOS and UNK are 0, 1, 2 and 3.
+
+    Attributes:
+        model_bytes: As given.
+        vocab_size: Number of tokens V, special ones included.
+        has_table: Whether the pieces up to `END_OF_TABLE` are a table of V ids.
+            Then a segment of text has the id that the table has for it, or
+            `UNK`; and a language code at the beginning of a string, such as
+            `>>fra<<`, is a segment of its own.
 
     Raises:
         ValueError: The bytes are no such model.
@@ -82,7 +100,9 @@ class Tokenizer(tf.Module):
                 "The ids of PAD, BOS, EOS and UNK must be"
                 f" {SPECIAL_IDS}. Received: {special_ids}"
             )
-        self.vocab_size = processor.get_piece_size()
+        end = processor.piece_to_id(END_OF_TABLE)
+        self.has_table = end != UNK
+        self.vocab_size = end if self.has_table else processor.get_piece_size()
 
     def _processor(self):
         """The model as SentencePiece's own object."""
@@ -175,7 +195,56 @@ class Tokenizer(tf.Module):
                 "strings must be a list or a tensor of one axis."
                 f" Received: strings.shape={strings.shape}"
             )
+        if self.has_table:
+            return self._look_up_segments(strings)
         return self._operations().tokenize(strings)
+
+    def _look_up_segments(self, strings):
+        """`encode` where segments have the ids of a table."""
+        has_code = tf.strings.regex_full_match(strings, LANGUAGE_CODE)
+        codes = tf.strings.regex_replace(strings, LANGUAGE_CODE, r"\1")
+        texts = tf.strings.regex_replace(strings, LANGUAGE_CODE, r"\2")
+        with _ONE_AT_A_TIME:
+            segments = tensorflow_text.SentencepieceTokenizer(
+                model=self.model_bytes, out_type=tf.string
+            ).tokenize(tf.where(has_code, texts, strings))
+        codes = tf.ragged.boolean_mask(codes[:, None], has_code[:, None])
+        segments = tf.concat([codes, segments], axis=1)
+        ids = segments.with_flat_values(
+            self._ids_in_table(segments.flat_values)
+        )
+        ends = tf.fill((tf.shape(strings)[0], 1), EOS)
+        return tf.concat([ids, ends], axis=1)
+
+    def _ids_in_table(self, segments):
+        """Ids of segments, as a graph: string [N] -> int32 [N].
+
+        A table of TensorFlow would be a resource, which `_operations` has no
+        room for: so segments are found by their fingerprints.
+        """
+        fingerprints, ids = self._fingerprints
+        sought = tf.strings.to_hash_bucket_fast(segments, MOST_FINGERPRINTS)
+        places = tf.searchsorted(fingerprints, sought)
+        places = tf.minimum(places, len(ids) - 1)
+        found = tf.gather(fingerprints, places) == sought
+        return tf.where(found, tf.gather(ids, places), UNK)
+
+    @functools.cached_property
+    def _fingerprints(self):
+        """Fingerprints of the table's subwords, sorted, and their ids."""
+        with tf.init_scope():  # numbers, though a graph is being made
+            fingerprints = tf.strings.to_hash_bucket_fast(
+                list(self._table), MOST_FINGERPRINTS
+            ).numpy()
+        order = np.argsort(fingerprints)
+        ids = np.fromiter(self._table.values(), np.int32)
+        return fingerprints[order], ids[order]
+
+    @functools.cached_property
+    def _table(self):
+        """Ids of the table's subwords, but for those that are no text."""
+        first = len(SPECIAL_IDS)
+        return {p: id for id, p in enumerate(self.pieces[first:], first)}
 
     def decode(
         self, ids: tf.Tensor | tf.RaggedTensor | list[list[int]]
@@ -196,7 +265,9 @@ class Tokenizer(tf.Module):
         ids = tf.cast(ids, tf.int32)
         ended = tf.cumsum(tf.cast(ids == EOS, tf.int32), axis=1) > 0
         keep = ~ended & (ids != PAD) & (ids != BOS)
-        return self._operations().detokenize(tf.ragged.boolean_mask(ids, keep))
+        ids = tf.ragged.boolean_mask(ids, keep)
+        strings = self._operations().detokenize(ids)
+        return tf.strings.strip(strings) if self.has_table else strings
 
     def tokens(self, strings: Sequence[str]) -> list[list[Token]]:
         """The tokens that `encode` finds, and which words they belong to.
@@ -207,13 +278,44 @@ class Tokenizer(tf.Module):
         Returns:
             For each string a list of `Token`, `EOS` left out.
         """
-        encoded = self._processor().encode(
-            list(strings), out_type="serialized_proto"
-        )
-        return [
-            _tokens_of(string, _pieces_in(proto))
-            for string, proto in zip(strings, encoded, strict=True)
+        codes = [
+            re.fullmatch(LANGUAGE_CODE, string) if self.has_table else None
+            for string in strings
         ]
+        texts = [
+            code[2] if code else string
+            for code, string in zip(codes, strings, strict=True)
+        ]
+        encoded = self._processor().encode(texts, out_type="serialized_proto")
+        return [
+            self._tokens_of(string, code and code[1], _pieces_in(proto))
+            for string, code, proto in zip(strings, codes, encoded, strict=True)
+        ]
+
+    def _tokens_of(self, string, code, pieces):
+        """`Token`s of a string from its pieces.
+
+        Args:
+            string: The string.
+            code: The language code that it begins with; or None.
+            pieces: Those of the rest; positions are those of UTF-8 bytes.
+        """
+        ends, position = [], 0
+        for word in string.split():
+            position = string.index(word, position) + len(word)
+            ends.append(len(string[:position].encode("utf-8")))
+        tokens, start = [], 0
+        if code:
+            tokens.append(Token(self._table.get(code, UNK), code, 0))
+            start = len(code.encode("utf-8"))
+        for piece in pieces:
+            id = piece.id
+            if self.has_table:
+                id = self._table.get(piece.piece, UNK)
+            # White space is at the beginning of a piece: its word is the next.
+            word = bisect.bisect(ends, start + piece.begin)
+            tokens.append(Token(id, piece.surface.strip(), word))
+        return tokens
 
     def fill(self, ids: Sequence[int], texts: Mapping[int, str]) -> str:
         """`decode` of one row, with other text in the place of some tokens.
@@ -336,19 +438,6 @@ class Tokenizer(tf.Module):
 def _pieces_in(proto):
     """The pieces of a serialized `SentencePieceText`."""
     return sentencepiece_pb2.SentencePieceText.FromString(proto).pieces
-
-
-def _tokens_of(string, pieces):
-    """`Token`s from pieces, whose positions are those of UTF-8 bytes."""
-    ends, position = [], 0
-    for word in string.split():
-        position = string.index(word, position) + len(word)
-        ends.append(len(string[:position].encode("utf-8")))
-    return [
-        # White space is at the beginning of a piece: its word is the next one.
-        Token(piece.id, piece.surface.strip(), bisect.bisect(ends, piece.begin))
-        for piece in pieces
-    ]
 
 
 class TokenizerPair(typing.NamedTuple):

@@ -227,9 +227,13 @@ class Translator:
     @property
     def max_target_length(self) -> int:
         """Longest output in tokens, EOS included, of any source."""
-        return self._limited(
-            self.max_source_length + self.decoding.extra_length
-        )
+        return self._output_limit(self.max_source_length)
+
+    def _output_limit(self, source_length):
+        """Longest output in tokens, of a source without its EOS."""
+        longest = self._limited(source_length + self.decoding.extra_length)
+        limit = self.decoding.max_output_length
+        return longest if limit is None else min(longest, limit)
 
     def _limited(self, length):
         """A length, or the number of learned positions if that is less."""
@@ -353,6 +357,7 @@ class Translator:
             "max_lengths": max_lengths,
             "max_length": max_length,
             "length_penalty": config.length_penalty,
+            "length_normalization": config.length_normalization,
             "min_length": config.min_length,
             "no_repeat_ngram": config.no_repeat_ngram,
             "prefix": prefix,
@@ -370,6 +375,7 @@ class Translator:
                 beam_size=num_beams,
                 reorder=self.model.reorder_cache,
                 num_best=None if config.coverage_penalty else num_best,
+                stopping=config.stopping,
                 **arguments,
             )
         if config.coverage_penalty:
@@ -428,8 +434,8 @@ class Translator:
         """The greatest length of each output, in tokens, EOS included.
 
         As many tokens as the source has, EOS not counted, and `extra_length`
-        more (sec. 6.1); no more than the model has learned positions. A row
-        without a source has no output.
+        more (sec. 6.1); no more than `max_output_length`, or than the model has
+        learned positions. A row without a source has no output.
 
         Args:
             source_ids: int32 `[B, S]`.
@@ -442,7 +448,7 @@ class Translator:
         extra_length = self.decoding.extra_length
         limits = ops.where(lengths > 0, lengths + extra_length, 0)
         longest = source_ids.shape[1] or self.max_source_length
-        max_length = self._limited(longest + extra_length)
+        max_length = self._output_limit(longest)
         return ops.minimum(limits, max_length), max_length
 
     def score(
@@ -657,9 +663,7 @@ class Translator:
         def search(batch):
             arrays = [self._padded([rows[i] for i in batch])]
             if any(forced[i] for i in batch):
-                longest = self._limited(
-                    arrays[0].shape[1] + self.decoding.extra_length
-                )
+                longest = self._output_limit(arrays[0].shape[1])
                 arrays.append(pad_prefixes([forced[i] for i in batch], longest))
             found = self._graph(
                 self.translate_ids,
@@ -723,7 +727,7 @@ class Translator:
         ):
             limit = len(row) - 1
             if limit:
-                limit = self._limited(limit + self.decoding.extra_length)
+                limit = self._output_limit(limit)
             if len(ids) - 1 > limit:
                 logging.warning(
                     "line %d: of its prefix, %d tokens, only %d can be in the"

@@ -21,11 +21,18 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.flags import CommandError
-from keras_transformer.layers import LAYER_NORM_EPSILON, positional_encoding
+from keras_transformer.layers import positional_encoding
 from keras_transformer.tokenization import save_tokenizer
 from keras_transformer.vocabulary import BOS, EOS, UNK
 
 MAX_INPUT_LENGTH = 1024  # what CTranslate2 truncates sources to by default
+# Names in its enumeration of activations.
+ACTIVATIONS = {
+    "relu": "RELU",
+    "swish": "SWISH",
+    "gelu": "GELU",
+    "gelu_tanh": "GELUTanh",
+}
 
 
 def write(translator, directory, options, description, examples):
@@ -47,8 +54,8 @@ def write(translator, directory, options, description, examples):
     spec.config.unk_token = pieces[UNK]
     spec.config.decoder_start_token = pieces[BOS]
     spec.config.add_source_bos = False
-    spec.config.add_source_eos = True
-    spec.config.layer_norm_epsilon = LAYER_NORM_EPSILON
+    spec.config.add_source_eos = model.config.source_eos
+    spec.config.layer_norm_epsilon = model.config.layer_norm_epsilon
     spec.validate()
     spec.optimize(
         quantization=None
@@ -68,18 +75,23 @@ def make_spec(model, num_positions):
         (config.num_layers, config.decoder_depth),
         config.num_heads,
         pre_norm=config.pre_norm,
-        activation=common_spec.Activation.RELU,
+        activation=common_spec.Activation[ACTIVATIONS[config.activation]],
+        layernorm_embedding=config.embedding_norm,
         with_relative_position=config.positions == "relative",
     )
-    table = _array(model.embedding.embeddings)
     (source,), target = spec.encoder.embeddings, spec.decoder.embeddings
     source.weight = _array(model.source_embedding.embeddings)
-    target.weight = table
-    for embedding in (source, target):
-        embedding.multiply_by_sqrt_depth = True
+    target.weight = _array(model.embedding.embeddings)
+    for stack in (spec.encoder, spec.decoder):
+        stack.scale_embeddings = config.scale_embeddings
     if config.positions == "sinusoidal":
         positions = ops.convert_to_numpy(
-            positional_encoding(num_positions, config.d_model)
+            positional_encoding(
+                num_positions,
+                config.d_model,
+                start=config.first_position,
+                sinusoids=config.sinusoids,
+            )
         )
         spec.encoder.position_encodings.encodings = positions
         spec.decoder.position_encodings.encodings = positions
@@ -89,7 +101,10 @@ def make_spec(model, num_positions):
             (spec.decoder, model.target_positions),
         ):
             stack.position_encodings.encodings = _array(learned.table)
-    spec.decoder.projection.weight = table
+    if config.embedding_norm:
+        _fill_norm(spec.encoder.layernorm_embedding, model.source_norm)
+        _fill_norm(spec.decoder.layernorm_embedding, model.target_norm)
+    _fill_logits(spec.decoder.projection, model)
 
     for layer, block in zip(
         spec.encoder.layer, model.encoder.blocks, strict=True
@@ -109,12 +124,13 @@ def make_spec(model, num_positions):
 def _fill_encoder_layer(layer, block):
     """Self-attention and feed-forward, which decoder layers have, too."""
     attention = block.self_attention
-    layer.self_attention.linear[0].weight = _stack(
+    _fill_linear(
+        layer.self_attention.linear[0],
         attention.query_projection,
         attention.key_projection,
         attention.value_projection,
     )
-    layer.self_attention.linear[1].weight = _stack(attention.output_projection)
+    _fill_linear(layer.self_attention.linear[1], attention.output_projection)
     if attention.max_relative_position is not None:
         layer.self_attention.relative_position_keys = _array(
             attention.relative_keys
@@ -126,23 +142,19 @@ def _fill_encoder_layer(layer, block):
         layer.self_attention.layer_norm, block.self_attention_residual.norm
     )
     feed_forward = block.feed_forward
-    for linear, dense in (
-        (layer.ffn.linear_0, feed_forward.inner),
-        (layer.ffn.linear_1, feed_forward.outer),
-    ):
-        linear.weight = _stack(dense)
-        linear.bias = _array(dense.bias)
+    _fill_linear(layer.ffn.linear_0, feed_forward.inner)
+    _fill_linear(layer.ffn.linear_1, feed_forward.outer)
     _fill_norm(layer.ffn.layer_norm, block.feed_forward_residual.norm)
 
 
 def _fill_cross_attention(layer, block):
     """Attention to the source: queries apart from keys and values."""
     attention = block.cross_attention
-    layer.linear[0].weight = _stack(attention.query_projection)
-    layer.linear[1].weight = _stack(
-        attention.key_projection, attention.value_projection
+    _fill_linear(layer.linear[0], attention.query_projection)
+    _fill_linear(
+        layer.linear[1], attention.key_projection, attention.value_projection
     )
-    layer.linear[2].weight = _stack(attention.output_projection)
+    _fill_linear(layer.linear[2], attention.output_projection)
     _fill_norm(layer.layer_norm, block.cross_attention_residual.norm)
 
 
@@ -151,9 +163,20 @@ def _fill_norm(spec, norm):
     spec.beta = _array(norm.beta)
 
 
-def _stack(*projections):
-    """Kernels [in, out] -> one weight [sum of out, in]."""
-    return np.concatenate([_array(p.kernel).T for p in projections])
+def _fill_logits(spec, model):
+    """The projection to logits: the matrix of the softmax, and its bias."""
+    softmax = model.softmax
+    is_embedding = softmax is model.embedding
+    spec.weight = _array(softmax.embeddings if is_embedding else softmax.matrix)
+    if softmax.logits_bias is not None:
+        spec.bias = _array(softmax.logits_bias)
+
+
+def _fill_linear(spec, *layers):
+    """Kernels [in, out] -> one weight [sum of out, in]; biases, if any."""
+    spec.weight = np.concatenate([_array(each.kernel).T for each in layers])
+    if layers[0].use_bias:
+        spec.bias = np.concatenate([_array(each.bias) for each in layers])
 
 
 def _array(variable):

@@ -17,6 +17,7 @@ import logging
 import os
 import tempfile
 
+import numpy as np
 import onnx
 import tf2onnx
 from onnxruntime import quantization
@@ -64,7 +65,10 @@ def make_model(translator):
         search,
         input_signature=search.input_signature,
         opset=OPSET,
-        custom_op_handlers={"SelectV2": (_select_by_where, ["Where"])},
+        custom_op_handlers={
+            "SelectV2": (_select_by_where, ["Where"]),
+            "Erfc": (_erfc_by_erf, ["Erf"]),
+        },
     )
     onnx_rewrites.hoist_constants(model)
     onnx_rewrites.scatter_cache_writes(model)
@@ -122,4 +126,12 @@ def _select_by_where(context, node, name, arguments):
     chosen still counts: 0 * -inf is no number, and a free place of a beam has
     the log-probability -inf.
     """
+    return node
+
+
+def _erfc_by_erf(context, node, name, arguments):
+    """Writes erfc(x), of gelu, as 1 - erf(x): ONNX has no erfc."""
+    erf = node.output[0]
+    one = context.make_const(f"{name}_one", np.ones((), np.float32))
+    context.insert_new_node_on_output("Sub", erf, inputs=[one.output[0], erf])
     return node

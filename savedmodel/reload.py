@@ -15,11 +15,13 @@ ctranslate2; 1 or the export's with tflite.
 import json
 import math
 import pathlib
+import re
 import sys
 import time
 
 DESCRIPTION = "export.json"  # beside each model: its format and its limits
-PAD, EOS = 0, 2
+PAD, EOS, UNK = 0, 2, 3
+END_OF_TABLE = "<end of table>"  # see `Vocabulary`
 BATCH_SIZE = 32  # sentences of about the same length translated together
 
 
@@ -162,30 +164,29 @@ def load_ctranslate2(directory, description):
     # Threads wait for each other at every layer: for small models one is best,
     # and the default, four, on fewer cores by far the worst.
     translator = ctranslate2.Translator(str(directory), intra_threads=1)
-    sources, targets = load_processors(directory)
-
-    def penalty(length):
-        return ((5 + length) / 6) ** decoding["length_penalty"]
+    sources, targets = load_vocabularies(directory)
 
     def translate_alike(rows):
         found = translator.translate_batch(
-            [sources.id_to_piece(row[:-1]) for row in rows],
+            [sources.processor.id_to_piece(row[:-1]) for row in rows],
             beam_size=decoding["beam_size"],
             length_penalty=0
             if decoding["beam_size"] == 1
             else decoding["length_penalty"],
             max_decoding_length=min(
-                len(rows[0]) - 1 + decoding["extra_length"], max_positions
+                len(rows[0]) - 1 + decoding["extra_length"],
+                decoding["max_output_length"] or math.inf,
+                max_positions,
             ),
             min_decoding_length=max(0, decoding["min_length"] - 1),
             return_scores=True,
             return_end_token=True,
         )
         for result in found:
-            ids = targets.piece_to_id(result.hypotheses[0])
+            ids = targets.processor.piece_to_id(result.hypotheses[0])
             score = result.scores[0]
             if decoding["beam_size"] == 1:
-                score /= penalty(len(ids))
+                score /= penalty(decoding, len(ids))
             yield ids, decode(ids), score
 
     def translate(sentences):
@@ -203,19 +204,51 @@ def load_ctranslate2(directory, description):
     return translate
 
 
-def load_processors(directory):
-    """The tokenizers of source and target beside a model: one, or a pair."""
-    import sentencepiece
+class Vocabulary:
+    """A SentencePiece model; with a table of ids, if it is an imported one.
 
-    paths = [directory / "tokenizer.model"] * 2
-    if not paths[0].exists():
-        paths = [
-            directory / f"{side}_tokenizer.model"
-            for side in ("source", "target")
-        ]
+    Pieces before `END_OF_TABLE` are the table. There a segment has the id of
+    its text, whatever piece it is; and a language code, `>>fra<<`, is a segment
+    of its own at the beginning.
+    """
+
+    def __init__(self, path):
+        import sentencepiece
+
+        self.processor = sentencepiece.SentencePieceProcessor(
+            model_file=str(path)
+        )
+        end = self.processor.piece_to_id(END_OF_TABLE)
+        self.table = None
+        if end != UNK:
+            ids = range(UNK + 1, end)
+            pieces = self.processor.id_to_piece(list(ids))
+            self.table = dict(zip(pieces, ids, strict=True))
+
+    def encode(self, sentence):
+        """Ids without EOS."""
+        if self.table is None:
+            return self.processor.encode(sentence)
+        code, rest = re.fullmatch("(?s)(>>.*?<<)?(.*)", sentence).groups()
+        segments = self.processor.encode(rest, out_type=str)
+        if code:
+            segments.insert(0, code)
+        return [self.table.get(segment, UNK) for segment in segments]
+
+    def decode(self, ids):
+        """A string of ids without PAD and EOS."""
+        string = self.processor.decode(ids)
+        return string if self.table is None else string.strip()
+
+
+def load_vocabularies(directory):
+    """Those of source and target beside a model: one, or a pair."""
+    path = directory / "tokenizer.model"
+    if path.exists():
+        return [Vocabulary(path)] * 2
     return [
-        sentencepiece.SentencePieceProcessor(model_file=str(path))
-        for path in paths
+        Vocabulary(directory / f"{side}_tokenizer.model")
+        for side in ("source", "target")
     ]
 
 
@@ -224,7 +257,7 @@ def load_tokenizer(directory, description):
 
     The first returns ids that end with EOS, and whether they were truncated.
     """
-    sources, targets = load_processors(directory)
+    sources, targets = load_vocabularies(directory)
     limit = description["max_source_length"]
 
     def encode(sentence):
@@ -239,6 +272,13 @@ def load_tokenizer(directory, description):
     return encode, decode
 
 
+def penalty(decoding, length):
+    """What a score is divided by, for a length in tokens with EOS."""
+    if decoding["length_normalization"] == "power":
+        return length ** decoding["length_penalty"]
+    return ((5 + length) / 6) ** decoding["length_penalty"]
+
+
 def answer(ids, text, score, truncated):
     """One translation, as JSON has it."""
     ids = [int(i) for i in ids if i != PAD]
@@ -250,7 +290,60 @@ def answer(ids, text, score, truncated):
     }
 
 
+def load_huggingface(directory, description):
+    """transformers' Marian, one sentence at a time.
+
+    So that the limit, which is one number a call, is right for each. The length
+    penalty is the paper's only where the search is greedy.
+    """
+    import torch
+    from transformers import MarianMTModel, MarianTokenizer
+
+    decoding = description["decoding"]
+    tokenizer = MarianTokenizer.from_pretrained(directory)
+    model = MarianMTModel.from_pretrained(directory, dtype=torch.float32)
+    longest = description["max_source_length"]
+    # The first id that is no special one, here and there.
+    first = 3 if tokenizer.separate_vocabs else 2
+    special = {model.config.eos_token_id: EOS, tokenizer.unk_token_id: UNK}
+
+    def translate_one(sentence):
+        ids = tokenizer(sentence)["input_ids"]
+        if len(ids) == 1:
+            return answer([], "", 0.0, False)
+        truncated = len(ids) > longest
+        if truncated:
+            ids = [*ids[: longest - 1], ids[-1]]
+        limit = len(ids) - 1 + decoding["extra_length"]
+        limit = min(limit, decoding["max_output_length"] or limit)
+        with torch.no_grad():
+            found = model.generate(
+                input_ids=torch.tensor([ids]),
+                num_beams=decoding["beam_size"],
+                max_length=limit + 1,
+                min_length=decoding["min_length"],
+                forced_eos_token_id=None,
+                output_logits=True,
+                return_dict_in_generate=True,
+            )
+        gains = model.compute_transition_scores(
+            found.sequences,
+            found.logits,
+            getattr(found, "beam_indices", None),
+            normalize_logits=True,
+        )
+        row = found.sequences[0, 1:].tolist()
+        row = [id for id in row if id != model.config.pad_token_id]
+        ours = [special.get(id, id - first + UNK + 1) for id in row]
+        text = tokenizer.decode(row, skip_special_tokens=True)
+        score = gains[0, : len(row)].sum().item() / penalty(decoding, len(row))
+        return answer(ours, text, score, truncated)
+
+    return lambda sentences: [translate_one(line) for line in sentences]
+
+
 LOADERS = {
+    "huggingface": load_huggingface,
     "saved_model": load_saved_model,
     "tflite": load_tflite,
     "onnx": load_onnx,

@@ -11,8 +11,8 @@ PACKAGES = ("keras_transformer", "trainers", "savedmodel")
 
 # A module imports only from rows above its own.
 LIBRARY = (
-    "vocabulary fields cache seeds startup locking linear normalization optimizer"
-    " figures.drawing",
+    "vocabulary fields cache seeds startup locking linear normalization"
+    " optimizer permutation figures.drawing",
     "config masking chunks flags data.cleaning data.buckets figures.plots"
     " figures.attention_svg",
     "schedule loss tokenization decoding layers data.pairs moving_average",
@@ -25,25 +25,28 @@ LIBRARY = (
 TRAINERS = (
     "phrasebook config cluster interrupts preparation_folder progress moses"
     " published records report_page parsing.trees parsing.lexicon"
-    " parsing.words",
+    " parsing.words importers importers.safetensors importers.torch_pickle"
+    " importers.keras_h5 importers.tensors importers.vocabularies"
+    " importers.npz importers.options importers.stacks importers.yaml_files",
     "strategies checkpoints budget formulas comparison optimization"
     " inheritance freezing xla"
     " parsing.config"
     " parsing.linearization parsing.grammar",
-    "parsing.bracketing parsing.treebank",
-    "parsing.metric parsing.corpus",
+    "parsing.bracketing parsing.treebank importers.imported",
+    "parsing.metric parsing.corpus importers.huggingface importers.marian"
+    " importers.opennmt_tf importers.fairseq",
     "corpora",
     "evaluation preparation test_sets tuning",
     "experiment",
     "loop",
     "session",
-    "translate average prepare wmt visualize report",
+    "translate average prepare wmt visualize report import_model",
     "evaluate paper parse parse_text score align",
     "parse_evaluate",
 )
 SAVEDMODEL = (
     "reload formats publishing onnx_rewrites search",
-    "saved_model tflite onnx ctranslate2 verify",
+    "saved_model tflite onnx ctranslate2 huggingface verify",
     "export client",
 )
 # Mathematics in keras.ops, so that it runs on every backend.

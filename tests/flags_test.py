@@ -56,6 +56,7 @@ def test_defaults_are_the_fields_own(section):
     "config",
     [
         TransformerConfig(d_key=7, dropout=1e-7, pre_norm=True),
+        TransformerConfig(share_embeddings="none", activation="gelu"),
         DecodingConfig(beam_size=1, sampling=True),
         DataConfig(dataset="files", train_files=("a b", "c=d")),
         TrainingConfig(jit_compile=False, train_minutes=0.1),

@@ -11,6 +11,7 @@ import keras_transformer as kt
 from keras_transformer import chunks
 from keras_transformer.cache import Slots
 from keras_transformer.layers import LearnedPositions, Residual
+from keras_transformer.normalization import LayerNorm
 
 
 def random(*shape, seed=0):
@@ -187,15 +188,16 @@ def test_attention_dropout_acts_in_training_only():
     assert np.abs(calm - trained).max() > 1e-3
 
 
-def test_feed_forward_is_equation_2():
-    layer = kt.FeedForward(d_ff=12)
-    x = random(2, 3, 8)
-    result = layer(x)
-    for bias in (layer.inner.bias, layer.outer.bias):
-        bias.assign(random(*bias.shape))
-    result = layer(x)
-    expected = references.feed_forward(x, *(w.numpy() for w in layer.weights))
-    np.testing.assert_allclose(result, expected, atol=1e-5)
+@pytest.mark.parametrize("activation", ["relu", "swish", "gelu", "gelu_tanh"])
+def test_feed_forward_is_equation_2(activation):
+    options = {} if activation == "relu" else {"activation": activation}
+    layer = kt.FeedForward(d_ff=12, dtype="float64", **options)
+    x = 2 * random(2, 3, 8)
+    layer(x)
+    weights = [random(*w.shape, seed=i) for i, w in enumerate(layer.weights)]
+    layer.set_weights(weights)
+    expected = references.feed_forward(x, *weights, activation)
+    np.testing.assert_allclose(layer(x), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("d_model", [2, 8, 512])
@@ -231,9 +233,36 @@ def test_embeddings_begin_with_unit_length_rows():
     assert abs(layer.embeddings.numpy().std() * 64**0.5 - 1) < 0.01
 
 
+def test_layers_of_other_systems_are_the_same_with_xla():
+    """Forward and backward: the operations that the paper's do not have."""
+    embedding = kt.PositionalEmbedding(
+        11, 6, sinusoids="t2t", first_position=2, scale=False, logits_bias=True
+    )
+    norm = LayerNorm(epsilon=1e-5)
+    layers = [kt.FeedForward(8, activation=a) for a in ("swish", "gelu")]
+    ids = np.array([[3, 10, 2, 0]])
+
+    def gradients():
+        with tf.GradientTape() as tape:
+            x = embedding(ids, norm=norm)
+            for layer in layers:
+                x = layer(x)
+            loss = tf.reduce_sum(embedding.logits(x) ** 2)
+        weights = [w.value for each in built for w in each.weights]
+        return [tf.convert_to_tensor(g) for g in tape.gradient(loss, weights)]
+
+    built = []
+    gradients()  # makes the weights
+    built += [embedding, norm, *layers]
+    compiled = tf.function(gradients, jit_compile=True)()
+    for one, other in zip(gradients(), compiled, strict=True):
+        assert np.abs(one).max() > 1e-3
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("pre_norm", [False, True])
 def test_residual_frames_the_sublayer(pre_norm):
-    layer = Residual(dropout=0.0, pre_norm=pre_norm)
+    layer = Residual(0.0, pre_norm, layer_norm_epsilon=1e-6)
     x = random(2, 3, 8)
     result = layer(x, sublayer=lambda y: 2 * y)
     gamma, beta = random(8, seed=1), random(8, seed=2)
@@ -270,6 +299,17 @@ def test_masks():
         ),
         (lambda: LearnedPositions(0, 4), "max_positions=0"),
         (lambda: kt.FeedForward(-1), "d_ff=-1"),
+        (lambda: kt.FeedForward(4, activation="elu"), "activation='elu'"),
+        (
+            lambda: kt.positional_encoding(3, 4, sinusoids="marian"),
+            "sinusoids must be one of 'paper', 't2t'. Received.*'marian'",
+        ),
+        (
+            lambda: kt.PositionalEmbedding(
+                10, 4, sinusoids=None, first_position=1
+            ),
+            "first_position=1, sinusoids=None",
+        ),
         (lambda: kt.PositionalEmbedding(10, 7), "d_model=7"),
         (lambda: kt.EncoderLayer(d_model=10, num_heads=3), "num_heads=3"),
         (lambda: kt.TransformerConfig(dropout=1.0), "dropout=1.0"),
@@ -504,7 +544,7 @@ def test_options_of_self_attention_refuse_two_sequences():
 
 
 def test_learned_positions_are_added_to_scaled_embeddings():
-    layer = kt.PositionalEmbedding(vocab_size=11, d_model=6, sinusoids=False)
+    layer = kt.PositionalEmbedding(vocab_size=11, d_model=6, sinusoids=None)
     positions = LearnedPositions(max_positions=7, d_model=6)
     positions.build()
     ids = np.array([[3, 10, 2, 0]])

@@ -9,6 +9,7 @@ import references
 import tensorflow as tf
 
 import keras_transformer as kt
+from trainers.formulas import count_parameters
 
 SOURCE = np.array([[5, 9, 4, 17, 2], [7, 3, 2, 0, 0]], "int32")
 TARGET = np.array([[1, 12, 6, 5], [1, 8, 0, 0]], "int32")
@@ -72,6 +73,20 @@ def test_kinds_of_positions_have_their_weights(small_config):
             "option of positions=relative.*max_relative_position=9",
         ),
         ({"attention_window": 0}, "attention_window=0"),
+        ({"activation": "tanh"}, "one of 'relu', 'swish', 'gelu', 'gelu_ta"),
+        (
+            {"positions": "learned", "first_position": 2},
+            "positions=sinusoidal.*first_position=2, positions='learned'",
+        ),
+        (
+            {"positions": "relative", "sinusoids": "t2t"},
+            "option of positions=sinusoidal.*sinusoids='t2t'",
+        ),
+        (
+            {"source_vocab_size": 9, "share_embeddings": "inputs"},
+            "target or none.*'inputs', source_vocab_size=9",
+        ),
+        ({"layer_norm_epsilon": 0.0}, "layer_norm_epsilon must be at least"),
     ],
 )
 def test_an_option_without_effect_is_refused(fields, message):
@@ -127,6 +142,196 @@ def test_logits_are_figure_1(small_config, fields):
             weights, config, SOURCE[row, :length], TARGET[row, :steps]
         )
         np.testing.assert_allclose(logits[row, :steps], expected, atol=1e-4)
+
+
+# As these systems have them, each with something of its own besides.
+OTHER_SYSTEMS = {
+    "Marian": {
+        "activation": "swish",
+        "attention_bias": True,
+        "layer_norm_epsilon": 1e-5,
+        "logits_bias": True,
+    },
+    "OpenNMT-tf": {
+        "pre_norm": True,
+        "attention_bias": True,
+        "sinusoids": "t2t",
+        "first_position": 1,
+        "source_vocab_size": 23,
+        "share_embeddings": "none",
+        "logits_bias": True,
+        "source_eos": False,
+    },
+    "fairseq": {
+        "attention_bias": True,
+        "sinusoids": "t2t",
+        "first_position": 2,
+        "share_embeddings": "target",
+        "activation": "gelu_tanh",
+    },
+    "BART": {
+        "positions": "learned",
+        "max_positions": 6,
+        "activation": "gelu",
+        "attention_bias": True,
+        "layer_norm_epsilon": 1e-2,
+        "embedding_norm": True,
+        "scale_embeddings": False,
+        "share_embeddings": "inputs",
+    },
+    "restricted and relative": {
+        "positions": "relative",
+        "max_relative_position": 1,
+        "attention_window": 2,
+        "attention_bias": True,
+        "pre_norm": True,
+        "source_vocab_size": 23,  # means share_embeddings="target"
+        "logits_bias": True,
+    },
+}
+
+
+def moved_model(config, **kwargs):
+    """A model whose weights are all off their initial values, and they."""
+    model = kt.Transformer(config, **kwargs)
+    random = np.random.default_rng(3)
+    for weight in model.weights:
+        weight.assign_add(random.normal(size=weight.shape, scale=0.2))
+    name = model.name + "/"
+    return model, {
+        w.path.removeprefix(name): w.numpy().astype("float64")
+        for w in model.weights
+    }
+
+
+@pytest.mark.parametrize("name", OTHER_SYSTEMS)
+def test_a_model_of_another_system_computes_as_it_does(small_config, name):
+    config = dataclasses.replace(
+        small_config,
+        num_layers=1,
+        num_decoder_layers=2,
+        **OTHER_SYSTEMS[name],
+    )
+    model, weights = moved_model(config, dtype="float64")
+    logits = logits_of(model)
+    for row, (length, steps) in enumerate([(5, 4), (3, 2)]):
+        expected = references.transformer(
+            weights, config, SOURCE[row, :length], TARGET[row, :steps]
+        )
+        np.testing.assert_allclose(logits[row, :steps], expected, atol=1e-7)
+    memory, cache = model.encode(SOURCE), model.make_cache(2, 6)
+    for index in range(4):
+        step, cache = model.decode_step(TARGET[:, index], memory, cache, index)
+        np.testing.assert_allclose(step, logits[:, index], atol=1e-7)
+    assert model.count_params() == count_parameters(config)
+
+
+def test_shared_embeddings_are_one_matrix(small_config):
+    def tables(**fields):
+        fields |= {"num_layers": 1, "num_decoder_layers": 1}
+        config = dataclasses.replace(small_config, **fields)
+        names = "embedding/", "source_embedding/", "softmax/"
+        paths = {
+            w.path.partition("/")[2]: w.shape[0]
+            for w in kt.Transformer(config).weights
+        }
+        return {k: n for k, n in paths.items() if k.startswith(names)}
+
+    shared = {"embedding/embeddings": 19}
+    assert tables(share_embeddings="all", logits_bias=True) == {
+        **shared,
+        "embedding/logits_bias": 19,
+    }
+    assert tables(share_embeddings="target") == {
+        **shared,
+        "source_embedding/embeddings": 19,
+    }
+    assert tables(share_embeddings="inputs", logits_bias=True) == {
+        **shared,
+        "softmax/matrix": 19,
+        "softmax/logits_bias": 19,
+    }
+    assert tables(share_embeddings="none", source_vocab_size=23) == {
+        **shared,
+        "source_embedding/embeddings": 23,
+        "softmax/matrix": 19,
+    }
+    assert small_config.sharing == "all"
+    config = dataclasses.replace(small_config, source_vocab_size=23)
+    assert config.sharing == "target"
+
+
+# All that is not of one kind of positions.
+EVERY_FIELD = {
+    "activation": "gelu",
+    "attention_bias": True,
+    "layer_norm_epsilon": 1e-5,
+    "embedding_norm": True,
+    "scale_embeddings": False,
+    "sinusoids": "t2t",
+    "first_position": 2,
+    "share_embeddings": "none",
+    "logits_bias": True,
+}
+
+
+@pytest.fixture
+def every_field(small_config):
+    depths = {"num_layers": 1, "num_decoder_layers": 1}
+    return dataclasses.replace(small_config, **depths, **EVERY_FIELD)
+
+
+def test_every_field_in_a_file_and_in_half_precision(every_field, tmp_path):
+    model, _ = moved_model(every_field)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert loaded.config == every_field
+    logits = logits_of(model)
+    np.testing.assert_array_equal(logits_of(loaded), logits)
+    half = kt.Transformer(every_field, dtype="mixed_bfloat16")
+    half.set_weights(model.get_weights())
+    rounded = logits_of(half)
+    distance = np.abs(rounded - logits).mean() / np.abs(logits).mean()
+    assert 1e-4 < distance < 0.05
+    # A bias that bfloat16 would round away beside logits of about 1.
+    half.separate_softmax.logits_bias.assign_add(np.full(19, 1e-4))
+    np.testing.assert_allclose(logits_of(half) - rounded, 1e-4, rtol=0.05)
+
+
+def test_every_field_has_its_gradient(every_field):
+    """Against a difference of losses along one direction."""
+    model, _ = moved_model(every_field, dtype="float64")
+    inputs = {"source_ids": SOURCE, "target_ids": TARGET}
+    labels = tf.constant([[12, 6, 5, 2], [8, 2, 0, 0]])
+    weights = [w.value for w in model.trainable_weights]
+
+    def loss():
+        logits = model(inputs, training=True)
+        return kt.SmoothedCrossEntropy(0.1)(labels, logits)
+
+    with tf.GradientTape() as tape:
+        value = loss()
+    gradients = [
+        tf.convert_to_tensor(g).numpy() for g in tape.gradient(value, weights)
+    ]
+    for weight, gradient in zip(
+        model.trainable_weights, gradients, strict=True
+    ):
+        # Softmax does not see what is added to all scores of a query.
+        has_effect = not weight.path.endswith("key/bias")
+        assert (np.abs(gradient).max() > 1e-6) == has_effect, weight.path
+    random = np.random.default_rng(5)
+    direction = [random.normal(size=g.shape) for g in gradients]
+    losses = []
+    for step in (1e-5, -2e-5):  # to one side, then to the other
+        for weight, along in zip(weights, direction, strict=True):
+            weight.assign_add(step * along)
+        losses.append(loss().numpy())
+    expected = sum(
+        np.sum(g * d) for g, d in zip(gradients, direction, strict=True)
+    )
+    found = (losses[0] - losses[1]) / 2e-5
+    np.testing.assert_allclose(found, expected, rtol=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,10 @@
-"""NumPy readings of the paper, written from its text alone."""
+"""NumPy readings of the paper, written from its text alone.
+
+What models of other systems have besides is read from the formulas of those
+systems.
+"""
+
+import math
 
 import numpy as np
 
@@ -44,23 +50,42 @@ def sees(n, window, causal):
     return mask
 
 
-def multi_head_attention(x, y, weights, num_heads, mask=None, vectors=None):
+def multi_head_attention(
+    x, y, weights, num_heads, mask=None, vectors=None, biases=(0, 0, 0, 0)
+):
     """Sec. 3.2.2 for one sentence: heads one after the other."""
     query, key, value, output = weights
-    q = np.split(x @ query, num_heads, axis=-1)
-    k = np.split(y @ key, num_heads, axis=-1)
-    v = np.split(y @ value, num_heads, axis=-1)
+    q = np.split(x @ query + biases[0], num_heads, axis=-1)
+    k = np.split(y @ key + biases[1], num_heads, axis=-1)
+    v = np.split(y @ value + biases[2], num_heads, axis=-1)
     if vectors is None:
         vectors, attend = (), attention
     else:
         attend = relative_attention
     heads = [attend(*h, mask, *vectors) for h in zip(q, k, v, strict=True)]
-    return np.concatenate(heads, -1) @ output
+    return np.concatenate(heads, -1) @ output + biases[3]
 
 
-def feed_forward(x, inner, inner_bias, outer, outer_bias):
+def activate(name, x):
+    """Number by number, with the functions of Python."""
+
+    def of_one(x):
+        if name == "relu":
+            return max(0.0, x)
+        if name == "swish":
+            return x / (1 + math.exp(-x))
+        if name == "gelu":
+            return x * (1 + math.erf(x / math.sqrt(2))) / 2
+        assert name == "gelu_tanh"
+        inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+        return x * (1 + math.tanh(inner)) / 2
+
+    return np.vectorize(of_one, otypes=["float64"])(x)
+
+
+def feed_forward(x, inner, inner_bias, outer, outer_bias, activation="relu"):
     """Eq. 2."""
-    return np.maximum(0, x @ inner + inner_bias) @ outer + outer_bias
+    return activate(activation, x @ inner + inner_bias) @ outer + outer_bias
 
 
 def layer_norm(x, gamma, beta, epsilon=1e-6):
@@ -80,6 +105,32 @@ def positional_encoding(length, d_model):
     return table
 
 
+def blocks_of_sinusoids(length, d_model, first, sinusoids):
+    """All sines, then all cosines, as Marian, OpenNMT-tf and fairseq have them.
+
+    OpenNMT-tf and fairseq compute the wavelengths of "t2t" so.
+    """
+    positions = first + np.arange(length)[:, None]
+    half = d_model // 2
+    if sinusoids == "t2t":
+        rates = np.exp(np.arange(half) * -(np.log(10000) / (half - 1)))
+    else:
+        rates = 1 / np.power(10000, 2 * np.arange(half) / d_model)
+    return np.hstack([np.sin(positions * rates), np.cos(positions * rates)])
+
+
+def interleaved_sinusoids(length, d_model, first, sinusoids):
+    """The same with each cosine after its sine, element by element."""
+    if sinusoids == "paper":
+        return positional_encoding(first + length, d_model)[first:]
+    blocks = blocks_of_sinusoids(length, d_model, first, sinusoids)
+    table = np.zeros((length, d_model))
+    for i in range(d_model // 2):
+        table[:, 2 * i] = blocks[:, i]
+        table[:, 2 * i + 1] = blocks[:, d_model // 2 + i]
+    return table
+
+
 def smoothed_cross_entropy(labels, logits, label_smoothing):
     """Cross-entropy to an explicit V-wide target, [B, T, V] -> [B, T]."""
     logits = logits.astype("float64")
@@ -90,23 +141,29 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
     return -(target * np.log(softmax(logits))).sum(-1)
 
 
-def transformer(weights, config, source_ids, target_ids):
+def transformer(
+    weights, config, source_ids, target_ids, sinusoids=interleaved_sinusoids
+):
     """Figure 1 for one sentence without padding: ids -> logits [T, V].
 
     `weights` maps the path of a variable, after the model's name, to its array.
     """
 
+    def normalize(name, x):
+        parts = [weights[f"{name}/{part}"] for part in ("gamma", "beta")]
+        return layer_norm(x, *parts, config.layer_norm_epsilon)
+
     def residual(name, x, sublayer):
-        norm = [weights[f"{name}/norm/{part}"] for part in ("gamma", "beta")]
         if config.pre_norm:
-            return x + sublayer(layer_norm(x, *norm))
-        return layer_norm(x + sublayer(x), *norm)
+            return x + sublayer(normalize(f"{name}/norm", x))
+        return normalize(f"{name}/norm", x + sublayer(x))
 
     def attend(name, x, y, mask=None):
-        kernels = [
-            weights[f"{name}/{part}/kernel"]
-            for part in ("query", "key", "value", "output")
-        ]
+        names = [f"{name}/{p}" for p in ("query", "key", "value", "output")]
+        kernels = [weights[f"{part}/kernel"] for part in names]
+        biases = [0, 0, 0, 0]
+        if config.attention_bias:
+            biases = [weights[f"{part}/bias"] for part in names]
         vectors = None
         if f"{name}/relative_keys" in weights:
             vectors = (
@@ -114,7 +171,7 @@ def transformer(weights, config, source_ids, target_ids):
                 weights[f"{name}/relative_values"],
             )
         return multi_head_attention(
-            x, y, kernels, config.num_heads, mask, vectors
+            x, y, kernels, config.num_heads, mask, vectors, biases
         )
 
     def transform(name, x):
@@ -125,28 +182,49 @@ def transformer(weights, config, source_ids, target_ids):
                 for part in ("inner", "outer")
                 for kind in ("kernel", "bias")
             ),
+            config.activation,
         )
 
     def finish(name, x):
         if not config.pre_norm:
             return x
-        parts = [weights[f"{name}/final_norm/{p}"] for p in ("gamma", "beta")]
-        return layer_norm(x, *parts)
-
-    table = weights["embedding/embeddings"]
+        return normalize(f"{name}/final_norm", x)
 
     def embed(side, ids):
-        scaled = table[ids] * np.sqrt(config.d_model)
+        # Another vocabulary means other embeddings, said or not.
+        shared = "target" if config.source_vocab_size else "all"
+        shared = config.share_embeddings or shared
+        has_own = side == "source" and shared in ("target", "none")
+        table = "source_embedding" if has_own else "embedding"
+        x = weights[f"{table}/embeddings"][ids]
+        if config.scale_embeddings:
+            x = x * np.sqrt(config.d_model)
         if config.positions == "learned":
-            return scaled + weights[f"{side}_positions/table"][: len(ids)]
-        if config.positions == "relative":
-            return scaled
-        return scaled + positional_encoding(len(ids), config.d_model)
+            x = x + weights[f"{side}_positions/table"][: len(ids)]
+        if config.positions == "sinusoidal":
+            x = x + sinusoids(
+                len(ids),
+                config.d_model,
+                config.first_position,
+                config.sinusoids,
+            )
+        if config.embedding_norm:
+            x = normalize(f"{side}_embedding_norm", x)
+        return x
+
+    def logits(x):
+        name, matrix = "embedding", "embedding/embeddings"
+        if config.share_embeddings in ("inputs", "none"):
+            name, matrix = "softmax", "softmax/matrix"
+        bias = weights[f"{name}/logits_bias"] if config.logits_bias else 0
+        return x @ weights[matrix].T + bias
 
     def visible(ids, causal):
         window = config.attention_window or 10**6 + 1
         return sees(len(ids), window, causal)
 
+    if not config.source_eos:
+        source_ids = [id for id in source_ids if id != 2]
     x = embed("source", source_ids)
     mask = visible(source_ids, causal=False)
     for i in range(config.num_layers):
@@ -181,4 +259,4 @@ def transformer(weights, config, source_ids, target_ids):
             x,
             lambda y, name=name: transform(f"{name}/feed_forward", y),
         )
-    return finish("decoder", x) @ table.T
+    return logits(finish("decoder", x))

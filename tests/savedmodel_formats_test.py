@@ -68,7 +68,7 @@ def test_a_format_keeps_the_contract(format_name):
     assert formats.FORMATS[format_name].precisions[0] == "float32"
 
 
-@pytest.mark.parametrize("format_name", formats.FORMATS)
+@pytest.mark.parametrize("format_name", ("saved_model", *OTHER_FORMATS))
 def test_an_export_describes_itself(format_name):
     directory = reload.find_export(exports.exported(format_name)[0])
     description = verify.read_description(directory)
@@ -83,7 +83,10 @@ def test_an_export_describes_itself(format_name):
     assert description["decoding"] == {
         "beam_size": 3,
         "length_penalty": 0.6,
+        "length_normalization": "wu",
+        "stopping": "exact",
         "extra_length": 6,
+        "max_output_length": None,
         "min_length": 0,
         "no_repeat_ngram": 0,
         "coverage_penalty": 0.0,
@@ -485,15 +488,45 @@ def small_loop():
 # ---- Other kinds of positions and of attention, rules of the search ----------
 
 LIMIT = 48  # longer than a chunk of restricted attention and its margins
+# What models of other systems have besides.
+BART = {
+    "activation": "gelu",
+    "attention_bias": True,
+    "layer_norm_epsilon": 1e-2,
+    "embedding_norm": True,
+    "scale_embeddings": False,
+    "share_embeddings": "inputs",
+    "logits_bias": True,
+}
+MARIAN = {
+    "activation": "swish",
+    "attention_bias": True,
+    "share_embeddings": "none",
+    "logits_bias": True,
+}
 KINDS = {
-    "restricted": {"positions": "relative", "attention_window": 3},
-    "relative": {"positions": "relative", "max_relative_position": 2},
+    "restricted": {"positions": "relative", "attention_window": 3, **BART},
+    "relative": {
+        "positions": "relative",
+        "max_relative_position": 2,
+        **BART,
+    },
+    "fairseq": {
+        "activation": "gelu_tanh",
+        "attention_bias": True,
+        "sinusoids": "t2t",
+        "first_position": 2,
+        "share_embeddings": "target",
+        "logits_bias": True,
+        "source_eos": False,
+    },
     # Outputs would be longer than the sources, of which the longest fits.
-    "learned": {"positions": "learned", "max_positions": LIMIT},
+    "learned": {"positions": "learned", "max_positions": LIMIT, **MARIAN},
     "learned and restricted": {
         "positions": "learned",
         "max_positions": LIMIT,
         "attention_window": 4,
+        **MARIAN,
     },
 }
 # Of the kinds whose format has our search.
@@ -532,6 +565,7 @@ def only_n_best(signatures):
         ("onnx", "restricted"),
         ("ctranslate2", "learned"),
         ("ctranslate2", "relative"),
+        ("ctranslate2", "fairseq"),
     ],
 )
 def test_other_positions_and_attention_are_exported(

@@ -11,7 +11,7 @@ MIB = 2**20
 ATTENTION_WIDTHS = 12
 FEED_FORWARD_WIDTHS = 6
 EMBEDDING_WIDTHS = 3
-HIDDEN_WIDTHS = 2  # of d_ff: after the ReLU, and the gradient of it
+HIDDEN_WIDTHS = 2  # of d_ff: after the activation, and the gradient of it
 WEIGHT_COPIES = 2  # of each head's weights: before and after the softmax
 LOGIT_COPIES = 3  # float32: logits, softmax, gradient
 
@@ -127,7 +127,9 @@ def activations(config, rows, length, number_bytes):
         neighborhood = centered_neighborhood(config.attention_window)
         width = divide(length, neighborhood).width
     feed_forward = FEED_FORWARD_WIDTHS * config.d_model
-    feed_forward += HIDDEN_WIDTHS * config.d_ff
+    # The gradient of ReLU needs its output alone, others need their input.
+    kept_inputs = 0 if config.activation == "relu" else 1
+    feed_forward += (HIDDEN_WIDTHS + kept_inputs) * config.d_ff
     numbers = 2 * EMBEDDING_WIDTHS * config.d_model
     numbers += config.num_layers * (attention(width) + feed_forward)
     numbers += config.decoder_depth * (

@@ -27,6 +27,7 @@ BLEU_TOKENIZERS = (
     "char",
     "none",
 )
+IMPORTED = "imported"  # the data set of a model that was trained elsewhere
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
 SCHEDULES = ("noam", "constant", "linear", "cosine")
@@ -54,7 +55,8 @@ class DataConfig(LengthConfig):
     dataset: str = hp(
         "phrasebook",
         "phrasebook (built in), files, prepared (by trainers.prepare), or"
-        " tfds:NAME such as tfds:wmt14_translate/de-en.",
+        " tfds:NAME such as tfds:wmt14_translate/de-en. The work directory of"
+        " an imported model says imported: it has no sentence pairs.",
     )
     source_language: str = hp("en", "Language to translate from.")
     target_language: str = hp("de", "Language to translate into.")
@@ -112,9 +114,12 @@ class DataConfig(LengthConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.dataset not in ("phrasebook", "files", "prepared") and not (
-            self.dataset.startswith("tfds:") and len(self.dataset) > 5
-        ):
+        if self.dataset not in (
+            "phrasebook",
+            "files",
+            "prepared",
+            IMPORTED,
+        ) and not (self.dataset.startswith("tfds:") and len(self.dataset) > 5):
             raise ValueError(
                 "dataset must be phrasebook, files, prepared or tfds:NAME."
                 f" Received: dataset={self.dataset!r}"
@@ -448,6 +453,7 @@ RESOLVED_BY = {
     "max_positions": "position_limit",
     "max_relative_position": "relative_distance",
     "init_from": "init_from_path",
+    "share_embeddings": "sharing",
 }
 
 

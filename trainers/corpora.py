@@ -19,6 +19,7 @@ from keras_transformer.tokenization import (
 )
 from keras_transformer.workdir import WorkDirectory
 from trainers import phrasebook
+from trainers.config import IMPORTED
 from trainers.parsing import corpus as trees
 from trainers.parsing.config import DATASET
 
@@ -43,6 +44,12 @@ def read_split(data, name):
         return _read_phrasebook(data, name)
     if data.dataset in ("files", "prepared"):
         return _read_files(data, name)
+    if data.dataset == IMPORTED:
+        raise ValueError(
+            "the sentence pairs of an imported model are not known: expected"
+            f" files of pairs, --{name}_files=PREFIX. Received:"
+            f" dataset={data.dataset!r}"
+        )
     return _read_tfds(data, name)
 
 

@@ -20,6 +20,9 @@ def count_parameters(config: TransformerConfig) -> int:
     """
     norm = 2 * config.d_model
     attention = 2 * _projection(config, config.key_size + config.value_size)
+    if config.attention_bias:
+        sizes = 2 * config.key_size + config.value_size
+        attention += config.num_heads * sizes + config.d_model
     feed_forward = _feed_forward(config) + config.d_ff + config.d_model
     relative = 0
     if config.relative_distance is not None:  # vectors that the heads share
@@ -29,10 +32,13 @@ def count_parameters(config: TransformerConfig) -> int:
     decoder_layer = 2 * attention + relative + feed_forward + 3 * norm
     # A table for the source and one for the target.
     positions = 2 * (config.position_limit or 0) * config.d_model
-    # The source has a matrix of its own if its vocabulary is another one.
-    vocabulary = config.vocab_size + (config.source_vocab_size or 0)
+    rows = config.vocab_size * (2 if config.has_softmax_matrix else 1)
+    if config.has_source_embedding:
+        rows += config.num_source_tokens
     return (
-        vocabulary * config.d_model
+        rows * config.d_model
+        + (config.vocab_size if config.logits_bias else 0)
+        + (2 * norm if config.embedding_norm else 0)  # one for each side
         + positions
         + config.num_layers * encoder_layer
         + config.decoder_depth * decoder_layer

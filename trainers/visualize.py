@@ -342,7 +342,12 @@ def plot_positional_encoding(options: Options, model: TransformerConfig) -> str:
             rows = learned_positions(options.workdir)[: options.length]
         else:
             rows = np.asarray(
-                positional_encoding(options.length, model.d_model)
+                positional_encoding(
+                    options.length,
+                    model.d_model,
+                    start=model.first_position,
+                    sinusoids=model.sinusoids,
+                )
             )
     kind = "Positional encoding"
     if model.positions == "learned":

@@ -1,0 +1,107 @@
+"""Another order of the model dimension, which changes no output.
+
+A Transformer treats the D numbers of the residual stream alike: products sum
+over them, and layer normalization takes their mean. With the rows and columns
+of its weights in another order it is the same function. Only sinusoids have an
+order of their own: here a sine is followed by its cosine (sec. 3.5), in other
+systems all sines come before all cosines. So weights of those systems are
+reordered `from_blocks`, and weights for them `to_blocks`.
+
+Weights are arrays by path, which is that of a Keras variable after the model's
+name: `encoder/layer_0/feed_forward/inner/kernel`.
+"""
+
+import typing
+from collections.abc import Mapping
+
+import numpy as np
+
+# The axis that is D wide, by the last name of a path, or the last two.
+_AXES = {
+    "embeddings": 1,
+    "table": 1,  # of learned positions
+    "matrix": 1,  # of the softmax
+    "gamma": 0,
+    "beta": 0,
+    "relative_keys": None,
+    "relative_values": None,
+    "query/kernel": 0,
+    "query/bias": None,
+    "key/kernel": 0,
+    "key/bias": None,
+    "value/kernel": 0,
+    "value/bias": None,
+    "output/kernel": 1,
+    "output/bias": 0,
+    "inner/kernel": 0,
+    "inner/bias": None,
+    "outer/kernel": 1,
+    "outer/bias": 0,
+    "logits_bias": None,
+}
+
+
+def from_blocks(d_model: int) -> np.ndarray:
+    """The order that puts each cosine of the second half after its sine.
+
+    >>> from_blocks(6).tolist()
+    [0, 3, 1, 4, 2, 5]
+    """
+    return np.arange(d_model).reshape(2, -1).T.ravel()
+
+
+def to_blocks(d_model: int) -> np.ndarray:
+    """The inverse of `from_blocks`.
+
+    >>> to_blocks(6).tolist()
+    [0, 2, 4, 1, 3, 5]
+    """
+    return np.arange(d_model).reshape(-1, 2).T.ravel()
+
+
+def reorder(
+    weights: Mapping[str, typing.Any], order: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Weights whose model dimension has another order: new[i] = old[order[i]].
+
+    Args:
+        weights: Arrays by path; all those of a model, or some.
+        order: A permutation of D.
+
+    Returns:
+        The arrays by path, new ones where they have such a dimension.
+
+    Raises:
+        ValueError: `order` is no permutation, or a path is not one of a
+            `Transformer`, or an array is not D wide.
+    """
+    order = np.asarray(order)
+    if sorted(order.tolist()) != list(range(order.size)):
+        raise ValueError(
+            "order must have each number below D once. Received:"
+            f" order={order.tolist()}"
+        )
+    reordered = {}
+    for path, weight in weights.items():
+        axis = _axis_of(path)
+        array = np.asarray(weight)
+        if axis is not None:
+            if array.shape[axis] != order.size:
+                raise ValueError(
+                    f"{path}: expected {order.size} numbers along axis {axis}."
+                    f" Received: shape {array.shape}"
+                )
+            array = np.take(array, order, axis)
+        reordered[path] = array
+    return reordered
+
+
+def _axis_of(path):
+    """The axis of a weight that is D wide; None: there is none."""
+    names = path.split("/")
+    for name in (names[-1], "/".join(names[-2:])):
+        if name in _AXES:
+            return _AXES[name]
+    raise ValueError(
+        f"expected the path of a weight of a Transformer. Received: {path!r}"
+    )

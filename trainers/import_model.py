@@ -1,0 +1,100 @@
+"""Makes a work directory of a model that another system has trained.
+
+    python -m trainers.import_model --source=DIR --workdir=DIR
+
+DIR of --source holds one of these, as it was published:
+
+huggingface   a Marian model of Hugging Face, such as OPUS-MT's: config.json,
+              model.safetensors (or pytorch_model.bin, or tf_model.h5),
+              source.spm, target.spm, vocab.json, generation_config.json
+marian        a Marian model: .npz, decoder.yml; vocab.spm, or vocab.yml with
+              source.spm and target.spm, as in packages of OPUS-MT
+opennmt_tf    a run of OpenNMT-tf 2: ckpt-*.index, model_description.py,
+              data.yml and the files that it names
+fairseq       a model of fairseq: checkpoint_best.pt, dict.*.txt, the
+              SentencePiece model
+
+Then trainers.translate, trainers.evaluate, savedmodel.export and the rest work
+with --workdir as with a model that was trained here. Nothing in the files is
+run. docs/pretrained.md says what is read and where answers may differ.
+"""
+
+import dataclasses
+import pathlib
+
+from keras_transformer import flags
+from keras_transformer.fields import Fields, hp
+from keras_transformer.startup import load_tensorflow
+from trainers.importers import IMPORTERS, find_importer
+
+
+@dataclasses.dataclass(frozen=True)
+class Options(Fields):
+    """The import."""
+
+    source: str = hp("", "Directory of the model to import. Required.")
+    workdir: str = hp(
+        "", "Directory to make, as trainers.wmt makes one. Required."
+    )
+    format: str | None = hp(
+        None,
+        "What the source is; left out: what its files look like.",
+        choices=IMPORTERS,
+    )
+    source_language: str | None = hp(
+        None, "Such as en; left out: what the model's files say."
+    )
+    target_language: str | None = hp(
+        None, "Such as de; left out: what the model's files say."
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name in ("source", "workdir"):
+            if not getattr(self, name):
+                raise ValueError(f"expected --{name}=DIR. Received: no {name}")
+
+
+def import_model(options: Options) -> list[str]:
+    """Makes the work directory: lines that say what it holds.
+
+    Raises:
+        ValueError: The source is no model that can be imported, or the work
+            directory exists.
+        OSError: A file cannot be read or written.
+    """
+    from trainers.importers import imported  # see `main`
+
+    imported.check_new(options.workdir)
+    source = pathlib.Path(options.source)
+    importer = find_importer(source, options.format)
+    model = importer.read(source)
+    for name in ("source_language", "target_language"):
+        value = getattr(options, name)
+        if value is not None:
+            model = model._replace(**{name: value})
+    imported.write_workdir(model, options.workdir)
+    config = model.config
+    size = sum(array.size for array in model.weights.values())
+    return [
+        f"{options.workdir}: {size:,} parameters, {config.num_layers} +"
+        f" {config.decoder_depth} layers, vocabulary {config.vocab_size:,},"
+        f" from {source} ({importer.__name__.rpartition('.')[2]})",
+        *model.notes,
+    ]
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Runs the command."""
+    with flags.exit_status("trainers.import_model"):
+        options = flags.parse(argv, __doc__, Options).build(Options)
+        # Imported late, since it takes seconds: wrong flags are refused, and
+        # help is shown, before.
+        load_tensorflow()
+        with flags.user_errors():
+            lines = import_model(options)
+    print(*lines, sep="\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""What every importer gives, and the work directory that it becomes."""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import tempfile
+import typing
+from collections.abc import Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from keras_transformer.config import DecodingConfig, TransformerConfig
+from keras_transformer.model import Transformer
+from keras_transformer.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.workdir import WorkDirectory, is_finite, named_weights
+from trainers.checkpoints import write
+from trainers.config import IMPORTED, DataConfig, TrainingConfig
+
+STEP = 0  # of the checkpoint: it was trained elsewhere
+
+
+class Imported(typing.NamedTuple):
+    """A model of another system, in the terms of this package.
+
+    Attributes:
+        config: The `TransformerConfig`.
+        weights: Arrays by path, as in `permutation.reorder`:
+            `"encoder/layer_0/self_attention/query/kernel"`. Rows of embeddings
+            stand in the order of the tokenizer's ids.
+        tokenizer: A `Tokenizer`, or one for each side.
+        decoding: The original's defaults.
+        source_language, target_language: Such as "en"; "" if it is not known.
+        max_length: The longest source in tokens, EOS included.
+        notes: What the user should know of this import, a line each.
+    """
+
+    config: TransformerConfig
+    weights: dict[str, np.ndarray]
+    tokenizer: Tokenizer | TokenizerPair
+    decoding: DecodingConfig
+    source_language: str
+    target_language: str
+    max_length: int
+    notes: list[str]
+
+
+def write_workdir(imported: Imported, path: str | os.PathLike) -> None:
+    """Makes the work directory of an imported model, whole or not at all.
+
+    Args:
+        imported: The `Imported`.
+        path: A directory that does not exist, or is empty.
+
+    Raises:
+        ValueError: The weights are not those of the model that `config` makes,
+            or the path is in use.
+        OSError: It cannot be written.
+    """
+    with new_directory(path) as directory:
+        workdir = WorkDirectory(directory)
+        workdir.save_tokenizer(imported.tokenizer)
+        data = DataConfig(
+            dataset=IMPORTED,
+            source_language=imported.source_language or "source",
+            target_language=imported.target_language or "target",
+            max_length=imported.max_length,
+        )
+        workdir.write_config(
+            model=imported.config,
+            decoding=imported.decoding,
+            data=data,
+            training=TrainingConfig(),
+        )
+        weights = named_weights(Transformer(imported.config))
+        assign(weights, imported.weights)
+        checkpoint = tf.train.Checkpoint(weights=weights)
+        write(workdir.averaged, checkpoint, STEP, keep=1)
+
+
+def assign(
+    weights: dict[str, tf.Variable], arrays: dict[str, np.ndarray]
+) -> None:
+    """Sets the weights of a model.
+
+    Args:
+        weights: What `named_weights` returned.
+        arrays: An array for each of them by path, of any float dtype.
+
+    Raises:
+        ValueError: There is another set of names, or another shape, or a number
+            is not finite.
+    """
+    arrays = {path.replace("/", "."): arrays[path] for path in arrays}
+    for names, problem in (
+        (set(weights) - set(arrays), "lacks"),
+        (set(arrays) - set(weights), "has more than the model:"),
+    ):
+        if names:
+            raise ValueError(f"the imported model {problem} {min(names)}")
+    for name, variable in weights.items():
+        array = np.asarray(arrays[name], np.float32)
+        if array.shape != tuple(variable.shape):
+            raise ValueError(
+                f"{name}: expected the shape {tuple(variable.shape)}."
+                f" Received: {array.shape}"
+            )
+        if not is_finite(array):
+            raise ValueError(f"{name} is not finite")
+        variable.assign(array)
+
+
+@contextlib.contextmanager
+def new_directory(path: str | os.PathLike) -> Iterator[pathlib.Path]:
+    """A directory to fill, which gets its name when the body ends.
+
+    If the body fails, nothing is left of it.
+
+    Raises:
+        ValueError: There is something at the path.
+    """
+    path = check_new(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = pathlib.Path(
+        tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent)
+    )
+    try:
+        yield unfinished
+        mask = os.umask(0)
+        os.umask(mask)
+        unfinished.chmod(0o777 & ~mask)  # as `mkdir` would have made it
+        os.rename(unfinished, path)
+    except BaseException:
+        shutil.rmtree(unfinished)
+        raise
+
+
+def check_new(path: str | os.PathLike) -> pathlib.Path:
+    """The absolute path of a directory that is yet to be made.
+
+    Raises:
+        ValueError: There is something at the path.
+    """
+    path = pathlib.Path(path).absolute()
+    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        raise ValueError(
+            "expected a directory that does not exist yet."
+            f" Received: workdir={str(path)!r}"
+        )
+    return path

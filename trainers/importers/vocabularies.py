@@ -1,0 +1,105 @@
+"""Tokenizers over a given table of ids.
+
+Other systems have a SentencePiece model for each language, and apart from them
+a table that gives each subword its id. A `Tokenizer` holds both: the pieces of
+its model stand in the order of the table, then `END_OF_TABLE`, then those that
+the table has not.
+"""
+
+from collections.abc import Sequence
+
+from google.protobuf.message import DecodeError
+from sentencepiece import sentencepiece_model_pb2
+
+from keras_transformer.tokenization import END_OF_TABLE, Tokenizer
+from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
+
+START_NAMES = ("<s>", "<start>", "<start of output>")
+_PIECE = sentencepiece_model_pb2.ModelProto.SentencePiece
+_TRAINER = sentencepiece_model_pb2.TrainerSpec
+# Types of pieces that text may be segmented into.
+_OF_TEXT = (_PIECE.NORMAL, _PIECE.USER_DEFINED, _PIECE.BYTE)
+
+
+def make_tokenizer(
+    model_bytes: bytes, table: Sequence[str], path, for_source: bool
+) -> Tokenizer:
+    """A tokenizer that segments as a SentencePiece model and counts as a table.
+
+    A piece of the model that is not in the table still takes part in the
+    segmentation; where it is found, there is `UNK`. What the table has and the
+    model has not is never found, unless it is a run of characters that the
+    model does not know.
+
+    Args:
+        model_bytes: The SentencePiece model, of any ids.
+        table: The subword of each id; the first four are those of PAD, BOS, EOS
+            and UNK.
+        path: Of the model's file, for messages.
+        for_source: Whether it encodes only; else it decodes, too.
+
+    Raises:
+        ValueError: The bytes are no SentencePiece model, or the table has a
+            subword twice.
+    """
+    model = sentencepiece_model_pb2.ModelProto()
+    try:
+        model.ParseFromString(model_bytes)
+    except DecodeError:
+        raise ValueError(f"{path}: not a SentencePiece model") from None
+    if not model.pieces:
+        raise ValueError(f"{path}: a SentencePiece model without pieces")
+    if len(set(table)) < len(table):
+        raise ValueError(f"{path}: its table has a subword twice")
+    own = {piece.piece: piece for piece in model.pieces}
+    special = {table[id] for id in SPECIAL_IDS}
+    foreign = _type_of_foreign(model, for_source)
+    # Below all others: in a byte-pair model it would be merged last.
+    lowest = min(piece.score for piece in model.pieces) - 1.0
+    pieces = []
+    for id, name in enumerate(table):
+        if id in SPECIAL_IDS:
+            kind = _PIECE.UNKNOWN if id == UNK else _PIECE.CONTROL
+            pieces.append(_PIECE(piece=name, score=0.0, type=kind))
+        elif name in own and own[name].type in _OF_TEXT:
+            pieces.append(own[name])
+        else:
+            pieces.append(_PIECE(piece=name, score=lowest, type=foreign))
+    pieces.append(_PIECE(piece=END_OF_TABLE, type=_PIECE.CONTROL))
+    known = {*table, END_OF_TABLE}
+    pieces += [
+        piece
+        for piece in model.pieces
+        if piece.piece not in known | special
+        and piece.type in (*_OF_TEXT, _PIECE.UNUSED)
+    ]
+    copies = [_PIECE.FromString(piece.SerializeToString()) for piece in pieces]
+    del model.pieces[:]
+    model.pieces.extend(copies)
+    trainer = model.trainer_spec
+    trainer.vocab_size = len(copies)
+    trainer.pad_id, trainer.pad_piece = PAD, table[PAD]
+    trainer.bos_id, trainer.bos_piece = BOS, table[BOS]
+    trainer.eos_id, trainer.eos_piece = EOS, table[EOS]
+    trainer.unk_id, trainer.unk_piece = UNK, table[UNK]
+    try:
+        return Tokenizer(model.SerializeToString(deterministic=True))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _type_of_foreign(model, for_source):
+    """The type of pieces that are in the table, but not in the model.
+
+    UNUSED pieces can be decoded. A unigram model never segments text into them.
+    A byte-pair model splits them again, but what was merged into them is split
+    in its own way: so where decoding is not needed, they are CONTROL, of which
+    it knows nothing.
+    """
+    is_bpe = model.trainer_spec.model_type == _TRAINER.BPE
+    return _PIECE.CONTROL if is_bpe and for_source else _PIECE.UNUSED
+
+
+def start_name(table: Sequence[str]) -> str:
+    """A name for BOS that no subword of a table has."""
+    return next(name for name in START_NAMES if name not in table)

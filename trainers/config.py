@@ -254,7 +254,7 @@ class TrainingConfig(Fields):
     )
     r_drop: float = hp(
         0.0,
-        "Alpha of R-Drop (Liang et al. 2021; theirs: 1 to 5): each row is"
+        "Alpha of R-Drop (Liang et al. 2021; they translate with 5): each row is"
         " computed twice, with different dropout, and the loss grows with the"
         " divergence of both outputs. 0: off.",
         low=0.0,

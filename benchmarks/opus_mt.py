@@ -41,6 +41,7 @@ def make(directory, text, sentences):
             input=f"{text}.{language}",
             model_prefix=str(directory / side),
             vocab_size=8000,
+            hard_vocab_limit=False,
             minloglevel=2,
         )
         (directory / f"{side}.model").rename(directory / f"{side}.spm")

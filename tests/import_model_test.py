@@ -6,6 +6,7 @@ transformers. Ids in `expected.json` are the original's.
 
 import argparse
 import json
+import lzma
 import pathlib
 import pickle
 import shutil
@@ -192,6 +193,20 @@ def test_weights_of_pytorch_are_the_same(copy, name):
     assert set(found) == set(expected)
     for path, array in expected.items():
         np.testing.assert_array_equal(found[path], array, path)
+
+
+def test_weights_of_tensorflow_are_the_same(copy):
+    expected = huggingface.read(copy).weights
+    (copy / "model.safetensors").unlink()
+    content = lzma.decompress((SHARED / "tf_model.h5.xz").read_bytes())
+    (copy / "tf_model.h5").write_bytes(content)
+    found = huggingface.read(copy).weights
+    assert set(found) == set(expected)
+    for path, array in expected.items():
+        np.testing.assert_array_equal(found[path], array, path)
+    (copy / "tf_model.h5").write_bytes(content[:20000])
+    with pytest.raises(ValueError, match="tf_model.h5"):
+        huggingface.read(copy)
 
 
 def change_json(name, **values):

@@ -15,6 +15,7 @@ HERE = pathlib.Path(__file__).parent
 ONNX = ["onnx>=1.23,<2", "onnxruntime>=1.31,<2", "tf2onnx>=1.17,<2"]
 TFLITE = ["ai-edge-litert>=2.3,<3"]
 CTRANSLATE2 = ["ctranslate2>=4.8,<5"]
+IMPORT = ["PyYAML>=6,<7"]  # the options of Marian and OpenNMT-tf
 PNG = ["resvg-py>=0.5,<0.6"]  # draws the figures as .png
 CLIENT = ["tensorflow-serving-api>=2.21,<2.22"]
 
@@ -81,6 +82,7 @@ setup(
     extras_require={
         "client": CLIENT,
         "ctranslate2": CTRANSLATE2,
+        "import": IMPORT,
         # The tokenizers of BLEU for Japanese and Korean.
         "ja": ["sacrebleu[ja]>=2.6,<3"],
         "ko": ["sacrebleu[ko]>=2.6,<3"],
@@ -90,6 +92,7 @@ setup(
         "test": [
             *CLIENT,
             *CTRANSLATE2,
+            *IMPORT,
             *ONNX,
             *PNG,
             *TFLITE,

@@ -194,6 +194,11 @@ class TransformerConfig(Fields):
     logits_bias: bool = hp(
         False, "A bias for each token, added to its logit (the paper: none)."
     )
+    source_eos: bool = hp(
+        True,
+        "Whether the EOS that ends a source is read; if not, it is hidden like"
+        " padding, for models that were trained without it.",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -333,8 +338,9 @@ class DecodingConfig(Fields):
         "exact",
         "When a beam search ends: exact: no hypothesis can still enter the best"
         " ones; transformers: as there, no hypothesis is better at its present"
-        " length, and only the best of a position may finish.",
-        choices=("exact", "transformers"),
+        " length, and only the best of a position may finish; fairseq, marian,"
+        " opennmt_tf: as these systems end theirs.",
+        choices=("exact", "transformers", "fairseq", "marian", "opennmt_tf"),
     )
     extra_length: int = hp(
         50,

@@ -7,14 +7,15 @@ import typing
 
 from keras import ops
 
-from keras_transformer.vocabulary import PAD
+from keras_transformer.vocabulary import EOS, PAD
 
 
-def padding_mask(ids: typing.Any) -> typing.Any:
+def padding_mask(ids: typing.Any, hide_eos: bool = False) -> typing.Any:
     """Hides padding from every query (sec. 3.2.3).
 
     Args:
         ids: int `[B, S]`, `PAD` where a row has ended.
+        hide_eos: Whether to hide `EOS`, too.
 
     Returns:
         bool `[B, 1, 1, S]`.
@@ -23,7 +24,10 @@ def padding_mask(ids: typing.Any) -> typing.Any:
     array([[ True,  True,  True],
            [ True,  True, False]])
     """
-    return ops.not_equal(ids, PAD)[:, None, None, :]  # [B, S] -> [B, 1, 1, S]
+    mask = ops.not_equal(ids, PAD)
+    if hide_eos:
+        mask = mask & ops.not_equal(ids, EOS)
+    return mask[:, None, None, :]  # [B, S] -> [B, 1, 1, S]
 
 
 def causal_mask(

@@ -56,7 +56,7 @@ def write(translator, directory, options, description, examples):
     spec.config.unk_token = pieces[UNK]
     spec.config.decoder_start_token = pieces[BOS]
     spec.config.add_source_bos = False
-    spec.config.add_source_eos = True
+    spec.config.add_source_eos = model.config.source_eos
     spec.config.layer_norm_epsilon = model.config.layer_norm_epsilon
     spec.validate()
     spec.optimize(

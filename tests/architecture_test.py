@@ -11,11 +11,11 @@ PACKAGES = ("keras_transformer", "trainers", "savedmodel")
 
 # A module imports only from rows above its own.
 LIBRARY = (
-    "vocabulary fields seeds startup locking linear normalization optimizer"
-    " permutation figures.drawing",
+    "vocabulary fields cache seeds startup locking linear normalization"
+    " optimizer permutation figures.drawing",
     "config masking chunks flags data.cleaning data.buckets figures.plots"
     " figures.attention_svg",
-    "schedule loss tokenization decoding layers data.pairs",
+    "schedule loss tokenization decoding layers data.pairs moving_average",
     "metrics training workdir data.corpus data.segmentation",
     "fit data.shards data.subword_sampling figures.saving",
     "model data.batches",
@@ -26,13 +26,17 @@ TRAINERS = (
     "phrasebook config cluster interrupts preparation_folder progress moses"
     " published records report_page parsing.trees parsing.lexicon"
     " parsing.words importers importers.safetensors importers.torch_pickle"
-    " importers.keras_h5 importers.tensors importers.vocabularies",
-    "strategies checkpoints budget formulas comparison parsing.config"
+    " importers.keras_h5 importers.tensors importers.vocabularies"
+    " importers.npz importers.options importers.stacks importers.yaml_files",
+    "strategies checkpoints budget formulas comparison optimization"
+    " inheritance freezing xla"
+    " parsing.config"
     " parsing.linearization parsing.grammar",
     "parsing.bracketing parsing.treebank importers.imported",
-    "parsing.metric parsing.corpus importers.huggingface",
+    "parsing.metric parsing.corpus importers.huggingface importers.marian"
+    " importers.opennmt_tf importers.fairseq",
     "corpora",
-    "evaluation preparation test_sets",
+    "evaluation preparation test_sets tuning",
     "experiment",
     "loop",
     "session",

@@ -351,19 +351,34 @@ def test_narrow_beam_is_that_of_plain_python(beam_size, sharpness, alpha):
 
 
 def test_early_stop_changes_nothing(monkeypatch):
+    """The fewer hypotheses are wanted, the earlier; those are the same."""
     model = ScriptedModel(3, sharpness=3.0)
     sentences = np.arange(40, dtype="int32")
     limits = np.full(40, 20)
-    stopped = run_beam(model, sentences, limits, 3, max_length=20)
-    early_calls, model.calls = model.calls, 0
+    stopped, calls = [], []
+    for num_best in (1, 2, None):
+        model.calls = 0
+        stopped.append(
+            run_beam(
+                model, sentences, limits, 3, max_length=20, num_best=num_best
+            )
+        )
+        calls.append(model.calls)
     monkeypatch.setattr(
         decoding,
         "_cannot_improve",
-        lambda state, limit_penalties: ops.zeros_like(state.done),
+        lambda state, limit_penalties, num_best: ops.zeros_like(state.done),
     )
+    model.calls = 0
     full = run_beam(model, sentences, limits, 3, max_length=20)
-    assert early_calls < model.calls == 20
-    assert_same(stopped, full)
+    assert calls[0] < calls[2] < model.calls == 20
+    for number, found in zip((1, 2, 3), stopped, strict=True):
+        assert found.ids.shape[1] == number
+        assert_same(
+            found, decoding.SearchResult(*(v[:, :number] for v in full))
+        )
+    with pytest.raises(ValueError, match="num_best=4, beam_size=3"):
+        run_beam(model, sentences, limits, 3, max_length=20, num_best=4)
 
 
 def test_normalization_by_the_bare_length():
@@ -625,6 +640,23 @@ def test_an_ngram_longer_than_the_output_is_no_rule():
     sentences, limits = sentences_and_limits(5)
     result = run_beam(model, sentences, limits, 3, no_repeat_ngram=99)
     assert_same(result, run_beam(model, sentences, limits, 3))
+
+
+def test_rules_that_leave_no_token_leave_no_hypothesis():
+    """Four tokens, each of them once, and no end before the eighth."""
+    model, sentences = ScriptedModel(6), np.arange(3, dtype="int32")
+    limits = np.full(3, MAX_LENGTH)
+    options = {"no_repeat_ngram": 1, "min_length": 8}
+    for result in (
+        run_greedy(model, sentences, limits, **options),
+        run_sample(model, sentences, limits, temperature=0.3, **options),
+        run_beam(model, sentences, limits, 2, **options),
+    ):
+        assert not ops.convert_to_numpy(result.ids).any()
+        assert not ops.convert_to_numpy(result.lengths).any()
+        for values in (result.scores, result.log_probs):
+            values = ops.convert_to_numpy(values)
+            assert (values == np.float32(decoding.MISSING_SCORE)).all()
 
 
 def test_rewards_rank_hypotheses_anew():

@@ -223,6 +223,8 @@ def transformer(
         window = config.attention_window or 10**6 + 1
         return sees(len(ids), window, causal)
 
+    if not config.source_eos:
+        source_ids = [id for id in source_ids if id != 2]
     x = embed("source", source_ids)
     mask = visible(source_ids, causal=False)
     for i in range(config.num_layers):

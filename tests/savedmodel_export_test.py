@@ -516,6 +516,23 @@ def test_client_translates_what_a_server_serves(monkeypatch, capsysbinary):
     assert out == "".join(line + "\n" for line in expected)
 
 
+def test_client_sends_lines_as_they_are(monkeypatch, capsysbinary):
+    from savedmodel import client
+
+    sent = []
+
+    def translate(self, lines):
+        sent.append(lines)
+        return lines
+
+    monkeypatch.setattr(client.Client, "translate", translate)
+    lines = io.BytesIO(b" one \t\n\ntwo\r\nthree")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(lines))
+    client.main(["--batch_size=3"])
+    assert sent == [[b" one \t", b"", b"two\r"], [b"three"]]
+    assert capsysbinary.readouterr().out == b" one \t\n\ntwo\r\nthree\n"
+
+
 def test_client_without_a_server(monkeypatch, capsys):
     from savedmodel import client
 

@@ -122,7 +122,7 @@ def test_the_learning_rate_is_eq_3(tmp_path):
     found = pages.drawing(path.read_text("utf-8"))
     training, d_model = TrainingConfig(), preset("base").d_model
     texts = [text for _, text in found["text"]]
-    peak = (d_model * training.warmup_steps) ** -0.5
+    peak = (d_model * training.updates_to_peak) ** -0.5
     assert f"greatest: {peak:.4g} at step 4,000" in texts
     [(polyline, _)] = found["polyline"]
     points = np.array(
@@ -139,9 +139,9 @@ def test_the_learning_rate_is_eq_3(tmp_path):
     base = [float(at["y1"]) for at, _ in found["line"] if at["y1"] == at["y2"]]
     heights = max(base) - points[:, 1]
     steps = np.linspace(1, training.train_steps, visualize.POINTS).round()
-    steps = np.unique(np.append(steps, training.warmup_steps))
+    steps = np.unique(np.append(steps, training.updates_to_peak))
     rates = np.minimum(
-        steps**-0.5, steps * training.warmup_steps**-1.5
+        steps**-0.5, steps * training.updates_to_peak**-1.5
     ) / np.sqrt(d_model)
     np.testing.assert_allclose(
         heights / heights.max(), rates / rates.max(), atol=1e-3

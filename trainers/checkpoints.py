@@ -17,6 +17,7 @@ from keras_transformer.workdir import (
     named_weights,
     restore_weights,
     step_of,
+    weight_name,
 )
 
 
@@ -29,9 +30,14 @@ class TrainingCheckpoint:
         optimizer: The built optimizer.
         progress: The `Progress`.
         keep: Newest checkpoints kept.
+        moving_average: A `MovingAverage` of the weights, or None. The averages
+            are then what everybody else finds as the weights; those that
+            training goes on with have a group of their own.
     """
 
-    def __init__(self, workdir, model, optimizer, progress, keep):
+    def __init__(
+        self, workdir, model, optimizer, progress, keep, moving_average=None
+    ):
         self.workdir = workdir
         self.progress = progress
         self.keep = keep
@@ -41,6 +47,11 @@ class TrainingCheckpoint:
             "progress": progress.make_variables(),
             "seeds": seeds_of(model),
         }
+        if moving_average is not None:
+            weights = self._groups["weights"]
+            names = [weight_name(v) for v in model.trainable_variables]
+            self._groups["trained"] = {name: weights[name] for name in names}
+            weights.update(zip(names, moving_average.averages, strict=True))
         self._checkpoint = tf.train.Checkpoint(**self._groups)
 
     def save(self) -> str:
@@ -54,6 +65,12 @@ class TrainingCheckpoint:
     def save_best(self) -> str:
         """Writes a checkpoint of now as the best."""
         return self._save(self.workdir.best, 1)
+
+    def copy_weights(self, model: Transformer) -> None:
+        """Sets the weights of another model to those that are saved."""
+        saved = self._groups["weights"]
+        for name, variable in named_weights(model).items():
+            variable.assign(saved[name].numpy())
 
     def restore(self) -> str | None:
         """Restores the newest intact checkpoint.

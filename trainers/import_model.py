@@ -7,6 +7,12 @@ DIR of --source holds one of these, as it was published:
 huggingface   a Marian model of Hugging Face, such as OPUS-MT's: config.json,
               model.safetensors (or pytorch_model.bin, or tf_model.h5),
               source.spm, target.spm, vocab.json, generation_config.json
+marian        a Marian model: .npz, decoder.yml; vocab.spm, or vocab.yml with
+              source.spm and target.spm, as in packages of OPUS-MT
+opennmt_tf    a run of OpenNMT-tf 2: ckpt-*.index, model_description.py,
+              data.yml and the files that it names
+fairseq       a model of fairseq: checkpoint_best.pt, dict.*.txt, the
+              SentencePiece model
 
 Then trainers.translate, trainers.evaluate, savedmodel.export and the rest work
 with --workdir as with a model that was trained here. Nothing in the files is

@@ -50,6 +50,12 @@ class TranslatorOptions(Fields):
     jit_compile: bool = hp(
         False, "Compile with XLA: slow at first, fast with many sentences."
     )
+    workers: int | None = hp(
+        None,
+        "Batches that are translated at the same time; left out: one for each"
+        " CPU core, or 1 with a GPU.",
+        low=1,
+    )
 
     def __post_init__(self):
         super().__post_init__()
@@ -103,12 +109,24 @@ def load_translator(
         workdir = WorkDirectory(options.workdir)
         before = workdir.read_section("decoding", DecodingConfig)
         decoding = arguments.build(DecodingConfig, **dataclasses.asdict(before))
-        others = {"jit_compile": options.jit_compile}
+        others = {
+            "jit_compile": options.jit_compile,
+            "workers": options.workers or default_workers(),
+        }
         if options.max_source_length is not None:
             others["max_source_length"] = options.max_source_length
         return Translator.load(
             options.workdir, decoding, options.checkpoint, **others
         )
+
+
+def default_workers() -> int:
+    """Batches at the same time: CPU cores of this process; 1 with a GPU."""
+    import tensorflow as tf
+
+    if tf.config.list_physical_devices("GPU"):
+        return 1
+    return len(os.sched_getaffinity(0))
 
 
 def read_lines(
@@ -179,11 +197,13 @@ def translate_lines(
                 raise _wrong_number(f"only {done + len(begins)}")
         try:
             results = translator.n_best(
-                chunk, first_line=done + 1, prefixes=begins
+                chunk,
+                first_line=done + 1,
+                prefixes=begins,
+                num_best=n_best or 1,
             )
         except FloatingPointError as error:
             raise flags.RunError(str(error)) from error
-        results = [hypotheses[: n_best or 1] for hypotheses in results]
         ends = _alignments(translator, chunk, results) if alignments else None
         for number, hypotheses in enumerate(results, done + 1):
             for text, score in hypotheses:

@@ -8,15 +8,16 @@ One file for each format, named like the format, with two functions:
 
 `imported.py` says what an `Imported` is and writes it as a work directory.
 The files of others are read by code that runs nothing of what they contain:
-`safetensors`, `torch_pickle`, `keras_h5`. `tensors` checks names and shapes,
-`vocabularies` makes tokenizers over a given table of ids.
+`safetensors`, `torch_pickle`, `keras_h5`, `npz`, `yaml_files`. `tensors` checks
+names and shapes, `options` the options; `stacks` lists the weights of encoder
+and decoder; `vocabularies` makes tokenizers over a given table of ids.
 """
 
 import importlib
 import pathlib
 
 # The modules of the formats, in the order in which they are asked.
-IMPORTERS = ("huggingface",)
+IMPORTERS = ("huggingface", "marian", "opennmt_tf", "fairseq")
 
 
 def find_importer(directory: pathlib.Path, name: str | None = None):

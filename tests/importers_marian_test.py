@@ -1,0 +1,338 @@
+"""Import of Marian's .npz: its logits, its translations, what is refused."""
+
+import shutil
+import zipfile
+
+import numpy as np
+import original_models
+import pytest
+import sentencepiece
+import yaml
+from original_models import FIXTURES, Original, check_logits
+
+import keras_transformer as kt
+from keras_transformer.vocabulary import BOS
+from trainers import import_model
+from trainers.importers import find_importer, marian
+
+PACKAGE = FIXTURES / "marian_npz"
+OPTIONS = "special:model.yml"
+
+
+@pytest.fixture(scope="module")
+def original():
+    ids = yaml.safe_load((PACKAGE / "opus.vocab.yml").read_text("utf-8"))
+    return Original(PACKAGE, (list(ids), list(ids)))
+
+
+def test_package_has_the_logits_and_the_ids_of_marian(original):
+    imported = marian.read(PACKAGE)
+    check_logits(original, imported)
+    # `y` is a piece of source.spm, and not of vocab.yml.
+    tokenizer, pieces = imported.tokenizer, original.pieces[0]
+    (row,) = tokenizer.source.encode(["They buy it."]).to_list()
+    processor = sentencepiece.SentencePieceProcessor(
+        str(PACKAGE / "source.spm")
+    )
+    made = processor.encode("They buy it.", out_type=str)
+    assert "y" in made and "y" not in pieces
+    expected = [piece if piece in pieces else "<unk>" for piece in made]
+    found = [tokenizer.source.pieces[id] for id in row]
+    assert found == [*expected, "</s>"]
+
+
+def test_command_translates_as_marian_does(original, tmp_path, capsys):
+    workdir = tmp_path / "run"
+    import_model.main([f"--source={PACKAGE}", f"--workdir={workdir}"])
+    out = capsys.readouterr().out
+    assert "(marian)" in out and "never writes an unknown subword" in out
+    translator = kt.Translator.load(workdir)
+    assert translator.decoding.beam_size == 4
+    expected = original.expected
+    found = translator.n_best(expected["sources"])
+    for ((text, score), *_), best in zip(found, expected["beam"], strict=True):
+        assert text == best["text"]
+        np.testing.assert_allclose(score, best["score"], atol=1e-4)
+    assert len({best["text"] for best in expected["beam"]}) > 40
+
+
+def marian_logits(arrays, options, source, target):
+    """Marian's Transformer for one sentence: its src/models/transformer.h."""
+    width, heads = options["dim-emb"], options["transformer-heads"]
+
+    def norm(x, prefix, suffix):
+        scale, bias = (
+            arrays[f"{prefix}_ln_{name}{suffix}"] for name in ("scale", "bias")
+        )
+        centered = x - x.mean(-1, keepdims=True)
+        deviation = np.sqrt((centered**2).mean(-1, keepdims=True) + 1e-6)
+        return scale * centered / deviation + bias
+
+    def process(operations, prefix, x, before=None, suffix=""):
+        for operation in operations:
+            if operation == "a":
+                x = x + before
+            if operation == "n":
+                x = norm(x, prefix, suffix)
+        return x
+
+    def sublayer(name, prefix, x, function):
+        y = process(options["transformer-preprocess"], prefix, x, suffix="_pre")
+        return process(
+            options["transformer-postprocess"], prefix, function(y), x
+        )
+
+    def attend(prefix, queries, keys, causal=False):
+        def split(x, letter):
+            y = (
+                x @ arrays[f"{prefix}_W{letter}"]
+                + arrays[f"{prefix}_b{letter}"]
+            )
+            return y.reshape(len(y), heads, -1).swapaxes(0, 1)
+
+        q, k, v = split(queries, "q"), split(keys, "k"), split(keys, "v")
+        scores = q @ k.swapaxes(1, 2) / np.sqrt(width // heads)
+        if causal:
+            scores = scores - 1e9 * np.triu(np.ones(scores.shape[1:]), 1)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+        joined = (weights @ v).swapaxes(0, 1).reshape(len(queries), -1)
+        return joined @ arrays[f"{prefix}_Wo"] + arrays[f"{prefix}_bo"]
+
+    def transform(prefix, x):
+        x = x @ arrays[f"{prefix}_W1"] + arrays[f"{prefix}_b1"]
+        if options["transformer-ffn-activation"] == "relu":
+            x = np.maximum(x, 0)
+        else:
+            x = x / (1 + np.exp(-x))
+        return x @ arrays[f"{prefix}_W2"] + arrays[f"{prefix}_b2"]
+
+    def embed(stack, rows):
+        rates = np.exp(np.arange(width // 2) * -np.log(1e4) / (width / 2 - 1))
+        angles = np.arange(len(rows))[:, None] * rates
+        signal = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+        x = rows * np.sqrt(width) + signal
+        operations = options["transformer-postprocess-emb"]
+        return process(operations, f"{stack}_emb", x, suffix="_pre")
+
+    def matrix(name):
+        return arrays["Wemb" if "Wemb" in arrays else f"{name}_Wemb"]
+
+    def layers(stack, x, memory=None):
+        numbers = range(1, options[f"{stack[:3]}-depth"] + 1)
+        if stack == "decoder":
+            numbers = options["transformer-tied-layers"] or numbers
+        for number in numbers:
+            prefix = f"{stack}_l{number}"
+            x = sublayer(
+                "self",
+                f"{prefix}_self_Wo",
+                x,
+                lambda y, p=prefix: attend(
+                    f"{p}_self", y, y, memory is not None
+                ),
+            )
+            if memory is not None:
+                x = sublayer(
+                    "context",
+                    f"{prefix}_context_Wo",
+                    x,
+                    lambda y, p=prefix: attend(f"{p}_context", y, memory),
+                )
+            x = sublayer(
+                "ffn",
+                f"{prefix}_ffn_ffn",
+                x,
+                lambda y, p=prefix: transform(f"{p}_ffn", y),
+            )
+        top = options["transformer-postprocess-top"]
+        return process(top, f"{stack}_top", x)
+
+    memory = layers("encoder", embed("encoder", matrix("encoder")[source]))
+    # The first embedding is zero.
+    rows = np.zeros((len(target) + 1, width))
+    rows[1:] = matrix("decoder")[target]
+    x = layers("decoder", embed("decoder", rows), memory)
+    output = arrays.get("decoder_ff_logit_out_Wt")
+    if output is None:
+        output = matrix("decoder")
+    return x @ output.T + arrays.get("decoder_ff_logit_out_b", 0)
+
+
+def write_variant(folder, sizes, **changes):
+    """A model of other options with random weights: arrays and options."""
+    with np.load(PACKAGE / "opus.npz") as archive:
+        options = yaml.safe_load(archive[OPTIONS].tobytes().rstrip(b"\0"))
+        known = {k: v for k, v in archive.items() if k != OPTIONS}
+    options |= changes
+    width, random = options["dim-emb"], np.random.default_rng(5)
+    shapes = {
+        name: array.shape
+        for name, array in known.items()
+        if name.startswith(("encoder_l", "decoder_l"))
+    }
+    if options["transformer-preprocess"] == "n":
+        shapes = {
+            f"{name}_pre" if "_ln_" in name else name: shape
+            for name, shape in shapes.items()
+        }
+    for stack in ("encoder", "decoder"):
+        for kind in ("scale", "bias"):
+            if options["transformer-postprocess-top"] == "n":
+                shapes[f"{stack}_top_ln_{kind}"] = 1, width
+            if "n" in options["transformer-postprocess-emb"]:
+                shapes[f"{stack}_emb_ln_{kind}_pre"] = 1, width
+    if options["tied-embeddings-src"]:
+        shapes["Wemb"] = sizes[1], width
+    else:
+        for stack, size in zip(("encoder", "decoder"), sizes, strict=True):
+            shapes[f"{stack}_Wemb"] = size, width
+    if not options["tied-embeddings"]:
+        shapes["decoder_ff_logit_out_Wt"] = sizes[1], width
+    if not options["output-omit-bias"]:
+        shapes["decoder_ff_logit_out_b"] = 1, sizes[1]
+    arrays = {
+        name: random.normal(size=shape, scale=0.5).astype("float32")
+        for name, shape in shapes.items()
+    }
+    text = yaml.safe_dump(options).encode() + b"\0"
+    stored = {**arrays, OPTIONS: np.frombuffer(text, np.int8)}
+    np.savez(folder / "model.npz", **stored)
+    return arrays, options
+
+
+VARIANTS = {
+    "pre-norm, own output matrix, no bias": {
+        "transformer-preprocess": "n",
+        "transformer-postprocess": "da",
+        "transformer-postprocess-top": "n",
+        "tied-embeddings": False,
+        "tied-embeddings-src": False,
+        "output-omit-bias": True,
+        "transformer-ffn-activation": "relu",
+    },
+    "norm of embeddings, tied layers, own source": {
+        "transformer-postprocess-emb": "nd",
+        "transformer-tied-layers": [2, 2, 1],
+        "dec-depth": 3,
+        "tied-embeddings": True,
+        "tied-embeddings-src": False,
+    },
+    "own output matrix": {
+        "tied-embeddings": False,
+        "tied-embeddings-src": True,
+    },
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_other_options_have_the_logits_of_marians_formula(tmp_path, name):
+    changes = {"tied-embeddings-all": False, **VARIANTS[name]}
+    shared = changes["tied-embeddings-src"]
+    names = ["target.spm"] * 2 if shared else ["source.spm", "target.spm"]
+    for vocabulary in set(names):
+        shutil.copy(PACKAGE / vocabulary, tmp_path)
+    processors = [
+        sentencepiece.SentencePieceProcessor(str(tmp_path / n)) for n in names
+    ]
+    sizes = [processor.get_piece_size() for processor in processors]
+    arrays, options = write_variant(tmp_path, sizes, vocabs=names, **changes)
+    assert find_importer(tmp_path) is marian
+    imported = marian.read(tmp_path)
+    source, target = (
+        processor.encode(text) + [processor.eos_id()]
+        for processor, text in zip(
+            processors, ("The boy buys a camera.", "Der Junge"), strict=True
+        )
+    )
+    expected = marian_logits(arrays, options, source, target[:-1])
+    # Ids here: PAD, BOS, EOS, UNK, then Marian's in their order.
+    places = [
+        [
+            2 if i == p.eos_id() else 3 if i == p.unk_id() else 0
+            for i in range(n)
+        ]
+        for p, n in zip(processors, sizes, strict=True)
+    ]
+    for side in places:
+        others = [i for i, place in enumerate(side) if not place]
+        for place, i in enumerate(others, 4):
+            side[i] = place
+    model = original_models.make_model(imported)
+    logits = model(
+        {
+            "source_ids": np.array([[places[0][i] for i in source]], "int32"),
+            "target_ids": np.array(
+                [[BOS, *(places[1][i] for i in target[:-1])]], "int32"
+            ),
+        }
+    )[0].numpy()
+    np.testing.assert_allclose(logits[:, places[1]], expected, atol=1e-4)
+    assert (logits[:, : BOS + 1] < -5e3).all(), "PAD and BOS are left out"
+
+
+REFUSED = [
+    ({"transformer-decoder-autoreg": "rnn"}, "--transformer-decoder-autoreg"),
+    ({"type": "multi-transformer"}, "--type='multi-transformer'"),
+    ({"transformer-ffn-activation": "gelu"}, "--transformer-ffn-activation"),
+    ({"transformer-postprocess": "dhn"}, "--transformer-postprocess=dan"),
+    ({"transformer-decoder-dim-ffn": 7}, "--transformer-decoder-dim-ffn=7"),
+    ({"vocabs": ["a.yml", "b.yml", "c.yml"]}, "one source and one target"),
+    ({"vocabs": ["a.fsv", "b.fsv"]}, "factored ones"),
+    ({"dim-emb": "wide"}, "--dim-emb='wide' is not a whole number"),
+    ({"transformer-heads": None}, "no option --transformer-heads"),
+    ({"transformer-tied-layers": [1]}, "--transformer-tied-layers=[1]"),
+    ({"dec-depth": 3}, "no tensor decoder_l3_self_Wq"),
+    ({"enc-depth": 0}, "num_layers must be at least 1"),
+]
+
+
+@pytest.mark.parametrize("changes, message", REFUSED)
+def test_what_cannot_be_mapped_is_named(tmp_path, changes, message):
+    for name in ("source.spm", "target.spm"):
+        shutil.copy(PACKAGE / name, tmp_path)
+    write_variant(
+        tmp_path,
+        (70, 84),
+        **{
+            "vocabs": ["source.spm", "target.spm"],
+            "tied-embeddings-all": False,
+            **changes,
+        },
+    )
+    with pytest.raises(ValueError) as error:
+        marian.read(tmp_path)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_hostile_archives_end_the_command_with_one_line(tmp_path, capsys):
+    def refuse(message):
+        workdir = tmp_path / "run"
+        with pytest.raises(SystemExit) as exit:
+            import_model.main(
+                [f"--source={tmp_path / 'model'}", f"--workdir={workdir}"]
+            )
+        (line,) = capsys.readouterr().err.strip().splitlines()
+        assert exit.value.code == 2 and message in line, line
+        assert not workdir.exists()
+
+    folder = tmp_path / "model"
+    shutil.copytree(PACKAGE, folder)
+    path = folder / "opus.npz"
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    refuse("no intact .npz")
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("bomb.npy", bytes(1 << 20))
+    refuse("expected at most 100 times the size")
+    np.savez(path, a=np.array([print], dtype=object))
+    refuse("expected numbers. Received: object")
+    np.savez(path, a=np.ones(2))
+    refuse("expected a model of Marian")
+    path.write_bytes(content)
+    vocabulary = folder / "opus.vocab.yml"
+    text = vocabulary.read_text("utf-8")
+    vocabulary.write_text(text + "another: 5\n", encoding="utf-8")
+    refuse("expected each id below")
+    vocabulary.write_text("[" * 10_000, encoding="utf-8")
+    refuse("not YAML")

@@ -1,0 +1,94 @@
+"""Models of other systems under `fixtures/`, and what these make of them.
+
+`fixtures/make_*.py` made them with the systems themselves. A folder has the
+files of a model, `expected.json` (sources, translations, pairs of ids) and
+`logits.npz` (the logits of the pairs).
+"""
+
+import dataclasses
+import json
+import pathlib
+import typing
+
+import numpy as np
+
+import keras_transformer as kt
+from keras_transformer.vocabulary import BOS, EOS
+from keras_transformer.workdir import named_weights
+from trainers.importers.imported import Imported, assign
+
+FIXTURES = pathlib.Path(__file__).parent / "fixtures"
+
+
+class Original(typing.NamedTuple):
+    """A model of another system.
+
+    Attributes:
+        folder: Its files.
+        pieces: The piece of each id, of the source and of the target.
+    """
+
+    folder: pathlib.Path
+    pieces: tuple[list[str], list[str]]
+
+    @property
+    def expected(self) -> dict:
+        """What the system makes of it."""
+        return json.loads((self.folder / "expected.json").read_text("utf-8"))
+
+
+def make_model(imported: Imported) -> kt.Transformer:
+    """The Transformer that was imported."""
+    model = kt.Transformer(imported.config)
+    assign(named_weights(model), imported.weights)
+    return model
+
+
+def check_logits(original: Original, imported: Imported) -> None:
+    """The logits of the original's pairs are the original's, to 1e-4."""
+    model = make_model(imported)
+    tokenizer = imported.tokenizer
+    places = [
+        np.array([of_side.pieces.index(piece) for piece in pieces])
+        for pieces, of_side in zip(
+            original.pieces,
+            (tokenizer.source, tokenizer.target),
+            strict=True,
+        )
+    ]
+    pairs = original.expected["ids"]
+    assert len(pairs) == 4
+    with np.load(original.folder / "logits.npz") as arrays:
+        for i, pair in enumerate(pairs):
+            source = places[0][pair["source"]].tolist()
+            if not imported.config.source_eos:
+                source.append(EOS)
+            # What a decoder starts with is BOS here, whatever it is there.
+            target = [BOS, *places[1][pair["target"][1:]]]
+            logits = model(
+                {
+                    "source_ids": np.array([[*source, 0]], "int32"),
+                    "target_ids": np.array([target], "int32"),
+                }
+            )
+            expected = arrays[f"logits_{i}"]
+            assert np.ptp(expected) > 5, "of a trained model"
+            np.testing.assert_allclose(
+                logits[0].numpy()[:, places[1]], expected, atol=1e-4
+            )
+
+
+def translate(imported: Imported, sources: list[str], **decoding):
+    """Best hypothesis of each source: its pieces without EOS, and its score."""
+    translator = kt.Translator(
+        imported.tokenizer,
+        make_model(imported),
+        dataclasses.replace(imported.decoding, **decoding),
+        imported.max_length,
+    )
+    pieces = imported.tokenizer.target.pieces
+    found = translator.n_best_ids(sources)
+    return [
+        ([pieces[id] for id in ids if id != EOS], score)
+        for ((ids, score), *_) in found
+    ]

@@ -1,0 +1,461 @@
+"""A Transformer of fairseq: `checkpoint_best.pt` and its dictionaries.
+
+    checkpoint_best.pt      or model.pt, or checkpoint_last.pt, or the only .pt:
+                            weights, and the options of the training
+    dict.en.txt, dict.de.txt    subwords by frequency, for each language
+    sentencepiece.bpe.model     the SentencePiece model that makes the subwords;
+    or spm.en.model, ...        or one for each language, which is in its name
+
+fairseq's decoder starts from EOS. Here BOS has the embedding of EOS, and a bias
+of the logits keeps it out of the softmax. fairseq's `<s>`, which is in the
+softmax and never used, is a subword like others.
+"""
+
+import pathlib
+import typing
+
+import numpy as np
+
+from keras_transformer.config import DecodingConfig, TransformerConfig
+from keras_transformer.permutation import from_blocks, reorder
+from keras_transformer.tokenization import TokenizerPair
+from keras_transformer.vocabulary import BOS
+from trainers.importers.imported import Imported
+from trainers.importers.options import Options
+from trainers.importers.stacks import (
+    EXCLUDED,
+    PROJECTIONS,
+    logits_bias_path,
+    read_stacks,
+)
+from trainers.importers.tensors import Tensors
+from trainers.importers.torch_pickle import Plain, read_torch
+from trainers.importers.vocabularies import make_tokenizer, start_name
+
+CHECKPOINTS = ("checkpoint_best.pt", "model.pt", "checkpoint_last.pt")
+# Modules whose classes occur in a checkpoint as data.
+PLAIN = ("argparse", "omegaconf", "fairseq", "enum", "typing", "collections")
+LAYER_NORM_EPSILON = 1e-5
+# The first ids of every dictionary.
+START, PAD, EOS, UNK = range(4)
+SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
+OVERWRITE = "#fairseq:overwrite"
+ARCHITECTURES = (
+    "transformer",
+    "transformer_tiny",
+    "transformer_iwslt_de_en",
+    "transformer_wmt_en_de",
+    "transformer_vaswani_wmt_en_de_big",
+    "transformer_vaswani_wmt_en_fr_big",
+    "transformer_wmt_en_de_big",
+    "transformer_wmt_en_de_big_t2t",
+    "transformer_align",
+    "transformer_wmt_en_de_big_align",
+)
+ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_accurate": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+}
+# Of options that change what is computed, the values that a Transformer here
+# can have; a model without an option has the first.
+KNOWN_VALUES = {
+    "arch": ARCHITECTURES,
+    "activation_fn": tuple(ACTIVATIONS),
+    "adaptive_softmax_cutoff": (None,),
+    "adaptive_input": (False,),
+    "no_token_positional_embeddings": (False,),
+    "no_cross_attention": (False,),
+    "cross_self_attention": (False,),
+    "merge_src_tgt_embed": (False,),
+    "encoder_layers_to_keep": (None,),
+    "decoder_layers_to_keep": (None,),
+    "no_decoder_final_norm": (False,),
+    "char_inputs": (False,),
+    "base_layers": (0,),
+    "quant_noise_pq": (0, 0.0),
+    "scale_attn": (False,),
+    "scale_heads": (False,),
+    "scale_fc": (False,),
+    "scale_resids": (False,),
+    "lang_tok_replacing_bos_eos": (False,),
+}
+# Options of encoder and decoder that must agree.
+SAME = (
+    "embed_dim",
+    "ffn_embed_dim",
+    "attention_heads",
+    "normalize_before",
+    "learned_pos",
+)
+# Its names of what a layer has, and of the norms of a stack.
+ATTENTIONS = {"self_attention": "self_attn", "cross_attention": "encoder_attn"}
+LINEAR = {
+    "query": "q_proj",
+    "key": "k_proj",
+    "value": "v_proj",
+    "output": "out_proj",
+    "inner": "fc1",
+    "outer": "fc2",
+}
+NORMS = {
+    "self_attention": "self_attn_layer_norm",
+    "cross_attention": "encoder_attn_layer_norm",
+    "feed_forward": "final_layer_norm",
+    "final": "layer_norm",
+    "embedding": "layernorm_embedding",
+}
+# The defaults of fairseq-generate.
+BEAM_SIZE, LENGTH_PENALTY = 5, 1.0
+
+
+def recognizes(directory: pathlib.Path) -> bool:
+    """Whether a directory holds a model of fairseq."""
+    return any(directory.glob("*.pt")) and any(directory.glob("dict.*.txt"))
+
+
+def read(directory: pathlib.Path) -> Imported:
+    """The model in a directory.
+
+    Raises:
+        ValueError: It is none, or none that a `Transformer` here can be.
+        OSError: It cannot be read.
+    """
+    path = _find_checkpoint(directory)
+    state = read_torch(path, PLAIN)
+    options, task, generation = _read_options(state, path)
+    options.check(KNOWN_VALUES)
+    languages = [
+        task.need(name, str) for name in ("source_lang", "target_lang")
+    ]
+    sides = [_read_side(directory, language) for language in languages]
+    tensors = Tensors(_tensors_in(state, path), path)
+    config = _read_config(options, tensors, sides)
+    return Imported(
+        config=config,
+        weights=_read_weights(config, tensors, sides),
+        tokenizer=_make_tokenizer(sides),
+        decoding=_read_decoding(generation),
+        source_language=languages[0],
+        target_language=languages[1],
+        max_length=_max_length(config, options),
+        notes=[],
+    )
+
+
+# The files
+
+
+def _find_checkpoint(directory):
+    """The path of the checkpoint to read."""
+    paths = {path.name: path for path in sorted(directory.glob("*.pt"))}
+    for name in CHECKPOINTS:
+        if name in paths:
+            return paths[name]
+    if len(paths) != 1:
+        raise ValueError(
+            f"{directory}: expected {', '.join(CHECKPOINTS)}, or one .pt."
+            f" Received: {', '.join(paths)}"
+        )
+    return next(iter(paths.values()))
+
+
+def _read_options(state, path):
+    """The options of the model, of the task and of fairseq-generate."""
+    state = state if isinstance(state, dict) else {}
+    if state.get("args") is not None:  # before version 0.10
+        model = task = _attributes(state["args"], path)
+        return (
+            Options(model, path, "--"),
+            Options(task, path),
+            Options({}, path),
+        )
+    cfg = _attributes(state.get("cfg"), path)
+    model = dict(_attributes(cfg.get("model"), path))
+    model.setdefault("arch", model.get("_name"))
+    return (
+        Options(model, path, "--"),
+        Options(_attributes(cfg.get("task"), path), path),
+        Options(_attributes(cfg.get("generation", {}), path), path),
+    )
+
+
+def _attributes(value, path):
+    """The options in a dictionary, or in an `argparse.Namespace`."""
+    if isinstance(value, Plain) and value.kind == "argparse.Namespace":
+        value = value.state
+    if not isinstance(value, dict):
+        raise ValueError(
+            f"{path}: expected a checkpoint of fairseq, with its options in"
+            " `args` or `cfg`"
+        )
+    return value
+
+
+def _tensors_in(state, path):
+    """The weights by fairseq's names, as its versions since 0.6 have them."""
+    found = state.get("model")
+    if not isinstance(found, dict) or not all(
+        isinstance(array, np.ndarray) for array in found.values()
+    ):
+        raise ValueError(f"{path}: expected the weights in `model`")
+    tensors = {}
+    for name, array in found.items():
+        prefix, _, last = name.rpartition(".")
+        if last in ("in_proj_weight", "in_proj_bias"):
+            parts = np.split(array, 3) if len(array) % 3 == 0 else [array]
+            for part, letter in zip(parts, "qkv", strict=False):
+                ending = last.removeprefix("in_proj_")
+                tensors[f"{prefix}.{letter}_proj.{ending}"] = part
+        elif last not in ("version", "_float_tensor"):
+            tensors[name] = array
+    return tensors
+
+
+class _Side(typing.NamedTuple):
+    """The vocabulary of one language.
+
+    Attributes:
+        symbols: The subword of each of fairseq's ids.
+        model: The SentencePiece model that makes them, as bytes.
+        path: Of that model.
+    """
+
+    symbols: tuple[str, ...]
+    model: bytes
+    path: pathlib.Path
+
+    @property
+    def order(self) -> list[int]:
+        """fairseq's id of each of our ids; that of BOS is EOS' own."""
+        first = len(SPECIAL)
+        return [PAD, EOS, EOS, UNK, START, *range(first, len(self.symbols))]
+
+    @property
+    def table(self) -> list[str]:
+        """The subword of each of our ids."""
+        table = [self.symbols[id] for id in self.order]
+        table[BOS] = start_name(self.symbols)
+        return table
+
+
+def _read_side(directory, language):
+    """The dictionary of a language, and the SentencePiece model it is of."""
+    path = directory / f"dict.{language}.txt"
+    if not path.is_file():
+        raise ValueError(f"{directory}: expected {path.name}")
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8: {error}") from None
+    symbols = list(SPECIAL)
+    for number, line in enumerate(lines, 1):
+        symbol, _, count = line.rstrip().rpartition(" ")
+        if not symbol or not count.isdecimal():
+            raise ValueError(
+                f"{path}, line {number}: expected a subword and its frequency."
+                f" Received: {line!r}"
+            )
+        symbols.append(symbol)
+    if len(set(symbols)) < len(symbols):
+        raise ValueError(f"{path}: a subword occurs twice, or is a special one")
+    model = _find_subwords(directory, language)
+    return _Side(tuple(symbols), model.read_bytes(), model)
+
+
+def _find_subwords(directory, language):
+    """The SentencePiece model of a language: it is in the name, or the one."""
+    paths = [
+        path
+        for pattern in ("*.model", "*.spm")
+        for path in sorted(directory.glob(pattern))
+    ]
+    named = [path for path in paths if language in path.name.split(".")]
+    for found in (named, paths):
+        if len(found) == 1:
+            return found[0]
+    raise ValueError(
+        f"{directory}: expected the SentencePiece model that makes the subwords"
+        f" of {language}, such as sentencepiece.bpe.model or"
+        f" spm.{language}.model; subword-nmt and fastBPE cannot be imported."
+        f" Received: {', '.join(path.name for path in paths) or 'none'}"
+    )
+
+
+# The model
+
+
+def _read_config(options, tensors, sides):
+    """The `TransformerConfig`."""
+    defaults = {
+        "embed_dim": 512,
+        "ffn_embed_dim": 2048,
+        "attention_heads": 8,
+        "layers": 6,
+        "normalize_before": False,
+        "learned_pos": False,
+    }
+    encoder, decoder = (
+        {
+            name: options.get(f"{stack}_{name}", default)
+            for name, default in defaults.items()
+        }
+        for stack in ("encoder", "decoder")
+    )
+    for name in SAME:
+        if encoder[name] != decoder[name]:
+            options.refuse(
+                f"decoder_{name}", f"encoder_{name} is {encoder[name]}"
+            )
+    d_model = encoder["embed_dim"]
+    for name in ("decoder_input_dim", "decoder_output_dim"):
+        if options.get(name, d_model) != d_model:
+            options.refuse(name, f"expected decoder_embed_dim={d_model}")
+    source, target = (len(side.order) for side in sides)
+    positions = {"sinusoids": "t2t", "first_position": PAD + 1}
+    if encoder["learned_pos"]:
+        positions = {
+            "positions": "learned",
+            "max_positions": _learned_rows(options, tensors),
+        }
+    shares_all = options.get("share_all_embeddings", False)
+    shares_target = options.get("share_decoder_input_output_embed", False)
+    return TransformerConfig(
+        vocab_size=target,
+        source_vocab_size=source if source != target else None,
+        d_model=d_model,
+        d_ff=encoder["ffn_embed_dim"],
+        num_heads=encoder["attention_heads"],
+        num_layers=encoder["layers"],
+        num_decoder_layers=decoder["layers"],
+        dropout=options.get("dropout", 0.1),
+        attention_dropout=options.get("attention_dropout", 0.0),
+        activation_dropout=options.get("activation_dropout", 0.0)
+        or options.get("relu_dropout", 0.0),
+        pre_norm=encoder["normalize_before"],
+        activation=ACTIVATIONS[options.get("activation_fn", "relu")],
+        attention_bias=True,
+        layer_norm_epsilon=LAYER_NORM_EPSILON,
+        embedding_norm=options.get("layernorm_embedding", False),
+        scale_embeddings=not options.get("no_scale_embedding", False),
+        share_embeddings=(
+            "all" if shares_all else "target" if shares_target else "none"
+        ),
+        logits_bias=True,
+        **positions,
+    )
+
+
+def _learned_rows(options, tensors):
+    """Rows of the tables of positions, which must be as many on both sides."""
+    names = [
+        f"{stack}.embed_positions.weight" for stack in ("encoder", "decoder")
+    ]
+    source, target = (tensors.shape(name)[0] for name in names)
+    if source != target:
+        options.refuse(
+            "max_target_positions", "expected as many as of the source"
+        )
+    return source - PAD - 1
+
+
+def _read_weights(config, tensors, sides):
+    """The weights by path."""
+
+    def read_linear(place, shape):
+        name = _name_of(place, LINEAR[place.name])
+        return (
+            tensors.take(f"{name}.weight", shape[::-1]).T,
+            tensors.take(f"{name}.bias", shape[1:]),
+        )
+
+    def read_norm(place):
+        name = _name_of(place, NORMS[place.part])
+        return tuple(
+            tensors.take(f"{name}.{part}", (config.d_model,))
+            for part in ("weight", "bias")
+        )
+
+    weights = _read_embeddings(config, tensors, sides)
+    weights |= read_stacks(config, read_linear, read_norm)
+    tensors.close()
+    if config.positions == "sinusoidal":
+        weights = reorder(weights, from_blocks(config.d_model))
+    return weights
+
+
+def _name_of(place, ending):
+    """`decoder.layers.0.encoder_attn.q_proj`"""
+    if place.layer is None:
+        return f"{place.stack}.{ending}"
+    part = f"{ATTENTIONS[place.part]}." if place.name in PROJECTIONS else ""
+    return f"{place.stack}.layers.{place.layer}.{part}{ending}"
+
+
+def _read_embeddings(config, tensors, sides):
+    """Embeddings, positions, the matrix of the softmax, biases of logits."""
+    source, target = sides
+
+    def take(name, side):
+        shape = len(side.symbols), config.d_model
+        return tensors.take(name, shape)[side.order]
+
+    weights = {
+        "embedding/embeddings": take("decoder.embed_tokens.weight", target)
+    }
+    found = take("encoder.embed_tokens.weight", source)
+    if config.has_source_embedding:
+        weights["source_embedding/embeddings"] = found
+    if config.has_softmax_matrix:
+        name = "decoder.output_projection.weight"
+        old = "decoder.embed_out"  # as versions before 0.9 wrote it
+        weights["softmax/matrix"] = take(
+            old if old in tensors else name, target
+        )
+    else:
+        tensors.drop("decoder.output_projection.weight")
+    if config.positions == "learned":
+        for side, stack in (("source", "encoder"), ("target", "decoder")):
+            shape = config.position_limit + PAD + 1, config.d_model
+            table = tensors.take(f"{stack}.embed_positions.weight", shape)
+            weights[f"{side}_positions/table"] = table[PAD + 1 :]
+    bias = np.zeros(config.vocab_size, np.float32)
+    bias[BOS] = EXCLUDED
+    weights[logits_bias_path(config)] = bias
+    return weights
+
+
+# What a Transformer here has beside the weights
+
+
+def _make_tokenizer(sides):
+    """One tokenizer for both languages if they have the same, or a pair."""
+    source, target = (
+        make_tokenizer(side.model, side.table, side.path, for_source)
+        for side, for_source in zip(
+            sides, (sides[0] != sides[1], False), strict=True
+        )
+    )
+    return target if sides[0] == sides[1] else TokenizerPair(source, target)
+
+
+def _read_decoding(generation):
+    """The search of fairseq-generate, with the options it would have."""
+    return DecodingConfig(
+        beam_size=generation.get("beam", BEAM_SIZE),
+        length_penalty=(
+            0.0
+            if generation.get("unnormalized", False)
+            else float(generation.get("lenpen", LENGTH_PENALTY))
+        ),
+        length_normalization="power",
+        stopping="fairseq",
+        no_repeat_ngram=generation.get("no_repeat_ngram_size", 0),
+    )
+
+
+def _max_length(config, options):
+    """Tokens of the longest source, EOS included."""
+    length = options.get("max_source_positions", 1024)
+    return min(length, config.position_limit or length)

@@ -1,0 +1,466 @@
+"""Marian's `.npz`, as a training or an OPUS-MT package leaves it.
+
+    model.npz               the weights, and the options of the model
+    model.npz.decoder.yml   or decoder.yml: which model and vocabularies, and
+                            how translations are searched for; if there is one
+    vocab.spm               the vocabularies: SentencePiece models, one or two;
+    or vocab.yml            or ids by piece, beside source.spm and target.spm
+
+Marian's decoder starts from an embedding of zeros, and neither that start nor
+padding has an id. Here both are rows of zeros, which a bias of the logits keeps
+out of the softmax.
+"""
+
+import functools
+import pathlib
+import typing
+
+import numpy as np
+import sentencepiece
+
+from keras_transformer.config import DecodingConfig, TransformerConfig
+from keras_transformer.permutation import from_blocks, reorder
+from keras_transformer.tokenization import TokenizerPair
+from keras_transformer.vocabulary import EOS
+from trainers.importers.imported import Imported
+from trainers.importers.npz import read_npz
+from trainers.importers.options import Options
+from trainers.importers.stacks import (
+    EXCLUDED,
+    depth_of,
+    logits_bias_path,
+    read_stacks,
+)
+from trainers.importers.tensors import Tensors
+from trainers.importers.vocabularies import make_tokenizer, start_name
+from trainers.importers.yaml_files import (
+    parse_options,
+    read_options,
+    read_strings,
+)
+
+OPTIONS = "special:model.yml"  # the member of the archive that has them
+LAYER_NORM_EPSILON = 1e-6
+MAX_LENGTH = 512  # tokens of a source: the model itself has no limit
+BEAM_SIZE, NORMALIZE = 12, 0.0  # Marian's defaults of the search
+NEW_ROWS = EOS  # ids before EOS, which Marian has not: PAD and BOS
+EOS_PIECE, UNK_PIECE = "</s>", "<unk>"
+PAD_PIECES = ("<pad>", "<padding>", "<padding of a row>")
+# Of options that change what is computed, the values that a Transformer here
+# can have; a model without an option has the first.
+KNOWN_VALUES = {
+    "type": ("transformer",),
+    "transformer-decoder-autoreg": ("self-attention",),
+    "transformer-attention-mask": ("default",),
+    "transformer-no-projection": (False,),
+    "transformer-pool": (False,),
+    "transformer-no-bias": (False,),
+    "transformer-no-affine": (False,),
+    "transformer-disable-position-embeddings": (False,),
+    "transformer-train-position-embeddings": (False,),
+    "transformer-ffn-depth": (2,),
+    "transformer-decoder-ffn-depth": (0, 2),
+    "transformer-ffn-activation": ("swish", "relu"),
+    "transformer-postprocess-emb": ("d", "", "n", "nd", "dn"),
+    "right-left": (False,),
+    "ulr": (False,),
+    "lemma-dim-emb": (0,),
+    "lemma-dependency": ("",),
+    "factors-dim-emb": (0,),
+}
+# Its names of what a layer has, and of norms.
+PARTS = {
+    "self_attention": "self",
+    "cross_attention": "context",
+    "feed_forward": "ffn",
+}
+LINEAR = {
+    "query": "q",
+    "key": "k",
+    "value": "v",
+    "output": "o",
+    "inner": "1",
+    "outer": "2",
+}
+NORMS = {
+    "self_attention": "self_Wo",
+    "cross_attention": "context_Wo",
+    "feed_forward": "ffn_ffn",
+    "final": "top",
+    "embedding": "emb",
+}
+# Where the norms stand, by transformer-preprocess, -postprocess and
+# -postprocess-top without the `d` of dropout: whether it is pre-norm.
+PRE_NORM = {("", "an", ""): False, ("n", "a", "n"): True}
+
+
+def recognizes(directory: pathlib.Path) -> bool:
+    """Whether a directory holds a Marian model."""
+    return any(directory.glob("*.npz"))
+
+
+def read(directory: pathlib.Path) -> Imported:
+    """The model in a directory.
+
+    Raises:
+        ValueError: It is none, or none that a `Transformer` here can be.
+        OSError: It cannot be read.
+    """
+    search = _read_search(directory)
+    path = _find_model(directory, search)
+    arrays = read_npz(path)
+    options = _read_options(arrays, path)
+    options.check(KNOWN_VALUES)
+    sides = _read_sides(directory, search if "vocabs" in search else options)
+    config = _read_config(options, arrays, sides, path)
+    return Imported(
+        config=config,
+        weights=_read_weights(config, options, Tensors(arrays, path), sides),
+        tokenizer=_make_tokenizer(sides),
+        decoding=DecodingConfig(
+            beam_size=search.get("beam-size", BEAM_SIZE),
+            length_penalty=search.get("normalize", NORMALIZE),
+            length_normalization="power",
+            stopping="marian",
+        ),
+        source_language="",
+        target_language="",
+        max_length=MAX_LENGTH,
+        notes=_notes(search),
+    )
+
+
+# The files
+
+
+class Side(typing.NamedTuple):
+    """The vocabulary of one language.
+
+    Attributes:
+        pieces: Piece by Marian's id.
+        eos, unk: Marian's ids of them.
+        model: The SentencePiece model that makes the pieces, as bytes.
+        path: Of that model.
+    """
+
+    pieces: list[str]
+    eos: int
+    unk: int
+    model: bytes
+    path: pathlib.Path
+
+    @property
+    def order(self) -> list[int]:
+        """Marian's id of each of our ids, from EOS on."""
+        special = self.eos, self.unk
+        others = [i for i in range(len(self.pieces)) if i not in special]
+        return [*special, *others]
+
+
+def _read_search(directory):
+    """The options of the decoder; none if there is no such file."""
+    paths = sorted(directory.glob("*decoder.yml"))
+    # Validation keeps one for each metric: `model.npz.best-bleu.npz...`.
+    paths = [path for path in paths if ".best-" not in path.name] or paths
+    if len(paths) > 1:
+        raise ValueError(
+            f"{directory}: expected one decoder.yml."
+            f" Received: {', '.join(path.name for path in paths)}"
+        )
+    if not paths:
+        return Options({}, directory)
+    return Options(read_options(paths[0]), paths[0])
+
+
+def _find_model(directory, search):
+    """The path of the one model."""
+    paths = sorted(directory.glob("*.npz"))
+    if "models" in search:
+        names = search.get("models", [])
+        if len(names) > 1:
+            search.refuse("models", "it is an ensemble")
+        paths = [directory / pathlib.PurePath(str(name)).name for name in names]
+    if len(paths) != 1:
+        raise ValueError(
+            f"{directory}: expected one .npz, or a decoder.yml that says which."
+            f" Received: {', '.join(path.name for path in paths)}"
+        )
+    return paths[0]
+
+
+def _read_options(arrays, path):
+    """The options that the archive has beside the weights."""
+    if OPTIONS not in arrays:
+        raise ValueError(
+            f"{path}: expected a model of Marian, with {OPTIONS}. Received:"
+            f" {', '.join(sorted(arrays)[:3])}"
+        )
+    text = arrays.pop(OPTIONS).tobytes().rstrip(b"\0")
+    where = f"{path}: {OPTIONS}"
+    try:
+        return Options(parse_options(text.decode("utf-8"), where), where, "--")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{where}: not UTF-8: {error}") from None
+
+
+def _read_sides(directory, options):
+    """The vocabularies that `vocabs` names: of the source, of the target."""
+    names = options.need("vocabs", list)
+    if len(names) != 2:
+        options.refuse("vocabs", "expected one source and one target")
+    paths = [directory / pathlib.PurePath(str(name)).name for name in names]
+    return [
+        _read_spm_side(path)
+        if path.suffix == ".spm"
+        else _read_yaml_side(path, directory / model)
+        for path, model in zip(paths, ("source.spm", "target.spm"), strict=True)
+    ]
+
+
+def _read_spm_side(path):
+    """A SentencePiece model, whose ids are Marian's."""
+    model = path.read_bytes()
+    processor = sentencepiece.SentencePieceProcessor()
+    try:
+        processor.LoadFromSerializedProto(model)
+    except RuntimeError:
+        raise ValueError(f"{path}: not a SentencePiece model") from None
+    special = processor.eos_id(), processor.unk_id()
+    if min(special) < 0:
+        raise ValueError(f"{path}: expected ids of EOS and UNK")
+    size = processor.get_piece_size()
+    return Side(processor.id_to_piece(list(range(size))), *special, model, path)
+
+
+def _read_yaml_side(path, model):
+    """Ids by piece; the SentencePiece model that made the pieces is apart."""
+    if path.suffix not in (".yml", ".yaml"):
+        raise ValueError(
+            f"{path}: expected a vocabulary .yml or .spm; factored ones (.fsv)"
+            " cannot be imported"
+        )
+    ids = {piece: _as_id(path, id) for piece, id in read_strings(path).items()}
+    pieces = sorted(ids, key=lambda piece: ids[piece])
+    if [ids[piece] for piece in pieces] != list(range(len(pieces))):
+        raise ValueError(f"{path}: expected each id below {len(pieces)} once")
+    for piece in (EOS_PIECE, UNK_PIECE):
+        if piece not in ids:
+            raise ValueError(f"{path}: no {piece}, which Marian needs")
+    if not model.is_file():
+        raise ValueError(
+            f"{path.name} lists pieces; expected the SentencePiece model that"
+            f" makes them in {model}. Other subwords (BPE) cannot be imported"
+        )
+    return Side(
+        pieces, ids[EOS_PIECE], ids[UNK_PIECE], model.read_bytes(), model
+    )
+
+
+def _as_id(path, text):
+    """An id that a vocabulary has."""
+    if not text.isascii() or not text.isdecimal():
+        raise ValueError(f"{path}: expected ids. Received: {text!r}")
+    return int(text)
+
+
+# The model
+
+
+def _read_config(options, arrays, sides, path):
+    """The `TransformerConfig`."""
+    if "Wpos" in arrays:
+        raise ValueError(f"{path}: learned positions (Wpos) cannot be imported")
+    d_ff = options.need("transformer-dim-ffn", int)
+    if options.get("transformer-decoder-dim-ffn", 0) not in (0, d_ff):
+        options.refuse("transformer-decoder-dim-ffn", f"the encoder has {d_ff}")
+    source, target = (NEW_ROWS + len(side.pieces) for side in sides)
+    sharing = _sharing(options)
+    if sharing in ("all", "inputs"):
+        _check_same_ids(options, sides)
+    return TransformerConfig(
+        vocab_size=target,
+        source_vocab_size=source if source != target else None,
+        d_model=options.need("dim-emb", int),
+        d_ff=d_ff,
+        num_heads=options.need("transformer-heads", int),
+        num_layers=options.need("enc-depth", int),
+        num_decoder_layers=options.need("dec-depth", int),
+        dropout=options.get("transformer-dropout", 0.0),
+        attention_dropout=options.get("transformer-dropout-attention", 0.0),
+        activation_dropout=options.get("transformer-dropout-ffn", 0.0),
+        pre_norm=_is_pre_norm(options),
+        activation=options.get("transformer-ffn-activation", "swish"),
+        attention_bias=True,
+        layer_norm_epsilon=LAYER_NORM_EPSILON,
+        embedding_norm="n" in options.get("transformer-postprocess-emb", "d"),
+        sinusoids="t2t",
+        share_embeddings=sharing,
+        logits_bias=True,
+    )
+
+
+def _sharing(options):
+    """Which embeddings are one matrix, as `share_embeddings` has it."""
+    inputs = options.get("tied-embeddings-src", False)
+    target = options.get("tied-embeddings", False)
+    if options.get("tied-embeddings-all", False) or (inputs and target):
+        return "all"
+    return "inputs" if inputs else "target" if target else "none"
+
+
+def _is_pre_norm(options):
+    """Where the norms stand, if it is one of the two places."""
+    names = [
+        f"transformer-{name}"
+        for name in ("preprocess", "postprocess", "postprocess-top")
+    ]
+    defaults = "", "dan", ""
+    operations = tuple(
+        options.get(name, default).replace("d", "")
+        for name, default in zip(names, defaults, strict=True)
+    )
+    if operations not in PRE_NORM:
+        raise ValueError(
+            f"{options.path}: expected --{names[0]}='' --{names[1]}=dan"
+            f" --{names[2]}='', or n, da and n; other orders of norms cannot be"
+            f" imported. Received: {operations}"
+        )
+    return PRE_NORM[operations]
+
+
+def _check_same_ids(options, sides):
+    """Raises ValueError unless one matrix can serve both sides."""
+    source, target = sides
+    if source.order != target.order:
+        options.refuse(
+            "vocabs",
+            "embeddings are shared, but EOS, UNK or the numbers of pieces"
+            " differ",
+        )
+
+
+def _read_weights(config, options, tensors, sides):
+    """The weights by path."""
+    numbers = _numbers_of_layers(config, options)
+
+    @functools.cache  # tied layers take the same
+    def take(name, *shape):
+        return tensors.take(name, shape)
+
+    def read_linear(place, shape):
+        number = numbers[place.stack][place.layer]
+        prefix = f"{place.stack}_l{number}_{PARTS[place.part]}"
+        ending = LINEAR[place.name]
+        kernel = take(f"{prefix}_W{ending}", *shape)
+        return kernel, take(f"{prefix}_b{ending}", 1, shape[1])[0]
+
+    def read_norm(place):
+        prefix = f"{place.stack}_{NORMS[place.part]}"
+        if place.layer is not None:
+            number = numbers[place.stack][place.layer]
+            prefix = f"{place.stack}_l{number}_{NORMS[place.part]}"
+        is_before = place.part != "final" and (
+            config.pre_norm or place.part == "embedding"
+        )
+        suffix = "_pre" if is_before else ""
+        return tuple(
+            take(f"{prefix}_ln_{name}{suffix}", 1, config.d_model)[0]
+            for name in ("scale", "bias")
+        )
+
+    weights = _read_embeddings(config, options, tensors, sides)
+    weights |= read_stacks(config, read_linear, read_norm)
+    tensors.close()
+    return reorder(weights, from_blocks(config.d_model))
+
+
+def _numbers_of_layers(config, options):
+    """Marian's number of each layer, from 1: tied layers have the same."""
+    numbers = {
+        stack: list(range(1, depth_of(config, stack) + 1))
+        for stack in ("encoder", "decoder")
+    }
+    tied = options.get("transformer-tied-layers", [])
+    if not tied:
+        return numbers
+    known = numbers["decoder"]
+    if len(tied) != len(known) or not set(tied) <= set(known):
+        options.refuse(
+            "transformer-tied-layers", f"expected {len(known)} layers"
+        )
+    return {**numbers, "decoder": tied}
+
+
+def _read_embeddings(config, options, tensors, sides):
+    """Embeddings, the matrix of the softmax and the biases of the logits."""
+    source, target = sides
+
+    def embeddings(name, side):
+        shape = (len(side.pieces), config.d_model)
+        return _with_special_rows(tensors.take(name, shape)[side.order], 0.0)
+
+    shared = config.sharing in ("all", "inputs")
+    weights = {
+        "embedding/embeddings": embeddings(
+            "Wemb" if shared else "decoder_Wemb", target
+        )
+    }
+    if config.has_source_embedding:
+        weights["source_embedding/embeddings"] = embeddings(
+            "encoder_Wemb", source
+        )
+    output = "decoder_ff_logit_out"
+    if config.has_softmax_matrix:
+        if f"{output}_W" in tensors:  # as older versions wrote it
+            shape = config.d_model, len(target.pieces)
+            matrix = tensors.take(f"{output}_W", shape).T
+        else:
+            shape = len(target.pieces), config.d_model
+            matrix = tensors.take(f"{output}_Wt", shape)
+        weights["softmax/matrix"] = _with_special_rows(
+            matrix[target.order], 0.0
+        )
+    bias = np.zeros(len(target.pieces), np.float32)
+    if not options.get("output-omit-bias", False):
+        bias = tensors.take(f"{output}_b", (1, bias.size))[0]
+    weights[logits_bias_path(config)] = _with_special_rows(
+        bias[target.order], EXCLUDED
+    )
+    return weights
+
+
+def _with_special_rows(rows, value):
+    """Puts the rows of PAD and BOS, which Marian has not, before others."""
+    special = np.full((NEW_ROWS, *rows.shape[1:]), value, np.float32)
+    return np.concatenate([special, rows])
+
+
+# What a Transformer here has beside the weights
+
+
+def _make_tokenizer(sides):
+    """One tokenizer for both languages if they have the same, or a pair."""
+    if sides[0] == sides[1]:
+        return _tokenizer_of(sides[0], for_source=False)
+    source, target = sides
+    return TokenizerPair(
+        source=_tokenizer_of(source, for_source=True),
+        target=_tokenizer_of(target, for_source=False),
+    )
+
+
+def _tokenizer_of(side, for_source):
+    known = [side.pieces[id] for id in side.order]
+    pad = next(name for name in PAD_PIECES if name not in known)
+    table = [pad, start_name(known), *known]
+    return make_tokenizer(side.model, table, side.path, for_source)
+
+
+def _notes(search):
+    """What of the search is not taken over."""
+    notes = []
+    if search.get("word-penalty", 0.0):
+        notes.append("the search here has no word-penalty")
+    if not search.get("allow-unk", False):
+        notes.append("Marian never writes an unknown subword; here it can be")
+    return notes

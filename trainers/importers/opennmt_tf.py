@@ -1,0 +1,625 @@
+"""A run of OpenNMT-tf 2: checkpoint, options, vocabularies.
+
+    ckpt-5000.index, ...    the checkpoint, in `checkpoint` or in `avg` below
+    data.yml                the run's configuration, of any name, here or in a
+                            directory above: vocabularies, tokenization, search
+    model_description.py    which model: read, and never run
+
+The checkpoint is a graph of objects. Which matrices are shared is read there;
+what shapes do not tell (heads, activation) in the description. Adam's moments
+are left out.
+"""
+
+import ast
+import pathlib
+import typing
+
+import numpy as np
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+from tensorflow.core.protobuf import trackable_object_graph_pb2
+
+from keras_transformer.config import DecodingConfig, TransformerConfig
+from keras_transformer.permutation import from_blocks, reorder
+from keras_transformer.tokenization import TokenizerPair
+from keras_transformer.workdir import corruption
+from trainers.importers.imported import Imported
+from trainers.importers.options import Options
+from trainers.importers.stacks import (
+    Place,
+    depth_of,
+    logits_bias_path,
+    read_stacks,
+)
+from trainers.importers.tensors import Tensors
+from trainers.importers.vocabularies import make_tokenizer
+from trainers.importers.yaml_files import read_options
+
+DESCRIPTION = "model_description.py"
+GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+SLOTS = ".OPTIMIZER_SLOT"
+LAYER_NORM_EPSILON = 1e-3  # the default of Keras' LayerNormalization
+MAX_LENGTH = 512  # tokens of a source: the model itself has no limit
+BEAM_SIZE = 4  # what the automatic configuration of such a model has
+# Ids of OpenNMT-tf: those of PAD, BOS and EOS are ours; UNK is the last.
+SPECIAL = ("<blank>", "<s>", "</s>")
+UNKNOWN = "<unk>"
+# Of models in its catalog: heads, and whether EOS ends the source.
+CATALOG = {
+    "Transformer": (8, False),
+    "TransformerBase": (8, False),
+    "TransformerBaseSharedEmbeddings": (8, False),
+    "TransformerRelative": (8, False),
+    "TransformerBaseRelative": (8, False),
+    "TransformerBig": (16, False),
+    "TransformerBigSharedEmbeddings": (16, False),
+    "TransformerBigRelative": (16, False),
+    "TransformerTiny": (2, False),
+    "ScalingNmtEnDe": (16, True),
+    "ScalingNmtEnFr": (16, True),
+}
+# Parameters of its class Transformer, in their order, with the defaults of
+# those that matter here.
+PARAMETERS = {
+    "source_inputter": None,
+    "target_inputter": None,
+    "num_layers": None,
+    "num_units": None,
+    "num_heads": 8,
+    "ffn_inner_dim": None,
+    "dropout": 0.1,
+    "attention_dropout": 0.1,
+    "ffn_dropout": 0.1,
+    "ffn_activation": "tf.nn.relu",
+    "mha_bias": None,
+    "position_encoder_class": "SinusoidalPositionEncoder",
+}
+# Paths of objects in a checkpoint.
+INPUTTER = "model/examples_inputter"
+OUTPUT = "model/decoder/output_layer"
+FIRST = "model/encoder/layers/0"
+PARTS = {
+    "self_attention": "self_attention",
+    "cross_attention": "attention/0",
+    "feed_forward": "ffn",
+}
+LINEAR = {
+    "query": "linear_queries",
+    "key": "linear_keys",
+    "value": "linear_values",
+    "output": "linear_output",
+    "inner": "inner",
+    "outer": "outer",
+}
+ACTIVATIONS = {
+    "tf.nn.relu": "relu",
+    "tf.nn.swish": "swish",
+    "tf.nn.silu": "swish",
+    "tf.nn.gelu": "gelu",
+    "opennmt.layers.gelu": "gelu_tanh",
+    "opennmt.layers.common.gelu": "gelu_tanh",
+}
+
+
+def recognizes(directory: pathlib.Path) -> bool:
+    """Whether a directory holds a run of OpenNMT-tf, or a part of one."""
+    return any(directory.glob("*.index")) and any(
+        (folder / DESCRIPTION).is_file() for folder in _folders(directory)
+    )
+
+
+def _folders(directory):
+    """A directory and the two above it: `run/avg` belongs to `run`."""
+    return [directory, *directory.absolute().parents[:2]]
+
+
+def read(directory: pathlib.Path) -> Imported:
+    """The model of a run.
+
+    Raises:
+        ValueError: It is none, or none that a `Transformer` here can be.
+        OSError: It cannot be read.
+    """
+    checkpoint = _Checkpoint(_find_checkpoint(directory))
+    run = _read_run(directory)
+    model = read_description(directory)
+    sides = [_read_side(run, name) for name in ("source", "target")]
+    config = _read_config(checkpoint, model, run, sides)
+    return Imported(
+        config=config,
+        weights=_read_weights(checkpoint, config, sides),
+        tokenizer=_make_tokenizer(sides),
+        decoding=_read_decoding(run),
+        source_language="",
+        target_language="",
+        max_length=MAX_LENGTH,
+        notes=run.notes,
+    )
+
+
+# The checkpoint
+
+
+class _Checkpoint:
+    """The weights of a checkpoint by the path of attributes to them.
+
+    A variable has one key in the file, whatever the number of paths to it, and
+    TensorFlow chooses which of them is the key: so it is looked up.
+
+    Args:
+        prefix: The checkpoint, without its ending.
+    """
+
+    def __init__(self, prefix):
+        reason = corruption(prefix)
+        if reason is not None:
+            raise ValueError(f"corrupt checkpoint {prefix}: {reason}")
+        self.prefix = prefix
+        reader = tf.train.load_checkpoint(prefix)
+        names = [
+            name
+            for name in reader.get_variable_to_shape_map()
+            if name.startswith("model/") and SLOTS not in name
+        ]
+        if GRAPH not in reader.get_variable_to_shape_map() or not names:
+            raise ValueError(
+                f"{prefix}: expected a checkpoint of OpenNMT-tf 2, with model/"
+                " in it; those of version 1 cannot be imported"
+            )
+        self.tensors = Tensors(
+            {name: reader.get_tensor(name) for name in names}, prefix
+        )
+        graph = trackable_object_graph_pb2.TrackableObjectGraph()
+        try:
+            graph.ParseFromString(reader.get_tensor(GRAPH))
+        except DecodeError as error:
+            raise ValueError(f"{prefix}: {GRAPH}: {error}") from None
+        self._nodes = graph.nodes
+
+    def find(self, path: str) -> str | None:
+        """The key of a variable; None: there is none at this path."""
+        node = self._node(path)
+        if node is None or not node.attributes:
+            return None
+        return node.attributes[0].checkpoint_key
+
+    def count(self, path: str) -> int:
+        """The length of a list."""
+        node = self._node(path)
+        children = [] if node is None else node.children
+        return sum(child.local_name.isdecimal() for child in children)
+
+    def take(self, path: str, shape: typing.Sequence[int]) -> np.ndarray:
+        """A variable, which is then gone.
+
+        Raises:
+            ValueError: There is none, or it has another shape.
+        """
+        return self.tensors.take(self.find(path) or path, shape)
+
+    def shape(self, path: str) -> tuple[int, ...]:
+        """The shape of a variable.
+
+        Raises:
+            ValueError: There is none.
+        """
+        return self.tensors.shape(self.find(path) or path)
+
+    def _node(self, path):
+        """The object at a path of attributes from the root."""
+        node = self._nodes[0]
+        for name in path.split("/"):
+            ids = [c.node_id for c in node.children if c.local_name == name]
+            if not ids or not 0 <= ids[0] < len(self._nodes):
+                return None
+            node = self._nodes[ids[0]]
+        return node
+
+
+def _find_checkpoint(directory):
+    """The prefix of the newest checkpoint in a directory."""
+    steps = {}
+    for path in directory.glob("*.index"):
+        step = path.stem.rpartition("-")[2]
+        if step.isdecimal():
+            steps[int(step)] = str(path.with_suffix(""))
+    if not steps:
+        raise ValueError(
+            f"{directory}: expected a checkpoint, such as ckpt-5000.index"
+        )
+    return steps[max(steps)]
+
+
+# The files beside it
+
+
+class _Run(typing.NamedTuple):
+    """What the configuration of a run says.
+
+    Attributes:
+        folders: Where its files may be.
+        data, params: The sections.
+        notes: What is not taken over.
+    """
+
+    folders: list[pathlib.Path]
+    data: Options
+    params: Options
+    notes: list[str]
+
+
+def _read_run(directory):
+    """The configuration that is nearest: here, or above."""
+    for folder in _folders(directory):
+        paths = [
+            path
+            for path in sorted([*folder.glob("*.yml"), *folder.glob("*.yaml")])
+            if isinstance(read_options(path).get("data"), dict)
+        ]
+        if len(paths) > 1:
+            raise ValueError(
+                f"{folder}: expected one configuration with a section `data`."
+                f" Received: {', '.join(path.name for path in paths)}"
+            )
+        if paths:
+            sections = Options(read_options(paths[0]), paths[0])
+            data, params = (
+                Options(sections.get(name, {}), f"{paths[0]}: {name}")
+                for name in ("data", "params")
+            )
+            return _Run([folder, *_folders(directory)], data, params, [])
+    raise ValueError(
+        f"{directory}: expected the run's configuration (data.yml), which names"
+        " the vocabularies and the tokenization, here or above"
+    )
+
+
+def _find_file(run, name):
+    """A file that the configuration names, relative to one of its folders."""
+    for folder in run.folders:
+        for path in (folder / name, folder / pathlib.PurePath(name).name):
+            if path.is_file():
+                return path
+    raise ValueError(f"{run.data.path}: there is no {name}")
+
+
+def read_description(directory):
+    """Parameters of the model as text or numbers, of those in `PARAMETERS`."""
+    paths = [folder / DESCRIPTION for folder in _folders(directory)]
+    path = next((path for path in paths if path.is_file()), None)
+    if path is None:
+        raise ValueError(
+            f"{directory}: expected {DESCRIPTION}, which says what the weights"
+            " do not: the number of heads"
+        )
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ValueError(f"{path}: cannot be read: {error}") from None
+    name, call = _find_model(tree)
+    if name is None:
+        raise ValueError(
+            f"{path}: expected a model of the catalog"
+            f" ({', '.join(CATALOG)}), or opennmt.models.Transformer with its"
+            " parameters written out"
+        )
+    heads, source_eos = CATALOG[name]
+    values = {**PARAMETERS, "num_heads": heads, "source_eos": source_eos}
+    if call is not None:
+        values |= {
+            name: _value_of(node)
+            for name, node in (
+                *zip(PARAMETERS, call.args, strict=False),
+                *((keyword.arg, keyword.value) for keyword in call.keywords),
+            )
+        }
+    if "Relative" in name and call is None:
+        values["position_encoder_class"] = None
+    return Options(values, path)
+
+
+def _find_model(tree):
+    """The class of the model, and the call that makes it if it is written out.
+
+    A description has one of
+
+        model = lambda: models.get_model_from_catalog("TransformerBase")
+        model = lambda: opennmt.models.Transformer(num_layers=2, ...)
+        class MyModel(opennmt.models.Transformer):
+            def __init__(self):
+                super().__init__(num_layers=2, ...)
+    """
+    bases = [
+        (_name_of(base), node)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        for base in node.bases
+        if _name_of(base) in CATALOG
+    ]
+    for name, class_node in bases:
+        for call in _calls(class_node):
+            if ast.unparse(call.func) in (
+                "super().__init__",
+                "super(__class__, self).__init__",
+            ):
+                return name, call
+        return name, None
+    for call in _calls(tree):
+        name = _name_of(call.func)
+        if name == "get_model_from_catalog" and call.args:
+            name = _value_of(call.args[0])
+            return (name, None) if name in CATALOG else (None, None)
+        if name in CATALOG:
+            return name, call
+    return None, None
+
+
+def _calls(tree):
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+
+
+def _name_of(node):
+    """The last name of `opennmt.models.Transformer`."""
+    return ast.unparse(node).rpartition(".")[2]
+
+
+def _value_of(node):
+    """A literal; or the text of what is none."""
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return ast.unparse(node)
+
+
+class _Side(typing.NamedTuple):
+    """The vocabulary of one language.
+
+    Attributes:
+        pieces: The lines of its file, whose numbers are OpenNMT-tf's ids; what
+            is in none of them has the id after the last.
+        model: The SentencePiece model that makes the pieces, as bytes.
+        path: Of that model.
+    """
+
+    pieces: list[str]
+    model: bytes
+    path: pathlib.Path
+
+    @property
+    def order(self) -> list[int]:
+        """OpenNMT-tf's id of each of our ids."""
+        first = len(SPECIAL)
+        return [
+            *range(first),
+            len(self.pieces),
+            *range(first, len(self.pieces)),
+        ]
+
+    @property
+    def table(self) -> list[str]:
+        """The piece of each of our ids."""
+        return [[*self.pieces, UNKNOWN][id] for id in self.order]
+
+
+def _read_side(run, name):
+    """The vocabulary of one side, and the SentencePiece model it is of."""
+    path = _find_file(run, run.data.need(f"{name}_vocabulary", str))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8: {error}") from None
+    pieces = text.removesuffix("\n").split("\n")
+    if tuple(pieces[: len(SPECIAL)]) != SPECIAL:
+        raise ValueError(
+            f"{path}: expected a vocabulary that begins with the lines"
+            f" {', '.join(SPECIAL)}. Received: {', '.join(pieces[:3])}"
+        )
+    if len({*pieces, UNKNOWN}) <= len(pieces):
+        raise ValueError(
+            f"{path}: a line occurs twice, or is {UNKNOWN}, which comes after"
+            " the last by itself"
+        )
+    model = _find_subwords(run, name)
+    return _Side(pieces, model.read_bytes(), model)
+
+
+def _find_subwords(run, name):
+    """The SentencePiece model of one side, as its tokenization names it."""
+    tokenization = run.data.get(f"{name}_tokenization", {})
+    kind = tokenization.get("type", "OpenNMTTokenizer")
+    params = (
+        tokenization.get("params", {})
+        if "type" in tokenization
+        else tokenization
+    )
+    if kind == "SentencePieceTokenizer" and "model" in params:
+        return _find_file(run, str(params["model"]))
+    if (
+        kind == "OpenNMTTokenizer"
+        and params.get("mode") == "none"
+        and "sp_model_path" in params
+    ):
+        return _find_file(run, str(params["sp_model_path"]))
+    run.data.refuse(
+        f"{name}_tokenization",
+        "expected a SentencePieceTokenizer, or an OpenNMTTokenizer with mode:"
+        " none and an sp_model_path; words and BPE need their own tokenizer",
+    )
+
+
+# The model
+
+
+def _read_config(checkpoint, model, run, sides):
+    """The `TransformerConfig`: shapes, and what the description says."""
+    attention, feed_forward = (
+        f"{FIRST}/{n}/layer" for n in ("self_attention", "ffn")
+    )
+    if checkpoint.find(f"{feed_forward}/inner/kernel") is None:
+        raise ValueError(
+            f"{checkpoint.prefix}: expected a Transformer with one source"
+        )
+    _, d_model = checkpoint.shape(f"{INPUTTER}/labels_inputter/embedding")
+    relative = checkpoint.find(f"{attention}/relative_position_keys")
+    has_sinusoids = model.get("position_encoder_class", "") != ""
+    if has_sinusoids == (relative is not None):
+        model.refuse(
+            "position_encoder_class",
+            "expected sinusoids or relative positions, and not both",
+        )
+    source, target = (len(side.table) for side in sides)
+    positions = {"sinusoids": "t2t", "first_position": 1}
+    if relative is not None:
+        number, _ = checkpoint.shape(f"{attention}/relative_position_keys")
+        positions = {
+            "positions": "relative",
+            "max_relative_position": number // 2,
+        }
+    return TransformerConfig(
+        vocab_size=target,
+        source_vocab_size=source if source != target else None,
+        d_model=d_model,
+        d_ff=checkpoint.shape(f"{feed_forward}/inner/kernel")[1],
+        num_heads=model.get("num_heads", 8),
+        num_layers=checkpoint.count("model/encoder/layers"),
+        num_decoder_layers=checkpoint.count("model/decoder/layers"),
+        dropout=run.params.get("dropout", model.get("dropout", 0.1)),
+        attention_dropout=model.get("attention_dropout", 0.1),
+        activation_dropout=model.get("ffn_dropout", 0.1),
+        pre_norm=checkpoint.find("model/encoder/layer_norm/gamma") is not None,
+        activation=_activation_of(model),
+        attention_bias=checkpoint.find(f"{attention}/linear_queries/bias")
+        is not None,
+        layer_norm_epsilon=LAYER_NORM_EPSILON,
+        share_embeddings=_sharing(checkpoint),
+        logits_bias=checkpoint.find(f"{OUTPUT}/bias") is not None,
+        source_eos=_ends_source(model, run),
+        **positions,
+    )
+
+
+def _sharing(checkpoint):
+    """Which embeddings are one matrix, as `share_embeddings` has it."""
+    source, target = (
+        checkpoint.find(f"{INPUTTER}/{name}_inputter/embedding")
+        for name in ("features", "labels")
+    )
+    is_tied = checkpoint.find(f"{OUTPUT}/kernel") in (None, target)
+    if source == target:
+        return "all" if is_tied else "inputs"
+    return "target" if is_tied else "none"
+
+
+def _activation_of(model):
+    """The activation, by the name that the description has for it."""
+    name = model.get("ffn_activation", "tf.nn.relu")
+    if name not in ACTIVATIONS:
+        model.refuse("ffn_activation", f"expected {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[name]
+
+
+def _ends_source(model, run):
+    """Whether EOS ends the source, which it does not if nothing says so."""
+    controls = run.data.get("source_sequence_controls", {})
+    if controls.get("start"):
+        run.data.refuse("source_sequence_controls", "it begins with <s>")
+    default = model.get("source_eos", False) and not controls
+    return bool(controls.get("end", default))
+
+
+def _read_weights(checkpoint, config, sides):
+    """The weights by path."""
+
+    def read_linear(place, shape):
+        path = f"{_layer_of(place)}/layer/{LINEAR[place.name]}"
+        bias = None
+        if place.part == "feed_forward" or config.attention_bias:
+            bias = checkpoint.take(f"{path}/bias", shape[1:])
+        return checkpoint.take(f"{path}/kernel", shape), bias
+
+    def read_norm(place):
+        path = f"model/{place.stack}/layer_norm"
+        if place.layer is not None:
+            kind = "input" if config.pre_norm else "output"
+            path = f"{_layer_of(place)}/{kind}_layer_norm"
+        return tuple(
+            checkpoint.take(f"{path}/{name}", (config.d_model,))
+            for name in ("gamma", "beta")
+        )
+
+    weights = _read_embeddings(checkpoint, config, sides)
+    weights |= read_stacks(config, read_linear, read_norm)
+    if config.positions == "relative":
+        shape = 2 * config.relative_distance + 1, config.key_size
+        for stack in ("encoder", "decoder"):
+            for layer in range(depth_of(config, stack)):
+                place = Place(stack, layer, "self_attention")
+                for kind in ("keys", "values"):
+                    path = f"{stack}/layer_{layer}/self_attention"
+                    weights[f"{path}/relative_{kind}"] = checkpoint.take(
+                        f"{_layer_of(place)}/layer/relative_position_{kind}",
+                        shape,
+                    )
+    checkpoint.tensors.close()
+    if config.positions == "sinusoidal":
+        weights = reorder(weights, from_blocks(config.d_model))
+    return weights
+
+
+def _layer_of(place):
+    """The path of a sub-layer in its wrapper."""
+    return f"model/{place.stack}/layers/{place.layer}/{PARTS[place.part]}"
+
+
+def _read_embeddings(checkpoint, config, sides):
+    """Embeddings, the matrix of the softmax, the bias of the logits."""
+    source, target = sides
+
+    def rows(side):
+        return len(side.order), config.d_model
+
+    weights = {
+        "embedding/embeddings": checkpoint.take(
+            f"{INPUTTER}/labels_inputter/embedding", rows(target)
+        )[target.order]
+    }
+    if config.has_source_embedding:
+        weights["source_embedding/embeddings"] = checkpoint.take(
+            f"{INPUTTER}/features_inputter/embedding", rows(source)
+        )[source.order]
+    if config.has_softmax_matrix:
+        matrix = checkpoint.take(f"{OUTPUT}/kernel", rows(target)[::-1])
+        weights["softmax/matrix"] = matrix.T[target.order]
+    if config.logits_bias:
+        bias = checkpoint.take(f"{OUTPUT}/bias", rows(target)[:1])
+        weights[logits_bias_path(config)] = bias[target.order]
+    return weights
+
+
+# What a Transformer here has beside the weights
+
+
+def _make_tokenizer(sides):
+    """One tokenizer for both languages if they have the same, or a pair."""
+    is_shared = sides[0] == sides[1]
+    source, target = (
+        make_tokenizer(side.model, side.table, side.path, for_source)
+        for side, for_source in zip(sides, (not is_shared, False), strict=True)
+    )
+    return target if is_shared else TokenizerPair(source, target)
+
+
+def _read_decoding(run):
+    """The search, as the configuration has it."""
+    if run.params.get("coverage_penalty", 0.0):
+        run.notes.append(
+            "coverage_penalty of the run is left out: other attention than the"
+            " first head's measures coverage here"
+        )
+    return DecodingConfig(
+        beam_size=run.params.get("beam_width", BEAM_SIZE),
+        length_penalty=run.params.get("length_penalty", 0.0),
+        stopping="opennmt_tf",
+        min_length=run.params.get("minimum_decoding_length", 0),
+        replace_unknown=run.params.get("replace_unknown_target", False),
+    )

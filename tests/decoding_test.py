@@ -460,6 +460,79 @@ def test_early_stop_changes_nothing(monkeypatch):
         run_beam(model, sentences, limits, 3, max_length=20, num_best=4)
 
 
+def test_normalization_by_the_bare_length():
+    model = ScriptedModel(4)
+    sentences = np.arange(6, dtype="int32")
+    limits = np.array([0, 1, 3, 5, 7, 9])
+    result = run_beam(
+        model,
+        sentences,
+        limits,
+        3,
+        length_penalty=0.8,
+        length_normalization="power",
+    )
+    wu = run_beam(model, sentences, limits, 3, length_penalty=0.8)
+    assert not np.array_equal(result.ids, wu.ids)
+    for scores, log_probs, lengths in zip(
+        result.scores[1:], result.log_probs[1:], result.lengths[1:], strict=True
+    ):
+        lengths = ops.convert_to_numpy(lengths).astype("float64")
+        np.testing.assert_allclose(scores, log_probs / lengths**0.8, rtol=1e-5)
+    assert (ops.convert_to_numpy(result.ids[0]) == PAD).all()
+    assert np.isfinite(result.scores[0, 0])
+
+
+def transformers_beam(model, sentence, limit, beam_size, alpha):
+    """`_beam_search` of transformers 5.23 for one sentence, as its code says.
+
+    `limit` is `max_length` - 2: of the tokens that it counts one is what the
+    decoder starts with, and one an EOS that it forces, at no cost.
+    """
+    live, finished, going_on = [(0.0, ())], [], True
+    for length in range(1, limit + 2):
+        candidates = []
+        for log_prob, ids in live:
+            if length == limit + 1:
+                candidates.append((log_prob, (*ids, EOS)))
+                continue
+            log_probs = model.log_probs(sentence, ids)
+            for token in (*FREE_IDS, EOS):
+                candidates.append((log_prob + log_probs[token], (*ids, token)))
+        candidates = sorted(candidates, reverse=True)[: 2 * beam_size]
+        finished += [
+            (log_prob / length**alpha, log_prob, ids)
+            for log_prob, ids in candidates[:beam_size]
+            if ids[-1] == EOS
+        ]
+        finished = sorted(finished, reverse=True)[:beam_size]
+        live = [c for c in candidates if c[1][-1] != EOS][:beam_size]
+        worst = finished[-1][0] if len(finished) == beam_size else -np.inf
+        going_on = live and live[0][0] / length**alpha > worst
+        if not going_on:
+            break
+    return [
+        (score, log_prob, ids[:limit] if len(ids) > limit else ids)
+        for score, log_prob, ids in finished
+    ]
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0, 2.5])
+def test_stopping_of_transformers(alpha):
+    model = ScriptedModel(5, sharpness=1.0)
+    sentences = np.arange(60, dtype="int32")
+    limits = np.tile([3, 6, 9], 20)
+    options = {"length_penalty": alpha, "length_normalization": "power"}
+    result = run_beam(
+        model, sentences, limits, 3, stopping="transformers", **options
+    )
+    for sentence, limit in zip(sentences, limits, strict=True):
+        expected = transformers_beam(model, sentence, limit, 3, alpha)
+        assert_hypotheses(result, sentence, expected)
+    exact = run_beam(model, sentences, limits, 3, **options)
+    assert not np.array_equal(result.ids, exact.ids)
+
+
 def test_search_stops_when_every_sentence_is_done():
     word = [20, EOS, 14, 14, 14, 14, 14, 14, 14]
     calls = []

@@ -34,6 +34,13 @@ from trainers.importers.tensors import Tensors
 from trainers.importers.torch_pickle import read_torch
 from trainers.importers.vocabularies import make_tokenizer, start_name
 
+# PyTorch's names of a layer's weights, by those of TensorFlow.
+TF_NAMES = {
+    "kernel": "weight",
+    "gamma": "weight",
+    "embeddings": "weight",
+    "beta": "bias",
+}
 # Fields of `generate` that change its answers and that we do not have, with
 # the values that change nothing.
 NO_COUNTERPART = {
@@ -380,9 +387,7 @@ def _as_torch(name, array):
     parts = parts[start:]
     if parts[-1] == "kernel":
         array = array.T
-    parts[-1] = {"kernel": "weight", "gamma": "weight", "beta": "bias"}.get(
-        parts[-1], parts[-1]
-    )
+    parts[-1] = TF_NAMES.get(parts[-1], parts[-1])
     return ".".join(["model", *parts]), array
 
 

@@ -507,7 +507,10 @@ LONG_AND_SHORT = [" ".join(exports.SENTENCES * 2), "one dog", "tree"]
 
 @functools.cache
 def of_kind(name):
-    """A translator with random weights, not all of which are small."""
+    """A translator with random weights, not all of which are small.
+
+    EOS is rare: outputs shall fill the caches.
+    """
     model = kt.Transformer(
         vocab_size=60, d_model=8, d_ff=12, num_heads=2, num_layers=1,
         **KINDS[name],
@@ -515,6 +518,7 @@ def of_kind(name):
     random = np.random.default_rng(1)
     for weight in model.weights:
         weight.assign_add(random.normal(size=weight.shape, scale=0.4))
+    model.softmax.logits_bias.assign_add(-5.0 * np.eye(60)[EOS])
     rules = RULES if "restricted" in name else {}
     decoding = kt.DecodingConfig(beam_size=2, extra_length=4, **rules)
     tokenizer = exports.translator().tokenizer

@@ -544,8 +544,10 @@ def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
     try:
         unfinished.write_bytes(content)
         os.replace(unfinished, path)
-    except OSError:
+    except OSError as error:
         unfinished.unlink(missing_ok=True)
+        if error.errno and not error.filename:  # as of a full disk
+            error.filename = str(path)
         raise
 
 

@@ -43,15 +43,8 @@ from savedmodel.formats import (
 )
 
 NUM_SAMPLES = 8  # sentences that an export is verified with
-# What a disk may do to an export that is itself right.
-DISK_ERRORS = (
-    errno.EDQUOT,
-    errno.EEXIST,
-    errno.EFBIG,
-    errno.EIO,
-    errno.ENOSPC,
-    errno.ENOTEMPTY,
-)
+# What a disk, and who else writes there, may do to an export.
+DISK_ERRORS = (*flags.DISK_ERRORS, errno.EEXIST, errno.ENOTEMPTY)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -357,8 +350,12 @@ def recorded_warnings() -> typing.Iterator[list[str]]:
 
 
 @contextlib.contextmanager
-def disk_errors() -> typing.Iterator[None]:
-    """Turns errors of a full or failing disk into one line."""
+def disk_errors(target: pathlib.Path) -> typing.Iterator[None]:
+    """Turns errors of a full or failing disk into one line.
+
+    Args:
+        target: What could not be written, then.
+    """
     import tensorflow as tf  # not at the top: see `load_source`
 
     try:
@@ -366,12 +363,13 @@ def disk_errors() -> typing.Iterator[None]:
     except OSError as error:
         if error.errno not in DISK_ERRORS:
             raise
-        raise flags.RunError(str(error)) from error
+        raise flags.RunError(f"cannot write {target}: {error}") from error
     except tf.errors.ResourceExhaustedError as error:
-        if os.strerror(errno.ENOSPC) not in error.message:
+        # TensorFlow's message begins with a node of a graph.
+        reason = os.strerror(errno.ENOSPC)
+        if reason not in error.message:
             raise
-        line = error.message.strip().splitlines()[0]
-        raise flags.RunError(line) from error
+        raise flags.RunError(f"cannot write {target}: {reason}") from error
 
 
 def list_files(directory: pathlib.Path) -> list[str]:
@@ -400,7 +398,7 @@ def main(argv: list[str] | None = None) -> None:
             )
             source = load_source(options, arguments)
         try:
-            with disk_errors():
+            with disk_errors(options.target):
                 comparison = export(source, options, reservation.directory)
                 reservation.publish()
         except verify.ExportError as error:

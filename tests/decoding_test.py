@@ -350,6 +350,85 @@ def test_narrow_beam_is_that_of_plain_python(beam_size, sharpness, alpha):
         )
 
 
+def searched_as(system, model, sentence, limit, beam_size, alpha):
+    """A beam search as another system ends it: `expected_beam`'s triples.
+
+    fairseq/sequence_generator.py, Marian's translator/beam_search.cpp and
+    opennmt/utils/decoding.py, for one sentence.
+    """
+
+    def hypothesis(log_prob, ids):
+        power = len(ids) ** alpha
+        divisor = penalty(len(ids), alpha) if system == "opennmt_tf" else power
+        return log_prob / divisor, log_prob, ids
+
+    live, finished = [(0.0, 0.0, ())], []
+    for _ in range(limit):
+        candidates = sorted(
+            (
+                hypothesis(
+                    log_prob + model.log_probs(sentence, ids)[token],
+                    (*ids, token),
+                )
+                for _, log_prob, ids in live
+                for token in (EOS, *FREE_IDS)
+            ),
+            key=lambda candidate: candidate[1],
+            reverse=True,
+        )
+        if system == "opennmt_tf":  # finished ones are in the beam
+            best = sorted([*finished, *candidates], reverse=True)[:beam_size]
+            finished = [one for one in best if one[2][-1] == EOS]
+            live = [one for one in best if one[2][-1] != EOS]
+        elif system == "marian":  # they take their place with them
+            best = candidates[: beam_size - len(finished)]
+            finished += [one for one in best if one[2][-1] == EOS]
+            live = [one for one in best if one[2][-1] != EOS]
+        else:
+            best = candidates[:beam_size]
+            finished += [one for one in best if one[2][-1] == EOS]
+            finished = finished[:beam_size]
+            live = [one for one in candidates if one[2][-1] != EOS][:beam_size]
+        if len(finished) == beam_size or not live:
+            live = []
+            break
+    return [*sorted(finished, reverse=True), *sorted(live, reverse=True)]
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+@pytest.mark.parametrize("system", ["fairseq", "marian", "opennmt_tf"])
+def test_searches_end_as_in_other_systems(system, alpha):
+    beam_size, is_wu = 4, system == "opennmt_tf"
+    model = ScriptedModel(3, sharpness=1.0)
+    sentences, limits = sentences_and_limits(60)
+    result = run_beam(
+        model,
+        sentences,
+        limits,
+        beam_size,
+        length_penalty=alpha,
+        length_normalization="wu" if is_wu else "power",
+        stopping=system,
+    )
+    exact = run_beam(model, sentences, limits, beam_size, length_penalty=alpha)
+    for sentence, limit in zip(sentences, limits, strict=True):
+        if limit:
+            expected = searched_as(
+                system, model, sentence, limit, beam_size, alpha
+            )
+            num_found = int(ops.sum(result.lengths[sentence] > 0))
+            assert num_found == min(len(expected), beam_size)
+            score, log_prob, ids = expected[0]
+            found = ops.convert_to_numpy(result.ids)[sentence, 0]
+            assert (
+                tuple(found[: len(ids)]) == ids and not found[len(ids) :].any()
+            )
+            np.testing.assert_allclose(
+                result.scores[sentence, 0], score, rtol=2e-5, atol=1e-5
+            )
+    assert (exact.ids[:, 0] != result.ids[:, 0]).numpy().any()
+
+
 def test_early_stop_changes_nothing(monkeypatch):
     """The fewer hypotheses are wanted, the earlier; those are the same."""
     model = ScriptedModel(3, sharpness=3.0)

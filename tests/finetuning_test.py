@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import io
+import json
 import os
 import shutil
 import signal
@@ -194,6 +195,29 @@ def test_languages_and_decoding_are_inherited(command, parent, tmp_path):
         "en",
         "de",
     )
+
+
+def test_what_an_imported_model_does_not_say_is_not_compared(
+    command, parent, tmp_path
+):
+    """Its data is unknown, and perhaps its languages."""
+    imported = shutil.copytree(parent, tmp_path / "imported")
+    config = json.loads((imported / "config.json").read_text())
+    config["model"]["source_vocab_size"] = 90
+    config["data"] |= {
+        "dataset": "imported",
+        "train_files": [],
+        "source_language": "source",
+        "target_language": "target",
+    }
+    (imported / "config.json").write_text(json.dumps(config))
+    argv = [*command, f"--init_from={imported}", f"--workdir={tmp_path}/run"]
+    argv += ["--source_language=nl", "--target_language=fr"]
+    arguments, options = wmt.read_arguments(argv)
+    given = wmt.read_configuration(arguments, options.preset)
+    assert given.model.source_vocab_size == 90
+    assert not given.data.share_vocabulary
+    assert (given.data.source_language, given.data.dataset) == ("nl", "files")
 
 
 @pytest.mark.parametrize(

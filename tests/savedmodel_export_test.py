@@ -306,6 +306,7 @@ def test_a_full_disk_is_one_line_and_nothing_stays(
     failing(error)
     argv = arguments(tmp_path / "deep" / "er")
     err = commands.fails(export.main, argv, capsys, code=1)
+    assert f"cannot write {tmp_path / 'deep' / 'er' / '1'}: " in err
     assert "No space left on device" in err
     assert not any(tmp_path.iterdir())
 
@@ -538,7 +539,11 @@ def test_client_without_a_server(monkeypatch, capsys):
 
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\n")))
     argv = ["--server=localhost:1", "--timeout=20"]
-    assert "UNAVAILABLE" in commands.fails(client.main, argv, capsys, code=1)
+    err = commands.fails(client.main, argv, capsys, code=1)
+    assert "localhost:1: UNAVAILABLE: " in err
+    monkeypatch.setitem(sys.modules, "grpc", None)  # as if not installed
+    err = commands.fails(client.main, argv, capsys)
+    assert "needs the extra 'client': pip install -e '.[client]'" in err
 
 
 @contextlib.contextmanager

@@ -476,7 +476,8 @@ def test_two_workers_train_lose_one_and_resume(
 
     workdir = tmp_path / "two"
     command += ["--strategy=multi_worker", f"--workdir={workdir}"]
-    endless = [*command, "--train_steps=1000000"]
+    # Long enough for a trial of XLA, which would cost a compilation.
+    endless = [*command, "--train_steps=1000000", "--nojit_compile"]
     chief, other = start_workers(processes, [endless] * 2, fresh=True)
     chief.read_until("step 9 ")
     other.send_signal(signal.SIGKILL)

@@ -1,6 +1,7 @@
 """Checkpoints of a training: saved, restored, averaged."""
 
 import collections
+import re
 
 import numpy as np
 import tensorflow as tf
@@ -19,6 +20,9 @@ from keras_transformer.workdir import (
     step_of,
     weight_name,
 )
+
+# How TensorFlow names a node of a graph in a message.
+NODE = re.compile(r"\{\{.*?\}\} ?|\[Op:\w*\]")
 
 
 class TrainingCheckpoint:
@@ -131,9 +135,10 @@ def write(checkpoints, checkpoint, step, keep):
     try:
         return checkpoints.save(checkpoint, step, keep)
     except (tf.errors.OpError, OSError) as error:
+        reason = " ".join(NODE.sub("", str(error)).split())
         raise RunError(
             f"cannot write the checkpoint of step {step} into"
-            f" {checkpoints.directory}: {' '.join(str(error).split())}."
+            f" {checkpoints.directory}: {reason}."
             f" {last_good(checkpoints)}"
         ) from error
 

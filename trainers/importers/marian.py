@@ -18,7 +18,7 @@ import typing
 import numpy as np
 import sentencepiece
 
-from keras_transformer.config import DecodingConfig, TransformerConfig
+from keras_transformer.config import DecodingConfig
 from keras_transformer.permutation import from_blocks, reorder
 from keras_transformer.tokenization import TokenizerPair
 from keras_transformer.vocabulary import EOS
@@ -29,6 +29,7 @@ from trainers.importers.stacks import (
     EXCLUDED,
     depth_of,
     logits_bias_path,
+    make_config,
     read_stacks,
 )
 from trainers.importers.tensors import Tensors
@@ -277,7 +278,8 @@ def _read_config(options, arrays, sides, path):
     sharing = _sharing(options)
     if sharing in ("all", "inputs"):
         _check_same_ids(options, sides)
-    return TransformerConfig(
+    return make_config(
+        path,
         vocab_size=target,
         source_vocab_size=source if source != target else None,
         d_model=options.need("dim-emb", int),

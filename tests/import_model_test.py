@@ -180,8 +180,8 @@ def copy(tmp_path):
     """A copy of a model, to change."""
     directory = tmp_path / "source"
     shutil.copytree(SHARED, directory)
-    (directory / "legacy_pytorch_model.bin").unlink()
-    (directory / "pytorch_model.bin").unlink()
+    for name in ("legacy_pytorch_model.bin", "pytorch_model.bin", "logits.npz"):
+        (directory / name).unlink()
     return directory
 
 

@@ -422,15 +422,18 @@ def test_a_trial_chooses_xla_and_the_run_keeps_the_choice(
     results, trials = measured
     argv = [*command, "--train_steps=100", f"--workdir={tmp_path}/run"]
     results.append(FASTER)
-    trainer = open_trainer(argv)
+    trainer = open_trainer(argv, try_largest=True)
     assert has_xla(trainer)
     out = capsys.readouterr().out
     assert "XLA is used: a step of " in out
     assert "takes 1 s without and 0.5 s with it" in out
     trainer.progress.step = trainer.progress.data_step = 1
     trainer.checkpoint.save()
-    assert has_xla(open_trainer(argv))  # without another trial
-    assert not has_xla(open_trainer([*argv, "--nojit_compile"]))
+    assert has_xla(
+        open_trainer(argv, try_largest=True)
+    )  # without another trial
+    argv.append("--nojit_compile")
+    assert not has_xla(open_trainer(argv, try_largest=True))
     assert trials == [FASTER]
 
 
@@ -449,7 +452,8 @@ def test_xla_is_not_used_unless_it_is_worth_it(
     expected = [trial] if trial else []
     results.extend(expected)
     argv = [*command, "--train_steps=100", f"--workdir={tmp_path}/run"]
-    assert not has_xla(open_trainer([*argv, *flags.split()]))
+    argv += flags.split()
+    assert not has_xla(open_trainer(argv, try_largest=True))
     assert trials == expected
 
 

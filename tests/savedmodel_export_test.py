@@ -264,10 +264,13 @@ def test_a_version_is_a_directory_of_its_own():
 
 
 def test_a_missing_extra_is_named(tmp_path, capsys, monkeypatch):
-    without = dataclasses.replace(FORMATS["onnx"], requirements=("no_onnx",))
+    without = dataclasses.replace(
+        FORMATS["onnx"], requirements=("json", "no_onnx")
+    )
     monkeypatch.setitem(FORMATS, "onnx", without)
     err = fails(arguments(tmp_path / "out", "--format=onnx"), capsys)
-    assert "needs the extra 'onnx'" in err and "no module 'no_onnx'" in err
+    assert "needs the extra 'onnx': pip install -e '.[onnx]' where" in err
+    assert "no module 'no_onnx'" in err
     assert not any(tmp_path.iterdir())
 
 

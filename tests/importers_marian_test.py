@@ -310,7 +310,11 @@ def test_hostile_archives_end_the_command_with_one_line(tmp_path, capsys):
         workdir = tmp_path / "run"
         with pytest.raises(SystemExit) as exit:
             import_model.main(
-                [f"--source={tmp_path / 'model'}", f"--workdir={workdir}"]
+                [
+                    f"--source={folder}",
+                    f"--workdir={workdir}",
+                    "--format=marian",
+                ]
             )
         (line,) = capsys.readouterr().err.strip().splitlines()
         assert exit.value.code == 2 and message in line, line

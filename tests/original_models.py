@@ -72,7 +72,7 @@ def check_logits(original: Original, imported: Imported) -> None:
                 }
             )
             expected = arrays[f"logits_{i}"]
-            assert np.ptp(expected) > 5, "of a trained model"
+            assert np.ptp(expected) > 2
             # Some logits are large, and so is what float32 leaves of them.
             atol = 1e-4 * max(1.0, np.ptp(expected) / 30)
             found = logits[0].numpy()[:, places[1]]

@@ -61,7 +61,8 @@ def test_beam_search_is_that_of_fairseq():
 def test_command_translates_a_model(tmp_path):
     original, workdir = original_of("iwslt"), tmp_path / "run"
     import_model.main([f"--source={original.folder}", f"--workdir={workdir}"])
-    translator = kt.Translator.load(workdir, beam_size=1, max_output_length=36)
+    greedy = kt.DecodingConfig(beam_size=1, max_output_length=36)
+    translator = kt.Translator.load(workdir, greedy)
     expected = original.expected
     found = translator.translate(expected["sources"])
     assert found == [best["text"] for best in expected["greedy"]]

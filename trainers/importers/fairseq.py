@@ -12,6 +12,7 @@ softmax and never used, is a subword like others.
 """
 
 import pathlib
+import re
 import typing
 
 import numpy as np
@@ -89,6 +90,9 @@ SAME = (
     "normalize_before",
     "learned_pos",
 )
+# Version 0.12 keeps copies of an encoder layer's weights for a faster path, and
+# makes them anew when it loads a checkpoint.
+COPIES = r"encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)"
 # Its names of what a layer has, and of the norms of a stack.
 ATTENTIONS = {"self_attention": "self_attn", "cross_attention": "encoder_attn"}
 LINEAR = {
@@ -214,6 +218,8 @@ def _tensors_in(state, path):
     tensors = {}
     for name, array in found.items():
         prefix, _, last = name.rpartition(".")
+        if re.fullmatch(COPIES, name):
+            continue
         if last in ("in_proj_weight", "in_proj_bias"):
             parts = np.split(array, 3) if len(array) % 3 == 0 else [array]
             for part, letter in zip(parts, "qkv", strict=False):
@@ -503,6 +509,7 @@ def _read_decoding(generation):
         ),
         length_normalization="power",
         stopping="fairseq",
+        min_length=generation.get("min_len", 1) + 1,  # EOS counts here
         no_repeat_ngram=generation.get("no_repeat_ngram_size", 0),
     )
 

@@ -23,7 +23,7 @@ from keras_transformer.permutation import from_blocks, reorder
 from keras_transformer.tokenization import TokenizerPair
 from keras_transformer.vocabulary import EOS
 from trainers.importers.imported import Imported
-from trainers.importers.npz import read_npz
+from trainers.importers.npz import holds_array, read_npz
 from trainers.importers.options import Options
 from trainers.importers.stacks import (
     EXCLUDED,
@@ -97,7 +97,7 @@ PRE_NORM = {("", "an", ""): False, ("n", "a", "n"): True}
 
 def recognizes(directory: pathlib.Path) -> bool:
     """Whether a directory holds a Marian model."""
-    return any(directory.glob("*.npz"))
+    return any(holds_array(path, OPTIONS) for path in directory.glob("*.npz"))
 
 
 def read(directory: pathlib.Path) -> Imported:

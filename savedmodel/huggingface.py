@@ -40,6 +40,7 @@ FIXED = {
     "first_position": 0,
     "embedding_norm": False,
     "attention_window": None,
+    "source_eos": True,
 }
 DTYPES = {"float32": ("F32", np.float32), "float16": ("F16", np.float16)}
 PROJECTIONS = {

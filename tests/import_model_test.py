@@ -445,6 +445,7 @@ def test_a_model_trained_here_comes_back(tmp_path):
         {"first_position": 1},
         {"embedding_norm": True},
         {"attention_window": 3},
+        {"source_eos": False},
         {"layer_norm_epsilon": 1e-3},
         {"d_key": 3},
     ],

@@ -90,6 +90,7 @@ class ForcedLengthTranslator(Translator):
 
     def __init__(self, model, decoding, jit_compile):
         vocabulary = types.SimpleNamespace(vocab_size=model.config.vocab_size)
+        vocabulary.source = vocabulary.target = vocabulary
         super().__init__(
             vocabulary,
             model,
@@ -109,14 +110,20 @@ def measure(translator, batches, clock):
     length = translator.decoding.min_length
     padded = [pad_rows(batch) for batch in batches]
     by_shape = {source_ids.shape: source_ids for source_ids in padded}
+
+    def search(source_ids):
+        return translator._graph(
+            translator.translate_ids,
+            source_ids,
+            fixed_shapes=translator.jit_compile,
+        )
+
     for source_ids in [*by_shape.values(), *padded[:2]]:
-        translator._graph(
-            translator.translate_ids, source_ids
-        )  # traces, compiles, warms up
+        search(source_ids)  # traces, compiles, warms up
     parts = []
     for batch, source_ids in zip(batches, padded, strict=True):
         clock.lap()
-        found = translator._graph(translator.translate_ids, source_ids)
+        found = search(source_ids)
         lengths = found.lengths[: len(batch), 0].numpy()
         seconds, foreign = clock.lap()
         if set(lengths) != {length}:

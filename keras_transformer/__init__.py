@@ -71,8 +71,12 @@ if typing.TYPE_CHECKING:  # the names of `_HOMES`, for type checkers
     from keras_transformer.model import Encoder as Encoder
     from keras_transformer.model import EncoderLayer as EncoderLayer
     from keras_transformer.model import Transformer as Transformer
+    from keras_transformer.schedule import ConstantSchedule as ConstantSchedule
+    from keras_transformer.schedule import CosineSchedule as CosineSchedule
+    from keras_transformer.schedule import LinearSchedule as LinearSchedule
     from keras_transformer.schedule import NoamSchedule as NoamSchedule
     from keras_transformer.schedule import paper_adam as paper_adam
+    from keras_transformer.schedule import scheduled_adam as scheduled_adam
     from keras_transformer.tokenization import Tokenizer as Tokenizer
     from keras_transformer.tokenization import TokenizerPair as TokenizerPair
     from keras_transformer.translator import Translator as Translator
@@ -88,7 +92,9 @@ _HOMES = {
     "AttentionFigure": "figures.attention",
     "BOS": "vocabulary",
     "Batches": "data.batches",
+    "ConstantSchedule": "schedule",
     "Corpus": "data.corpus",
+    "CosineSchedule": "schedule",
     "Decoder": "model",
     "DecoderLayer": "model",
     "DecodingConfig": "config",
@@ -96,6 +102,7 @@ _HOMES = {
     "Encoder": "model",
     "EncoderLayer": "model",
     "FeedForward": "layers",
+    "LinearSchedule": "schedule",
     "MultiHeadAttention": "layers",
     "NoamSchedule": "schedule",
     "PAD": "vocabulary",
@@ -128,6 +135,7 @@ _HOMES = {
     "read_tfds": "data.pairs",
     "sample": "decoding",
     "scaled_dot_product_attention": "layers",
+    "scheduled_adam": "schedule",
 }
 # Modules whose classes `keras.saving.load_model` looks up in Keras' registry.
 _SERIALIZABLE = (

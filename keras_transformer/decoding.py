@@ -12,6 +12,7 @@ Nothing here knows a model. The caller hands over a function
 with N = B for `greedy_search` and `sample`, and N = B * W for `beam_search`:
 the W hypotheses of a sentence are neighbours. `step` is a closure over what
 does not change between positions, such as the projected encoder output.
+A cache that is not such a nest brings a function that reorders it.
 
 Choices that systems make differently:
 
@@ -28,6 +29,9 @@ Choices that systems make differently:
   have the limit 0 and are not searched.
 - `no_repeat_ngram` forbids a token that would end an n-gram which the
   hypothesis has already. EOS ends no such n-gram.
+- Where these rules leave no token (`no_repeat_ngram=1` with a large
+  `min_length`), the hypothesis is dropped: no tokens, score and log-probability
+  `MISSING_SCORE`.
 - `prefix` forces the first tokens: their log-probabilities count, and they may
   include tokens that are otherwise not emitted, or repeat n-grams.
 - A sentence fails if its logits at some position have a NaN or +inf, or nothing
@@ -52,6 +56,7 @@ from keras_transformer.vocabulary import BOS, EOS, PAD
 Tensor: typing.TypeAlias = typing.Any  # of the Keras backend, or NumPy's
 Cache: typing.TypeAlias = typing.Any  # a nest of tensors
 Step: typing.TypeAlias = Callable[[Tensor, Cache, Tensor], tuple[Tensor, Cache]]
+Reorder: typing.TypeAlias = Callable[[Cache, Tensor], Cache]
 
 MISSING_SCORE = -1e9  # stands for -inf in results: no such hypothesis
 
@@ -164,14 +169,17 @@ def greedy_search(
         no_repeat_ngram=no_repeat_ngram,
     )
 
-    def choose(logits, index):
-        best = ops.max(logits, axis=-1, keepdims=True)
-        return _first_position(logits == best), best[:, 0]
-
     rules = Rules(
         min_length, no_repeat_ngram, _pad_prefix(prefix, max_length, 1)
     )
     penalty = LengthPenalty(length_penalty, length_normalization)
+
+    def choose(logits, index):
+        values, ids = _allowed_candidates(logits, 1, index, rules)
+        best = ops.max(values, axis=-1, keepdims=True)
+        rank = _first_position(values == best)  # of equals the lowest id
+        return _at(ids, rank), best[:, 0]
+
     return _follow_one(
         step, cache, max_lengths, choose, max_length, penalty, rules
     )
@@ -261,15 +269,19 @@ def sample(
         (ops.shape(max_lengths)[0], max_length), dtype="float32", seed=seed
     )
 
+    rules = Rules(
+        min_length, no_repeat_ngram, _pad_prefix(prefix, max_length, 1)
+    )
+
     def choose(logits, index):
-        values, ids = _tokens_to_sample_from(logits, top_k, top_p)
+        every_id = _positions(logits.shape[-1])[None]  # [1, V]
+        banned = _is_banned(every_id, index, rules)  # [N, V]
+        allowed = ops.where(banned, -np.inf, logits)
+        values, ids = _tokens_to_sample_from(allowed, top_k, top_p)
         number = ops.take(numbers, index, axis=1)[:, None]  # [N, T] -> [N, 1]
         rank = _sampled_rank(values / temperature, number, top_p)
         return _at(ids, rank), _at(values, rank)
 
-    rules = Rules(
-        min_length, no_repeat_ngram, _pad_prefix(prefix, max_length, 1)
-    )
     penalty = LengthPenalty(length_penalty, length_normalization)
     return _follow_one(
         step, cache, max_lengths, choose, max_length, penalty, rules
@@ -289,6 +301,8 @@ def beam_search(
     prefix: Tensor | None = None,
     length_normalization: str = DecodingConfig.length_normalization,
     stopping: str = DecodingConfig.stopping,
+    reorder: Reorder | None = None,
+    num_best: int | None = None,
 ) -> SearchResult:
     """Keeps the W most probable unfinished hypotheses, and the W best finished.
 
@@ -297,10 +311,11 @@ def beam_search(
     places among the finished; the W best of the others live on.
 
     A sentence's search ends at its length limit, or as soon as no live
-    hypothesis can reach the score of the worst of W finished ones, even if all
-    it still has to emit were certain and it had the greatest length: the result
-    is exactly that of a search which goes on to the limit. If fewer than W
-    have finished at the limit, live ones, by score, follow the finished ones.
+    hypothesis can reach the score of the worst of `num_best` finished ones,
+    even if all it still has to emit were certain and it had the greatest
+    length: the result is exactly that of a search which goes on to the limit.
+    If fewer than W have finished at the limit, live ones, by score, follow the
+    finished ones.
 
     With `stopping="transformers"` only those among the W best continuations
     compete for the finished places; the search ends as soon as no live
@@ -332,9 +347,14 @@ def beam_search(
         length_normalization: What the length penalty is a power of, as in
             `DecodingConfig`.
         stopping: When the search ends, as in `DecodingConfig`.
+        reorder: A function of the cache and of parents, int32 `[B, W]` in
+            [0, W), that returns the cache of hypotheses which continue these;
+            None: the rows of every tensor are picked.
+        num_best: How many hypotheses are returned; None: W. The fewer, the
+            earlier the search ends.
 
     Returns:
-        A `SearchResult`.
+        A `SearchResult` of `num_best` hypotheses.
 
     Raises:
         ValueError: An argument is outside its range, or shapes do not fit.
@@ -356,6 +376,12 @@ def beam_search(
         min_length=min_length,
         no_repeat_ngram=no_repeat_ngram,
     )
+    num_best = beam_size if num_best is None else num_best
+    if not is_of_kind(num_best, int) or not 1 <= num_best <= beam_size:
+        raise ValueError(
+            f"num_best must be an int in [1, beam_size]. Received: num_best="
+            f"{num_best!r}, beam_size={beam_size}"
+        )
     if beam_size == 1:
         return greedy_search(
             step,
@@ -370,28 +396,31 @@ def beam_search(
         )
     penalty = LengthPenalty(length_penalty, length_normalization)
     max_lengths = _clip_limits(max_lengths, max_length)
-    _check_cache(cache, max_lengths, beam_size)
     rules = Rules(
         min_length,
         no_repeat_ngram,
         _pad_prefix(prefix, max_length, beam_size),
     )
     sentences = ops.arange(ops.shape(max_lengths)[0], dtype="int32")[:, None]
+    if reorder is None:
+        _check_cache(cache, max_lengths, beam_size)
+
+        def reorder(cache, parents):
+            return _gather_nest(cache, sentences * beam_size + parents)
+
     limit_penalties = penalty.of(max_lengths)
 
     def grow(state, cache):
-        # Here rather than at the end of the position, so that XLA moves and
-        # extends the cache in one pass over it.
-        cache = _gather_nest(cache, sentences * beam_size + state.live_parents)
         logits, cache = step(state.live_last_ids, cache, state.index)
         logits = _float32_logits(logits)  # [B * W, V]
         candidates = _best_candidates(logits, state, sentences, rules)
         choice = _choose_beams(candidates, state, sentences, penalty, stopping)
         state = _next_beams(choice, state, sentences)
+        cache = reorder(cache, choice.rows[:, beam_size:] - beam_size)
         state = state._replace(
             done=state.done
             | (state.index >= max_lengths)
-            | _is_over(state, penalty, limit_penalties, stopping)
+            | _is_over(state, penalty, limit_penalties, stopping, num_best)
         )
         return state, cache
 
@@ -399,7 +428,8 @@ def beam_search(
     state, _ = ops.while_loop(_any_unfinished, grow, (state, cache))
     if stopping == "transformers":
         state = _finish_live(state, sentences, penalty)
-    return _ranked_result(state, sentences, penalty)
+    result = _ranked_result(state, sentences, penalty)
+    return SearchResult(*(values[:, :num_best] for values in result))
 
 
 def rerank(result: SearchResult, rewards: Tensor) -> SearchResult:
@@ -474,12 +504,10 @@ def _follow_one(step, cache, max_lengths, choose, max_length, penalty, rules):
     def extend(state, cache):
         logits, cache = step(state.last_ids, cache, state.index)
         logits = _float32_logits(logits)
-        every_id = _positions(logits.shape[-1])[None]  # [1, V]
-        banned = _is_banned(every_id, state.index, rules)  # [N, V]
-        allowed = ops.where(banned, -np.inf, logits)
+        steered = _force_prefix(logits, state.index, rules)
         if rules.no_repeat_ngram:
-            allowed = _forbid_repeats(allowed, state.ids, state.index, rules)
-        ids, id_logits = choose(allowed, state.index)  # [N, V] -> [N], [N]
+            steered = _forbid_repeats(steered, state.ids, state.index, rules)
+        ids, id_logits = choose(steered, state.index)  # [N, V] -> [N], [N]
         gains = id_logits - _log_normalizer(logits)  # [N]
         gains = _fail_at_wrong_prefix(gains, logits, state.index, rules)
         ids = ops.where(state.done, PAD, ids)
@@ -505,10 +533,13 @@ def _follow_one(step, cache, max_lengths, choose, max_length, penalty, rules):
     )
     state, _ = ops.while_loop(_any_unfinished, extend, (state, cache))
     failed = _is_failure(state.log_probs)  # [B]
+    missing = state.log_probs < MISSING_SCORE  # no token was allowed
     log_probs = ops.where(failed, np.nan, state.log_probs)
-    ids = ops.where(failed[:, None], PAD, state.ids)  # [B, T]
+    log_probs = ops.where(missing, MISSING_SCORE, log_probs)
+    ids = ops.where((failed | missing)[:, None], PAD, state.ids)  # [B, T]
     lengths = _count_tokens(ids)  # [B]
     scores = log_probs / penalty.of(lengths)
+    scores = ops.where(missing, MISSING_SCORE, scores)
     return SearchResult(  # [B, ...] -> [B, 1, ...]
         *(value[:, None] for value in (ids, scores, log_probs, lengths))
     )
@@ -549,7 +580,8 @@ def _sampled_rank(values, number, top_p):
 
 def _at(values, rank):
     """Picks one of each row: values [N, k], rank [N] -> [N]."""
-    return ops.take_along_axis(values, rank[:, None], axis=1)[:, 0]
+    here = _positions(values.shape[-1]) == rank[:, None]  # [N, k]
+    return ops.sum(ops.where(here, values, ops.zeros_like(values)), axis=-1)
 
 
 # ---- Beam search: the state and the stages of one position ------------------
@@ -568,7 +600,6 @@ class BeamState(typing.NamedTuple):
         finished_scores: float32 `[B, W]`.
         live_log_probs: float32 `[B, W]`.
         live_last_ids: int32 `[B * W]`, what `step` is given next.
-        live_parents: int32 `[B, W]`, whose cache each one continues, in [0, W).
         done: bool `[B]`, whether the sentence is frozen.
     """
 
@@ -577,7 +608,6 @@ class BeamState(typing.NamedTuple):
     finished_scores: Tensor
     live_log_probs: Tensor
     live_last_ids: Tensor
-    live_parents: Tensor
     done: Tensor
 
 
@@ -625,7 +655,6 @@ def _first_beams(max_lengths, max_length, beam_size):
             _positions(beam_size) == 0, ops.cast(places, "float32"), -np.inf
         ),
         live_last_ids=ops.reshape(places, (-1,)) + BOS,  # [B, W] -> [B * W]
-        live_parents=places + _positions(beam_size),
         done=max_lengths < 1,
     )
 
@@ -633,17 +662,14 @@ def _first_beams(max_lengths, max_length, beam_size):
 def _best_candidates(logits, state, sentences, rules):
     """The 2W best continuations of W hypotheses, of W * V: `Candidates`."""
     beam_size = state.live_log_probs.shape[1]
-    # PAD and BOS, and EOS while banned, may take the best places of a row. A
-    # row is searched for that many more, and they are dropped from the few
-    # found: cheaper than masking all V.
-    num_found = min(2 * beam_size + 3, logits.shape[-1])
     steered = _force_prefix(logits, state.index, rules)
     if rules.no_repeat_ngram:
         ids = _live_ids(state)
         steered = _forbid_repeats(steered, ids, state.index, rules)
-    values, ids = _top_k(steered, num_found)  # [B * W, V] -> [B * W, k]
-    banned = _is_banned(ids, state.index, rules)
-    values = ops.where(banned, -np.inf, values)
+    values, ids = _allowed_candidates(
+        steered, 2 * beam_size, state.index, rules
+    )  # [B * W, V] -> [B * W, k]
+    num_found = ids.shape[-1]
     values = values - _log_normalizer(logits)[:, None]
     values = _fail_at_wrong_prefix(values, logits, state.index, rules)
 
@@ -660,6 +686,27 @@ def _best_candidates(logits, state, sentences, rules):
         ids=_gather_rows(ids, places, sentences),  # [B, W * k] -> [B, 2W]
         log_probs=log_probs,
     )
+
+
+def _allowed_candidates(logits, k, index, rules):
+    """The k best tokens that may be emitted, and up to three that may not.
+
+    Args:
+        logits: float32 [N, V].
+        k: How many.
+        index: The position.
+        rules: The `Rules`.
+
+    Returns:
+        Logits, float32 [N, k + 3] (or [N, V], if that is less), -inf for those
+        that may not be emitted; and their ids, int32.
+    """
+    # PAD and BOS, and EOS while banned, may take the best places of a row. A
+    # row is searched for that many more, and they are dropped from the few
+    # found: cheaper than masking all V.
+    values, ids = _top_k(logits, min(k + 3, logits.shape[-1]))
+    banned = _is_banned(ids, index, rules)
+    return ops.where(banned, -np.inf, values), ids
 
 
 def _top_k(values, k):
@@ -774,15 +821,14 @@ def _next_beams(choice, state, sentences):
         finished_scores=choice.finished_scores,
         live_log_probs=choice.live_log_probs,
         live_last_ids=ops.reshape(choice.ids[:, beam_size:], (-1,)),  # [B * W]
-        live_parents=choice.rows[:, beam_size:] - beam_size,
         done=state.done,
     )
 
 
-def _is_over(state, penalty, limit_penalties, stopping):
+def _is_over(state, penalty, limit_penalties, stopping, num_best):
     """Whether no later hypothesis counts: bool [B]."""
     if stopping == "exact":
-        return _cannot_improve(state, limit_penalties)
+        return _cannot_improve(state, limit_penalties, num_best)
     if stopping == "transformers":
         return _is_not_better_now(state, penalty)
     if stopping == "opennmt_tf":
@@ -790,13 +836,13 @@ def _is_over(state, penalty, limit_penalties, stopping):
     return state.finished_scores[:, -1] > -np.inf  # W have finished
 
 
-def _cannot_improve(state, limit_penalties):
-    """Whether no live hypothesis can enter the finished ones: bool [B].
+def _cannot_improve(state, limit_penalties, num_best):
+    """Whether no live hypothesis can enter the best finished: bool [B].
 
     A log-probability only falls, and is divided by most at the length limit.
     """
     best_possible = state.live_log_probs[:, 0] / limit_penalties
-    return best_possible <= state.finished_scores[:, -1]
+    return best_possible <= state.finished_scores[:, num_best - 1]
 
 
 def _is_not_better_now(state, penalty):
@@ -948,9 +994,14 @@ def _fail_at_wrong_prefix(values, logits, index, rules):
 
 
 def _log_normalizer(logits):
-    """What turns logits into log-probabilities: [N, V] -> [N]; NaN if none."""
-    normalizer = ops.logsumexp(logits, axis=-1)
-    return ops.where(normalizer < np.inf, normalizer, np.nan)
+    """What turns logits into log-probabilities: [N, V] -> [N]; NaN if none.
+
+    Of logits that have a NaN or +inf, or nothing but -inf, the differences
+    below have a NaN.
+    """
+    greatest = ops.max(logits, axis=-1, keepdims=True)  # [N, 1]
+    mass = ops.sum(ops.exp(logits - greatest), axis=-1)
+    return greatest[:, 0] + ops.log(mass)
 
 
 def _is_failure(log_probs):

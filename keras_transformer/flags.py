@@ -8,6 +8,7 @@ command with status 2 and one line.
 
 import contextlib
 import dataclasses
+import errno
 import math
 import os
 import signal
@@ -22,6 +23,8 @@ from keras_transformer.fields import TYPE_NAMES, kinds_of
 # so that a file or a recipe may be called "none".
 ABSENT = "none"
 FLAG_TYPE_NAMES = {**TYPE_NAMES, tuple: "a comma-separated list"}
+# What a disk may do to a command that is itself right.
+DISK_ERRORS = (errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC)
 
 
 def _finite(text):
@@ -152,7 +155,7 @@ def usage(description, *sections):
 
 @contextlib.contextmanager
 def user_errors():
-    """Turns the errors of bad input into `CommandError`.
+    """Turns the errors of bad input into `CommandError`, of a disk `RunError`.
 
     Wrap only the code that reads and checks input: an error that is raised
     after that is a bug, and keeps its traceback.
@@ -160,7 +163,9 @@ def user_errors():
     try:
         yield
     except (ValueError, OSError) as error:
-        raise CommandError(_one_line(error)) from error
+        failed = getattr(error, "errno", None) in DISK_ERRORS
+        kind = RunError if failed else CommandError
+        raise kind(_one_line(error)) from error
 
 
 @contextlib.contextmanager

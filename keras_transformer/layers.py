@@ -16,6 +16,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer.cache import Position, Slots
 from keras_transformer.chunks import (
     Chunks,
     Neighborhood,
@@ -26,7 +27,7 @@ from keras_transformer.chunks import (
 from keras_transformer.config import ACTIVATIONS, SINUSOIDS, check_even
 from keras_transformer.fields import is_of_kind
 from keras_transformer.linear import Linear
-from keras_transformer.masking import band_mask, causal_mask
+from keras_transformer.masking import band_mask
 from keras_transformer.normalization import LayerNorm
 from keras_transformer.vocabulary import PAD
 
@@ -138,11 +139,11 @@ class MultiHeadAttention(TracedLayer):
     are stored side by side in one matrix each. Keys and values come from the
     same sequence in all three uses of sec. 3.2.3.
 
-    Decoding has two more ways to run the same attention. To the source, whose
-    keys and values do not change, it is `attend(query, project(value))` with
-    `project` called once. To its own past, it is `step`, one position at a
-    time over a cache. What a cache holds is known to this class alone: another
-    kind of attention brings its own `make_cache` and `step`.
+    Decoding runs the same attention for one position of many hypotheses. To
+    the source, whose keys and values do not change, it is `attend_from_rows`
+    over what `project` returned once. To its own past, it is `step` over a
+    cache. What a cache holds is known to this class alone: another kind of
+    attention brings its own `make_cache` and `step`.
 
     Two options are for self-attention alone, where query and key positions are
     those of one sequence. They go together, and with any mask:
@@ -331,10 +332,6 @@ class MultiHeadAttention(TracedLayer):
         if self.max_relative_position is None:
             return ops.matmul(weights, values)
         vectors = self._relative_vectors(self.relative_values, distances)
-        if weights.shape[-2] == 1:
-            # One query has one vector for each value. In a step over a rolling
-            # cache, TFLite's converter fails at the sum of products below.
-            return ops.matmul(weights, values + vectors)
         heads = ops.matmul(weights, values)
         return heads + _product(by_distance(weights), vectors)
 
@@ -364,29 +361,31 @@ class MultiHeadAttention(TracedLayer):
                 f" {lengths[0]} queries, {lengths[1]} keys"
             )
 
-    def attend_in_groups(
+    def attend_from_rows(
         self,
         query: Tensor,
         key_value: KeyValue,
         attention_mask: Tensor,
+        num_beams: int,
     ) -> Tensor:
-        """`attend` for N queries to B sequences: N / B neighbours share one.
+        """`attend` for one position of the hypotheses of each sentence.
 
-        It needs no copy of the keys and values for each of them.
+        Those of a sentence share its keys and values. Records nothing.
 
         Args:
-            query: float `[N, 1, D]`.
+            query: float `[N, D]`; the W rows of a sentence are neighbours.
             key_value: What `project` returned, `[B, H, S, K]`.
             attention_mask: bool `[B, 1, 1, S]`.
+            num_beams: W, hypotheses of a sentence.
 
         Returns:
-            float `[N, 1, D]`.
+            float `[N, D]`.
         """
-        # The mask's shape: all layers have the same, and one look will do.
-        groups = ops.shape(attention_mask)[0]
-        query = ops.reshape(query, (groups, -1, query.shape[-1]))
-        attended = self.attend(query, key_value, attention_mask)
-        return ops.reshape(attended, (-1, 1, query.shape[-1]))  # [N, 1, D]
+        query = self._heads_of_rows(
+            self.query_projection(query), self.d_key, num_beams
+        )
+        weights = attention_weights(query, key_value.keys, attention_mask)
+        return self._rows_of_heads(ops.matmul(weights, key_value.values))
 
     def attention_weights(
         self, query: Tensor, keys: Tensor, attention_mask: Tensor | None = None
@@ -411,65 +410,82 @@ class MultiHeadAttention(TracedLayer):
         distances = self._distances(query, keys)
         return self._weigh(query, keys, attention_mask, distances)
 
-    def make_cache(self, batch_size: int | Tensor, length: int) -> KeyValue:
-        """An empty cache for `step`: `length` positions of `batch_size` rows.
+    def make_cache(self, batch_size: int | Tensor, slots: Slots) -> KeyValue:
+        """An empty cache for `step`.
 
-        In restricted attention it has no more positions than a query sees, and
-        a new one takes the place of the oldest.
+        Args:
+            batch_size: Sentences B; see `Slots.first_rows`.
+            slots: How it is laid out.
 
         Returns:
-            `KeyValue` of `[N, H, T, K]` and `[N, H, T, Vd]`.
+            `KeyValue` of `[B, H, C * W, K]` and `[B, H, C * W, Vd]`.
 
         Raises:
             ValueError: The neighborhood has positions after the query.
         """
-        if self.neighborhood is not None:
-            if self.neighborhood.after:
-                raise ValueError(
-                    f"{self.name}: a step sees no position after its own."
-                    f" Received: neighborhood={tuple(self.neighborhood)}"
-                )
-            length = min(length, self.neighborhood.before + 1)
+        if self.neighborhood is not None and self.neighborhood.after:
+            raise ValueError(
+                f"{self.name}: a step sees no position after its own."
+                f" Received: neighborhood={tuple(self.neighborhood)}"
+            )
 
         def zeros(size):
-            shape = (batch_size, self.num_heads, length, size)
+            number = slots.first_rows(batch_size)
+            shape = (batch_size, self.num_heads, number, size)
             return ops.zeros(shape, self.compute_dtype)
 
         return KeyValue(keys=zeros(self.d_key), values=zeros(self.d_value))
 
     def step(
-        self, query: Tensor, cache: KeyValue, index: int | Tensor
+        self,
+        query: Tensor,
+        cache: KeyValue,
+        slots: Slots,
+        position: Position,
     ) -> tuple[Tensor, KeyValue]:
         """Causal self-attention of one position, over a cache.
 
-        It is row `index` of `call(query, query, causal_mask(T))`. Restricted
-        attention records nothing here.
+        It is row `index` of `call(query, query, causal_mask(T))`. Records
+        nothing.
 
         Args:
-            query: float `[N, 1, D]`, the position `index` of each row.
+            query: float `[N, D]`, this position of each hypothesis; the W of a
+                sentence are neighbours.
             cache: What `make_cache` or the step before returned.
-            index: The position, int32 scalar.
+            slots: The `Slots` of the cache.
+            position: What `Slots.enter` returned for this position.
 
         Returns:
-            float `[N, 1, D]`, and the cache with this position in it.
+            float `[N, D]`, and the cache with this position in it.
         """
-        length = cache.keys.shape[2]
-        positions = ops.arange(length, dtype="int32")
-        place = index
-        if self.neighborhood is not None:
-            place = index % length
-            # The place s was written (place - s) mod length positions ago. Of
-            # a number below 0, ONNX's remainder is another than ours.
-            positions = index - (place - positions + length) % length
-        cache = write_position(cache, self.project(query), place)
-        # Places that are not written yet have a greater number than this one.
-        mask = causal_mask(length, first=index, num_queries=1)
-        query, distances = self._project_query(query), positions - index
-        weights = self._weigh(query, cache.keys, mask, distances)
-        if self.neighborhood is None:
-            _record(self, lambda: weights)
-        heads = self._weigh_values(weights, cache.values, distances)
-        return self._join_heads(heads), cache
+        num_beams = slots.num_beams
+        keys, values = (
+            slots.append(
+                before,
+                self._heads_of_rows(project(query), size, num_beams),
+                position.index,
+            )
+            for before, project, size in (
+                (cache.keys, self.key_projection, self.d_key),
+                (cache.values, self.value_projection, self.d_value),
+            )
+        )
+        cache = KeyValue(keys, values)
+        query = self._heads_of_rows(
+            self.query_projection(query), self.d_key, num_beams
+        )
+        query = _scaled(query)  # [B, H, W, K]
+        scores = ops.matmul(query, ops.swapaxes(keys, -1, -2))
+        if self.max_relative_position is not None:
+            # A vector for each key and value: [C * W, K].
+            of_keys, of_values = (
+                self._relative_vectors(table, position.distances)
+                for table in (self.relative_keys, self.relative_values)
+            )
+            scores += _product(query, ops.transpose(of_keys))
+            values = values + of_values
+        weights = _normalized(scores, position.visible)
+        return self._rows_of_heads(ops.matmul(weights, values)), cache
 
     def compute_output_shape(self, query_shape, value_shape):
         return query_shape
@@ -490,28 +506,19 @@ class MultiHeadAttention(TracedLayer):
         x = ops.reshape(x, (-1, ops.shape(x)[1], width))
         return self.output_projection(x)
 
+    def _heads_of_rows(self, x, size, num_beams):
+        """One position of each hypothesis: [N, H * size] -> [B, H, W, size]."""
+        if num_beams == 1:
+            return ops.reshape(x, (-1, self.num_heads, 1, size))
+        x = ops.reshape(x, (-1, num_beams, self.num_heads, size))
+        return ops.transpose(x, (0, 2, 1, 3))
 
-def write_position(
-    cache: KeyValue, new: KeyValue, index: int | Tensor
-) -> KeyValue:
-    """Puts the keys and values of one position into a cache.
-
-    It compares positions instead of updating a slice, which some exported
-    formats cannot express.
-
-    Args:
-        cache: `KeyValue` of `[N, H, T, K]`.
-        new: `KeyValue` of `[N, H, 1, K]`.
-        index: The position, int32 scalar.
-
-    Returns:
-        `KeyValue` of `[N, H, T, K]`.
-    """
-    here = ops.arange(cache.keys.shape[2], dtype="int32") == index
-    here = here[None, None, :, None]  # [T] -> [1, 1, T, 1]
-    return KeyValue(
-        *(ops.where(here, n, c) for n, c in zip(new, cache, strict=True))
-    )
+    def _rows_of_heads(self, x):
+        """Concat(head_1, ..., head_h) W^O: [B, H, W, Vd] -> [N, D]."""
+        if x.shape[2] != 1:
+            x = ops.transpose(x, (0, 2, 1, 3))  # [B, W, H, Vd]
+        x = ops.reshape(x, (-1, self.num_heads * self.d_value))
+        return self.output_projection(x)
 
 
 _RECORD: contextvars.ContextVar[dict | None] = contextvars.ContextVar(

@@ -15,16 +15,18 @@ class Linear(keras.layers.Dense):
         units: Width U of the output.
 
     Call arguments:
-        x: float `[B, T, D]`; T may be unknown.
+        x: float `[B, T, D]`, T may be unknown; or rows `[N, D]`.
 
     Returns:
-        float `[B, T, U]` in the compute dtype.
+        float `[B, T, U]`, or `[N, U]`, in the compute dtype.
 
     >>> Linear(units=3)(ops.ones((2, 5, 4))).shape.as_list()
     [2, 5, 3]
     """
 
     def call(self, x, training=None):
+        if len(x.shape) == 2:
+            return super().call(x, training)
         rows = ops.reshape(x, (-1, x.shape[-1]))  # [B, T, D] -> [B * T, D]
         y = super().call(rows, training)
         # T as a number where it is known: other shapes follow from it.

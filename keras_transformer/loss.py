@@ -120,6 +120,31 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
     return ops.reshape(losses[0], shape), ops.reshape(losses[1], shape)
 
 
+def symmetric_divergence(logits, other_logits):
+    """The mean of KL(p || q) and KL(q || p) at each position, in nats.
+
+    With p and q the softmax of l and k, it is sum((p - q) * (l - k)) / 2: the
+    logarithms of the two sums cancel, since p - q adds up to 0.
+
+    Args:
+        logits: float `[B, T, V]`, the l above.
+        other_logits: float `[B, T, V]`, the k.
+
+    Returns:
+        `[B, T]`, of the dtype that losses have.
+
+    >>> logits = ops.log(ops.array([[[0.5, 0.5]]])), ops.log(
+    ...     ops.array([[[0.9, 0.1]]]))
+    >>> round(float(symmetric_divergence(*logits)[0, 0]), 4) # 0.2 * ln 9
+    0.4394
+    """
+    dtype = loss_dtype(logits.dtype)
+    logits = ops.cast(logits, dtype)
+    other_logits = ops.cast(other_logits, dtype)
+    difference = ops.softmax(logits) - ops.softmax(other_logits)
+    return 0.5 * ops.sum(difference * (logits - other_logits), axis=-1)
+
+
 def loss_dtype(dtype: typing.Any) -> str:
     """What losses are computed in: float64 for float64 logits, else float32."""
     dtype = keras.backend.standardize_dtype(dtype)

@@ -11,6 +11,7 @@ import keras
 from keras import ops
 
 from keras_transformer import layers
+from keras_transformer.cache import Position, Slots, reorder
 from keras_transformer.chunks import centered_neighborhood, last_neighborhood
 from keras_transformer.config import TransformerConfig
 from keras_transformer.fit import TokenExactTraining
@@ -29,6 +30,23 @@ class Memory(typing.NamedTuple):
 
     key_values: tuple[KeyValue, ...]
     mask: Tensor
+
+
+class DecoderCache(typing.NamedTuple):
+    """What the decoder knows of the positions before; see `cache.Slots`.
+
+    Attributes:
+        layers: One `KeyValue` for each decoder layer, `[B, H, C * W, K]`.
+        lineage: bool `[B, W, C * W]`, the rows of each hypothesis' own past;
+            () if a sentence has one hypothesis.
+    """
+
+    layers: tuple[KeyValue, ...]
+    lineage: Tensor | tuple[()]
+
+
+class GrowingCache(DecoderCache):
+    """A `DecoderCache` that has as many slots as there are positions."""
 
 
 class AttentionMaps(typing.NamedTuple):
@@ -230,31 +248,36 @@ class DecoderLayer(_Block):
         self,
         x: Tensor,
         memory: KeyValue,
-        cache: typing.Any,
-        index: int | Tensor,
+        cache: KeyValue,
+        slots: Slots,
+        position: Position,
         cross_attention_mask: Tensor,
-    ) -> tuple[Tensor, typing.Any]:
+    ) -> tuple[Tensor, KeyValue]:
         """One position of `call`, over the cache of those before it.
 
         Args:
-            x: float `[N, 1, D]`, one row for each hypothesis; those of one
+            x: float `[N, D]`, one row for each hypothesis; those of one
                 sentence are neighbours.
             memory: What `cross_attention.project` made, `[B, H, S, K]`, one row
                 for each sentence.
             cache: What `self_attention.make_cache` or the step before returned.
-            index: This position, int32 scalar.
+            slots: The `Slots` of the cache.
+            position: What `Slots.enter` returned for this position.
             cross_attention_mask: bool `[B, 1, 1, S]`.
 
         Returns:
-            float `[N, 1, D]`, and the cache with this position in it.
+            float `[N, D]`, and the cache with this position in it.
         """
         x, cache = self.self_attention_residual.step(
-            x, sublayer=lambda y: self.self_attention.step(y, cache, index)
+            x,
+            sublayer=lambda y: self.self_attention.step(
+                y, cache, slots, position
+            ),
         )
         x = self.cross_attention_residual(
             x,
-            sublayer=lambda y: self.cross_attention.attend_in_groups(
-                y, memory, cross_attention_mask
+            sublayer=lambda y: self.cross_attention.attend_from_rows(
+                y, memory, cross_attention_mask, slots.num_beams
             ),
         )
         return self.feed_forward_residual(x, sublayer=self.feed_forward), cache
@@ -366,34 +389,66 @@ class Decoder(_Block):
             block.cross_attention.project(memory) for block in self.blocks
         )
 
-    def make_cache(self, batch_size: int | Tensor, length: int) -> tuple:
-        """An empty cache for `step`, one of each layer's attention."""
-        return tuple(
-            block.self_attention.make_cache(batch_size, length)
-            for block in self.blocks
+    def make_cache(
+        self,
+        batch_size: int | Tensor,
+        length: int,
+        num_beams: int = 1,
+        growing: bool = False,
+    ) -> DecoderCache:
+        """An empty cache for `step`; see `Transformer.make_cache`."""
+        count = None
+        if not growing:
+            count = min(length, self.config.attention_window or length)
+        slots = Slots(count, num_beams, self.config.attention_window)
+        kind = GrowingCache if growing else DecoderCache
+        return kind(
+            layers=tuple(
+                block.self_attention.make_cache(batch_size, slots)
+                for block in self.blocks
+            ),
+            lineage=slots.make_lineage(batch_size),
         )
 
     def step(
-        self, x: Tensor, memory: Memory, caches: tuple, index: int | Tensor
-    ) -> tuple[Tensor, tuple]:
-        """One position of `call`, over the caches of those before it.
+        self,
+        x: Tensor,
+        memory: Memory,
+        cache: DecoderCache,
+        index: int | Tensor,
+    ) -> tuple[Tensor, DecoderCache]:
+        """One position of `call`, over the cache of those before it.
 
         Args:
-            x: float `[N, 1, D]`.
+            x: float `[N, D]`.
             memory: A `Memory` of `B` rows; see `DecoderLayer.step`.
-            caches: What `make_cache` or the step before returned.
+            cache: What `make_cache` or the step before returned.
             index: This position, int32 scalar.
 
         Returns:
-            float `[N, 1, D]`, and the caches with this position in them.
+            float `[N, D]`, and the cache with this position in it.
         """
-        new_caches = []
-        for block, key_value, cache in zip(
-            self.blocks, memory.key_values, caches, strict=True
+        slots = self._slots_of(cache)
+        position, lineage = slots.enter(cache.lineage, x, index)
+        after = []
+        for block, key_value, before in zip(
+            self.blocks, memory.key_values, cache.layers, strict=True
         ):
-            x, cache = block.step(x, key_value, cache, index, memory.mask)
-            new_caches.append(cache)
-        return self._finish(x), tuple(new_caches)
+            x, key_value = block.step(
+                x, key_value, before, slots, position, memory.mask
+            )
+            after.append(key_value)
+        return self._finish(x), type(cache)(tuple(after), lineage)
+
+    def _slots_of(self, cache):
+        """The `Slots` of a cache."""
+        num_beams = 1
+        if not isinstance(cache.lineage, tuple):
+            num_beams = cache.lineage.shape[1]
+        count = None
+        if not isinstance(cache, GrowingCache):
+            count = cache.layers[0].keys.shape[2] // num_beams
+        return Slots(count, num_beams, self.config.attention_window)
 
     def _finish(self, x):
         return x if self.final_norm is None else self.final_norm(x)
@@ -601,28 +656,52 @@ class Transformer(TokenExactTraining, keras.Model):
             cross=stacked(self.decoder.blocks, "cross_attention"),
         )
 
-    def make_cache(self, batch_size: int | Tensor, length: int) -> tuple:
+    def make_cache(
+        self,
+        batch_size: int | Tensor,
+        length: int,
+        num_beams: int = 1,
+        growing: bool = False,
+    ) -> DecoderCache:
         """An empty cache for `decode_step`.
 
         Args:
-            batch_size: Number of hypotheses N, int or int scalar tensor.
+            batch_size: Number of sentences B, int or int scalar tensor.
             length: Number of positions T, int.
+            num_beams: Hypotheses of a sentence, W; they are neighbours.
+            growing: Whether it is to grow with the positions, so that a step
+                costs what there is to look at. In a graph, `batch_size` must
+                then be a tensor; XLA and TFLite cannot do it.
 
         Returns:
-            A nest of tensors, `[N, ...]` each.
+            A `DecoderCache`, or a `GrowingCache`.
         """
-        return self.decoder.make_cache(batch_size, length)
+        return self.decoder.make_cache(batch_size, length, num_beams, growing)
+
+    @staticmethod
+    def reorder_cache(cache: DecoderCache, parents: Tensor) -> DecoderCache:
+        """The cache of hypotheses that continue others of the same sentence.
+
+        Args:
+            cache: What `decode_step` returned.
+            parents: int32 `[B, W]`, in [0, W).
+        """
+        return cache._replace(lineage=reorder(cache.lineage, parents))
 
     def decode_step(
-        self, ids: Tensor, memory: Memory, cache: tuple, index: int | Tensor
-    ) -> tuple[Tensor, tuple]:
+        self,
+        ids: Tensor,
+        memory: Memory,
+        cache: DecoderCache,
+        index: int | Tensor,
+    ) -> tuple[Tensor, DecoderCache]:
         """Scores the next token: one position of `decode`, over a cache.
 
         Args:
-            ids: int32 `[N]`, the token at position `index`; BOS at 0.
-            memory: What `encode` returned for B sentences. N may be a multiple
-                of B: N / B neighbours are then hypotheses of one sentence.
-            cache: What `make_cache` or the step before returned, N rows.
+            ids: int32 `[N]`, the token at position `index`; BOS at 0. The W
+                hypotheses of a sentence are neighbours.
+            memory: What `encode` returned for B sentences.
+            cache: What `make_cache` or the step before returned.
             index: Position, int32 scalar.
 
         Returns:
@@ -634,8 +713,9 @@ class Transformer(TokenExactTraining, keras.Model):
             positions=self.target_positions,
             norm=self.target_norm,
         )
+        x = ops.reshape(x, (-1, self.config.d_model))  # [N, 1, D] -> [N, D]
         x, cache = self.decoder.step(x, memory, cache, index)
-        return self.softmax.logits(x)[:, 0], cache
+        return self.softmax.logits(x), cache
 
     def get_config(self):
         return {**super().get_config(), **dataclasses.asdict(self.config)}

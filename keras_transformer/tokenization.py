@@ -340,8 +340,14 @@ class Tokenizer(tf.Module):
         """Writes the model to a file, which appears when it is complete."""
         path = pathlib.Path(path)
         unfinished = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-        unfinished.write_bytes(self.model_bytes)
-        os.replace(unfinished, path)
+        try:
+            unfinished.write_bytes(self.model_bytes)
+            os.replace(unfinished, path)
+        except OSError as error:
+            unfinished.unlink(missing_ok=True)
+            if error.errno and not error.filename:  # as of a full disk
+                error.filename = str(path)
+            raise
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Tokenizer":

@@ -18,8 +18,10 @@ import tensorflow as tf
 from keras_transformer.loss import (
     loss_dtype,
     smoothed_cross_entropy,
+    symmetric_divergence,
     token_weights,
 )
+from keras_transformer.moving_average import MovingAverage
 from keras_transformer.seeds import seed_variables
 
 SEED_STRIDE = 1_000_003  # between the seeds of replicas
@@ -77,6 +79,13 @@ class TrainStep:
             the rows must divide by it.
         clip_norm: Greatest norm of the gradient of all weights together; 0: no
             limit.
+        r_drop: Alpha of R-Drop (Liang et al. 2021), 0: none. Every row is
+            computed twice, with different dropout, and the loss of a token is
+
+                (CE_1 + CE_2) / 2 + alpha / 2 * (KL(1 || 2) + KL(2 || 1)) / 2
+
+            half of the paper's, so that cross-entropy is as large as without.
+        moving_average: A `MovingAverage` of the weights to keep, or None.
 
     Call arguments:
         inputs: Dictionary of `source_ids` `[B, S]` and `target_ids` `[B, T]`.
@@ -96,14 +105,22 @@ class TrainStep:
         jit_compile: bool,
         accumulate_steps: int,
         clip_norm: float,
+        r_drop: float = 0.0,
+        moving_average: MovingAverage | None = None,
     ):
         self.model = model
         self.optimizer = optimizer
         self.label_smoothing = label_smoothing
         self.accumulate_steps = accumulate_steps
         self.clip_norm = clip_norm
+        self.r_drop = r_drop
+        self.moving_average = moving_average
         if not optimizer.built:
             optimizer.build(model.trainable_variables)
+        self.use_xla(jit_compile)
+
+    def use_xla(self, jit_compile: bool) -> None:
+        """Chooses anew whether XLA compiles; what is traced already stays."""
         self._compiled_whole = self._whole
         self._compiled_gradients = self._sums_and_gradients
         if jit_compile:
@@ -156,14 +173,39 @@ class TrainStep:
     def _whole(self, inputs, labels, weights, global_tokens):
         """Sums, logits and gradients of rows that are computed at once."""
         with tf.GradientTape() as tape:
-            logits = self.model(inputs, training=True)
-            sums = sum_losses(labels, logits, weights, self.label_smoothing)
+            if self.r_drop:
+                sums, logits = self._two_passes(inputs, labels, weights)
+            else:
+                logits = self.model(inputs, training=True)
+                sums = sum_losses(labels, logits, weights, self.label_smoothing)
             loss = tf.math.divide_no_nan(sums.loss_sum, global_tokens)
             loss = self.optimizer.scale_loss(loss)
         gradients = tape.gradient(
             loss, [v.value for v in self.model.trainable_variables]
         )
         return sums, logits, [tf.convert_to_tensor(g) for g in gradients]
+
+    def _two_passes(self, inputs, labels, weights):
+        """Sums of R-Drop's loss, and the logits of the first pass."""
+
+        def twice(rows):  # [B, ...] -> [2 * B, ...]
+            return tf.concat([rows, rows], axis=0)
+
+        both = self.model(tf.nest.map_structure(twice, inputs), training=True)
+        sums = sum_losses(
+            twice(labels), both, twice(weights), self.label_smoothing
+        )
+        one, other = tf.split(both, 2)
+        divergence = tf.cast(symmetric_divergence(one, other), weights.dtype)
+        total = tf.reduce_sum(divergence * weights)
+        return (
+            StepSums(
+                sums.loss_sum / 2 + self.r_drop / 2 * total,
+                sums.nll_sum / 2,
+                sums.num_tokens / 2,
+            ),
+            one,
+        )
 
     def _sums_and_gradients(self, inputs, labels, weights, global_tokens):
         """Sums and gradients, micro-batch by micro-batch in a loop."""
@@ -208,6 +250,8 @@ class TrainStep:
                 strict=True,
             )
         )
+        if self.moving_average is not None:
+            self.moving_average.update(self.optimizer.iterations)
 
     def _same_on_every_replica(self, gradients):
         """Gradients as the optimizer is to sum them up over the replicas.

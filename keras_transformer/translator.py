@@ -5,8 +5,11 @@ Validation, `trainers.evaluate`, `trainers.translate` and every exporter use a
 """
 
 import collections
+import concurrent.futures
 import dataclasses
+import functools
 import os
+import threading
 import typing
 from collections.abc import Callable, Iterator, Sequence
 
@@ -89,6 +92,10 @@ class Translator:
             it for many sentences, or for one at a time in a long-lived process.
         seed: Of the samples, if `decoding` is sampling; every call samples
             anew.
+        workers: Batches that are searched at the same time, each on a thread.
+            More than one pays for many sentences on a CPU, whose cores one
+            search cannot keep busy. Samples are always of one worker, in one
+            order.
 
     Attributes:
         checkpoint: Path of the checkpoint that `load` read the weights from;
@@ -111,17 +118,21 @@ class Translator:
         batch_tokens: int = 2048,
         jit_compile: bool = False,
         seed: int = 0,
+        workers: int = 1,
     ):
         if max_source_length < 2:
             raise ValueError(
                 "max_source_length must be at least 2: a token and EOS."
                 f" Received: max_source_length={max_source_length}"
             )
-        if batch_tokens < 1:
-            raise ValueError(
-                "batch_tokens must be at least 1."
-                f" Received: batch_tokens={batch_tokens}"
-            )
+        for name, number in (
+            ("batch_tokens", batch_tokens),
+            ("workers", workers),
+        ):
+            if number < 1:
+                raise ValueError(
+                    f"{name} must be at least 1. Received: {name}={number}"
+                )
         for of_side, size in (
             (tokenizer.source, model.config.num_source_tokens),
             (tokenizer.target, model.config.vocab_size),
@@ -146,9 +157,11 @@ class Translator:
         self.batch_tokens = batch_tokens
         self.jit_compile = jit_compile
         self.seed = seed
+        self.workers = workers
         self.checkpoint: str | None = None
         self._seed_generator = keras.random.SeedGenerator(seed)
         self._graphs: dict[tuple, Callable] = {}
+        self._one_traces = threading.Lock()
 
     @classmethod
     def load(
@@ -206,6 +219,7 @@ class Translator:
             batch_tokens=self.batch_tokens,
             jit_compile=self.jit_compile,
             seed=self.seed,
+            workers=self.workers,
         )
         translator.checkpoint = self.checkpoint
         return translator
@@ -249,7 +263,7 @@ class Translator:
             ValueError: There are not as many prefixes as strings.
             FloatingPointError: The model's logits are not finite.
         """
-        found = self.n_best(strings, prefixes=prefixes)
+        found = self.n_best(strings, prefixes=prefixes, num_best=1)
         return [hypotheses[0][0] for hypotheses in found]
 
     def n_best(
@@ -257,6 +271,7 @@ class Translator:
         strings: Sequence[str],
         first_line: int = 1,
         prefixes: Sequence[str] | None = None,
+        num_best: int | None = None,
     ) -> list[list[tuple[str, float]]]:
         """As `translate`, with all hypotheses and their scores.
 
@@ -264,16 +279,19 @@ class Translator:
             strings: List of `str`.
             first_line: Number of the first sentence, for warnings.
             prefixes: As in `translate`.
+            num_best: How many hypotheses are wanted, at most the beam size;
+                None: all. The fewer, the earlier a search ends; those wanted
+                are the same.
 
         Returns:
-            For each sentence a list of `(translation, score)`, best first, as
-            many as the beam is wide; of a blank sentence `[("", 0.0)]`.
+            For each sentence a list of `(translation, score)`, best first, at
+            most `num_best`; of a blank sentence `[("", 0.0)]`.
         """
         if self.decoding.replace_unknown:
-            found = self.n_best_ids(strings, first_line, prefixes)
+            found = self.n_best_ids(strings, first_line, prefixes, num_best)
             return self._texts_without_unknown(strings, found)
         return self._search_lines(
-            strings, first_line, prefixes, self._texts_of, str
+            strings, first_line, prefixes, num_best, self._texts_of, str
         )
 
     def n_best_ids(
@@ -281,6 +299,7 @@ class Translator:
         strings: Sequence[str],
         first_line: int = 1,
         prefixes: Sequence[str] | None = None,
+        num_best: int | None = None,
     ) -> list[list[tuple[list[int], float]]]:
         """As `n_best`, in ids.
 
@@ -288,16 +307,23 @@ class Translator:
             strings: List of `str`.
             first_line: Number of the first sentence, for warnings.
             prefixes: As in `translate`.
+            num_best: As in `n_best`.
 
         Returns:
             For each sentence a list of `(ids, score)`; the ids include EOS
             unless the length limit truncated the output. Of a blank sentence
             `[([], 0.0)]`.
         """
-        return self._search_lines(strings, first_line, prefixes, _ids_of, list)
+        return self._search_lines(
+            strings, first_line, prefixes, num_best, _ids_of, list
+        )
 
     def translate_ids(
-        self, source_ids: tf.Tensor, prefix: tf.Tensor | None = None
+        self,
+        source_ids: tf.Tensor,
+        prefix: tf.Tensor | None = None,
+        num_best: int | None = None,
+        fixed_shapes: bool = False,
     ) -> SearchResult:
         """Ids to ids: the one search, as a graph, of everything else.
 
@@ -306,6 +332,10 @@ class Translator:
                 is not known, it counts as `max_source_length`.
             prefix: int32 `[B, P]`, the first tokens of each output, `PAD`
                 after them; None: free.
+            num_best: How many hypotheses of a beam are wanted; None: all. The
+                fewer, the earlier the search ends.
+            fixed_shapes: Whether no shape may change while the search runs, as
+                XLA demands it. Where B is known, none does.
 
         Returns:
             A `SearchResult`; a failed search has scores NaN.
@@ -314,14 +344,16 @@ class Translator:
         num_beams = 1 if config.sampling else config.beam_size
         max_lengths, max_length = self.output_limits(source_ids)
         memory = self.model.encode(source_ids)
-        num_rows = ops.shape(source_ids)[0] * num_beams
+        growing = not fixed_shapes and source_ids.shape[0] is None
 
         def step(ids, cache, index):
             return self.model.decode_step(ids, memory, cache, index)
 
         arguments = {
             "step": step,
-            "cache": self.model.make_cache(num_rows, max_length),
+            "cache": self.model.make_cache(
+                ops.shape(source_ids)[0], max_length, num_beams, growing
+            ),
             "max_lengths": max_lengths,
             "max_length": max_length,
             "length_penalty": config.length_penalty,
@@ -340,7 +372,11 @@ class Translator:
             )
         else:
             found = beam_search(
-                beam_size=num_beams, stopping=config.stopping, **arguments
+                beam_size=num_beams,
+                reorder=self.model.reorder_cache,
+                num_best=None if config.coverage_penalty else num_best,
+                stopping=config.stopping,
+                **arguments,
             )
         if config.coverage_penalty:
             found = rerank(found, self._coverage(source_ids, memory, found.ids))
@@ -605,11 +641,13 @@ class Translator:
             for start in range(0, len(indices), size):
                 yield indices[start : start + size]
 
-    def _search_lines(self, strings, first_line, prefixes, read, kind):
+    def _search_lines(
+        self, strings, first_line, prefixes, num_best, read, kind
+    ):
         """Hypotheses of each sentence, as `read` takes them from a result.
 
         Args:
-            strings, first_line, prefixes: As in `n_best`.
+            strings, first_line, prefixes, num_best: As in `n_best`.
             read: Function of a `SearchResult`, of which it takes the hypotheses
                 of each sentence.
             kind: Their type; an empty one is the hypothesis of a blank line.
@@ -619,23 +657,52 @@ class Translator:
             self.tokenizer.source, strings, first_line, self.max_source_length
         )
         forced = self._encode_prefixes(prefixes, rows, first_line)
-        results = [[(kind(), 0.0)] for _ in rows]
-        lengths = [len(row) if len(row) > 1 else 0 for row in rows]
-        for batch in self._batches(lengths):
+        num_found = 1 if self.decoding.sampling else self.decoding.beam_size
+        num_best = min(num_best or num_found, num_found)
+
+        def search(batch):
             arrays = [self._padded([rows[i] for i in batch])]
             if any(forced[i] for i in batch):
                 longest = self._output_limit(arrays[0].shape[1])
                 arrays.append(pad_prefixes([forced[i] for i in batch], longest))
-            found = self._graph(self.translate_ids, *arrays)
-            scores = found.scores.numpy()  # [B, W]
-            values = zip(batch, read(found), scores, strict=False)
-            for i, hypotheses, row_scores in values:
-                _check_finite(row_scores, first_line + i)
-                pairs = zip(hypotheses, map(float, row_scores), strict=True)
-                first, *others = pairs
+            found = self._graph(
+                self.translate_ids,
+                *arrays,
+                num_best=num_best,
+                fixed_shapes=self.jit_compile,
+            )
+            return read(found), found.scores.numpy()  # [B, W]
+
+        results = [[(kind(), 0.0)] for _ in rows]
+        lengths = [len(row) if len(row) > 1 else 0 for row in rows]
+        batches = list(self._batches(lengths))
+        for batch, found in zip(
+            batches, self._each(search, batches), strict=True
+        ):
+            for i, hypotheses, scores in zip(batch, *found, strict=False):
+                _check_finite(scores, first_line + i)
+                pairs = zip(hypotheses, map(float, scores), strict=True)
+                first, *others = list(pairs)[:num_best]
                 others = [pair for pair in others if pair[1] > MISSING_SCORE]
                 results[i] = [first, *others]
         return results
+
+    def _each(self, function, batches):
+        """Yields a function's result of each batch, in their order.
+
+        As many batches as there are workers are computed at the same time, the
+        longest sentences first: what is last keeps one worker busy alone.
+        """
+        if self.workers == 1 or self.decoding.sampling:
+            yield from map(function, batches)
+            return
+        with concurrent.futures.ThreadPoolExecutor(self.workers) as pool:
+            last_first = [pool.submit(function, b) for b in reversed(batches)]
+            try:
+                for future in reversed(last_first):
+                    yield future.result()
+            finally:
+                pool.shutdown(cancel_futures=True)
 
     def _padded(self, rows):
         """`pad_rows`, no longer than the model has learned positions."""
@@ -723,21 +790,29 @@ class Translator:
             for hypotheses in found
         ]
 
-    def _graph(self, function, *arrays):
-        """Calls a method through one graph for each length of its arrays."""
-        key = (function.__name__, *(array.shape[1] for array in arrays))
-        if key not in self._graphs:
-            # Concrete at once: TensorFlow warns of a function that is traced
-            # for many shapes, which is what is wanted here.
-            self._graphs[key] = tf.function(
-                function,
-                input_signature=[
-                    tf.TensorSpec([None, array.shape[1]], tf.int32)
-                    for array in arrays
-                ],
-                jit_compile=self.jit_compile,
-                autograph=False,  # it would take most of the tracing time
-            ).get_concrete_function()
+    def _graph(self, function, *arrays, **options):
+        """Calls a method through one graph for each length of its arrays.
+
+        Args:
+            function: The method.
+            *arrays: Its tensors, int32 `[B, T]` each.
+            **options: Other arguments of it, which the graph is made for.
+        """
+        lengths = tuple(array.shape[1] for array in arrays)
+        key = (function.__name__, lengths, tuple(options.items()))
+        with self._one_traces:
+            if key not in self._graphs:
+                # Concrete at once: TensorFlow warns of a function that is
+                # traced for many shapes, which is what is wanted here.
+                self._graphs[key] = tf.function(
+                    functools.partial(function, **options),
+                    input_signature=[
+                        tf.TensorSpec([None, length], tf.int32)
+                        for length in lengths
+                    ],
+                    jit_compile=self.jit_compile,
+                    autograph=False,  # it would take most of the tracing time
+                ).get_concrete_function()
         return self._graphs[key](*map(tf.constant, arrays))
 
     def _texts_of(self, found):

@@ -178,6 +178,17 @@ class WorkDirectory:
         config["format_version"] = FORMAT_VERSION
         write_atomically(self.config_path, json.dumps(config, indent=2) + "\n")
 
+    def replace_section(self, name: str, section: typing.Any) -> None:
+        """Writes another dataclass as one section of `config.json`.
+
+        Raises:
+            ValueError: As `read_config`.
+        """
+        config = self.read_config()
+        config[name] = dataclasses.asdict(section)
+        config["format_version"] = FORMAT_VERSION
+        write_atomically(self.config_path, json.dumps(config, indent=2) + "\n")
+
     def save_tokenizer(self, tokenizer: Tokenizer | TokenizerPair) -> None:
         """Writes the file or the files of the vocabulary."""
         save_tokenizer(tokenizer, self.path)
@@ -492,10 +503,12 @@ def is_there(prefix: str) -> bool:
 
 def named_weights(model: keras.Model) -> dict[str, tf.Variable]:
     """The weights of a Keras model by their names, as a checkpoint has them."""
-    return {
-        ".".join(variable.path.split("/")[1:]): variable.value
-        for variable in model.weights
-    }
+    return {weight_name(weight): weight.value for weight in model.weights}
+
+
+def weight_name(weight: keras.Variable) -> str:
+    """The name of a weight of a model, as a checkpoint has it."""
+    return ".".join(weight.path.split("/")[1:])
 
 
 def restore_weights(weights: dict[str, tf.Variable], prefix: str) -> None:
@@ -531,8 +544,10 @@ def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
     try:
         unfinished.write_bytes(content)
         os.replace(unfinished, path)
-    except OSError:
+    except OSError as error:
         unfinished.unlink(missing_ok=True)
+        if error.errno and not error.filename:  # as of a full disk
+            error.filename = str(path)
         raise
 
 

@@ -6,6 +6,7 @@ saved_model   TensorFlow and TensorFlow Serving; DIR/1, text in, text out
 tflite        LiteRT, builtin operations only; one sentence at a time
 onnx          ONNX Runtime; search and cache in one file
 ctranslate2   CTranslate2, fast on CPUs
+huggingface   a folder for transformers' MarianMTModel, and for the Hub
 
 The output is reloaded in a process of its own and compared with the live
 translator before it appears under its name; a failed export leaves nothing. The
@@ -38,18 +39,12 @@ from savedmodel.formats import (
     PRECISIONS,
     check_requirements,
     load_exporter,
+    missing_to_verify,
 )
 
 NUM_SAMPLES = 8  # sentences that an export is verified with
-# What a disk may do to an export that is itself right.
-DISK_ERRORS = (
-    errno.EDQUOT,
-    errno.EEXIST,
-    errno.EFBIG,
-    errno.EIO,
-    errno.ENOSPC,
-    errno.ENOTEMPTY,
-)
+# What a disk, and who else writes there, may do to an export.
+DISK_ERRORS = (*flags.DISK_ERRORS, errno.EEXIST, errno.ENOTEMPTY)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +58,8 @@ class ExportOptions(Fields):
     precision: str = hp(
         "float32",
         "Of the stored weights. tflite, onnx: float32, float16, int8;"
-        " ctranslate2: these and int16; saved_model: float32.",
+        " ctranslate2: these and int16; huggingface: float32, float16;"
+        " saved_model: float32.",
         choices=PRECISIONS,
     )
     version: int = hp(
@@ -167,7 +163,7 @@ class Source(typing.NamedTuple):
 
 def export(
     source: Source, options: ExportOptions, directory: pathlib.Path
-) -> verify.Comparison:
+) -> verify.Comparison | None:
     """Writes an export into a directory and verifies it.
 
     Args:
@@ -176,7 +172,8 @@ def export(
         directory: Exists and is empty.
 
     Returns:
-        A `verify.Comparison` that passed.
+        A `verify.Comparison` that passed; None if nothing here runs the format,
+        which is logged.
 
     Raises:
         CommandError: The format does not know such a model.
@@ -186,6 +183,14 @@ def export(
     if options.verify_text:
         sentences = verify.read_sentences(options.verify_text)
     description = write(source, options, directory)
+    if missing := missing_to_verify(options.format):
+        description["verification"] = "none"
+        write_description(directory, description)
+        logging.warning(
+            "not verified: no module %s to run the export with",
+            " or ".join(missing),
+        )
+        return None
     comparison = verify.compare(source.translator, directory, sentences)
     if not comparison.passed:
         raise verify.ExportError(f"a wrong export: verification {comparison}")
@@ -345,8 +350,12 @@ def recorded_warnings() -> typing.Iterator[list[str]]:
 
 
 @contextlib.contextmanager
-def disk_errors() -> typing.Iterator[None]:
-    """Turns errors of a full or failing disk into one line."""
+def disk_errors(target: pathlib.Path) -> typing.Iterator[None]:
+    """Turns errors of a full or failing disk into one line.
+
+    Args:
+        target: What could not be written, then.
+    """
     import tensorflow as tf  # not at the top: see `load_source`
 
     try:
@@ -354,12 +363,13 @@ def disk_errors() -> typing.Iterator[None]:
     except OSError as error:
         if error.errno not in DISK_ERRORS:
             raise
-        raise flags.RunError(str(error)) from error
+        raise flags.RunError(f"cannot write {target}: {error}") from error
     except tf.errors.ResourceExhaustedError as error:
-        if os.strerror(errno.ENOSPC) not in error.message:
+        # TensorFlow's message begins with a node of a graph.
+        reason = os.strerror(errno.ENOSPC)
+        if reason not in error.message:
             raise
-        line = error.message.strip().splitlines()[0]
-        raise flags.RunError(line) from error
+        raise flags.RunError(f"cannot write {target}: {reason}") from error
 
 
 def list_files(directory: pathlib.Path) -> list[str]:
@@ -388,7 +398,7 @@ def main(argv: list[str] | None = None) -> None:
             )
             source = load_source(options, arguments)
         try:
-            with disk_errors():
+            with disk_errors(options.target):
                 comparison = export(source, options, reservation.directory)
                 reservation.publish()
         except verify.ExportError as error:
@@ -396,7 +406,8 @@ def main(argv: list[str] | None = None) -> None:
     print(f"{options.target}: {options.format}, {options.precision},", end=" ")
     print(f"from {source.checkpoint}")
     print(*list_files(options.target), sep="\n")
-    print(f"verification in a process of its own {comparison}")
+    if comparison is not None:
+        print(f"verification in a process of its own {comparison}")
     sys.stdout.flush()
 
 

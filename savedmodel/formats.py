@@ -58,6 +58,8 @@ class Format:
             the output.
         own_search: Whether another program's beam search runs it, so that only
             greedy search can be compared token by token.
+        verified_with: Modules that run it, if it can be written without them;
+            where they are missing, an export is not verified, and says so.
     """
 
     precisions: tuple[str, ...]
@@ -65,6 +67,7 @@ class Format:
     own_options: tuple[str, ...] = ()
     has_versions: bool = False
     own_search: bool = False
+    verified_with: tuple[str, ...] = ()
 
 
 FORMATS = {
@@ -86,12 +89,23 @@ FORMATS = {
         requirements=("ctranslate2",),
         own_search=True,
     ),
+    "huggingface": Format(
+        precisions=("float32", "float16"),
+        own_search=True,
+        verified_with=("torch", "transformers"),
+    ),
 }
 
 
 def load_exporter(name: str) -> Exporter:
     """The module of a format, which keeps the contract of `Exporter`."""
     return typing.cast(Exporter, importlib.import_module(f"savedmodel.{name}"))
+
+
+def missing_to_verify(name: str) -> list[str]:
+    """Modules that an export is to be verified with, and that are missing."""
+    modules = FORMATS[name].verified_with
+    return [m for m in modules if importlib.util.find_spec(m) is None]
 
 
 def check_requirements(name: str) -> None:

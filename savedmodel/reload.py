@@ -166,11 +166,6 @@ def load_ctranslate2(directory, description):
     translator = ctranslate2.Translator(str(directory), intra_threads=1)
     sources, targets = load_vocabularies(directory)
 
-    def penalty(length):
-        if decoding["length_normalization"] == "power":
-            return length ** decoding["length_penalty"]
-        return ((5 + length) / 6) ** decoding["length_penalty"]
-
     def translate_alike(rows):
         found = translator.translate_batch(
             [sources.processor.id_to_piece(row[:-1]) for row in rows],
@@ -191,7 +186,7 @@ def load_ctranslate2(directory, description):
             ids = targets.processor.piece_to_id(result.hypotheses[0])
             score = result.scores[0]
             if decoding["beam_size"] == 1:
-                score /= penalty(len(ids))
+                score /= penalty(decoding, len(ids))
             yield ids, decode(ids), score
 
     def translate(sentences):
@@ -277,6 +272,13 @@ def load_tokenizer(directory, description):
     return encode, decode
 
 
+def penalty(decoding, length):
+    """What a score is divided by, for a length in tokens with EOS."""
+    if decoding["length_normalization"] == "power":
+        return length ** decoding["length_penalty"]
+    return ((5 + length) / 6) ** decoding["length_penalty"]
+
+
 def answer(ids, text, score, truncated):
     """One translation, as JSON has it."""
     ids = [int(i) for i in ids if i != PAD]
@@ -288,7 +290,60 @@ def answer(ids, text, score, truncated):
     }
 
 
+def load_huggingface(directory, description):
+    """transformers' Marian, one sentence at a time.
+
+    So that the limit, which is one number a call, is right for each. The length
+    penalty is the paper's only where the search is greedy.
+    """
+    import torch
+    from transformers import MarianMTModel, MarianTokenizer
+
+    decoding = description["decoding"]
+    tokenizer = MarianTokenizer.from_pretrained(directory)
+    model = MarianMTModel.from_pretrained(directory, dtype=torch.float32)
+    longest = description["max_source_length"]
+    # The first id that is no special one, here and there.
+    first = 3 if tokenizer.separate_vocabs else 2
+    special = {model.config.eos_token_id: EOS, tokenizer.unk_token_id: UNK}
+
+    def translate_one(sentence):
+        ids = tokenizer(sentence)["input_ids"]
+        if len(ids) == 1:
+            return answer([], "", 0.0, False)
+        truncated = len(ids) > longest
+        if truncated:
+            ids = [*ids[: longest - 1], ids[-1]]
+        limit = len(ids) - 1 + decoding["extra_length"]
+        limit = min(limit, decoding["max_output_length"] or limit)
+        with torch.no_grad():
+            found = model.generate(
+                input_ids=torch.tensor([ids]),
+                num_beams=decoding["beam_size"],
+                max_length=limit + 1,
+                min_length=decoding["min_length"],
+                forced_eos_token_id=None,
+                output_logits=True,
+                return_dict_in_generate=True,
+            )
+        gains = model.compute_transition_scores(
+            found.sequences,
+            found.logits,
+            getattr(found, "beam_indices", None),
+            normalize_logits=True,
+        )
+        row = found.sequences[0, 1:].tolist()
+        row = [id for id in row if id != model.config.pad_token_id]
+        ours = [special.get(id, id - first + UNK + 1) for id in row]
+        text = tokenizer.decode(row, skip_special_tokens=True)
+        score = gains[0, : len(row)].sum().item() / penalty(decoding, len(row))
+        return answer(ours, text, score, truncated)
+
+    return lambda sentences: [translate_one(line) for line in sentences]
+
+
 LOADERS = {
+    "huggingface": load_huggingface,
     "saved_model": load_saved_model,
     "tflite": load_tflite,
     "onnx": load_onnx,

@@ -36,6 +36,8 @@ token. A character that the vocabulary lacks becomes the unknown token, in a
 prefix, too; the translation then has " \u2047 " in its place.
 """
 
+import functools
+
 import tensorflow as tf
 
 from keras_transformer.data.batches import shift_right
@@ -89,8 +91,18 @@ class Signatures:
             input_signature=[tf.TensorSpec([None, None], tf.int32)],
             autograph=False,
         )
-        self._search = tf.function(
-            translator.translate_ids, jit_compile=jit_compile, autograph=False
+        # Of the best hypothesis alone, and of all of them.
+        self._search_best, self._search_all = (
+            tf.function(
+                functools.partial(
+                    translator.translate_ids,
+                    num_best=num_best,
+                    fixed_shapes=jit_compile,
+                ),
+                jit_compile=jit_compile,
+                autograph=False,
+            )
+            for num_best in (1, None)
         )
         self._spell = make_speller(tokenizer.source)
         self._spell_target = self._spell
@@ -134,7 +146,7 @@ class Signatures:
     def serving_default(self, text):
         """Best translations."""
         sources = self._read(check_rank("text", text, 1))
-        return self._best(self._search(sources.ids), sources.truncated)
+        return self._best(self._search_best(sources.ids), sources.truncated)
 
     def forced(self, text, target_prefix):
         """Best translations that begin with given text."""
@@ -147,7 +159,8 @@ class Signatures:
         limits, _ = self.translator.output_limits(sources.ids)
         too_long = (count_tokens(prefix) > limits)[: tf.shape(text)[0]]
         return self._best(
-            self._search(sources.ids, prefix), sources.truncated | too_long
+            self._search_best(sources.ids, prefix),
+            sources.truncated | too_long,
         )
 
     def n_best(self, text):
@@ -210,7 +223,7 @@ class Signatures:
         """Best translations, and what the decoder attended to in the source."""
         text = check_rank("text", text, 1)
         sources = self._read(text)
-        found = self._search(sources.ids)
+        found = self._search_best(sources.ids)
         target_ids = _best_ids(found)
         outputs, maps = self._attention(sources, target_ids)
         return {
@@ -235,7 +248,7 @@ class Signatures:
         is_forced = count_tokens(forced) > 1
         # A source of nothing but PAD needs no search.
         free = tf.where(is_forced[:, None], PAD, sources.ids)
-        found = _best_ids(self._search(free))
+        found = _best_ids(self._search_best(free))
         width = tf.maximum(tf.shape(forced)[1], tf.shape(found)[1])
         forced, found = (
             tf.pad(ids, [[0, 0], [0, width - tf.shape(ids)[1]]])
@@ -288,7 +301,7 @@ class Signatures:
 
     def _all(self, sources):
         """The outputs of `tokens`."""
-        found = self._search(sources.ids)
+        found = self._search_all(sources.ids)
         longest = tf.maximum(1, tf.reduce_max(found.lengths))
         number = tf.shape(sources.truncated)[0]
         return {

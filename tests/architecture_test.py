@@ -11,11 +11,11 @@ PACKAGES = ("keras_transformer", "trainers", "savedmodel")
 
 # A module imports only from rows above its own.
 LIBRARY = (
-    "vocabulary fields seeds startup locking linear normalization optimizer"
-    " permutation figures.drawing",
+    "vocabulary fields cache seeds startup locking linear normalization"
+    " optimizer permutation figures.drawing",
     "config masking chunks flags data.cleaning data.buckets figures.plots"
     " figures.attention_svg",
-    "schedule loss tokenization decoding layers data.pairs",
+    "schedule loss tokenization decoding layers data.pairs moving_average",
     "metrics training workdir data.corpus data.segmentation",
     "fit data.shards data.subword_sampling figures.saving",
     "model data.batches",
@@ -28,13 +28,15 @@ TRAINERS = (
     " parsing.words importers importers.safetensors importers.torch_pickle"
     " importers.keras_h5 importers.tensors importers.vocabularies"
     " importers.npz importers.options importers.stacks importers.yaml_files",
-    "strategies checkpoints budget formulas comparison parsing.config"
+    "strategies checkpoints budget formulas comparison optimization"
+    " inheritance freezing xla"
+    " parsing.config"
     " parsing.linearization parsing.grammar",
     "parsing.bracketing parsing.treebank importers.imported",
     "parsing.metric parsing.corpus importers.huggingface importers.marian"
     " importers.opennmt_tf importers.fairseq",
     "corpora",
-    "evaluation preparation test_sets",
+    "evaluation preparation test_sets tuning",
     "experiment",
     "loop",
     "session",
@@ -44,7 +46,7 @@ TRAINERS = (
 )
 SAVEDMODEL = (
     "reload formats publishing onnx_rewrites search",
-    "saved_model tflite onnx ctranslate2 verify",
+    "saved_model tflite onnx ctranslate2 huggingface verify",
     "export client",
 )
 # Mathematics in keras.ops, so that it runs on every backend.

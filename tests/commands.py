@@ -1,5 +1,6 @@
 """What the tests of commands share: how one runs, fails, and what it logs."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -8,10 +9,11 @@ import signal
 import subprocess
 import sys
 import time
+import unittest.mock
 
 import pytest
 
-from trainers import session, wmt
+from trainers import loop, session, wmt
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -46,11 +48,30 @@ def losses_in(text):
     return losses
 
 
-def open_trainer(argv):
-    """The `Trainer` of a command line of trainers.wmt, before it runs."""
+def open_trainer(argv, try_largest=False):
+    """The `Trainer` of a command line of trainers.wmt, before it runs.
+
+    Args:
+        argv: Its arguments.
+        try_largest: Whether the largest batch is tried, as in a command. It
+            takes seconds, most of them to trace a step.
+    """
     arguments, options = wmt.read_arguments(argv)
     configuration = wmt.read_configuration(arguments, options.preset)
-    return session.open_trainer(configuration, options.workdir, keep=True)
+    with contextlib.ExitStack() as stack:
+        if not try_largest:
+            stack.enter_context(largest_batch_untried())
+        return session.open_trainer(configuration, options.workdir, keep=True)
+
+
+def largest_batch_untried():
+    """Context in which trainers do not try the largest batch.
+
+    Its step counts as so short that no run is worth a trial of XLA.
+    """
+    return unittest.mock.patch.object(
+        loop.Trainer, "probe_memory", lambda self: 1e-3
+    )
 
 
 @dataclasses.dataclass

@@ -4,9 +4,12 @@ import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+# No test is about LLVM's optimizations, which take a quarter of one of XLA.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import keras
 import pytest
+import sharing
 import tensorflow as tf
 from absl import logging
 from commands import Processes, write_pairs
@@ -29,6 +32,16 @@ LONGEST = ("strategies", "trainers", "savedmodel_formats", "resume")
 def pytest_collection_modifyitems(items):
     first = {f"{name}_test.py": i for i, name in enumerate(LONGEST)}
     items.sort(key=lambda item: first.get(item.path.name, len(first)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shared(tmp_path_factory):
+    """The directory of `sharing`."""
+    directory = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        directory = directory.parent  # of all processes
+    sharing.directory = directory / "shared"
+    sharing.directory.mkdir(exist_ok=True)
 
 
 @pytest.fixture(autouse=True)

@@ -429,19 +429,107 @@ def test_searches_end_as_in_other_systems(system):
 
 
 def test_early_stop_changes_nothing(monkeypatch):
+    """The fewer hypotheses are wanted, the earlier; those are the same."""
     model = ScriptedModel(3, sharpness=3.0)
     sentences = np.arange(40, dtype="int32")
     limits = np.full(40, 20)
-    stopped = run_beam(model, sentences, limits, 3, max_length=20)
-    early_calls, model.calls = model.calls, 0
+    stopped, calls = [], []
+    for num_best in (1, 2, None):
+        model.calls = 0
+        stopped.append(
+            run_beam(
+                model, sentences, limits, 3, max_length=20, num_best=num_best
+            )
+        )
+        calls.append(model.calls)
     monkeypatch.setattr(
         decoding,
         "_cannot_improve",
-        lambda state, limit_penalties: ops.zeros_like(state.done),
+        lambda state, limit_penalties, num_best: ops.zeros_like(state.done),
     )
+    model.calls = 0
     full = run_beam(model, sentences, limits, 3, max_length=20)
-    assert early_calls < model.calls == 20
-    assert_same(stopped, full)
+    assert calls[0] < calls[2] < model.calls == 20
+    for number, found in zip((1, 2, 3), stopped, strict=True):
+        assert found.ids.shape[1] == number
+        assert_same(
+            found, decoding.SearchResult(*(v[:, :number] for v in full))
+        )
+    with pytest.raises(ValueError, match="num_best=4, beam_size=3"):
+        run_beam(model, sentences, limits, 3, max_length=20, num_best=4)
+
+
+def test_normalization_by_the_bare_length():
+    model = ScriptedModel(4)
+    sentences = np.arange(6, dtype="int32")
+    limits = np.array([0, 1, 3, 5, 7, 9])
+    result = run_beam(
+        model,
+        sentences,
+        limits,
+        3,
+        length_penalty=0.8,
+        length_normalization="power",
+    )
+    wu = run_beam(model, sentences, limits, 3, length_penalty=0.8)
+    assert not np.array_equal(result.ids, wu.ids)
+    for scores, log_probs, lengths in zip(
+        result.scores[1:], result.log_probs[1:], result.lengths[1:], strict=True
+    ):
+        lengths = ops.convert_to_numpy(lengths).astype("float64")
+        np.testing.assert_allclose(scores, log_probs / lengths**0.8, rtol=1e-5)
+    assert (ops.convert_to_numpy(result.ids[0]) == PAD).all()
+    assert np.isfinite(result.scores[0, 0])
+
+
+def transformers_beam(model, sentence, limit, beam_size, alpha):
+    """`_beam_search` of transformers 5.23 for one sentence, as its code says.
+
+    `limit` is `max_length` - 2: of the tokens that it counts one is what the
+    decoder starts with, and one an EOS that it forces, at no cost.
+    """
+    live, finished, going_on = [(0.0, ())], [], True
+    for length in range(1, limit + 2):
+        candidates = []
+        for log_prob, ids in live:
+            if length == limit + 1:
+                candidates.append((log_prob, (*ids, EOS)))
+                continue
+            log_probs = model.log_probs(sentence, ids)
+            for token in (*FREE_IDS, EOS):
+                candidates.append((log_prob + log_probs[token], (*ids, token)))
+        candidates = sorted(candidates, reverse=True)[: 2 * beam_size]
+        finished += [
+            (log_prob / length**alpha, log_prob, ids)
+            for log_prob, ids in candidates[:beam_size]
+            if ids[-1] == EOS
+        ]
+        finished = sorted(finished, reverse=True)[:beam_size]
+        live = [c for c in candidates if c[1][-1] != EOS][:beam_size]
+        worst = finished[-1][0] if len(finished) == beam_size else -np.inf
+        going_on = live and live[0][0] / length**alpha > worst
+        if not going_on:
+            break
+    return [
+        (score, log_prob, ids[:limit] if len(ids) > limit else ids)
+        for score, log_prob, ids in finished
+    ]
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0, 2.5])
+def test_stopping_of_transformers(alpha):
+    model = ScriptedModel(5, sharpness=1.0)
+    sentences = np.arange(60, dtype="int32")
+    limits = np.tile([3, 6, 9], 20)
+    options = {"length_penalty": alpha, "length_normalization": "power"}
+    result = run_beam(
+        model, sentences, limits, 3, stopping="transformers", **options
+    )
+    for sentence, limit in zip(sentences, limits, strict=True):
+        expected = transformers_beam(model, sentence, limit, 3, alpha)
+        assert_hypotheses(result, sentence, expected)
+    exact = run_beam(model, sentences, limits, 3, **options)
+    assert not np.array_equal(result.ids, exact.ids)
 
 
 def test_search_stops_when_every_sentence_is_done():
@@ -630,6 +718,23 @@ def test_an_ngram_longer_than_the_output_is_no_rule():
     sentences, limits = sentences_and_limits(5)
     result = run_beam(model, sentences, limits, 3, no_repeat_ngram=99)
     assert_same(result, run_beam(model, sentences, limits, 3))
+
+
+def test_rules_that_leave_no_token_leave_no_hypothesis():
+    """Four tokens, each of them once, and no end before the eighth."""
+    model, sentences = ScriptedModel(6), np.arange(3, dtype="int32")
+    limits = np.full(3, MAX_LENGTH)
+    options = {"no_repeat_ngram": 1, "min_length": 8}
+    for result in (
+        run_greedy(model, sentences, limits, **options),
+        run_sample(model, sentences, limits, temperature=0.3, **options),
+        run_beam(model, sentences, limits, 2, **options),
+    ):
+        assert not ops.convert_to_numpy(result.ids).any()
+        assert not ops.convert_to_numpy(result.lengths).any()
+        for values in (result.scores, result.log_probs):
+            values = ops.convert_to_numpy(values)
+            assert (values == np.float32(decoding.MISSING_SCORE)).all()
 
 
 def test_rewards_rank_hypotheses_anew():

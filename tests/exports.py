@@ -4,18 +4,16 @@ It has learned to spell words of one made-up language in another, badly: its
 translations differ, and they end.
 """
 
-import atexit
 import contextlib
 import functools
 import io
-import pathlib
 import random
 import shutil
-import tempfile
 import unittest.mock
 
 import keras
 import onnx as onnx_proto
+import sharing
 import tensorflow as tf
 
 import keras_transformer as kt
@@ -51,9 +49,11 @@ SENTENCES = (
 @functools.cache
 def workdir():
     """Path of a work directory with an averaged checkpoint."""
-    path = pathlib.Path(tempfile.mkdtemp())
-    atexit.register(shutil.rmtree, path, ignore_errors=True)
-    directory = WorkDirectory(path / "run")
+    return sharing.make_once("run", make_workdir)
+
+
+def make_workdir(path):
+    directory = WorkDirectory(path)
     pairs = make_pairs(400)
     tokenizer = kt.Tokenizer.train(
         [line for pair in pairs for line in pair], vocab_size=60
@@ -69,7 +69,6 @@ def workdir():
     directory.averaged.save(
         tf.train.Checkpoint(weights=named_weights(model)), step=3, keep=1
     )
-    return directory.path
 
 
 @functools.cache
@@ -87,36 +86,42 @@ def best_ids(lines):
 @functools.cache
 def exported(format_name):
     """An export of the work directory, verified, and what was printed."""
-    output = workdir().parent / format_name
-    printed = io.StringIO()
-    with shared_conversions(), contextlib.redirect_stdout(printed):
-        export.main(
-            [
-                f"--workdir={workdir()}",
-                f"--format={format_name}",
-                f"--output={output}",
-            ]
-        )
-    return output, printed.getvalue()
+
+    def make(output):
+        printed = io.StringIO()
+        with shared_conversions(), contextlib.redirect_stdout(printed):
+            export.main(
+                [
+                    f"--workdir={workdir()}",
+                    f"--format={format_name}",
+                    f"--output={output}",
+                ]
+            )
+        output.with_suffix(".printed").write_text(printed.getvalue())
+
+    output = sharing.make_once(format_name, make)
+    return output, output.with_suffix(".printed").read_text()
 
 
 @functools.cache
 def quantized(format_name, precision):
     """An export with quantized weights, not verified."""
-    directory = workdir().parent / f"{format_name}-{precision}"
-    directory.mkdir()
-    with shared_conversions():
-        export.write(
-            source(),
-            export.ExportOptions(
-                workdir=str(workdir()),
-                format=format_name,
-                output=str(directory),
-                precision=precision,
-            ),
-            directory,
-        )
-    return directory
+
+    def make(directory):
+        directory.mkdir()
+        with shared_conversions():
+            export.write(
+                source(),
+                export.ExportOptions(
+                    workdir=str(workdir()),
+                    format=format_name,
+                    output=str(directory),
+                    precision=precision,
+                ),
+                directory,
+            )
+
+    return sharing.make_once(f"{format_name}-{precision}", make)
 
 
 def source():
@@ -138,24 +143,20 @@ def shared_conversions():
 make_model, save_searches = onnx.make_model, tflite.save_searches
 
 
-@functools.cache
-def onnx_bytes():
-    return make_model(translator()).SerializeToString()
-
-
 def converted_to_onnx(_):
-    return onnx_proto.ModelProto.FromString(onnx_bytes())
+    def make(path):
+        path.write_bytes(make_model(translator()).SerializeToString())
 
-
-@functools.cache
-def searches():
-    path = workdir().parent / "searches"
-    save_searches(translator(), str(path))
-    return path
+    path = sharing.make_once("converted.onnx", make)
+    return onnx_proto.ModelProto.FromString(path.read_bytes())
 
 
 def saved_searches(_, directory):
-    shutil.copytree(searches(), directory, dirs_exist_ok=True)
+    def make(path):
+        save_searches(translator(), str(path))
+
+    searches = sharing.make_once("searches", make)
+    shutil.copytree(searches, directory, dirs_exist_ok=True)
 
 
 def make_pairs(number):

@@ -231,7 +231,8 @@ def test_help_of_a_configuration_lists_its_fields(section):
     "error, status, line",
     [
         (ValueError("two\nlines"), 2, "two lines"),
-        (OSError(28, "No space left", "soup"), 2, "No space left: 'soup'"),
+        (OSError(2, "No such file", "soup"), 2, "No such file: 'soup'"),
+        (OSError(28, "No space left", "soup"), 1, "No space left: 'soup'"),
         (flags.RunError("burnt"), 1, "burnt"),
         (KeyboardInterrupt(), 130, "interrupted"),
     ],

@@ -9,7 +9,12 @@ from keras import ops
 
 import keras_transformer as kt
 from keras_transformer import chunks
-from keras_transformer.layers import LearnedPositions, Residual
+from keras_transformer.cache import Slots
+from keras_transformer.layers import (
+    LearnedPositions,
+    Residual,
+    SoftmaxProjection,
+)
 from keras_transformer.normalization import LayerNorm
 
 
@@ -153,15 +158,27 @@ def test_double_precision_stays_double():
     np.testing.assert_allclose(logits[0], expected @ table.T, atol=1e-13)
 
 
-def test_a_step_is_a_row_of_causal_attention():
+def steps(layer, x, slots):
+    """Yields `step` of each position: x [B, T, D] -> [B, D], cache."""
+    cache = layer.make_cache(len(x), slots)
+    for index in range(x.shape[1]):
+        position, _ = slots.enter((), x[:, index], tf.constant(index))
+        result, cache = layer.step(x[:, index], cache, slots, position)
+        yield result, cache
+
+
+@pytest.mark.parametrize("count", [7, None])
+def test_a_step_is_a_row_of_causal_attention(count):
+    """With a cache longer than is needed, and with one that grows."""
     layer = kt.MultiHeadAttention(num_heads=2, d_key=4, d_value=3)
     x = random(3, 5, 8)
     expected = layer(x, x, attention_mask=kt.causal_mask(5))
-    cache = layer.make_cache(3, 7)  # longer than is needed
-    assert [c.shape.as_list() for c in cache] == [[3, 2, 7, 4], [3, 2, 7, 3]]
-    for index in range(5):
-        result, cache = layer.step(x[:, index : index + 1], cache, index)
-        np.testing.assert_allclose(result[:, 0], expected[:, index], atol=1e-5)
+    slots = Slots(count, num_beams=1, window=None)
+    for index, (result, cache) in enumerate(steps(layer, x, slots)):
+        np.testing.assert_allclose(result, expected[:, index], atol=1e-5)
+        number = count or index + 1
+        assert cache.keys.shape == [3, 2, number, 4]
+        assert cache.values.shape == [3, 2, number, 3]
     keys = layer.project(x).keys
     np.testing.assert_allclose(cache.keys[:, :, :5], keys, atol=1e-5)
     assert not np.any(cache.keys[:, :, 5:])
@@ -241,6 +258,9 @@ def test_layers_of_other_systems_are_the_same_with_xla():
     built = []
     gradients()  # makes the weights
     built += [embedding, norm, *layers]
+    for layer in (embedding, SoftmaxProjection(11, 6, logits_bias=True)):
+        copy = type(layer).from_config(layer.get_config())
+        assert copy.get_config() == layer.get_config()
     compiled = tf.function(gradients, jit_compile=True)()
     for one, other in zip(gradients(), compiled, strict=True):
         assert np.abs(one).max() > 1e-3
@@ -319,8 +339,10 @@ def test_an_input_of_another_width_is_refused(name):
 
 SIZES = dict(d_model=8, d_ff=16, num_heads=2, num_layers=2, dropout=0.1)
 LAYERS = {
-    "MultiHeadAttention": lambda: kt.MultiHeadAttention(2, 4, 3, dropout=0.1),
-    "FeedForward": lambda: kt.FeedForward(d_ff=16, dropout=0.1),
+    "MultiHeadAttention": lambda: kt.MultiHeadAttention(
+        2, 4, 3, dropout=0.1, use_bias=True
+    ),
+    "FeedForward": lambda: kt.FeedForward(16, dropout=0.1, activation="swish"),
     "EncoderLayer": lambda: kt.EncoderLayer(**SIZES),
     "DecoderLayer": lambda: kt.DecoderLayer(**SIZES),
     "Encoder": lambda: kt.Encoder(**SIZES, pre_norm=True),
@@ -489,30 +511,21 @@ def test_restricted_attention_honors_a_mask_of_pairs():
 
 
 @pytest.mark.parametrize("greatest", [None, 2])
-def test_a_step_over_a_rolling_cache_is_a_row_of_restricted_attention(greatest):
-    """Rows that trade places, as in a beam, take their past with them."""
+@pytest.mark.parametrize("count", [3, None])
+def test_a_step_over_a_rolling_cache_is_a_row_of_restricted_attention(
+    count, greatest
+):
     layer = kt.MultiHeadAttention(
         2, 4, 3, neighborhood=(2, 0), max_relative_position=greatest
     )
     x = random(2, 8, 8)
     expected = layer(x, x)
-    cache = layer.make_cache(2, 20)
-    assert [c.shape.as_list() for c in cache] == [[2, 2, 3, 4], [2, 2, 3, 3]]
-    order = [0, 1]
-    for index in range(8):
-        result, cache = layer.step(
-            x[order, index : index + 1], cache, tf.constant(index)
-        )
-        np.testing.assert_allclose(
-            result[:, 0], np.array(expected)[order, index], atol=1e-5
-        )
-        if index == 5:
-            order = [1, 0]
-            cache = type(cache)(*(ops.take(c, order, axis=0) for c in cache))
-    short = layer.make_cache(2, 2)
-    assert short.keys.shape[2] == 2
+    slots = Slots(count, num_beams=1, window=3)
+    for index, (result, cache) in enumerate(steps(layer, x, slots)):
+        np.testing.assert_allclose(result, expected[:, index], atol=1e-5)
+        assert cache.keys.shape[2] == (count or min(index + 1, 3))
     with pytest.raises(ValueError, match=r"after its own.*\(1, 1\)"):
-        kt.MultiHeadAttention(2, 4, 3, neighborhood=(1, 1)).make_cache(2, 20)
+        kt.MultiHeadAttention(2, 4, 3, neighborhood=(1, 1)).make_cache(2, slots)
 
 
 def test_relative_attention_is_that_of_shaw():
@@ -527,10 +540,8 @@ def test_relative_attention_is_that_of_shaw():
             x[b], x[b], weights, 2, mask, (key_vectors, value_vectors)
         )
         np.testing.assert_allclose(result[b], expected, atol=1e-5)
-    cache = layer.make_cache(2, 9)
-    for index in range(7):
-        step, cache = layer.step(x[:, index : index + 1], cache, index)
-        np.testing.assert_allclose(step[:, 0], result[:, index], atol=1e-5)
+    for index, (row, _) in enumerate(steps(layer, x, Slots(9, 1, None))):
+        np.testing.assert_allclose(row, result[:, index], atol=1e-5)
 
 
 def test_options_of_self_attention_refuse_two_sequences():

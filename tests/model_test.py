@@ -383,12 +383,13 @@ def test_padding_changes_nothing(small_config):
     )
 
 
+@pytest.mark.parametrize("growing", [False, True])
 @pytest.mark.parametrize("fields", [{}, *KINDS])
-def test_cached_decoding_is_full_decoding(small_config, fields):
+def test_cached_decoding_is_full_decoding(small_config, fields, growing):
     model = kt.Transformer(dataclasses.replace(small_config, **fields))
     expected = logits_of(model)
     memory = model.encode(SOURCE)
-    cache = model.make_cache(batch_size=2, length=6)
+    cache = model.make_cache(batch_size=2, length=6, growing=growing)
     for index in range(TARGET.shape[1]):
         logits, cache = model.decode_step(
             TARGET[:, index], memory, cache, index
@@ -396,15 +397,28 @@ def test_cached_decoding_is_full_decoding(small_config, fields):
         np.testing.assert_allclose(logits, expected[:, index], atol=1e-5)
 
 
-def test_hypotheses_of_a_sentence_share_its_memory(small_config):
-    model = kt.Transformer(small_config)
+@pytest.mark.parametrize("growing", [False, True])
+@pytest.mark.parametrize("fields", [{}, *KINDS])
+def test_hypotheses_take_their_past_with_them(small_config, fields, growing):
+    """Three of each sentence, which continue any other at each position."""
+    model = kt.Transformer(dataclasses.replace(small_config, **fields))
+    random = np.random.default_rng(7)
     memory = model.encode(SOURCE)
-    own_memory = model.encode(np.repeat(SOURCE, 2, axis=0))
-    ids = np.array([1, 4, 7, 9], "int32")  # two for each of two sentences
-    cache = model.make_cache(batch_size=4, length=3)
-    logits, _ = model.decode_step(ids, memory, cache, 0)
-    expected, _ = model.decode_step(ids, own_memory, cache, 0)
-    np.testing.assert_allclose(logits, expected, atol=1e-5)
+    cache = model.make_cache(2, 6, num_beams=3, growing=growing)
+    past = np.zeros((2, 3, 0), int)
+    for index in range(5):
+        parents = random.integers(0, 3, (2, 3))
+        past = np.take_along_axis(past, parents[:, :, None], axis=1)
+        cache = model.reorder_cache(cache, tf.constant(parents, tf.int32))
+        ids = random.integers(4, 11, (2, 3))
+        past = np.concatenate([past, ids[:, :, None]], axis=2)
+        found, cache = model.decode_step(
+            ids.reshape(-1).astype("int32"), memory, cache, tf.constant(index)
+        )
+        expected = model.decode(
+            past.reshape(6, -1), model.encode(np.repeat(SOURCE, 3, axis=0))
+        )
+        np.testing.assert_allclose(found, expected[:, -1], atol=1e-5)
 
 
 def test_call_is_decode_of_encode(small_config):

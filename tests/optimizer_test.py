@@ -46,14 +46,15 @@ def test_it_is_keras_adam(changes, dtype):
         np.testing.assert_allclose(our, their, rtol=2e-6, atol=1e-7)
 
 
-def test_replicas_make_one_update_each():
-    single, _ = weights_after(FusedAdam(0.1, **SETTINGS))
+@pytest.mark.parametrize("changes", [{}, {"weight_decay": 0.1}])
+def test_replicas_make_one_update_each(changes):
+    single, _ = weights_after(FusedAdam(0.1, **SETTINGS, **changes))
     # Not by collectives: a process can have one such strategy only.
     strategy = tf.distribute.MirroredStrategy(
         ["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice()
     )
     with strategy.scope():
-        mirrored, _ = weights_after(FusedAdam(0.1, **SETTINGS))
+        mirrored, _ = weights_after(FusedAdam(0.1, **SETTINGS, **changes))
     for one, two in zip(single, mirrored, strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-6)
 

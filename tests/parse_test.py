@@ -5,16 +5,19 @@ import json
 import sys
 
 import pytest
+import tensorflow as tf
 from commands import ROOT, fails
 
 from keras_transformer import flags
 from keras_transformer.workdir import WorkDirectory
+from savedmodel import export, reload, saved_model
 from trainers import parse, parse_evaluate, parse_text, wmt
 from trainers.config import DataConfig
 from trainers.corpora import open_tokenizer, read_split
 from trainers.experiment import check_same
 from trainers.parsing.bracketing import count_brackets, sum_counts
 from trainers.parsing.config import ParserDecoding, TreesConfig
+from trainers.parsing.linearization import linearize
 from trainers.parsing.treebank import make_trees
 from trainers.parsing.trees import (
     Leaf,
@@ -99,7 +102,7 @@ def answer(monkeypatch, capfdbinary):
 class Flat:
     """Stands for a parser: every tree is flat, and has two words."""
 
-    def n_best(self, strings, first_line, prefixes):
+    def n_best(self, strings, first_line, prefixes, num_best):
         return [[("(S XX XX )S" if s else "", 0.0)] for s in strings]
 
 
@@ -161,6 +164,28 @@ def test_evaluation_counts_what_it_writes(
     assert result["precision"] == counts.precision
     assert result["sentences"] == 4 and 0 < result["f1"] < 100
     assert result["well_formed"] == 100 and result["complete_match"] < 100
+
+
+def test_an_export_gives_linear_trees(
+    run, parser, trees, tmp_path, monkeypatch
+):
+    """Those of the live parser, of the words of a sentence."""
+
+    def only_n_best(signatures):  # of seven the one that `reload` runs
+        text = tf.TensorSpec([None], tf.string, "text")
+        function = tf.function(signatures.n_best, input_signature=[text])
+        return {"n_best": function.get_concrete_function()}
+
+    monkeypatch.setattr(saved_model.Signatures, "make", only_n_best)
+    options = export.ExportOptions(workdir=str(run[0]), output="unused")
+    source = export.load_source(options)
+    description = export.write(source, options, tmp_path)
+    assert description["decoding"]["extra_length"] == 40
+    translate = reload.load_saved_model(tmp_path, description)
+    lines = [" ".join(words_of(tree)) for tree in trees]
+    found = [answer["text"] for answer in translate(lines)]
+    assert found == parser.translate(lines)
+    assert found[0] == linearize(trees[0])
 
 
 def test_other_trees_may_follow(run, trees, tmp_path):

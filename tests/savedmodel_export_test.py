@@ -264,10 +264,13 @@ def test_a_version_is_a_directory_of_its_own():
 
 
 def test_a_missing_extra_is_named(tmp_path, capsys, monkeypatch):
-    without = dataclasses.replace(FORMATS["onnx"], requirements=("no_onnx",))
+    without = dataclasses.replace(
+        FORMATS["onnx"], requirements=("json", "no_onnx")
+    )
     monkeypatch.setitem(FORMATS, "onnx", without)
     err = fails(arguments(tmp_path / "out", "--format=onnx"), capsys)
-    assert "needs the extra 'onnx'" in err and "no module 'no_onnx'" in err
+    assert "needs the extra 'onnx': pip install -e '.[onnx]' where" in err
+    assert "no module 'no_onnx'" in err
     assert not any(tmp_path.iterdir())
 
 
@@ -306,6 +309,7 @@ def test_a_full_disk_is_one_line_and_nothing_stays(
     failing(error)
     argv = arguments(tmp_path / "deep" / "er")
     err = commands.fails(export.main, argv, capsys, code=1)
+    assert f"cannot write {tmp_path / 'deep' / 'er' / '1'}: " in err
     assert "No space left on device" in err
     assert not any(tmp_path.iterdir())
 
@@ -516,12 +520,33 @@ def test_client_translates_what_a_server_serves(monkeypatch, capsysbinary):
     assert out == "".join(line + "\n" for line in expected)
 
 
+def test_client_sends_lines_as_they_are(monkeypatch, capsysbinary):
+    from savedmodel import client
+
+    sent = []
+
+    def translate(self, lines):
+        sent.append(lines)
+        return lines
+
+    monkeypatch.setattr(client.Client, "translate", translate)
+    lines = io.BytesIO(b" one \t\n\ntwo\r\nthree")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(lines))
+    client.main(["--batch_size=3"])
+    assert sent == [[b" one \t", b"", b"two\r"], [b"three"]]
+    assert capsysbinary.readouterr().out == b" one \t\n\ntwo\r\nthree\n"
+
+
 def test_client_without_a_server(monkeypatch, capsys):
     from savedmodel import client
 
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\n")))
     argv = ["--server=localhost:1", "--timeout=20"]
-    assert "UNAVAILABLE" in commands.fails(client.main, argv, capsys, code=1)
+    err = commands.fails(client.main, argv, capsys, code=1)
+    assert "localhost:1: UNAVAILABLE: " in err
+    monkeypatch.setitem(sys.modules, "grpc", None)  # as if not installed
+    err = commands.fails(client.main, argv, capsys)
+    assert "needs the extra 'client': pip install -e '.[client]'" in err
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import itertools
 import json
 
 import exports
@@ -34,6 +35,7 @@ QUANTIZED = [
 ]
 
 
+@functools.cache
 def loaded(format_name, beam_size, precision="float32"):
     """The export's translate function, in this process."""
     if precision == "float32":
@@ -45,7 +47,9 @@ def loaded(format_name, beam_size, precision="float32"):
     return reload.LOADERS[format_name](directory, description)
 
 
+@functools.cache
 def expected(beam_size):
+    """The live translator's hypotheses: each beam size is another graph."""
     return exports.translator().with_decoding(beam_size=beam_size).n_best(LINES)
 
 
@@ -64,7 +68,7 @@ def test_a_format_keeps_the_contract(format_name):
     assert formats.FORMATS[format_name].precisions[0] == "float32"
 
 
-@pytest.mark.parametrize("format_name", formats.FORMATS)
+@pytest.mark.parametrize("format_name", ("saved_model", *OTHER_FORMATS))
 def test_an_export_describes_itself(format_name):
     directory = reload.find_export(exports.exported(format_name)[0])
     description = verify.read_description(directory)
@@ -79,7 +83,10 @@ def test_an_export_describes_itself(format_name):
     assert description["decoding"] == {
         "beam_size": 3,
         "length_penalty": 0.6,
+        "length_normalization": "wu",
+        "stopping": "exact",
         "extra_length": 6,
+        "max_output_length": None,
         "min_length": 0,
         "no_repeat_ngram": 0,
         "coverage_penalty": 0.0,
@@ -200,6 +207,16 @@ def test_quantized_weights_take_less_and_translate(format_name, precision):
     assert sizes[1] < 0.9 * sizes[0]
 
 
+def test_tflite_stores_weights_in_the_precision():
+    from ai_edge_litert.interpreter import Interpreter
+
+    for precision, kind in (("float16", np.float16), ("int8", np.int8)):
+        path = exports.quantized("tflite", precision) / "model.tflite"
+        details = Interpreter(str(path)).get_tensor_details()
+        kinds = {tensor["dtype"] for tensor in details}
+        assert kinds & {np.float16, np.int8} == {kind}
+
+
 def weight_bytes(path):
     """Size of a file; of ONNX that of its weights: the graph is larger."""
     if path.suffix == ".onnx":
@@ -224,6 +241,7 @@ def test_ctranslate2_says_what_it_computes_in():
 # ---- Rows of ids from outside ------------------------------------------------
 
 
+@functools.cache
 def onnx_session():
     directory, _ = exports.exported("onnx")
     return onnxruntime.InferenceSession(str(directory / "model.onnx"))
@@ -339,45 +357,38 @@ def test_onnx_documents_itself():
     assert json.loads(metadata["decoding"])["beam_size"] == 3
 
 
-def test_the_onnx_cache_is_written_by_scatter():
+def test_the_onnx_loop_holds_what_changes():
     directory, _ = exports.exported("onnx")
     model = onnx.load(str(directory / "model.onnx"))
     [loop] = [n for n in model.graph.node if n.op_type == "Loop"]
     [body] = [a.g for a in loop.attribute if a.name == "body"]
     depth = exports.translator().model.config.decoder_depth
-    writers = [n.op_type for n in body.node].count("ScatterND")
-    assert writers == 2 * depth  # keys and values
     # No weight is part of the loop's state: index and condition, what the
-    # search keeps (seven values), and the caches.
-    assert len(loop.input) <= 2 + 8 + 2 * depth
+    # search keeps (six values), and keys, values and lineage.
+    assert len(loop.input) <= 2 + 7 + 2 * depth + 1
+    # A cache grows by what is added to it.
+    kept = {value.name for value in body.output}
+    grown = [
+        n for n in body.node if n.op_type == "Concat" and set(n.output) & kept
+    ]
+    assert len(grown) >= 2 * depth
     weights = {t.name for t in model.graph.initializer if len(t.dims) == 2}
     assert sum(
         n.op_type == "MatMul" and n.input[1] in weights for n in body.node
     )
 
 
-def test_a_loop_is_rewritten_and_answers_as_before():
-    """A loop of its own: a constant, two caches, states that are no caches."""
+def test_a_loop_without_its_constants_answers_as_before():
+    """A loop of its own: a value that changes, and one that does not."""
     model = small_loop()
-    inputs = {
-        "new": np.arange(24, dtype=np.float32).reshape(2, 3, 1, 4),
-        "weight": np.array(2.0, np.float32),
-    }
+    inputs = {"weight": np.array(2.0, np.float32)}
     before = run_model(model, inputs)
+    assert before == [6.0, 8.0]  # 2 * (0 + 1 + 2), and with the weight
     assert onnx_rewrites.hoist_constants(model) == 1
     [body] = [a.g for a in model.graph.node[0].attribute if a.name == "body"]
     assert not any("weight_out" in node.output for node in body.node)
-    assert onnx_rewrites.scatter_cache_writes(model) == 2
     onnx.checker.check_model(model)
-    after = run_model(model, inputs)
-    for one, other in zip(before, after, strict=True):
-        np.testing.assert_array_equal(one, other)
-    cache = after[0]  # at position i: new * weight + i
-    for i in range(4):
-        new = inputs["new"][:, :, 0] * 2 + i
-        np.testing.assert_array_equal(cache[:, :, i], new)
-        np.testing.assert_array_equal(after[1][:, :, i + 1], new)
-    assert not cache[:, :, 4:].any() and not after[1][:, :, 0].any()
+    assert run_model(model, inputs) == before
 
 
 def run_model(model, inputs):
@@ -386,15 +397,15 @@ def run_model(model, inputs):
 
 
 def small_loop():
-    """Four positions of a cache of five, as tf2onnx would write them."""
+    """The sum of three positions times a weight, as tf2onnx would write it."""
     float32, int64, boolean = (
         onnx.TensorProto.FLOAT,
         onnx.TensorProto.INT64,
         onnx.TensorProto.BOOL,
     )
 
-    def value(name, kind, shape):
-        return helper.make_tensor_value_info(name, kind, shape)
+    def value(name, kind):
+        return helper.make_tensor_value_info(name, kind, [])
 
     def constant(name, array):
         return numpy_helper.from_array(np.array(array), name)
@@ -402,74 +413,42 @@ def small_loop():
     node = helper.make_node
     body = helper.make_graph(
         [
-            node("Equal", ["range", "i"], ["is_here"]),
-            node("Reshape", ["is_here", "as_mask"], ["mask"]),
-            node("Mul", ["new", "weight_in"], ["scaled"]),
             node("Cast", ["i"], ["position"], to=float32),
-            node("Add", ["scaled", "position"], ["moved"]),
-            node("Where", ["mask", "moved", "cache_in"], ["cache_out"]),
+            node("Mul", ["position", "weight_in"], ["scaled"]),
+            node("Add", ["sum_in", "scaled"], ["sum_out"]),
             node("Identity", ["weight_in"], ["weight_out"]),
             node("Identity", ["condition_in"], ["condition_out"]),
-            # Another cache, one position ahead.
-            node("Add", ["i", "one"], ["next"]),
-            node("Equal", ["range", "next"], ["is_next"]),
-            node("Reshape", ["is_next", "as_mask"], ["next_mask"]),
-            node("Where", ["next_mask", "moved", "ahead_in"], ["ahead_out"]),
-            # Of the same shape, but no writes at a position.
-            node("LessOrEqual", ["range", "i"], ["is_past"]),
-            node("Reshape", ["is_past", "as_mask"], ["past"]),
-            node("Where", ["past", "cache_in", "other_in"], ["other_out"]),
-            node("Equal", ["backwards", "i"], ["is_mirrored"]),
-            node("Reshape", ["is_mirrored", "as_mask"], ["mirrored"]),
-            node("Where", ["mirrored", "moved", "mirror_in"], ["mirror_out"]),
         ],
         "body",
         [
-            value("i", int64, []),
-            value("condition_in", boolean, []),
-            value("cache_in", float32, [None, 3, 5, 4]),
-            value("weight_in", float32, []),
-            value("ahead_in", float32, [None, 3, 5, 4]),
-            value("other_in", float32, [None, 3, 5, 4]),
-            value("mirror_in", float32, [None, 3, 5, 4]),
+            value("i", int64),
+            value("condition_in", boolean),
+            value("sum_in", float32),
+            value("weight_in", float32),
         ],
         [
-            value("condition_out", boolean, []),
-            value("cache_out", float32, [None, 3, 5, 4]),
-            value("weight_out", float32, []),
-            value("ahead_out", float32, [None, 3, 5, 4]),
-            value("other_out", float32, [None, 3, 5, 4]),
-            value("mirror_out", float32, [None, 3, 5, 4]),
-        ],
-        [
-            constant("range", np.arange(5)),
-            constant("as_mask", [1, 1, 5, 1]),
-            constant("backwards", np.arange(5)[::-1].copy()),
-            constant("one", np.array(1)),
+            value("condition_out", boolean),
+            value("sum_out", float32),
+            value("weight_out", float32),
         ],
     )
     graph = helper.make_graph(
         [
             node(
                 "Loop",
-                ["rounds", "go_on", "empty", "weight", *["empty"] * 3],
-                ["cache", "weight_after", "ahead", "other", "mirror"],
+                ["rounds", "go_on", "zero", "weight"],
+                ["sum", "weight_after"],
                 body=body,
             ),
-            node("Add", ["other", "weight_after"], ["sum"]),
+            node("Add", ["sum", "weight_after"], ["both"]),
         ],
         "graph",
-        [value("new", float32, [2, 3, 1, 4]), value("weight", float32, [])],
+        [value("weight", float32)],
+        [value("sum", float32), value("both", float32)],
         [
-            value("cache", float32, [None] * 4),
-            value("ahead", float32, [None] * 4),
-            value("sum", float32, [None] * 4),
-            value("mirror", float32, [None] * 4),
-        ],
-        [
-            constant("rounds", np.array(4)),
+            constant("rounds", np.array(3)),
             constant("go_on", np.array(True)),
-            constant("empty", np.zeros((2, 3, 5, 4), np.float32)),
+            constant("zero", np.array(0.0, np.float32)),
         ],
     )
     return helper.make_model(
@@ -477,7 +456,7 @@ def small_loop():
     )
 
 
-# ---- Other kinds of positions and of attention -------------------------------
+# ---- Other kinds of positions and of attention, rules of the search ----------
 
 LIMIT = 48  # longer than a chunk of restricted attention and its margins
 # What models of other systems have besides.
@@ -521,12 +500,17 @@ KINDS = {
         **MARIAN,
     },
 }
+# Of the kinds whose format has our search.
+RULES = {"no_repeat_ngram": 2, "coverage_penalty": 0.5}
 LONG_AND_SHORT = [" ".join(exports.SENTENCES * 2), "one dog", "tree"]
 
 
 @functools.cache
 def of_kind(name):
-    """A translator with random weights, not all of which are small."""
+    """A translator with random weights, not all of which are small.
+
+    EOS is rare: outputs shall fill the caches.
+    """
     model = kt.Transformer(
         vocab_size=60, d_model=8, d_ff=12, num_heads=2, num_layers=1,
         **KINDS[name],
@@ -534,7 +518,9 @@ def of_kind(name):
     random = np.random.default_rng(1)
     for weight in model.weights:
         weight.assign_add(random.normal(size=weight.shape, scale=0.4))
-    decoding = kt.DecodingConfig(beam_size=2, extra_length=4)
+    model.softmax.logits_bias.assign_add(-5.0 * np.eye(60)[EOS])
+    rules = RULES if "restricted" in name else {}
+    decoding = kt.DecodingConfig(beam_size=2, extra_length=4, **rules)
     tokenizer = exports.translator().tokenizer
     return kt.Translator(tokenizer, model, decoding, LIMIT)
 
@@ -561,7 +547,7 @@ def test_other_positions_and_attention_are_exported(
     format_name, kind, tmp_path, monkeypatch
 ):
     translator = of_kind(kind)
-    if format_name != "saved_model":  # greedy search converts sooner
+    if format_name == "ctranslate2":  # the search that it has, too
         translator = translator.with_decoding(beam_size=1)
     options = export.ExportOptions(
         workdir=str(exports.workdir()), format=format_name, output="unused"
@@ -574,10 +560,22 @@ def test_other_positions_and_attention_are_exported(
     )
     found = reload.LOADERS[format_name](tmp_path, description)(LONG_AND_SHORT)
     wanted = translator.n_best_ids(LONG_AND_SHORT)
-    assert found[0]["truncated"] and len(wanted[0][0][0]) >= 36
+    assert found[0]["truncated"] and len(wanted[0][0][0]) >= 20
     for result, [(ids, score), *_] in zip(found, wanted, strict=True):
         assert result["ids"] == ids
-        assert result["score"] == pytest.approx(score, rel=1e-3, abs=1e-4)
+        # The two kinds of gelu differ by 1e-3 here, kernels by 1e-5.
+        assert result["score"] == pytest.approx(score, rel=1e-5, abs=2e-4)
+
+
+def test_the_rules_of_these_searches_are_felt():
+    translator, lines = of_kind("restricted"), LONG_AND_SHORT[:1]
+    [[(ids, score), *_]] = translator.n_best_ids(lines)
+    assert len(set(itertools.pairwise(ids))) == len(ids) - 1
+    free = translator.with_decoding(no_repeat_ngram=0)
+    [[(repeating, _), *_]] = free.n_best_ids(lines)
+    assert len(set(itertools.pairwise(repeating))) < len(repeating) - 1
+    uncovered = translator.with_decoding(coverage_penalty=0.0)
+    assert uncovered.n_best_ids(lines)[0][0][1] > score + 0.01
 
 
 def test_ctranslate2_refuses_restricted_attention(tmp_path):

@@ -16,7 +16,13 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import tensorflow as tf
-from commands import ROOT, fails, open_trainer, write_pairs
+from commands import (
+    ROOT,
+    fails,
+    largest_batch_untried,
+    open_trainer,
+    write_pairs,
+)
 from tensorboard.backend.event_processing.plugin_event_accumulator import (
     EventAccumulator,
 )
@@ -409,7 +415,8 @@ def test_a_signal_that_was_ignored_stays_ignored(noted):
 
 def test_no_time_for_a_step(command, tmp_path, capsys):
     argv = [*command, *UNMEASURED, f"--workdir={tmp_path}"]
-    message = fails(wmt.main, [*argv, "--train_minutes=1e-9"], capsys)
+    with largest_batch_untried():
+        message = fails(wmt.main, [*argv, "--train_minutes=1e-9"], capsys)
     assert message == (
         "trainers.wmt: train_minutes must leave time for a step."
         " Received: train_minutes=1e-09\n"
@@ -419,7 +426,8 @@ def test_no_time_for_a_step(command, tmp_path, capsys):
 def test_stopped_before_a_step(command, tmp_path, monkeypatch, capsys):
     ending = loop.Ending("stopped by SIGTERM", "SIGTERM")
     monkeypatch.setattr(loop.Trainer, "_find_ending", lambda *_: ending)
-    wmt.main([*command, *UNMEASURED, f"--workdir={tmp_path}"])
+    with largest_batch_untried():
+        wmt.main([*command, *UNMEASURED, f"--workdir={tmp_path}"])
     last = capsys.readouterr().out.splitlines()[-1]
     assert last == "nothing is saved: there was no step yet"
 

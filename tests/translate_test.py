@@ -19,13 +19,16 @@ from trainers.interrupts import ended_by_interrupt
 class Echo:
     """Says each line again; it stands for a `Translator`."""
 
-    def n_best(self, strings, first_line, prefixes):
+    def n_best(self, strings, first_line, prefixes, num_best):
         if "no number" in strings:
             raise FloatingPointError(f"line {first_line}: not finite")
         if prefixes is not None:
             pairs = zip(prefixes, strings, strict=True)
             strings = [prefix + string for prefix, string in pairs]
-        return [[(string, 0.0), (string.upper(), -1.0)] for string in strings]
+        return [
+            [(string, 0.0), (string.upper(), -1.0)][:num_best]
+            for string in strings
+        ]
 
     def align(self, pairs):
         assert all(

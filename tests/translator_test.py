@@ -1,6 +1,7 @@
 """Strings to strings: every line answered, alone or in company."""
 
 import dataclasses
+import threading
 
 import keras
 import numpy as np
@@ -61,6 +62,80 @@ def test_same_answer_in_any_company(translator, monkeypatch):
     assert len(set(together)) > 3
     monkeypatch.setattr(translator, "batch_tokens", 16)
     assert translator.translate(lines) == together
+
+
+def test_workers_give_the_same_answers_in_the_same_order(
+    translator, monkeypatch
+):
+    """Two batches meet in the search, or none of the two would go on."""
+    lines = [*TEXT, "fox", "", "the dog", *TEXT[::-1], "the lazy dog"]
+    expected = translator.n_best(lines)
+    monkeypatch.setattr(translator, "batch_tokens", 16)
+    monkeypatch.setattr(translator, "workers", 2)
+    graph, met = translator._graph, threading.Barrier(2, timeout=60)
+    first = iter([True, True])
+
+    def together(*arguments, **options):
+        if next(first, False):
+            met.wait()
+        return graph(*arguments, **options)
+
+    monkeypatch.setattr(translator, "_graph", together)
+    found = translator.n_best(lines)
+    assert not met.broken and next(first, None) is None
+    for one, two in zip(found, expected, strict=True):
+        assert [text for text, _ in one] == [text for text, _ in two]
+        np.testing.assert_allclose(
+            [score for _, score in one], [score for _, score in two], rtol=1e-5
+        )
+    with pytest.raises(ValueError, match="workers=0"):
+        make_translator(workers=0)
+
+
+def test_an_error_of_a_worker_is_raised(translator, monkeypatch):
+    monkeypatch.setattr(translator, "workers", 2)
+    monkeypatch.setattr(translator, "batch_tokens", 8)
+
+    def fail(*_, **__):
+        raise FloatingPointError("line 3")
+
+    monkeypatch.setattr(translator, "_graph", fail)
+    with pytest.raises(FloatingPointError, match="line 3"):
+        translator.translate(TEXT)
+
+
+def test_fewer_hypotheses_are_the_first_of_all(translator):
+    for line, hypotheses in zip(TEXT, translator.n_best(TEXT), strict=True):
+        [[best]] = translator.n_best([line], num_best=1)
+        assert len(hypotheses) == 2 and best[0] == hypotheses[0][0]
+        assert translator.translate([line]) == [best[0]]
+
+
+def operations_of_a_position(beam_size, num_layers):
+    """Operations in the body of the search's loop, constants left out."""
+    config = dataclasses.replace(CONFIG, num_layers=num_layers)
+    translator = make_translator(config=config, beam_size=beam_size)
+    spec = tf.TensorSpec([None, None], tf.int32)
+    graph = tf.function(
+        translator.translate_ids, input_signature=[spec], autograph=False
+    ).get_concrete_function()
+    definition = graph.graph.as_graph_def()
+    functions = {f.signature.name: f for f in definition.library.function}
+    [loop] = [n for n in definition.node if n.op in ("While", "StatelessWhile")]
+    return sum(
+        node.op not in ("Const", "Identity", "NoOp", "ReadVariableOp")
+        for node in functions[loop.attr["body"].func.name].node_def
+    )
+
+
+@pytest.mark.parametrize(
+    ("beam_size", "of_a_layer", "in_all"), [(1, 66, 130), (4, 82, 260)]
+)
+def test_a_position_has_few_operations(beam_size, of_a_layer, in_all):
+    """Dispatching operations, not arithmetic, is what a position costs."""
+    one, two = (operations_of_a_position(beam_size, n) for n in (1, 2))
+    assert two - one <= of_a_layer
+    assert one <= in_all
 
 
 def test_blank_lines_do_not_reach_the_model(translator, monkeypatch):
@@ -146,7 +221,7 @@ def test_a_batch_holds_at_most_batch_tokens(translator, monkeypatch):
 def test_few_graphs(translator):
     translator.translate(["fox"] * 3 + TEXT)
     number = len(translator._graphs)
-    searches = [key for key in translator._graphs if "translate" in key[0]]
+    searches = {key[1] for key in translator._graphs if "translate" in key[0]}
     assert 0 < len(searches) <= len({bucket(n) for n in range(1, 31)})
     translator.translate(["dog", "the fox", *TEXT[::-1], "the lazy dog"])
     assert len(translator._graphs) == number

@@ -6,6 +6,7 @@ import pathlib
 import numpy as np
 import pages
 import pytest
+import references
 import tensorflow as tf
 from commands import fails
 
@@ -122,7 +123,7 @@ def test_the_learning_rate_is_eq_3(tmp_path):
     found = pages.drawing(path.read_text("utf-8"))
     training, d_model = TrainingConfig(), preset("base").d_model
     texts = [text for _, text in found["text"]]
-    peak = (d_model * training.warmup_steps) ** -0.5
+    peak = (d_model * training.updates_to_peak) ** -0.5
     assert f"greatest: {peak:.4g} at step 4,000" in texts
     [(polyline, _)] = found["polyline"]
     points = np.array(
@@ -139,9 +140,9 @@ def test_the_learning_rate_is_eq_3(tmp_path):
     base = [float(at["y1"]) for at, _ in found["line"] if at["y1"] == at["y2"]]
     heights = max(base) - points[:, 1]
     steps = np.linspace(1, training.train_steps, visualize.POINTS).round()
-    steps = np.unique(np.append(steps, training.warmup_steps))
+    steps = np.unique(np.append(steps, training.updates_to_peak))
     rates = np.minimum(
-        steps**-0.5, steps * training.warmup_steps**-1.5
+        steps**-0.5, steps * training.updates_to_peak**-1.5
     ) / np.sqrt(d_model)
     np.testing.assert_allclose(
         heights / heights.max(), rates / rates.max(), atol=1e-3
@@ -181,6 +182,19 @@ def test_positions_are_the_sinusoids(tmp_path):
     visualize.main([*FROM_BASE, *what])
     angles = np.arange(40)[:, None] / 10000 ** (np.arange(0, 512, 2) / 512)
     expected = np.stack([np.sin(angles), np.cos(angles)], -1).reshape(40, 512)
+    np.testing.assert_allclose(
+        drawn_matrix(path, expected), expected, atol=0.01
+    )
+
+
+def test_positions_of_other_systems_are_theirs(tmp_path):
+    path = tmp_path / "positions.svg"
+    options = visualize.Options(
+        plot="positional_encoding", preset="base", length=9, output=str(path)
+    )
+    config = kt.TransformerConfig(d_model=8, sinusoids="t2t", first_position=2)
+    path.write_text(visualize.plot_positional_encoding(options, config))
+    expected = references.interleaved_sinusoids(9, 8, 2, "t2t")
     np.testing.assert_allclose(
         drawn_matrix(path, expected), expected, atol=0.01
     )

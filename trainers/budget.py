@@ -69,8 +69,10 @@ def memory_of_replica(experiment, model, optimizer):
     Activations are those that the backward pass of the largest batch needs,
     without the library's own work space.
     """
-    weights = sum(bytes_of(v) for v in model.trainable_variables)
-    gradients = weights
+    weights = sum(bytes_of(v) for v in model.weights)
+    gradients = sum(bytes_of(v) for v in model.trainable_variables)
+    if experiment.training.ema_decay:
+        weights += gradients  # a moving average is as large
     if experiment.training.accumulate_steps > 1:
         gradients *= 2  # the sum so far, and those of a micro-batch
     return {
@@ -92,9 +94,10 @@ def largest_shape(experiment):
 def activations_of(experiment, shape):
     """`activations` of what a replica computes at once of a batch."""
     rows, length = shape
+    passes = 2 if experiment.training.r_drop else 1
     return activations(
         experiment.configuration.model,
-        rows // experiment.rows_multiple,
+        passes * rows // experiment.rows_multiple,
         length,
         4 if experiment.training.precision == "float32" else 2,
     )

@@ -1,6 +1,7 @@
 """Checkpoints of a training: saved, restored, averaged."""
 
 import collections
+import re
 
 import numpy as np
 import tensorflow as tf
@@ -17,7 +18,11 @@ from keras_transformer.workdir import (
     named_weights,
     restore_weights,
     step_of,
+    weight_name,
 )
+
+# How TensorFlow names a node of a graph in a message.
+NODE = re.compile(r"\{\{.*?\}\} ?|\[Op:\w*\]")
 
 
 class TrainingCheckpoint:
@@ -29,9 +34,14 @@ class TrainingCheckpoint:
         optimizer: The built optimizer.
         progress: The `Progress`.
         keep: Newest checkpoints kept.
+        moving_average: A `MovingAverage` of the weights, or None. The averages
+            are then what everybody else finds as the weights; those that
+            training goes on with have a group of their own.
     """
 
-    def __init__(self, workdir, model, optimizer, progress, keep):
+    def __init__(
+        self, workdir, model, optimizer, progress, keep, moving_average=None
+    ):
         self.workdir = workdir
         self.progress = progress
         self.keep = keep
@@ -41,6 +51,11 @@ class TrainingCheckpoint:
             "progress": progress.make_variables(),
             "seeds": seeds_of(model),
         }
+        if moving_average is not None:
+            weights = self._groups["weights"]
+            names = [weight_name(v) for v in model.trainable_variables]
+            self._groups["trained"] = {name: weights[name] for name in names}
+            weights.update(zip(names, moving_average.averages, strict=True))
         self._checkpoint = tf.train.Checkpoint(**self._groups)
 
     def save(self) -> str:
@@ -54,6 +69,12 @@ class TrainingCheckpoint:
     def save_best(self) -> str:
         """Writes a checkpoint of now as the best."""
         return self._save(self.workdir.best, 1)
+
+    def copy_weights(self, model: Transformer) -> None:
+        """Sets the weights of another model to those that are saved."""
+        saved = self._groups["weights"]
+        for name, variable in named_weights(model).items():
+            variable.assign(saved[name].numpy())
 
     def restore(self) -> str | None:
         """Restores the newest intact checkpoint.
@@ -114,9 +135,10 @@ def write(checkpoints, checkpoint, step, keep):
     try:
         return checkpoints.save(checkpoint, step, keep)
     except (tf.errors.OpError, OSError) as error:
+        reason = " ".join(NODE.sub("", str(error)).split())
         raise RunError(
             f"cannot write the checkpoint of step {step} into"
-            f" {checkpoints.directory}: {' '.join(str(error).split())}."
+            f" {checkpoints.directory}: {reason}."
             f" {last_good(checkpoints)}"
         ) from error
 

@@ -1,6 +1,7 @@
 """The trainers' configuration: data, recipe, sections of `config.json`."""
 
 import dataclasses
+import os
 import pathlib
 
 from keras_transformer.config import (
@@ -29,6 +30,9 @@ BLEU_TOKENIZERS = (
 IMPORTED = "imported"  # the data set of a model that was trained elsewhere
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
+SCHEDULES = ("noam", "constant", "linear", "cosine")
+DECAYING_SCHEDULES = ("linear", "cosine")  # to 0 at the end of the budget
+PAPER_WARMUP_STEPS = 4000
 
 
 def same_field(section: type, name: str, *default):
@@ -191,6 +195,17 @@ class DataConfig(LengthConfig):
 class TrainingConfig(Fields):
     """The training recipe (sec. 5.2 to 5.4, 6.1); defaults as for base."""
 
+    init_from: str = hp(
+        "",
+        "Work directory whose weights and vocabulary the run begins with, as"
+        " fine-tuning does. Its model, languages, max_length and decoding are"
+        " the defaults. Left out: weights are initialized at random.",
+    )
+    init_checkpoint: str | None = hp(
+        None,
+        "With init_from: averaged, best, latest, or a checkpoint's path; left"
+        " out: the first of these that exists.",
+    )
     train_steps: int = hp(100000, "Updates.", low=1)
     train_minutes: float = hp(
         0.0,
@@ -198,11 +213,29 @@ class TrainingConfig(Fields):
         " sessions and validation, but not reading the data. 0: no limit.",
         low=0.0,
     )
-    warmup_steps: int = hp(
-        4000, "Updates until the peak learning rate (eq. 3).", low=1
+    schedule: str = hp(
+        "noam",
+        "How the learning rate changes after its warm-up: noam, as in eq. 3;"
+        " constant; linear or cosine, to 0 at the end of train_steps or of"
+        " train_minutes, whichever is nearer.",
+        choices=SCHEDULES,
+    )
+    warmup_steps: int | None = hp(
+        None,
+        "Updates until the peak learning rate; left out:"
+        f" {PAPER_WARMUP_STEPS} with noam (sec. 5.3), else 0.",
+        low=0,
+    )
+    learning_rate: float | None = hp(
+        None,
+        "Peak learning rate of every schedule but noam, whose peak follows from"
+        " d_model, warmup_steps and learning_rate_scale.",
+        low=1e-12,
     )
     learning_rate_scale: float = hp(
-        PAPER_SCALE, "Factor of the learning rate of eq. 3.", low=1e-9
+        PAPER_SCALE,
+        "With noam: factor of the learning rate of eq. 3.",
+        low=1e-9,
     )
     adam_beta_2: float = hp(
         PAPER_BETA_2,
@@ -210,13 +243,39 @@ class TrainingConfig(Fields):
         low=0.0,
         high=1.0,
     )
+    weight_decay: float = hp(
+        0.0,
+        "Share of each weight that an update takes away, times the learning"
+        " rate (AdamW); norms and biases have none. 0: off.",
+        low=0.0,
+    )
     label_smoothing: float = hp(
         0.1, "Probability spread over the vocabulary.", low=0.0, high=1.0
+    )
+    r_drop: float = hp(
+        0.0,
+        "Alpha of R-Drop (Liang et al. 2021; they translate with 5): each row"
+        " is computed twice, with different dropout, and the divergence of both"
+        " outputs is added to the loss. 0: off.",
+        low=0.0,
+    )
+    ema_decay: float = hp(
+        0.0,
+        "Decay of an exponential moving average of the weights, such as 0.999:"
+        " validation and every checkpoint then use the average. 0: off.",
+        low=0.0,
+        high=1.0,
+    )
+    freeze: tuple[str, ...] = hp(
+        (),
+        "Weights that stay as they are: embeddings, encoder, decoder, or"
+        " beginnings of their names, such as encoder.layer_0 or"
+        " decoder.*.cross_attention, separated by commas.",
     )
     valid_steps: int = hp(2000, "Updates between two validations.", low=1)
     valid_sentences: int = hp(
         1000,
-        "Greatest number of validation pairs translated for BLEU.",
+        "Greatest number of validation pairs translated and scored.",
         low=1,
     )
     valid_beam_size: int = hp(
@@ -230,7 +289,7 @@ class TrainingConfig(Fields):
     )
     patience: int = hp(
         0,
-        "Training ends after this many validations without a better BLEU;"
+        "Training ends after this many validations without a better score;"
         " 0: never.",
         low=0,
     )
@@ -269,7 +328,9 @@ class TrainingConfig(Fields):
     )
     jit_compile: bool | None = hp(
         None,
-        "Compile forward and backward pass with XLA; left out: only on GPUs.",
+        "Compile forward and backward pass with XLA; left out: on GPUs, and on"
+        " CPUs if a trial at the beginning of a long run finds it faster. A run"
+        " keeps its choice when it is resumed.",
     )
     precision: str = hp(
         "float32",
@@ -277,8 +338,26 @@ class TrainingConfig(Fields):
         choices=PRECISIONS,
     )
 
+    @property
+    def updates_to_peak(self) -> int:
+        """`warmup_steps`, or what leaving it out means."""
+        if self.warmup_steps is not None:
+            return self.warmup_steps
+        return PAPER_WARMUP_STEPS if self.schedule == "noam" else 0
+
+    @property
+    def init_from_path(self) -> str:
+        """`init_from` as an absolute path; "" if it is left out."""
+        return os.path.realpath(self.init_from) if self.init_from else ""
+
     def __post_init__(self):
         super().__post_init__()
+        self._check_schedule()
+        if self.init_checkpoint is not None and not self.init_from:
+            raise ValueError(
+                "init_checkpoint needs init_from. Received:"
+                f" init_checkpoint={self.init_checkpoint!r}, no init_from"
+            )
         if self.average_last > self.keep_checkpoints:
             raise ValueError(
                 "average_last must be at most keep_checkpoints. Received:"
@@ -291,7 +370,52 @@ class TrainingConfig(Fields):
                 f" strategy={self.strategy!r}, tpu={self.tpu!r}"
             )
 
+    def _check_schedule(self):
+        """The options of the learning rate fit the schedule."""
+        received = f"Received: schedule={self.schedule!r}"
+        if self.schedule == "noam":
+            if self.learning_rate is not None:
+                raise ValueError(
+                    "learning_rate needs schedule=constant, linear or cosine;"
+                    f" noam has learning_rate_scale. {received},"
+                    f" learning_rate={self.learning_rate:g}"
+                )
+            if self.warmup_steps == 0:
+                raise ValueError(
+                    "warmup_steps must be at least 1 with schedule=noam."
+                    f" {received}, warmup_steps=0"
+                )
+            return
+        if self.learning_rate is None:
+            raise ValueError(
+                f"schedule={self.schedule} needs learning_rate, its peak."
+                f" {received}, no learning_rate"
+            )
+        if self.learning_rate_scale != PAPER_SCALE:
+            raise ValueError(
+                "learning_rate_scale needs schedule=noam; other schedules have"
+                f" learning_rate. {received},"
+                f" learning_rate_scale={self.learning_rate_scale:g}"
+            )
+        if (
+            self.schedule in DECAYING_SCHEDULES
+            and self.updates_to_peak >= self.train_steps
+        ):
+            raise ValueError(
+                f"warmup_steps must be below train_steps={self.train_steps}"
+                f" with schedule={self.schedule}. {received},"
+                f" warmup_steps={self.warmup_steps}"
+            )
 
+
+# They decide what a checkpoint holds, or where the run began.
+FIXED_TRAINING_FIELDS = (
+    "precision",
+    "init_from",
+    "init_checkpoint",
+    "freeze",
+    "ema_decay",
+)
 # What may change between the sessions of a run. Every other field of the model
 # and of the data, and so every new one, must stay as it is: it decides which
 # weights there are, or what they were trained on. Decoding may change freely.
@@ -318,7 +442,7 @@ CHANGEABLE_FIELDS = {
     "training": tuple(
         field.name
         for field in dataclasses.fields(TrainingConfig)
-        if field.name != "precision"
+        if field.name not in FIXED_TRAINING_FIELDS
     ),
 }
 # Fields that may be left out, and the properties that resolve them.
@@ -328,6 +452,7 @@ RESOLVED_BY = {
     "d_value": "value_size",
     "max_positions": "position_limit",
     "max_relative_position": "relative_distance",
+    "init_from": "init_from_path",
     "share_embeddings": "sharing",
 }
 
@@ -351,6 +476,12 @@ class Configuration:
                 "source_vocab_size and share_vocabulary=False go together."
                 f" Received: source_vocab_size={self.model.source_vocab_size},"
                 f" share_vocabulary={self.data.share_vocabulary}"
+            )
+        dropouts = [getattr(self.model, n) for n in CHANGEABLE_FIELDS["model"]]
+        if self.training.r_drop and not any(dropouts):
+            raise ValueError(
+                "r_drop needs dropout: without, both outputs are the same."
+                f" Received: r_drop={self.training.r_drop:g}, no dropout"
             )
 
     def sections(self):

@@ -17,6 +17,7 @@ from keras_transformer.tokenization import (
     Tokenizer,
     TokenizerPair,
 )
+from keras_transformer.workdir import WorkDirectory
 from trainers import phrasebook
 from trainers.config import IMPORTED
 from trainers.parsing import corpus as trees
@@ -112,6 +113,8 @@ def open_tokenizer(workdir, configuration, pairs, log):
     """
     data = configuration.data
     symbols = trees.find_symbols(data, pairs)
+    if configuration.training.init_from:
+        return _inherited_tokenizer(workdir, configuration, symbols)
     files = (SHARED_FILE,) if data.share_vocabulary else PAIR_FILES
     missing = [f for f in files if not (workdir.path / f).exists()]
     used = {} if missing else workdir.load_tokenizer().files
@@ -157,6 +160,51 @@ def open_tokenizer(workdir, configuration, pairs, log):
             target_file, "target vocabulary", "vocab_size", slice(1, 2), symbols
         ),
     )
+
+
+def _inherited_tokenizer(workdir, configuration, symbols):
+    """The vocabulary of the work directory that a run begins with.
+
+    A run that has begun has a copy of it.
+
+    Args:
+        workdir: The `WorkDirectory` of the run.
+        configuration: The `Configuration`.
+        symbols: Words that must have tokens.
+
+    Raises:
+        ValueError: There is none, or the data has another one.
+    """
+    path = configuration.training.init_from
+    begun = bool(workdir.latest.prefixes())
+    home = workdir if begun else WorkDirectory(path)
+    tokenizer = home.load_tokenizer()
+    contents = {f: t.model_bytes for f, t in tokenizer.files.items()}
+    if not begun and workdir.config_path.exists():
+        ours = workdir.load_tokenizer().files
+        if {f: t.model_bytes for f, t in ours.items()} != contents:
+            raise ValueError(
+                f"{workdir.path} has begun with another vocabulary than that"
+                f" of init_from: remove it, or choose another workdir"
+            )
+    given = configuration.data.given_tokenizers
+    for field, given_path in given.items():
+        is_source = field == "source_vocab_size"
+        of_side = tokenizer.source if is_source else tokenizer.target
+        if given_path and (
+            len(given) != len(contents)
+            or Tokenizer.load(given_path).model_bytes != of_side.model_bytes
+        ):
+            raise ValueError(
+                f"{given_path} is another vocabulary than that of"
+                f" init_from={path}, which the weights were trained with"
+            )
+    if absent := tokenizer.target.find_missing(symbols):
+        raise ValueError(
+            f"{path} must have a token for each bracket of the training"
+            f" trees. Received: none for {' '.join(absent)}"
+        )
+    return tokenizer
 
 
 def open_train_corpus(data, pairs, tokenizer, seed):

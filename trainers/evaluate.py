@@ -2,10 +2,14 @@
 
     python -m trainers.evaluate --workdir=DIR --test_files=PREFIX[,PREFIX...]
     python -m trainers.evaluate --workdir=DIR --test_set=wmt14/full
+    python -m trainers.evaluate --workdir=DIR --tune [--save]
 
 Without either, the test pairs of the data set that the model was trained on are
 used, if it has any. The last line is a JSON object. With --compare, a table of
 the differences between systems and of their significance stands before it.
+
+With --tune, beam size and length penalty are chosen by the score of the
+validation pairs; with --save, the work directory keeps them.
 """
 
 import dataclasses
@@ -13,10 +17,12 @@ import json
 import os
 import pathlib
 import time
+import typing
+from collections.abc import Callable, Sequence
 
 from keras_transformer import flags
 from keras_transformer.config import DecodingConfig
-from keras_transformer.fields import Fields, hp
+from keras_transformer.fields import Fields, check_values, hp
 from keras_transformer.startup import load_tensorflow
 from trainers.config import DataConfig, TrainingConfig, same_field
 from trainers.test_sets import (
@@ -26,6 +32,8 @@ from trainers.test_sets import (
     read_text,
 )
 from trainers.translate import TranslatorOptions, load_translator
+
+LENGTH_PENALTIES = tuple(tenths / 10 for tenths in range(0, 21, 2))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +54,77 @@ class Options(Fields):
         "Other systems, separated by commas: files of their translations, or"
         " work directories, which translate as --workdir does.",
     )
+    tune: bool = hp(
+        False,
+        "Choose beam_size and length_penalty by the score of the validation"
+        " pairs, those of the training or of --valid_files.",
+    )
+    beam_sizes: tuple[str, ...] = hp(
+        (), "With tune: beam sizes to try; left out: that of the search."
+    )
+    length_penalties: tuple[str, ...] = hp(
+        (), "With tune: length penalties to try; left out: 0, 0.2, ... 2."
+    )
+    valid_files: tuple[str, ...] = hp(
+        (), "With tune: prefixes of other validation pairs."
+    )
+    save: bool = hp(
+        False, "With tune: make the choice the work directory's default."
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name in ("beam_sizes", "length_penalties", "valid_files", "save"):
+            value = getattr(self, name)
+            if value and not self.tune:
+                raise ValueError(
+                    f"{name} needs tune. Received: {name}={value}, no tune"
+                )
+        for name in ("output", "compare"):
+            value = getattr(self, name)
+            if value and self.tune:
+                raise ValueError(
+                    "with tune, validation pairs are translated with many"
+                    f" options: {name} needs one. Received: {name}={value!r}"
+                )
+        self.tuning_grid()
+
+    def tuning_grid(self) -> tuple[list[int], list[float]]:
+        """Beam sizes and length penalties to try, as numbers.
+
+        Raises:
+            ValueError: One is no number, or none that a search can have.
+        """
+        beam_sizes = read_numbers("beam_sizes", self.beam_sizes, int)
+        for beam_size in beam_sizes:
+            check_values(DecodingConfig, beam_size=beam_size)
+        penalties = read_numbers(
+            "length_penalties", self.length_penalties, float
+        )
+        for length_penalty in penalties:
+            check_values(DecodingConfig, length_penalty=length_penalty)
+        return beam_sizes, penalties or list(LENGTH_PENALTIES)
+
+
+Number = typing.TypeVar("Number", int, float)
+
+
+def read_numbers(
+    name: str, texts: Sequence[str], kind: Callable[[str], Number]
+) -> list[Number]:
+    """The numbers of a flag that is a list.
+
+    Raises:
+        ValueError: One of them is no number of that kind.
+    """
+    try:
+        return [kind(text) for text in texts]
+    except ValueError:
+        what = "whole numbers" if kind is int else "numbers"
+        raise ValueError(
+            f"{name} must be {what}, separated by commas."
+            f" Received: {name}={','.join(texts)!r}"
+        ) from None
 
 
 def read_systems(paths, sources, data):
@@ -145,6 +224,81 @@ def show_comparison(name, systems, arguments, sources, references, metric):
     return result
 
 
+def read_valid_pairs(data, valid_files):
+    """The validation pairs of a work directory, or those of other files.
+
+    Raises:
+        ValueError: There are none, or they cannot be read.
+        OSError: Likewise.
+    """
+    from trainers.corpora import read_split  # see `main`
+
+    if valid_files:
+        data = dataclasses.replace(
+            data,
+            dataset="files",
+            train_files=valid_files,
+            valid_files=valid_files,
+        )
+    pairs = list(read_split(data, "valid"))
+    if not pairs:
+        raise ValueError("expected --valid_files=PREFIX. Received: none")
+    return pairs
+
+
+def tune(arguments, options, data, metric, workdir):
+    """Chooses the options of the search; what the last line says of it.
+
+    Args:
+        arguments: The command line.
+        options: The `Options`.
+        data: The `DataConfig` of the work directory.
+        metric: The `TranslationMetric`.
+        workdir: The `WorkDirectory`.
+    """
+    from trainers import tuning  # see `main`
+
+    with flags.user_errors():
+        pairs = read_valid_pairs(data, options.valid_files)
+    sources, references = (list(side) for side in zip(*pairs, strict=True))
+    translator = load_translator(arguments)
+    if translator.decoding.sampling:
+        raise flags.CommandError(
+            "tune needs a search, whose output is the same every time."
+            " Received: sampling=True"
+        )
+    beam_sizes, length_penalties = options.tuning_grid()
+    trials = tuning.try_options(
+        translator,
+        sources,
+        lambda outputs: metric.score(outputs, references),
+        beam_sizes or [translator.decoding.beam_size],
+        length_penalties,
+    )
+    print(*tuning.table(trials, metric.label), sep="\n")
+    best = tuning.best_of(trials)
+    own = (translator.decoding.beam_size, translator.decoding.length_penalty)
+    [before] = [trial for trial in trials if trial[:2] == own]
+    if options.save:
+        kept = workdir.read_section("decoding", DecodingConfig)
+        with flags.user_errors():
+            tuning.save_decoding(workdir, tuning.changed(kept, best))
+
+    def spelled(trial):
+        return {
+            "beam_size": trial.beam_size,
+            "length_penalty": trial.length_penalty,
+            metric.key: trial.score,
+        }
+
+    return {
+        **spelled(best),
+        "before": spelled(before),
+        "saved": options.save,
+        "sentences": len(sources),
+    }
+
+
 def main(argv=None):
     """Runs the command."""
     with flags.exit_status("trainers.evaluate"):
@@ -156,8 +310,15 @@ def main(argv=None):
             Options,
             DecodingConfig,
         )
-        arguments.build(Options)  # refused now, if it is wrong
+        given = arguments.build(Options)  # refused now, if it is wrong
         test = arguments.build(TestOptions)
+        if given.tune and (test.test_files or test.test_set):
+            raise flags.CommandError(
+                "tune chooses by validation pairs, not by those of a test:"
+                " expected --valid_files, or none. Received:"
+                f" test_files={','.join(test.test_files)!r},"
+                f" test_set={test.test_set!r}"
+            )
         path = arguments.build(TranslatorOptions).workdir
         load_tensorflow()
         # Imported here, since they import TensorFlow, which takes seconds:
@@ -178,6 +339,13 @@ def main(argv=None):
                 options.bleu_tokenizer,
                 options.moses_prefixes,
             )
+        started = time.monotonic()
+        if options.tune:
+            result = tune(arguments, options, data, metric, workdir)
+            seconds = time.monotonic() - started
+            print(json.dumps({**result, "seconds": round(seconds, 3)}))
+            return
+        with flags.user_errors():
             sources, references = read_references(data, test)
             systems = read_systems((path, *options.compare), sources, data)
             if options.output:

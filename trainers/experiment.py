@@ -2,16 +2,16 @@
 
 import contextlib
 import dataclasses
+import functools
 import random
 
-import keras
 import tensorflow as tf
 
 from keras_transformer.data.batches import Batches, make_batches
 from keras_transformer.model import Transformer
-from keras_transformer.schedule import NoamSchedule, paper_adam
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translator import Translator, shortened_outputs
+from keras_transformer.workdir import WorkDirectory
 from trainers.config import CHANGEABLE_FIELDS, RESOLVED_BY, Configuration
 from trainers.corpora import (
     SPLITS,
@@ -21,6 +21,9 @@ from trainers.corpora import (
     read_split,
 )
 from trainers.evaluation import Metric
+from trainers.freezing import freeze
+from trainers.optimization import make_optimizer, make_schedule
+from trainers.strategies import count_searches
 
 
 @dataclasses.dataclass
@@ -68,29 +71,20 @@ class Experiment:
         # Keras takes the seeds of its initializers and of dropout from here;
         # its own set_random_seed clears kernels that hold tokenizers, too.
         random.seed(self.training.seed)
-        return Transformer(
+        model = Transformer(
             self.configuration.model, dtype=self.training.precision
         )
+        freeze(model, self.training.freeze)
+        return model
 
-    def make_schedule(self):
-        """The learning rate."""
-        return NoamSchedule(
-            self.configuration.model.d_model,
-            self.training.warmup_steps,
-            self.training.learning_rate_scale,
-        )
+    @functools.cached_property
+    def schedule(self):
+        """The learning rate; made in the strategy's scope at its first use."""
+        return make_schedule(self.configuration.model, self.training)
 
-    def make_optimizer(self):
-        """A new optimizer; with a loss scale if half precision needs one."""
-        optimizer = paper_adam(
-            self.configuration.model.d_model,
-            self.training.warmup_steps,
-            self.training.learning_rate_scale,
-            self.training.adam_beta_2,
-        )
-        if self.training.precision == "mixed_float16":
-            return keras.optimizers.LossScaleOptimizer(optimizer)
-        return optimizer
+    def make_optimizer(self, model):
+        """A new optimizer of a built model."""
+        return make_optimizer(self.schedule, self.training, model)
 
     def make_translator(self, model, **decoding):
         """A `Translator` with the model; `decoding` replaces fields."""
@@ -99,6 +93,7 @@ class Experiment:
             model,
             dataclasses.replace(self.configuration.decoding, **decoding),
             max_source_length=self.data.max_length,
+            workers=count_searches(self.strategy),
         )
 
 
@@ -137,10 +132,25 @@ def open_experiment(workdir, configuration, strategy, make_metric, keep, log):
         experiment = read_experiment(
             workdir, configuration, strategy, make_metric, log
         )
+        check_start(workdir, configuration.training)
+        if configuration.training.freeze:
+            experiment.make_model()  # whose weights have the names, or not
         if keep:
             workdir.save_tokenizer(experiment.tokenizer)
             workdir.write_config(**configuration.sections())
     return experiment
+
+
+def check_start(workdir, training):
+    """Looks for the checkpoint that a new run begins with, if with any.
+
+    Raises:
+        ValueError: There is no such checkpoint, or it is corrupt.
+    """
+    if training.init_from and not workdir.latest.prefixes():
+        WorkDirectory(training.init_from).choose_checkpoint(
+            training.init_checkpoint
+        )
 
 
 def read_experiment(workdir, configuration, strategy, make_metric, log):

@@ -109,9 +109,12 @@ def training_flops(
 def peak_learning_rate(
     config: TransformerConfig, training: TrainingConfig
 ) -> tuple[float, int]:
-    """The greatest learning rate of eq. 3, and the step that has it, from 1."""
-    step = min(training.warmup_steps, training.train_steps)
-    rate = step * training.warmup_steps**-1.5
+    """The greatest learning rate, and the first step that has it, from 1."""
+    warmup_steps = training.updates_to_peak
+    step = min(max(warmup_steps, 1), training.train_steps)
+    if training.learning_rate is not None:  # every schedule but noam
+        return training.learning_rate * step / max(warmup_steps, 1), step
+    rate = step * warmup_steps**-1.5
     return training.learning_rate_scale * config.d_model**-0.5 * rate, step
 
 

@@ -4,6 +4,7 @@ The host syncs with the devices only at reports, validations and checkpoints:
 the totals of the steps stay on the devices until then.
 """
 
+import collections
 import contextlib
 import dataclasses
 import functools
@@ -17,11 +18,14 @@ from absl import logging
 
 from keras_transformer import vocabulary
 from keras_transformer.flags import CommandError, RunError
+from keras_transformer.moving_average import MovingAverage
 from keras_transformer.training import (
     TrainStep,
     resolve_jit_compile,
     spread_seeds,
 )
+from keras_transformer.workdir import WorkDirectory, named_weights
+from trainers import xla
 from trainers.budget import largest_shape
 from trainers.checkpoints import TrainingCheckpoint, last_good
 from trainers.evaluation import Validator
@@ -140,7 +144,12 @@ class Trainer:
         )  # a TPU's steps are compiled as a whole
         with self.strategy.scope():
             self.model = experiment.make_model()
-            self.optimizer = experiment.make_optimizer()
+            self.optimizer = experiment.make_optimizer(self.model)
+            self.moving_average = None
+            if self.config.ema_decay:
+                self.moving_average = MovingAverage(
+                    self.model, self.config.ema_decay
+                )
             self.train_step = TrainStep(
                 self.model,
                 self.optimizer,
@@ -148,8 +157,31 @@ class Trainer:
                 self.jit_compile,
                 self.config.accumulate_steps,
                 self.config.clip_norm,
+                r_drop=self.config.r_drop,
+                moving_average=self.moving_average,
             )
-        batches = experiment.train_batches
+        self._make_programs()
+        self.totals = TokenTotals(workers)
+        self.checkpoint = TrainingCheckpoint(
+            workdir,
+            self.model,
+            self.optimizer,
+            self.progress,
+            self.config.keep_checkpoints,
+            self.moving_average,
+        )
+        self.initial_prefix = None  # of weights that were trained before
+        self.validator = None  # workers but the chief have none
+        if experiment.valid_pairs and workers.is_chief:
+            # A model of its own for the averages, outside the strategy.
+            self.validator = Validator(
+                experiment.make_model() if self.moving_average else self.model,
+                experiment,
+            )
+
+    def _make_programs(self):
+        """The functions that make one step, and several; not traced yet."""
+        batches = self.experiment.train_batches
         self._compiled_step = self._compiled(
             self._one_step,
             functools.partial(batches.largest_batch, batches.shapes[0]),
@@ -160,17 +192,6 @@ class Trainer:
                 slices=slices, num_slices=num_slices
             ),
         )
-        self.totals = TokenTotals(workers)
-        self.checkpoint = TrainingCheckpoint(
-            workdir,
-            self.model,
-            self.optimizer,
-            self.progress,
-            self.config.keep_checkpoints,
-        )
-        self.validator = None  # workers but the chief have none
-        if experiment.valid_pairs and workers.is_chief:
-            self.validator = Validator(self.model, experiment)
 
     def _compiled(self, steps, make_dataset):
         """Steps as one graph for all shapes; on a TPU, one for each shape."""
@@ -184,6 +205,8 @@ class Trainer:
     def restore(self) -> str | None:
         """Restores the newest intact checkpoint; returns its path, or None."""
         prefix = self.checkpoint.restore()
+        if prefix is None and self.config.init_from:
+            self.initial_prefix = self._begin_with_weights()
         step, size = self.progress.step, self.workers.size
         (steps,) = self.workers.all_reduce_sum([float(step)])
         if steps != step * size:
@@ -194,8 +217,116 @@ class Trainer:
             )
         self._find_data_position()
         self._compare_metric()
+        chosen = bool(self.progress.xla)
+        if (
+            self._may_choose_xla()
+            and self.progress.xla >= 0
+            and chosen != self.jit_compile
+        ):
+            if self.workers.is_chief:
+                logging.info(
+                    "XLA is %s, as in the sessions before",
+                    "used" if chosen else "not used",
+                )
+            self._use_xla(chosen)
+        return prefix
+
+    def spread_seeds(self):
+        """Gives each replica its dropout, when all else is ready to begin."""
         with self.strategy.scope():
             spread_seeds(self.model)
+
+    def _may_choose_xla(self):
+        """Whether no flag says that XLA compiles, or does not."""
+        return self.config.jit_compile is None and not self.static_shapes
+
+    def _use_xla(self, use_xla):
+        """Makes the programs anew, with XLA or without."""
+        self.jit_compile = use_xla
+        self.train_step.use_xla(use_xla)
+        self._make_programs()
+
+    def choose_xla(self, seconds_per_step: float) -> str | None:
+        """Decides whether XLA compiles, unless that is decided.
+
+        The chief decides for all workers. A run of an older version stays
+        without, and one on a GPU has XLA.
+
+        Args:
+            seconds_per_step: What `probe_memory` returned.
+
+        Returns:
+            What was chosen and why, if there was a trial.
+        """
+        progress, line = self.progress, None
+        steps = self.config.train_steps - progress.step
+        if self.config.train_minutes:
+            minutes = self.config.train_minutes
+            steps = min(steps, 60 * minutes / seconds_per_step)
+        is_open = (
+            self._may_choose_xla()
+            and not self.jit_compile
+            and progress.xla < 0
+            and progress.step == 0
+        )
+        is_long = steps * seconds_per_step >= xla.WORTH_SECONDS
+        (has_trial,) = self.workers.any_of(
+            [is_open and is_long and self.workers.is_chief]
+        )
+        if has_trial:
+            line = self._try_xla(steps)
+        if not self.static_shapes:
+            progress.xla = int(self.jit_compile)
+        return line
+
+    def _try_xla(self, steps):
+        """Times steps of the most frequent shape; chooses; says what and why.
+
+        Args:
+            steps: Updates that the run has yet to make.
+        """
+        batches = self.experiment.train_batches
+        shapes = collections.Counter(
+            shape for _, shape in batches.epoch_order(self.progress.epoch)
+        )
+        [(shape, _)] = shapes.most_common(1)
+        (batch,) = distribute(
+            self.strategy, functools.partial(batches.largest_batch, shape)
+        )
+        plain = self._compiled_step, self._compiled_steps
+        with self._taking_back():
+            make_plain_step = functools.partial(plain[0], batch)
+            self._use_xla(True)
+            trial = xla.measure(
+                lambda: make_plain_step().numpy(),
+                lambda: self._compiled_step(batch).numpy(),
+            )
+        use_xla = xla.is_worth_it(trial, len(batches.shapes), steps)
+        (use_xla,) = self.workers.any_of([use_xla and self.workers.is_chief])
+        if not use_xla:
+            self._use_xla(False)
+            self._compiled_step, self._compiled_steps = plain
+        return xla.choice_line(use_xla, trial, shape)
+
+    @contextlib.contextmanager
+    def _taking_back(self):
+        """Undoes the steps that its body makes."""
+        variables = [v.value for v in self.model.variables]
+        variables += [v.value for v in self.optimizer.variables]
+        if self.moving_average:
+            variables += self.moving_average.averages
+        before = [variable.numpy() for variable in variables]
+        yield
+        for variable, value in zip(variables, before, strict=True):
+            variable.assign(value)
+
+    def _begin_with_weights(self):
+        """Sets the weights to those of `init_from`; returns where they were."""
+        prefix = WorkDirectory(self.config.init_from).restore_weights(
+            named_weights(self.model), self.config.init_checkpoint
+        )
+        if self.moving_average:
+            self.moving_average.begin()
         return prefix
 
     def _compare_metric(self):
@@ -253,17 +384,15 @@ class Trainer:
         """
         shape = largest_shape(self.experiment)
         batches = self.experiment.train_batches
-        variables = [v.value for v in self.model.variables]
-        variables += [v.value for v in self.optimizer.variables]
-        before = [variable.numpy() for variable in variables]
         (batch,) = distribute(
             self.strategy, functools.partial(batches.largest_batch, shape)
         )
         try:
-            self._compiled_step(batch).numpy()
-            started = time.monotonic()
-            self._compiled_step(batch).numpy()
-            seconds = time.monotonic() - started
+            with self._taking_back():
+                self._compiled_step(batch).numpy()
+                started = time.monotonic()
+                self._compiled_step(batch).numpy()
+                return time.monotonic() - started
         except tf.errors.ResourceExhaustedError as error:
             rows, length = shape
             raise CommandError(
@@ -272,9 +401,6 @@ class Trainer:
                 " micro-batches, a smaller batch_tokens makes it smaller"
                 f" ({str(error.message).splitlines()[0]})"
             ) from error
-        for variable, value in zip(variables, before, strict=True):
-            variable.assign(value)
-        return seconds
 
     def count_programs(self) -> int:
         """How many programs XLA compiles; 0: it is not used."""
@@ -447,6 +573,7 @@ class Trainer:
         if self.workers.size > 1 and before is not None:
             if progress.step // MEETING_STEPS == before // MEETING_STEPS:
                 return None
+        self._tell_time()
         is_chief = self.workers.is_chief
         is_over = 0 < config.train_minutes * 60 <= progress.wall_seconds
         is_stale = 0 < config.patience <= progress.stale_validations
@@ -466,6 +593,20 @@ class Trainer:
             label = self.experiment.metric.label
             return Ending(f"no better {label} in {config.patience} validations")
         return None
+
+    def _tell_time(self):
+        """Tells a schedule with a clock which share of the time is over.
+
+        All workers must know the same: it is the chief's.
+        """
+        elapsed = getattr(self.experiment.schedule, "elapsed", None)
+        if elapsed is not None:
+            limit = self.config.train_minutes * 60
+            share = self.progress.wall_seconds / limit
+            (share,) = self.workers.all_reduce_sum(
+                [share if self.workers.is_chief else 0.0]
+            )
+            elapsed.assign(share)
 
     def _log_steps(self):
         """Reports the steps since the last report; waits for them to end."""
@@ -494,8 +635,8 @@ class Trainer:
     def _learning_rate(self):
         """The learning rate of the last update."""
         optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
-        schedule = self.experiment.make_schedule()
-        return float(schedule(optimizer.iterations.value.numpy() - 1))
+        step = optimizer.iterations.value.numpy() - 1
+        return float(self.experiment.schedule(step))
 
     def _seconds_left(self, seconds_per_step):
         """Seconds to the last step, or to the end of `train_minutes`."""
@@ -515,6 +656,8 @@ class Trainer:
             return
         started = time.monotonic()
         with self.clock.pause():
+            if self.moving_average:
+                self.checkpoint.copy_weights(self.validator.model)
             try:
                 result = self.validator.run()
             except FloatingPointError as error:  # the translator's
@@ -590,8 +733,11 @@ class Trainer:
         since = ""
         if bad_step is not None and bad_step < step:
             since = f" (the loss since step {bad_step})"
+        rate = "learning_rate"
+        if self.config.schedule == "noam":
+            rate = "learning_rate_scale"
         return RunError(
             f"training has diverged: at step {step}, {what} is not"
             f" finite{since}. {last_good(self.workdir.latest)}. A smaller"
-            " learning_rate_scale or more warmup_steps may help"
+            f" {rate} or more warmup_steps may help"
         )

@@ -17,6 +17,7 @@ from keras_transformer.fields import hp
 from keras_transformer.startup import load_tensorflow
 from trainers import wmt
 from trainers.config import Configuration, TrainingConfig
+from trainers.inheritance import inherit_data, inherit_model, read_parent
 from trainers.parsing.config import ParserDecoding, TreesConfig
 
 
@@ -49,7 +50,17 @@ def read_configuration(
     Raises:
         CommandError: A value is wrong, or a flag has no effect.
     """
-    data = arguments.build(TreesConfig)
+    parent = read_parent(arguments, TreesConfig)
+    if parent is None:
+        data = arguments.build(TreesConfig)
+        model = wmt.build_model(arguments, preset, data)
+        decoding = arguments.build(ParserDecoding)
+    else:
+        data = inherit_data(arguments, parent, TreesConfig)
+        model = inherit_model(arguments, preset, parent)
+        decoding = arguments.build(
+            ParserDecoding, **dataclasses.asdict(parent.decoding)
+        )
     training = arguments.build(TrainingConfig)
     if training.bleu_tokenizer != "auto":
         raise flags.CommandError(
@@ -57,10 +68,7 @@ def read_configuration(
             f" bleu_tokenizer={training.bleu_tokenizer!r}"
         )
     return Configuration(
-        model=wmt.build_model(arguments, preset, data),
-        data=data,
-        training=training,
-        decoding=arguments.build(ParserDecoding),
+        model=model, data=data, training=training, decoding=decoding
     )
 
 

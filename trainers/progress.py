@@ -33,6 +33,8 @@ class Progress:
         stale_validations: Validations since.
         best_label: The metric of that score, as `Metric.label` names it; "" if
             an older version wrote the checkpoint.
+        xla: Whether XLA compiles the steps, 0 or 1; below 0: not decided yet,
+            or an older version wrote the checkpoint.
     """
 
     step: int = 0
@@ -46,6 +48,7 @@ class Progress:
     best_score: float = -1.0
     stale_validations: int = 0
     best_label: str = ""
+    xla: int = -1
 
     @property
     def epoch_step(self):

@@ -3,6 +3,7 @@
 A run has one session or, if it is stopped and resumed, several.
 """
 
+import math
 from collections.abc import Callable
 
 from keras_transformer import flags
@@ -92,12 +93,18 @@ def open_trainer(
             workers, workdir, configuration, strategy, make_metric, keep
         )
         trainer = Trainer(experiment, workdir, workers)
-        seconds_per_step = trainer.probe_memory()
         restored = trainer.restore()
+        seconds_per_step = trainer.probe_memory()
+        choice = trainer.choose_xla(seconds_per_step)
+        if choice and trainer.jit_compile:
+            seconds_per_step = trainer.probe_memory()  # of the other program
+        trainer.spread_seeds()
         if workers.is_chief and keep:
             write_flags(workdir, configuration)
     if workers.is_chief:
         log_start(trainer, seconds_per_step, restored)
+        if choice:
+            log(choice)
     return trainer
 
 
@@ -143,5 +150,15 @@ def log_start(trainer, seconds_per_step, restored):
         seconds_per_step,
     ):
         log(line)
+    if experiment.training.freeze:
+        trained = sum(
+            math.prod(weight.shape) for weight in model.trainable_variables
+        )
+        log(
+            f"frozen: {', '.join(experiment.training.freeze)};"
+            f" {trained:,} of {model.count_params():,} parameters are trained"
+        )
+    if trainer.initial_prefix:
+        log(f"initial weights: {trainer.initial_prefix}")
     if restored:
         log(f"resuming at step {trainer.progress.step}: {restored}")

@@ -50,6 +50,12 @@ class TranslatorOptions(Fields):
     jit_compile: bool = hp(
         False, "Compile with XLA: slow at first, fast with many sentences."
     )
+    workers: int | None = hp(
+        None,
+        "Batches that are translated at the same time; left out: one for each"
+        " CPU core, or 1 with a GPU.",
+        low=1,
+    )
 
     def __post_init__(self):
         super().__post_init__()
@@ -95,6 +101,7 @@ def load_translator(
     load_tensorflow()
     from keras_transformer.translator import Translator
     from keras_transformer.workdir import WorkDirectory
+    from trainers.strategies import count_searches
 
     options = arguments.build(TranslatorOptions)
     if other is not None:
@@ -103,7 +110,10 @@ def load_translator(
         workdir = WorkDirectory(options.workdir)
         before = workdir.read_section("decoding", DecodingConfig)
         decoding = arguments.build(DecodingConfig, **dataclasses.asdict(before))
-        others = {"jit_compile": options.jit_compile}
+        others = {
+            "jit_compile": options.jit_compile,
+            "workers": options.workers or count_searches(),
+        }
         if options.max_source_length is not None:
             others["max_source_length"] = options.max_source_length
         return Translator.load(
@@ -179,11 +189,13 @@ def translate_lines(
                 raise _wrong_number(f"only {done + len(begins)}")
         try:
             results = translator.n_best(
-                chunk, first_line=done + 1, prefixes=begins
+                chunk,
+                first_line=done + 1,
+                prefixes=begins,
+                num_best=n_best or 1,
             )
         except FloatingPointError as error:
             raise flags.RunError(str(error)) from error
-        results = [hypotheses[: n_best or 1] for hypotheses in results]
         ends = _alignments(translator, chunk, results) if alignments else None
         for number, hypotheses in enumerate(results, done + 1):
             for text, score in hypotheses:

@@ -378,18 +378,27 @@ def learned_positions(workdir: str) -> typing.Any:
 def plot_learning_rate(
     model: TransformerConfig, training: TrainingConfig
 ) -> str:
-    """The learning rate of every step of a run (eq. 3), as SVG."""
+    """The learning rate of every step of a run (eq. 3), as SVG.
+
+    Of a budget in minutes only the steps are known.
+    """
     import numpy as np
 
     from keras_transformer.figures.drawing import PAPER
     from keras_transformer.figures.plots import Series, plot, spell
-    from keras_transformer.schedule import NoamSchedule
+    from trainers.formulas import peak_learning_rate
+    from trainers.optimization import make_schedule
 
-    schedule = NoamSchedule(
-        model.d_model, training.warmup_steps, training.learning_rate_scale
-    )
+    schedule = make_schedule(model, training)
     last = training.train_steps
-    peak = min(training.warmup_steps, last)
+    _, peak = peak_learning_rate(model, training)
+    name = f"{training.schedule}, warmup_steps {training.updates_to_peak:,}"
+    if training.schedule == "noam":
+        name = (
+            f"d_model {model.d_model}, warmup_steps"
+            f" {training.updates_to_peak:,}, scale"
+            f" {training.learning_rate_scale:g}"
+        )
     steps = np.unique(
         np.append(np.linspace(1, last, POINTS).round(), peak)
     ).astype(int)
@@ -399,12 +408,7 @@ def plot_learning_rate(
     at_peak = dict(points)[peak]
     return plot(
         [
-            Series(
-                f"d_model {model.d_model}, warmup_steps"
-                f" {training.warmup_steps:,}, scale"
-                f" {training.learning_rate_scale:g}",
-                points,
-            ),
+            Series(name, points),
             Series(
                 f"greatest: {spell(at_peak)} at step {peak:,}",
                 [(peak, at_peak)],

@@ -2,6 +2,7 @@
 
     python -m trainers.wmt --recipe=NAME --workdir=DIR [--flag=value ...]
     python -m trainers.wmt --flagfile=PATH --workdir=DIR [--flag=value ...]
+    python -m trainers.wmt --init_from=DIR --workdir=DIR [--flag=value ...]
 
 If it is killed, rerun the same command to resume. The shape of the model, the
 data set, the languages, the vocabulary and the precision must stay the same;
@@ -24,6 +25,7 @@ from keras_transformer.fields import Fields, hp
 from keras_transformer.startup import load_tensorflow
 from trainers.cluster import find_cluster
 from trainers.config import Configuration, DataConfig, TrainingConfig
+from trainers.inheritance import inherit_data, inherit_model, read_parent
 
 RECIPES = importlib.resources.files("trainers") / "configs"
 PARSERS = "parse"  # how the names of recipes of trainers.parse begin
@@ -108,10 +110,18 @@ def read_configuration(
     arguments: flags.Arguments, preset: str
 ) -> Configuration:
     """The `Configuration` of a command line."""
-    data = arguments.build(DataConfig)
-    model = build_model(arguments, preset, data)
+    parent = read_parent(arguments)
+    if parent is None:
+        data = arguments.build(DataConfig)
+        model = build_model(arguments, preset, data)
+        decoding = arguments.build(DecodingConfig)
+    else:
+        data = inherit_data(arguments, parent, DataConfig)
+        model = inherit_model(arguments, preset, parent)
+        decoding = arguments.build(
+            DecodingConfig, **dataclasses.asdict(parent.decoding)
+        )
     training = arguments.build(TrainingConfig)
-    decoding = arguments.build(DecodingConfig)
     with flags.user_errors():  # the sections may not fit together
         return Configuration(model, data, training, decoding)
 

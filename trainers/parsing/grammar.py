@@ -50,6 +50,7 @@ from trainers.parsing.trees import TOP, Leaf, Node
 
 PEOPLE = ("person", "relation")
 DEPTH = 2  # clauses inside the main clause, at most, one in the other
+TELLING = 0.2  # of the verbs with an object: what they take decides the tree
 
 
 class Verb(NamedTuple):
@@ -207,7 +208,7 @@ class TreeSampler:
             others = ("person", "animal") if kind == "relation" else PEOPLE
             return _preposition("of", self.base(self.pick(others)))
         if word == "in":
-            return _preposition("in", self.place(frame))
+            return _preposition("in", self.place())
         return _preposition("from", self.base("town", "the"))
 
     def _part(self, kind: str, frame: Frame | None) -> Node:
@@ -215,10 +216,10 @@ class TreeSampler:
         if kind in PEOPLE and self.chance(0.6):
             used = frame.instruments if frame else ""
             carried = [name for name in CARRIED if name != used]
-            return self.base(self.pick(carried), self.pick(("a", "the")))
+            return self.base(self.pick(carried), self.pick(("a", "the", "")))
         return self.base(PARTS[kind], self.pick(("a", "the", "")))
 
-    def place(self, frame: Frame | None = None) -> Node:
+    def place(self) -> Node:
         """A place; with what it has."""
         place = self.base("place", "the")
         if self.chance(0.3):
@@ -354,6 +355,8 @@ class TreeSampler:
 
     def _transitive(self, tag: str, depth: int) -> Node:
         """A verb with its object, and with phrases that are its own."""
+        if self.chance(TELLING):
+            return self._telling(tag)
         kind = self.pick(tuple(FRAMES))
         frame, verb = FRAMES[kind], self.verb(kind)
         thing = self.nominal(frame.objects, frame, depth)
@@ -375,6 +378,28 @@ class TreeSampler:
         # The adverb first: she quietly opened the door.
         adverb = _node("ADVP", Leaf("RB", self.pick(MANNERS)))
         return _node("VP", adverb, *parts)
+
+    def _telling(self, tag: str) -> Node:
+        """Saw or met the man with a telescope: the verb decides.
+
+        Such phrases are rare elsewhere: one object in a thousand has one.
+        """
+        kinds = [k for k, f in FRAMES.items() if "person" in f.objects]
+        kind = self.pick(kinds)
+        frame, verb = FRAMES[kind], self.verb(kind)
+        core = self.base(self.pick([k for k in PEOPLE if k in frame.objects]))
+        if self.chance(0.25):
+            is_of_verb = frame.is_action
+            phrase = _preposition("in", self.place())
+        else:
+            carried = self.pick(CARRIED)
+            if frame.instruments and self.chance(0.25):
+                carried = frame.instruments
+            is_of_verb = carried == frame.instruments
+            thing = self.base(carried, self.pick(("a", "the", "")))
+            phrase = _preposition("with", thing)
+        parts = [core, phrase] if is_of_verb else [_node("NP", core, phrase)]
+        return _node("VP", verb.leaf(tag), *parts, *self._adverbials())
 
     def _adverbials(self) -> list[Node]:
         """Manner or time, which belong to the nearest verb; often none."""

@@ -1,0 +1,234 @@
+"""Speed of translating real text: what a user of a trained model waits for.
+
+    python benchmarks/real_text.py --workdir=DIR --text=FILE
+        [--previous=CHECKOUT] [--ctranslate2=EXPORT] [--rounds=3]
+
+Each system is a process of its own; the systems take turns, round by round.
+A process translates the whole file twice, so that every shape is traced or
+compiled, and is then timed at the third time. --previous is a checkout of
+another version of this package, --ctranslate2 an export of the same work
+directory (`savedmodel.export --format=ctranslate2`), which is measured with one
+worker and with as many as there are cores, one thread each. Prints a JSON line
+for each measurement and a table of medians in lines a second; a system whose
+translations differ from the first system's is named with the number of lines.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).parents[1]
+CORES = len(os.sched_getaffinity(0))
+
+
+def main():
+    arguments = parse_arguments()
+    if arguments.child:
+        print(json.dumps(measure(json.loads(arguments.child))))
+        return
+    found = {}
+    for _ in range(arguments.rounds):
+        for system in systems_of(arguments):
+            for beam_size in arguments.beams:
+                case = {
+                    **system,
+                    "beam_size": beam_size,
+                    "workdir": str(arguments.workdir.resolve()),
+                    "text": str(arguments.text.resolve()),
+                    "single": arguments.single,
+                }
+                result = in_a_process(case)
+                found.setdefault((case["name"], beam_size), []).append(result)
+                shown = {k: v for k, v in result.items() if k != "lines"}
+                print(json.dumps({"name": case["name"], **shown}), flush=True)
+    print(table(found, arguments.beams))
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--workdir", type=pathlib.Path)
+    parser.add_argument("--text", type=pathlib.Path)
+    parser.add_argument("--previous", type=pathlib.Path)
+    parser.add_argument("--ctranslate2", type=pathlib.Path)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--beams", type=int, nargs="+", default=[1, 4])
+    parser.add_argument(
+        "--single", action="store_true", help="one line at a time"
+    )
+    parser.add_argument(
+        "--xla", action="store_true", help="measure with XLA, too"
+    )
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def systems_of(arguments):
+    """The systems to measure: name, checkout, and what they are told."""
+    workers = 1 if arguments.single else CORES
+    systems = []
+    for name, checkout in (
+        ("this version", ROOT),
+        ("previous version", arguments.previous),
+    ):
+        if checkout is None:
+            continue
+        for jit_compile in (False, True) if arguments.xla else (False,):
+            compiled = ", XLA" if jit_compile else ""
+            for number in sorted({1, workers if checkout is ROOT else 1}):
+                systems.append(
+                    {
+                        "name": f"{name}{compiled}, {number} worker(s)",
+                        "checkout": str(checkout.resolve()),
+                        "options": {"jit_compile": jit_compile}
+                        | ({"workers": number} if checkout is ROOT else {}),
+                    }
+                )
+    if arguments.ctranslate2:
+        for number in sorted({1, workers}):
+            systems.append(
+                {
+                    "name": f"CTranslate2, {number} worker(s)",
+                    "checkout": str(ROOT),
+                    "export": str(arguments.ctranslate2.resolve()),
+                    "workers": number,
+                }
+            )
+    return systems
+
+
+def in_a_process(case):
+    """What `measure` returns, of a process of its own."""
+    process = subprocess.run(
+        [sys.executable, __file__, f"--child={json.dumps(case)}"],
+        env={
+            **os.environ,
+            "PYTHONPATH": case["checkout"],
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "CUDA_VISIBLE_DEVICES": "",
+        },
+        capture_output=True,
+        text=True,
+    )
+    if process.returncode:
+        raise SystemExit(f"{case['name']}: {process.stderr[-2000:]}")
+    return json.loads(process.stdout.splitlines()[-1])
+
+
+def measure(case):
+    """Lines a second, CPU seconds, and the translations."""
+    text = pathlib.Path(case["text"]).read_text(encoding="utf-8").splitlines()
+    make = make_ctranslate2 if "export" in case else make_translator
+    translate = make(case)
+
+    def run():
+        if case["single"]:
+            return [line for one in text for line in translate([one])]
+        return translate(text)
+
+    run()
+    run()
+    started, cpu = time.perf_counter(), time.process_time()
+    lines = run()
+    seconds = time.perf_counter() - started
+    return {
+        "beam_size": case["beam_size"],
+        "lines_per_second": len(text) / seconds,
+        "cpu_seconds": time.process_time() - cpu,
+        "lines": lines,
+    }
+
+
+def make_translator(case):
+    """A function that translates lines with this package."""
+    from keras_transformer.translator import Translator
+
+    translator = Translator.load(case["workdir"], **case["options"])
+    translator = translator.with_decoding(beam_size=case["beam_size"])
+    return translator.translate
+
+
+def make_ctranslate2(case):
+    """The same with CTranslate2, which gets pieces and gives pieces."""
+    import ctranslate2
+
+    from keras_transformer.translator import Translator
+
+    ours = Translator.load(case["workdir"])
+    tokenizer, config = ours.tokenizer, ours.decoding
+    folder = pathlib.Path(case["export"])
+    versions = [f for f in folder.iterdir() if f.name.isdecimal()]
+    if versions:
+        folder = max(versions, key=lambda f: int(f.name))
+    translator = ctranslate2.Translator(
+        str(folder),
+        inter_threads=case["workers"],
+        intra_threads=1,
+        compute_type="float32",
+    )
+    pieces = tokenizer.source.pieces
+    numbers = {piece: i for i, piece in enumerate(tokenizer.target.pieces)}
+
+    def translate(lines):
+        rows = tokenizer.source.encode([line.strip() for line in lines])
+        rows = [[pieces[i] for i in row] for row in rows.to_list()]
+        found = translator.translate_batch(
+            rows,
+            beam_size=case["beam_size"],
+            length_penalty=config.length_penalty,
+            max_decoding_length=ours.max_target_length,
+            max_batch_size=2048,
+            batch_type="tokens",
+        )
+        ids = [
+            [numbers[piece] for piece in result.hypotheses[0]]
+            for result in found
+        ]
+        return [
+            line.decode("utf-8")
+            for line in tokenizer.target.decode(ids).numpy()
+        ]
+
+    return translate
+
+
+def table(found, beams):
+    """Medians as a table; the ratio is to the first system's."""
+    names = list(dict.fromkeys(name for name, _ in found))
+
+    def median(name, beam_size):
+        return statistics.median(
+            result["lines_per_second"] for result in found[name, beam_size]
+        )
+
+    titles = [f"beam {beam}, lines/s | ratio | others" for beam in beams]
+    lines = [
+        f"| system | {' | '.join(titles)} |",
+        "|---" * (1 + 3 * len(beams)) + "|",
+    ]
+    for name in names:
+        columns = []
+        for beam in beams:
+            speed = median(name, beam)
+            first = found[names[0], beam][0]["lines"]
+            other = sum(
+                one != two
+                for one, two in zip(
+                    first, found[name, beam][0]["lines"], strict=True
+                )
+            )
+            columns.append(
+                f"{speed:.1f} | {speed / median(names[0], beam):.2f} | {other}"
+            )
+        lines.append(f"| {name} | {' | '.join(columns)} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""What a decoder keeps of the positions behind it.
+
+A search has W hypotheses of each sentence. At each position each of them writes
+a row, so that a slot of a cache holds W rows. Where the search goes on with
+other hypotheses, no row moves: `lineage` says for each hypothesis which rows
+are of its own past, and attention hides the others. The keys of a sentence are
+then one matrix for all its hypotheses, and what follows a change of hypotheses
+is a few bytes where a copy of the cache would be megabytes.
+
+Letters of shapes, beside those of the package: C slots.
+"""
+
+import typing
+
+import numpy as np
+from keras import ops
+
+Tensor: typing.TypeAlias = typing.Any  # of the Keras backend, or NumPy's
+
+
+class Position(typing.NamedTuple):
+    """One position of decoding, as every attention layer takes it.
+
+    Attributes:
+        index: int32 scalar, from 0.
+        visible: bool, broadcastable to `[B, 1, W, C * W]`: the rows of the
+            cache that are of a hypothesis' own past, this position included;
+            None: all.
+        distances: int32 `[C * W]`: where each row of the cache is, from this
+            position; 0 or below if it is visible to any.
+    """
+
+    index: Tensor
+    visible: Tensor | None
+    distances: Tensor
+
+
+class Slots(typing.NamedTuple):
+    """How the positions of a cache are laid out.
+
+    Attributes:
+        num_slots: Slots C; None: the cache begins empty and grows by a slot at
+            each position, so that a position costs what there is to look at.
+            Its shape then changes in the loop of a search, which XLA and
+            TFLite cannot do.
+        num_beams: Hypotheses of a sentence, W; they are neighbours.
+        window: Positions that a query sees, its own among them: the cache
+            forgets those before; None: it sees all.
+    """
+
+    num_slots: int | None
+    num_beams: int
+    window: int | None
+
+    def first_rows(self, batch_size: int | Tensor) -> int | Tensor:
+        """Rows of a cache before the first position.
+
+        Args:
+            batch_size: Sentences B, int or int scalar tensor. For a cache that
+                grows in a graph it must be a tensor: a number of rows that the
+                graph knows could not change in a loop.
+        """
+        if self.num_slots is None:
+            return batch_size * 0
+        return self.num_slots * self.num_beams
+
+    def make_lineage(self, batch_size: int | Tensor) -> Tensor | tuple[()]:
+        """That of hypotheses without a past.
+
+        Returns:
+            bool `[B, W, C * W]`; (), if a sentence has one hypothesis.
+        """
+        if self.num_beams == 1:
+            return ()
+        number = self.first_rows(batch_size)
+        return ops.zeros((batch_size, self.num_beams, number), "bool")
+
+    def enter(
+        self, lineage: Tensor | tuple[()], x: Tensor, index: int | Tensor
+    ) -> tuple[Position, Tensor | tuple[()]]:
+        """Begins a position, which each hypothesis adds to its past.
+
+        Args:
+            lineage: What `make_lineage` or the position before returned.
+            x: `[N, D]`, a row for each hypothesis; its values do not matter.
+            index: This position, int32 scalar.
+
+        Returns:
+            The `Position`, and the lineage with it.
+        """
+        width = self.num_beams
+        if self.num_slots is None:
+            number = index + 1
+            if self.window is not None:
+                number = ops.minimum(number, self.window)
+            distances = ops.arange(number, dtype="int32") - (number - 1)
+        else:
+            newest = index if self.window is None else self.num_slots - 1
+            distances = ops.arange(self.num_slots, dtype="int32") - newest
+        if width == 1:
+            visible = None
+            if self.num_slots is not None:
+                written = (distances <= 0) & (distances >= -index)
+                visible = written[None, None, None]  # [C] -> [1, 1, 1, C]
+            return Position(index, visible, distances), ()
+        beams = np.arange(width, dtype="int32")
+        nothing = ops.zeros_like(ops.reshape(x[:, 0], (-1, width, 1)), "int32")
+        own = nothing + beams[:, None] == beams  # [B, W, W]
+        lineage = self.append(lineage, own, index)
+        distances = ops.repeat(distances, width)
+        return Position(index, lineage[:, None], distances), lineage
+
+    def append(self, rows: Tensor, new: Tensor, index: int | Tensor) -> Tensor:
+        """Writes the rows of one position.
+
+        Args:
+            rows: A cache, `[B, X, C * W, ...]`.
+            new: `[B, X, W, ...]`.
+            index: The position, int32 scalar.
+
+        Returns:
+            The cache with this position in it, one slot longer if it grows.
+        """
+        width = self.num_beams
+        if self.num_slots is None:
+            rows = ops.concatenate([rows, new], axis=2)
+            if self.window is None:
+                return rows
+            return rows[:, :, -self.window * width :]
+        if self.window is not None:
+            return ops.concatenate([rows[:, :, width:], new], axis=2)
+        start = [0] * len(rows.shape)
+        start[2] = index * width
+        return ops.slice_update(rows, start, new)
+
+
+def reorder(lineage: Tensor | tuple[()], parents: Tensor) -> Tensor | tuple[()]:
+    """The lineage of hypotheses that continue others of the same sentence.
+
+    Args:
+        lineage: bool `[B, W, C * W]`, or ().
+        parents: int32 `[B, W]`, in [0, W).
+    """
+    if isinstance(lineage, tuple):
+        return lineage
+    batch_size, num_beams, num_rows = ops.shape(lineage)
+    flat = ops.reshape(lineage, (batch_size * num_beams, num_rows))
+    sentences = ops.arange(batch_size, dtype="int32")[:, None]
+    return ops.take(flat, sentences * num_beams + parents, axis=0)

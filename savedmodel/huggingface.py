@@ -1,0 +1,307 @@
+"""A folder that `MarianMTModel` and `MarianTokenizer` of transformers load.
+
+What Hugging Face calls Marian is the paper's model, with biases in attention
+and its sines before its cosines; `trainers.import_model` reads such folders,
+this module writes them. Where they are not the same:
+
+- Ids: EOS 0, UNK 1, the pieces, BOS, PAD; with two vocabularies PAD is 2. BOS
+  is left out where it is what an import has made it: the decoder starts with
+  PAD then, as the original's does.
+- LayerNorm's epsilon is 1e-5 there, in models trained here 1e-6: of values of
+  variance 1 this changes five in a million.
+- Search: transformers divides by length ^ length_penalty, and ends a search
+  earlier; greedy search is identical. Its limit is one number, for all sources.
+"""
+
+import json
+import struct
+
+import numpy as np
+from absl import logging
+from sentencepiece import sentencepiece_model_pb2
+
+from keras_transformer.flags import CommandError
+from keras_transformer.permutation import reorder, to_blocks
+from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
+
+EXCLUDED = -1e3  # a bias that leaves no probability: see `importers`
+MAX_EPSILON = 1e-5
+ACTIVATIONS = {
+    "relu": "relu",
+    "swish": "swish",
+    "gelu": "gelu",
+    "gelu_tanh": "gelu_new",
+}
+# Fields of the model that Marian's configuration has one value of.
+FIXED = {
+    "pre_norm": False,
+    "positions": "sinusoidal",
+    "sinusoids": "paper",
+    "first_position": 0,
+    "embedding_norm": False,
+    "attention_window": None,
+}
+DTYPES = {"float32": ("F32", np.float32), "float16": ("F16", np.float16)}
+PROJECTIONS = {
+    "query": "q_proj",
+    "key": "k_proj",
+    "value": "v_proj",
+    "output": "out_proj",
+}
+ATTENTIONS = {"self_attention": "self_attn", "cross_attention": "encoder_attn"}
+LAYERS = {"inner": "fc1", "outer": "fc2"}
+
+
+def write(translator, directory, options, description, examples):
+    """Writes the folder: `formats.Exporter`.
+
+    Raises:
+        CommandError: Marian's configuration cannot express the model.
+    """
+    model, tokenizer = translator.model, translator.tokenizer
+    check_model(model.config)
+    decoding = translator.decoding
+    if decoding.length_normalization != "power" and decoding.length_penalty:
+        logging.warning(
+            "transformers divides scores by length ^ length_penalty, not by"
+            " ((5 + length) / 6) ^ length_penalty: beams may differ"
+        )
+    weights = {
+        variable.path.partition("/")[2]: variable.numpy()
+        for variable in model.weights
+    }
+    weights = reorder(weights, to_blocks(model.config.d_model))
+    shared = model.config.sharing in ("all", "inputs")
+    order = _order(weights, tokenizer.target, shared)
+    source_order = order if shared else _order(None, tokenizer.source, shared)
+    tensors = _tensors(model.config, weights, source_order, order)
+    write_safetensors(
+        directory / "model.safetensors", tensors, options.precision
+    )
+    for side, name in (("source", "source.spm"), ("target", "target.spm")):
+        content = _without_table(getattr(tokenizer, side))
+        (directory / name).write_bytes(content)
+    pieces = tokenizer.target.pieces
+    _write_ids(directory / "vocab.json", tokenizer.source.pieces, source_order)
+    if not shared:
+        _write_ids(directory / "target_vocab.json", pieces, order)
+    ids = {special: order.index(special) for special in (PAD, EOS)}
+    start = order.index(BOS) if BOS in order else ids[PAD]
+    tokens = {
+        "pad_token_id": ids[PAD],
+        "eos_token_id": ids[EOS],
+        "decoder_start_token_id": start,
+        "forced_eos_token_id": ids[EOS],
+    }
+    config = _config(model.config, translator.max_source_length)
+    sizes = {"vocab_size": len(source_order), "decoder_vocab_size": len(order)}
+    _write_json(directory / "config.json", {**config, **sizes, **tokens})
+    longest = translator.max_target_length + 2  # BOS, and an EOS at the limit
+    search = {
+        "num_beams": decoding.beam_size,
+        "length_penalty": decoding.length_penalty,
+        "min_length": decoding.min_length,
+        "max_length": longest,
+        "bad_words_ids": [[id] for id in sorted({start, ids[PAD]})],
+    }
+    _write_json(directory / "generation_config.json", {**search, **tokens})
+    _write_json(
+        directory / "tokenizer_config.json",
+        {
+            "tokenizer_class": "MarianTokenizer",
+            "source_lang": description["source_language"],
+            "target_lang": description["target_language"],
+            "model_max_length": translator.max_source_length,
+            "separate_vocabs": not shared,
+            "eos_token": pieces[EOS],
+            "unk_token": pieces[UNK],
+            "pad_token": pieces[PAD],
+        },
+    )
+
+
+def check_model(config):
+    """Raises CommandError unless transformers' Marian can be this model."""
+    for name, value in FIXED.items():
+        if getattr(config, name) != value:
+            raise CommandError(
+                f"format=huggingface needs {name}={value}."
+                f" Received: {name}={getattr(config, name)!r}"
+            )
+    if config.layer_norm_epsilon > MAX_EPSILON:
+        raise CommandError(
+            f"format=huggingface needs layer_norm_epsilon of {MAX_EPSILON:g} or"
+            f" less. Received: layer_norm_epsilon={config.layer_norm_epsilon:g}"
+        )
+    sizes = {config.key_size, config.value_size}
+    if sizes != {config.d_model / config.num_heads}:
+        raise CommandError(
+            "format=huggingface needs d_key and d_value of d_model / num_heads."
+            f" Received: d_key={config.key_size}, d_value={config.value_size},"
+            f" d_model={config.d_model}, num_heads={config.num_heads}"
+        )
+
+
+def _config(config, max_source_length):
+    """The fields of config.json but ids and sizes of vocabularies."""
+    values = {
+        "architectures": ["MarianMTModel"],
+        "model_type": "marian",
+        "is_encoder_decoder": True,
+        "d_model": config.d_model,
+        "encoder_layers": config.num_layers,
+        "decoder_layers": config.decoder_depth,
+        "activation_function": ACTIVATIONS[config.activation],
+        "dropout": config.dropout,
+        "attention_dropout": config.attention_dropout,
+        "activation_dropout": config.activation_dropout,
+        "scale_embedding": config.scale_embeddings,
+        "static_position_embeddings": True,
+        "max_position_embeddings": max(512, max_source_length),
+        "share_encoder_decoder_embeddings": config.sharing in ("all", "inputs"),
+        "tie_word_embeddings": config.sharing in ("all", "target"),
+    }
+    for side in ("encoder", "decoder"):
+        values[f"{side}_ffn_dim"] = config.d_ff
+        values[f"{side}_attention_heads"] = config.num_heads
+    return values
+
+
+def _order(weights, tokenizer, shared):
+    """Our id of each id there: see above.
+
+    Args:
+        weights: By path; None: of a source, which has no BOS to keep.
+        tokenizer: The `Tokenizer` of the ids.
+        shared: Whether both sides have them.
+    """
+    pieces = list(range(len(SPECIAL_IDS), tokenizer.vocab_size))
+    start = [] if weights is None or _is_padding(weights) else [BOS]
+    if shared:
+        return [EOS, UNK, *pieces, *start, PAD]
+    return [EOS, UNK, PAD, *pieces, *start]
+
+
+def _is_padding(weights):
+    """Whether BOS is PAD by another id, and never the next token."""
+    table = weights["embedding/embeddings"]
+    bias = _bias(weights)
+    excluded = bias is not None and bias[BOS] <= EXCLUDED
+    return excluded and np.array_equal(table[BOS], table[PAD])
+
+
+def _bias(weights):
+    """The bias of the logits; None if there is none."""
+    for owner in ("softmax", "embedding"):
+        if f"{owner}/logits_bias" in weights:
+            return weights[f"{owner}/logits_bias"]
+    return None
+
+
+def _tensors(config, weights, source_order, order):
+    """The tensors by PyTorch's names; kernels are [out, in]."""
+    table = weights["embedding/embeddings"][order]
+    bias = _bias(weights)
+    bias = np.zeros(len(order)) if bias is None else bias[order]
+    tensors = {"final_logits_bias": bias[None]}  # [1, V]
+    if config.sharing in ("all", "inputs"):
+        tensors["model.shared.weight"] = table
+    else:
+        source = weights["source_embedding/embeddings"][source_order]
+        tensors["model.encoder.embed_tokens.weight"] = source
+        tensors["model.decoder.embed_tokens.weight"] = table
+    if config.has_softmax_matrix:
+        tensors["lm_head.weight"] = weights["softmax/matrix"][order]
+    for side, depth in (
+        ("encoder", config.num_layers),
+        ("decoder", config.decoder_depth),
+    ):
+        for i in range(depth):
+            prefix = f"{side}/layer_{i}/"
+            layer = {
+                path.removeprefix(prefix): array
+                for path, array in weights.items()
+                if path.startswith(prefix)
+            }
+            for name, array in _layer(layer).items():
+                tensors[f"model.{side}.layers.{i}.{name}"] = array
+    return tensors
+
+
+def _layer(weights):
+    """The tensors of a layer, by names below its own."""
+    tensors = {}
+
+    def linear(name, path):
+        kernel = weights[f"{path}/kernel"]
+        bias = weights.get(f"{path}/bias", np.zeros(kernel.shape[1]))
+        tensors[f"{name}.weight"], tensors[f"{name}.bias"] = kernel.T, bias
+
+    def norm(name, path):
+        tensors[f"{name}.weight"] = weights[f"{path}/norm/gamma"]
+        tensors[f"{name}.bias"] = weights[f"{path}/norm/beta"]
+
+    for ours, theirs in ATTENTIONS.items():
+        if f"{ours}/query/kernel" in weights:
+            for part, name in PROJECTIONS.items():
+                linear(f"{theirs}.{name}", f"{ours}/{part}")
+            norm(f"{theirs}_layer_norm", f"{ours}_residual")
+    for part, name in LAYERS.items():
+        linear(name, f"feed_forward/{part}")
+    norm("final_layer_norm", "feed_forward_residual")
+    return tensors
+
+
+def write_safetensors(path, tensors, precision):
+    """Writes tensors by name as a `.safetensors` file.
+
+    Args:
+        path: The file.
+        tensors: Arrays by name.
+        precision: A key of `DTYPES`.
+    """
+    name_of_dtype, dtype = DTYPES[precision]
+    header, end = {"__metadata__": {"format": "pt"}}, 0
+    for name, array in tensors.items():
+        begin, end = end, end + array.size * np.dtype(dtype).itemsize
+        header[name] = {
+            "dtype": name_of_dtype,
+            "shape": list(array.shape),
+            "data_offsets": [begin, end],
+        }
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # so that the data is aligned
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for array in tensors.values():
+            file.write(np.ascontiguousarray(array, dtype).tobytes())
+
+
+def _without_table(tokenizer):
+    """A SentencePiece model without the pieces of an import's other side."""
+    if not tokenizer.has_table:
+        return tokenizer.model_bytes
+    model = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.model_bytes)
+    kind = sentencepiece_model_pb2.ModelProto.SentencePiece
+    pieces = [
+        kind.FromString(piece.SerializeToString())
+        for id, piece in enumerate(model.pieces)
+        if id in SPECIAL_IDS
+        or id > tokenizer.vocab_size
+        or piece.type not in (kind.UNUSED, kind.CONTROL)
+    ]
+    del model.pieces[:]
+    model.pieces.extend(pieces)
+    model.trainer_spec.vocab_size = len(pieces)
+    return model.SerializeToString(deterministic=True)
+
+
+def _write_ids(path, pieces, order):
+    """Writes the ids of pieces."""
+    _write_json(path, {pieces[ours]: id for id, ours in enumerate(order)})
+
+
+def _write_json(path, values):
+    """Writes a JSON object, one field a line."""
+    text = json.dumps(values, ensure_ascii=False, indent=2)
+    path.write_text(text + "\n", encoding="utf-8")

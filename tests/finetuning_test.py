@@ -1,0 +1,472 @@
+"""A run that begins with another's weights, and the options for it."""
+
+import contextlib
+import dataclasses
+import io
+import json
+import os
+import shutil
+import signal
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from commands import fails, open_trainer
+
+import keras_transformer as kt
+from keras_transformer.config import DecodingConfig, TransformerConfig
+from keras_transformer.tokenization import Tokenizer
+from keras_transformer.translator import Translator
+from keras_transformer.workdir import WorkDirectory, named_weights
+from trainers import loop, session, wmt, xla
+from trainers.checkpoints import write
+from trainers.config import Configuration, DataConfig, TrainingConfig
+from trainers.corpora import read_split
+from trainers.evaluation import Validation, Validator
+from trainers.formulas import peak_learning_rate
+from trainers.freezing import find_frozen
+
+MODEL = (
+    "--vocab_size=120",
+    "--d_model=16",
+    "--d_ff=16",
+    "--num_heads=2",
+    "--num_layers=1",
+)
+RECIPE = (
+    "--batch_tokens=400",
+    "--num_buckets=1",
+    "--log_steps=1",
+    "--checkpoint_steps=2",
+    "--train_steps=4",
+)
+
+
+@pytest.fixture(scope="module")
+def parent(train_files, tmp_path_factory):
+    """A work directory to begin with, as after a training."""
+    path = tmp_path_factory.mktemp("parent") / "run"
+    arguments, options = wmt.read_arguments(
+        [*train_files, *MODEL, "--beam_size=3", f"--workdir={path}"]
+    )
+    configuration = wmt.read_configuration(arguments, options.preset)
+    pairs = read_split(configuration.data, "train")
+    workdir = WorkDirectory(path)
+    path.mkdir()
+    workdir.save_tokenizer(
+        Tokenizer.train((line for pair in pairs for line in pair), 120)
+    )
+    workdir.write_config(**configuration.sections())
+    weights = named_weights(kt.Transformer(configuration.model))
+    write(workdir.averaged, tf.train.Checkpoint(weights=weights), 4, keep=1)
+    return path
+
+
+@pytest.fixture(scope="module")
+def command(train_files, parent):
+    """Flags of a run that begins with it, but for its work directory."""
+    return [*train_files, *RECIPE, f"--init_from={parent}"]
+
+
+def tensors(prefix, group):
+    """The tensors of a group of a checkpoint, by name."""
+    reader = tf.train.load_checkpoint(str(prefix))
+    return {
+        name.split("/")[1].replace("..", "."): reader.get_tensor(name)
+        for name in reader.get_variable_to_shape_map()
+        if name.split("/")[0] == group
+    }
+
+
+# Schedules
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        ({"learning_rate": 0.1}, "needs schedule=constant, linear or cosine"),
+        ({"warmup_steps": 0}, "at least 1 with schedule=noam"),
+        ({"schedule": "linear"}, "needs learning_rate, its peak"),
+        (
+            {
+                "schedule": "constant",
+                "learning_rate": 0.1,
+                "learning_rate_scale": 2.0,
+            },
+            "learning_rate_scale needs schedule=noam",
+        ),
+        (
+            {
+                "schedule": "cosine",
+                "learning_rate": 0.1,
+                "warmup_steps": 9,
+                "train_steps": 9,
+            },
+            "warmup_steps must be below train_steps=9",
+        ),
+    ],
+)
+def test_options_of_another_schedule(flags, message):
+    with pytest.raises(ValueError, match=message):
+        TrainingConfig(**flags)
+
+
+def test_r_drop_needs_dropout(small_config):
+    with pytest.raises(ValueError, match="r_drop needs dropout"):
+        Configuration(
+            small_config,
+            DataConfig(),
+            TrainingConfig(r_drop=1.0),
+            DecodingConfig(),
+        )
+
+
+def test_no_warmup_unless_noam(small_config):
+    fine = TrainingConfig(schedule="linear", learning_rate=0.1)
+    assert (TrainingConfig().updates_to_peak, fine.updates_to_peak) == (4000, 0)
+    assert peak_learning_rate(small_config, fine) == (0.1, 1)
+    warm = dataclasses.replace(fine, warmup_steps=8)
+    assert peak_learning_rate(small_config, warm) == (0.1, 8)
+
+
+@pytest.fixture(scope="module")
+def opened(command, tmp_path_factory):
+    """A run that begins with another's weights, and what it has logged."""
+    path = tmp_path_factory.mktemp("opened") / "run"
+    argv = [*command, f"--workdir={path}", "--dropout=0.3"]
+    argv += ["--schedule=linear", "--learning_rate=0.01", "--train_steps=1000"]
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        trainer = open_trainer([*argv, "--train_minutes=100"])
+    return trainer, out.getvalue()
+
+
+def test_a_run_begins_with_weights_and_vocabulary(opened, parent):
+    trainer, out = opened
+    initial = parent / "averaged/ckpt-4"
+    assert f"initial weights: {initial}\n" in out
+    expected = tensors(initial, "weights")
+    found = named_weights(trainer.model)
+    assert found.keys() == expected.keys()
+    for name, variable in found.items():
+        np.testing.assert_array_equal(variable.numpy(), expected[name], name)
+    assert trainer.progress.step == 0
+    assert trainer.optimizer.iterations.numpy() == 0
+    vocabulary = trainer.workdir.tokenizer_path.read_bytes()
+    assert vocabulary == (parent / "tokenizer.model").read_bytes()
+    ours = trainer.experiment.configuration
+    theirs = WorkDirectory(parent).read_section("model", TransformerConfig)
+    assert ours.model == dataclasses.replace(theirs, dropout=0.3)
+    assert ours.decoding.beam_size == 3
+
+
+def test_the_rate_follows_the_clock(opened, capsys, monkeypatch):
+    """Half of the minutes are over: half of the rate, whatever the step.
+
+    The minutes of earlier sessions are a part of the progress in a checkpoint.
+    """
+    trainer, _ = opened
+    trainer.progress.wall_seconds = 50 * 60.0
+    after_step = trainer._after_step
+
+    def stop_after_two(before):
+        after_step(before)
+        if trainer.progress.step == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(trainer, "_after_step", stop_after_two)
+    trainer.run()
+    rates = [
+        float(line.split("lr ")[1].split()[0])
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith("step ")
+    ]
+    np.testing.assert_allclose(rates, [0.005] * 2, rtol=0.02)
+
+
+# Begun with the weights of another run
+
+
+def test_languages_and_decoding_are_inherited(command, parent, tmp_path):
+    argv = [*command, f"--workdir={tmp_path}/run", "--length_penalty=1.1"]
+    arguments, options = wmt.read_arguments(argv)
+    given = wmt.read_configuration(arguments, options.preset)
+    assert given.decoding == DecodingConfig(beam_size=3, length_penalty=1.1)
+    assert (given.data.source_language, given.data.target_language) == (
+        "en",
+        "de",
+    )
+
+
+def test_what_an_imported_model_does_not_say_is_not_compared(
+    command, parent, tmp_path
+):
+    """Its data is unknown, and perhaps its languages."""
+    imported = shutil.copytree(parent, tmp_path / "imported")
+    config = json.loads((imported / "config.json").read_text())
+    config["model"]["source_vocab_size"] = 90
+    config["data"] |= {
+        "dataset": "imported",
+        "train_files": [],
+        "source_language": "source",
+        "target_language": "target",
+    }
+    (imported / "config.json").write_text(json.dumps(config))
+    argv = [*command, f"--init_from={imported}", f"--workdir={tmp_path}/run"]
+    argv += ["--source_language=nl", "--target_language=fr"]
+    arguments, options = wmt.read_arguments(argv)
+    given = wmt.read_configuration(arguments, options.preset)
+    assert given.model.source_vocab_size == 90
+    assert not given.data.share_vocabulary
+    assert (given.data.source_language, given.data.dataset) == ("nl", "files")
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        ("--d_model=32 --num_layers=1", "Received: d_model=32, there 16\n"),
+        ("--preset=tiny", "d_model=128, there 16"),
+        ("--vocab_size=130", "vocab_size=130, there 120"),
+        ("--target_language=fr", "target_language='fr', there 'de'"),
+        ("--noshare_vocabulary", "share_vocabulary=False, there True"),
+        ("--init_from=/no/such", "init_from must be a work directory"),
+        ("--init_from= --init_checkpoint=best", "init_checkpoint needs init_"),
+        ("--init_checkpoint=best", "no best checkpoint yet"),
+        ("--tokenizer={other}", "is another vocabulary than that of init_from"),
+        ("--freeze=encodr", "as decoder, embedding, encoder or encoder.layer"),
+        ("--freeze=embeddings,encoder,decoder", "freeze must leave weights"),
+    ],
+)
+def test_what_contradicts_the_weights_is_refused(
+    flags, message, command, parent, train_files, tmp_path, capsys
+):
+    if "{other}" in flags:
+        other = tmp_path / "other.model"
+        Tokenizer.train(["another text than theirs"], 22).save(other)
+        flags = flags.format(other=other)
+    argv = [*command, f"--workdir={tmp_path}/run", *flags.split()]
+    assert message in fails(wmt.main, argv, capsys)
+    assert not (tmp_path / "run").exists()
+    argv = [*command, f"--workdir={parent}"]
+    if flags == "--preset=tiny":  # once is enough
+        assert "another work directory than" in fails(wmt.main, argv, capsys)
+
+
+def test_a_model_is_fitted_from_a_work_directory(parent, tmp_path):
+    """As README has it: `Translator.load`, `compile`, `fit`, weights."""
+    model = Translator.load(parent).model
+    model.encoder.trainable = False
+    model.compile(
+        kt.scheduled_adam(kt.ConstantSchedule(0.01, warmup_steps=0)),
+        kt.SmoothedCrossEntropy(0.1),
+        run_eagerly=True,
+    )
+    before = [weight.numpy() for weight in model.encoder.weights]
+    ids = np.array([[5, 6, 7, 2], [8, 9, 2, 0]], "int32")
+    inputs = {"source_ids": ids, "target_ids": ids}
+    start = model.embedding.weights[0].numpy()
+    model.fit(inputs, ids, verbose=0)
+    for weight, value in zip(model.encoder.weights, before, strict=True):
+        np.testing.assert_array_equal(weight.numpy(), value)
+    assert np.abs(start - model.embedding.weights[0].numpy()).max() > 1e-3
+    model.save_weights(tmp_path / "fitted.weights.h5")
+    copy = Translator.load(parent).model
+    copy.load_weights(tmp_path / "fitted.weights.h5")
+    for ours, theirs in zip(copy.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+
+
+# The options together, in a run that is stopped
+
+
+def stop_at(monkeypatch, step):
+    """Sends SIGTERM while a step is made."""
+    make_step = loop.Trainer._step
+
+    def step_and_signal(self, batch):
+        make_step(self, batch)
+        if self.progress.step == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(loop.Trainer, "_step", step_and_signal)
+
+
+OPTIONS = (
+    "--schedule=linear",
+    "--learning_rate=0.01",
+    "--weight_decay=0.1",
+    "--freeze=embeddings,encoder.layer_0",
+    "--dropout=0.2",
+    "--r_drop=1",
+    "--ema_decay=0.9",
+)
+
+
+@pytest.fixture(scope="module")
+def unbroken(command, tmp_path_factory):
+    """A run with these options, and the weights that it has validated."""
+    path = tmp_path_factory.mktemp("unbroken") / "run"
+    [train_files] = [a for a in command if a.startswith("--train_files=")]
+    argv = [*command, *OPTIONS, f"--workdir={path}", "--valid_steps=4"]
+    validated = {}
+
+    def validate(self):
+        for name, weight in named_weights(self.model).items():
+            validated[name] = weight.numpy()
+        return Validation(1.0, 1.0, score=1.0)
+
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(io.StringIO()) as out,
+    ):
+        patch.setattr(Validator, "run", validate)
+        patch.setattr(session, "show_result", lambda *_: None)
+        wmt.main([*argv, train_files.replace("--train", "--valid")])
+    return path, out.getvalue(), validated
+
+
+def test_averages_are_what_is_validated_and_saved(unbroken):
+    path, _, validated = unbroken
+    for checkpoint in ("checkpoints/ckpt-4", "best/ckpt-4"):
+        saved = tensors(path / checkpoint, "weights")
+        assert saved.keys() == validated.keys()
+        for name, value in saved.items():
+            np.testing.assert_array_equal(value, validated[name], name)
+    trained = tensors(path / "checkpoints/ckpt-4", "trained")
+    assert trained.keys() < saved.keys()  # without the frozen ones
+    for name, value in trained.items():
+        assert np.abs(value - saved[name]).max() > 1e-5, name
+    Translator.load(path, checkpoint="latest")  # as of any training
+
+
+def test_frozen_weights_do_not_change(unbroken, parent):
+    path, out, _ = unbroken
+    before = tensors(parent / "averaged/ckpt-4", "weights")
+    after = tensors(path / "averaged/ckpt-4", "weights")
+    frozen = find_frozen(before, ["embeddings", "encoder.layer_0"])
+    assert {name.split(".")[0] for name in frozen} == {"embedding", "encoder"}
+    for name, value in before.items():
+        changed = np.abs(after[name] - value).max()
+        assert (changed == 0) == (name in frozen), name
+    trained = sum(v.size for n, v in before.items() if n not in frozen)
+    total = sum(value.size for value in before.values())
+    assert (
+        "frozen: embeddings, encoder.layer_0;"
+        f" {trained:,} of {total:,} parameters are trained"
+    ) in out
+    slots = tf.train.load_checkpoint(str(path / "checkpoints/ckpt-4"))
+    names = slots.get_variable_to_shape_map()
+    moments = sum(name.startswith("optimizer/") for name in names) - 1
+    assert moments == 2 * (len(before) - len(frozen))
+
+
+def test_a_stopped_fine_tuning_resumes_without_its_parent(
+    train_files, parent, command, unbroken, tmp_path, monkeypatch, capsys
+):
+    initial = shutil.copytree(parent, tmp_path / "initial")
+    argv = [*train_files, *RECIPE, *OPTIONS, f"--workdir={tmp_path}/run"]
+    argv.append(f"--init_from={initial}")
+    with monkeypatch.context() as patch:
+        stop_at(patch, 2)
+        wmt.main(argv)
+    shutil.rmtree(initial)
+    other = [*argv, f"--init_from={parent}"]
+    assert "init_from was " in fails(wmt.main, other, capsys)
+    other = [*argv, "--freeze=embeddings"]
+    assert "freeze was " in fails(wmt.main, other, capsys)
+    wmt.main(argv)
+    out = capsys.readouterr().out
+    assert "resuming at step 2" in out and "initial weights" not in out
+    for group in ("weights", "optimizer", "trained"):
+        one, two = (
+            tensors(path / "checkpoints/ckpt-4", group)
+            for path in (unbroken[0], tmp_path / "run")
+        )
+        assert one.keys() == two.keys()
+        for name in one:
+            np.testing.assert_allclose(
+                one[name], two[name], rtol=1e-4, atol=1e-6, err_msg=name
+            )
+
+
+# XLA or not
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Trials without steps: lists of what they measure, and what they took."""
+    results, trials = [], []
+
+    def measure(plain, compiled):
+        trials.append(results.pop(0))
+        return trials[-1]
+
+    monkeypatch.setattr(xla, "measure", measure)
+    monkeypatch.setattr(loop.Trainer, "probe_memory", lambda self: 100.0)
+    return results, trials
+
+
+FASTER = xla.Trial(plain=1.0, xla=0.5, compilation=1.0)
+
+
+def has_xla(trainer):
+    """Whether XLA compiles the gradients of its next program."""
+    step = trainer.train_step._compiled_gradients
+    found = isinstance(step, tf.types.experimental.PolymorphicFunction)
+    assert found == trainer.jit_compile == bool(trainer.progress.xla)
+    return found
+
+
+def test_a_trial_chooses_xla_and_the_run_keeps_the_choice(
+    command, tmp_path, measured, capsys
+):
+    results, trials = measured
+    argv = [*command, "--train_steps=100", f"--workdir={tmp_path}/run"]
+    results.append(FASTER)
+    trainer = open_trainer(argv, try_largest=True)
+    assert has_xla(trainer)
+    out = capsys.readouterr().out
+    assert "XLA is used: a step of " in out
+    assert "takes 1 s without and 0.5 s with it" in out
+    trainer.progress.step = trainer.progress.data_step = 1
+    trainer.checkpoint.save()
+    assert has_xla(
+        open_trainer(argv, try_largest=True)
+    )  # without another trial
+    argv.append("--nojit_compile")
+    assert not has_xla(open_trainer(argv, try_largest=True))
+    assert trials == [FASTER]
+
+
+@pytest.mark.parametrize(
+    "flags, trial",
+    [
+        ("", xla.Trial(plain=1.0, xla=0.99, compilation=0.0)),
+        ("--train_steps=8", None),  # too short
+        ("--nojit_compile", None),
+    ],
+)
+def test_xla_is_not_used_unless_it_is_worth_it(
+    flags, trial, command, tmp_path, measured
+):
+    results, trials = measured
+    expected = [trial] if trial else []
+    results.extend(expected)
+    argv = [*command, "--train_steps=100", f"--workdir={tmp_path}/run"]
+    argv += flags.split()
+    assert not has_xla(open_trainer(argv, try_largest=True))
+    assert trials == expected
+
+
+def test_a_trial_measures_both_programs_in_turn(monkeypatch):
+    calls, now = [], [0.0]
+    monkeypatch.setattr(xla.time, "monotonic", lambda: now[0])
+
+    def step(name, seconds):
+        def make():
+            calls.append(name)
+            now[0] += seconds if calls.count(name) > 1 else 20.0
+
+        return make
+
+    assert xla.measure(step("plain", 3.0), step("xla", 2.0)) == (3, 2, 20)
+    assert calls == ["plain", "xla"] * (1 + xla.ROUNDS)

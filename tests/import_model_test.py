@@ -1,0 +1,456 @@
+"""Models of Hugging Face, imported, answer as transformers answers.
+
+`fixtures/make_marian.py` made the models and what is expected, with
+transformers. Ids in `expected.json` are the original's.
+"""
+
+import argparse
+import json
+import lzma
+import pathlib
+import pickle
+import shutil
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from commands import fails
+
+from keras_transformer.config import TransformerConfig
+from keras_transformer.flags import CommandError
+from keras_transformer.translator import Translator
+from keras_transformer.vocabulary import BOS, EOS, PAD
+from keras_transformer.workdir import named_weights
+from savedmodel import export, reload
+from savedmodel.huggingface import check_model, write_safetensors
+from trainers import import_model
+from trainers.importers import huggingface
+from trainers.importers.safetensors import read_safetensors
+from trainers.importers.torch_pickle import Plain, read_torch
+
+FIXTURES = pathlib.Path(__file__).parent / "fixtures"
+SHARED, SEPARATE = FIXTURES / "marian_shared", FIXTURES / "marian_separate"
+BOTH = pytest.mark.parametrize(
+    "source", [SHARED, SEPARATE], ids=lambda d: d.name
+)
+
+
+class Import:
+    """A fixture, imported, and the ids of both."""
+
+    def __init__(self, source, workdir):
+        import_model.main([f"--source={source}", f"--workdir={workdir}"])
+        self.workdir = workdir
+        self.translator = Translator.load(workdir)
+        self.expected = json.loads((source / "expected.json").read_text())
+        self.logits = np.load(source / "logits.npz")["logits"]
+        options = huggingface._read_options(source / "config.json")
+        self.tables = huggingface._read_tables(source, options)
+
+    def ours(self, rows, side):
+        """Rows of the original's ids as ours."""
+        ids = self.tables[side].ids
+        numbers = {its: id for id, its in enumerate(ids) if id != BOS}
+        return [[numbers[id] for id in row] for row in rows]
+
+    def padded(self, rows):
+        return tf.ragged.constant(rows, tf.int32).to_tensor(PAD)
+
+    def sources(self):
+        return self.padded(self.ours(self.expected["source_ids"], side=0))
+
+
+@pytest.fixture(scope="module")
+def imports(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("imports")
+    return {s: Import(s, directory / s.name) for s in (SHARED, SEPARATE)}
+
+
+# ---- Answers -----------------------------------------------------------------
+
+
+@BOTH
+def test_ids_are_those_of_its_tokenizer(imports, source):
+    model = imports[source]
+    for of_text, texts, side in (
+        ("source_ids", "sources", 0),
+        ("odd_source_ids", "odd", 0),
+        ("odd_target_ids", "odd", 1),
+    ):
+        tokenizer = list(model.translator.tokenizer)[side]
+        strings = model.expected[texts]
+        expected = model.ours(model.expected[of_text], side)
+        assert tokenizer.encode(strings).to_list() == expected
+        # The same without TensorFlow, for alignments and for exports.
+        tokens = tokenizer.tokens(strings)
+        assert [[t.id for t in row] + [EOS] for row in tokens] == expected
+    with_code = strings.index(">>deu<< the dog sleeps")
+    words = [token.word for token in tokens[with_code]]
+    assert words == sorted(words) and {*words} == {0, 1, 2, 3}
+
+
+@BOTH
+def test_logits_are_those_of_its_model(imports, source):
+    model = imports[source]
+    labels = model.ours(model.expected["labels"], side=1)
+    few = model.sources()[: len(labels)]
+    targets = model.padded([[BOS, *row[:-1]] for row in labels])
+    found = model.translator.model({"source_ids": few, "target_ids": targets})
+    ids = model.tables.target.ids
+    columns = [id for id in range(len(ids)) if id != BOS]
+    for ours, theirs, row in zip(
+        found.numpy(), model.logits, labels, strict=True
+    ):
+        np.testing.assert_allclose(
+            ours[: len(row), columns],
+            theirs[: len(row), [ids[id] for id in columns]],
+            atol=1e-4,
+        )
+    # Nothing is left to BOS, which the original has not.
+    probabilities = tf.nn.softmax(found)
+    assert not probabilities[..., BOS].numpy().any()
+
+
+@BOTH
+@pytest.mark.parametrize("search", ["beam", "greedy"])
+def test_translations_are_those_of_generate(imports, source, search):
+    model = imports[source]
+    translator = model.translator
+    if search == "greedy":
+        translator = translator.with_decoding(beam_size=1)
+    found = translator.translate_ids(model.sources())
+    limit = translator.decoding.max_output_length
+    # transformers adds an EOS at the limit, which costs nothing.
+    expected = [
+        row[:limit] if len(row) > limit else row
+        for row in model.ours(model.expected[search], side=1)
+    ]
+    rows = zip(
+        found.ids[:, 0].numpy(), found.lengths[:, 0].numpy(), strict=True
+    )
+    assert [ids[:length].tolist() for ids, length in rows] == expected
+    if source == SHARED:  # some end, some are ended
+        assert {len(row) < limit for row in expected} == {True, False}
+    if search == "beam":
+        np.testing.assert_allclose(
+            found.scores[:, 0], model.expected["scores"], atol=1e-4
+        )
+        texts = translator.tokenizer.target.decode(found.ids[:, 0])
+        texts = [text.decode() for text in texts.numpy()]
+        assert texts == model.expected["texts"]
+
+
+def test_the_work_directory_has_what_commands_read(imports):
+    model = imports[SHARED]
+    config = json.loads((model.workdir / "config.json").read_text())
+    assert config["data"]["source_language"] == "en"
+    assert config["data"]["target_language"] == "de"
+    assert config["decoding"]["length_normalization"] == "power"
+    assert config["decoding"]["stopping"] == "transformers"
+    assert config["decoding"]["beam_size"] == 4
+    assert config["model"]["activation"] == "swish"
+    assert config["model"]["layer_norm_epsilon"] == 1e-5
+    assert len(config["source_tokenizer_sha256"]) == 64
+    assert not [p for p in model.workdir.parent.iterdir() if p.name[0] == "."]
+    texts = model.translator.translate(["", model.expected["sources"][0]])
+    assert texts == ["", model.expected["texts"][0]]
+
+
+def test_exports_tokenize_alike(imports):
+    model = imports[SHARED]
+    vocabularies = reload.load_vocabularies(model.workdir)
+    for vocabulary, tokenizer in zip(
+        vocabularies, model.translator.tokenizer, strict=True
+    ):
+        strings = model.expected["odd"]
+        rows = tokenizer.encode(strings).to_list()
+        assert [vocabulary.encode(s) + [EOS] for s in strings] == rows
+        rows = [[id for id in row if id != EOS] for row in rows]
+        texts = [text.decode() for text in tokenizer.decode(rows).numpy()]
+        assert [vocabulary.decode(row) for row in rows] == texts
+
+
+# ---- Files -------------------------------------------------------------------
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """A copy of a model, to change."""
+    directory = tmp_path / "source"
+    shutil.copytree(SHARED, directory)
+    for name in ("legacy_pytorch_model.bin", "pytorch_model.bin", "logits.npz"):
+        (directory / name).unlink()
+    return directory
+
+
+@pytest.mark.parametrize(
+    "name", ["pytorch_model.bin", "legacy_pytorch_model.bin"]
+)
+def test_weights_of_pytorch_are_the_same(copy, name):
+    expected = huggingface.read(copy).weights
+    (copy / "model.safetensors").unlink()
+    shutil.copy(SHARED / name, copy / "pytorch_model.bin")
+    found = huggingface.read(copy).weights
+    assert set(found) == set(expected)
+    for path, array in expected.items():
+        np.testing.assert_array_equal(found[path], array, path)
+
+
+def test_weights_of_tensorflow_are_the_same(copy):
+    expected = huggingface.read(copy).weights
+    (copy / "model.safetensors").unlink()
+    content = lzma.decompress((SHARED / "tf_model.h5.xz").read_bytes())
+    (copy / "tf_model.h5").write_bytes(content)
+    found = huggingface.read(copy).weights
+    assert set(found) == set(expected)
+    for path, array in expected.items():
+        np.testing.assert_array_equal(found[path], array, path)
+    (copy / "tf_model.h5").write_bytes(content[:20000])
+    with pytest.raises(ValueError, match="tf_model.h5"):
+        huggingface.read(copy)
+
+
+def change_json(name, **values):
+    def change(directory):
+        path = directory / name
+        path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+    return change
+
+
+def change_tensors(**changes):
+    """Replaces tensors, or removes them (None)."""
+
+    def change(directory):
+        path = directory / "model.safetensors"
+        tensors = {**read_safetensors(path), **changes}
+        kept = {n: np.array(a) for n, a in tensors.items() if a is not None}
+        write_safetensors(path, kept, "float32")
+
+    return change
+
+
+def change_bytes(name, make):
+    def change(directory):
+        path = directory / name
+        path.write_bytes(make(path.read_bytes()))
+
+    return change
+
+
+def with_pickle(content, compression=zipfile.ZIP_STORED):
+    """A file of torch.save with this pickle."""
+
+    def change(directory):
+        (directory / "model.safetensors").unlink()
+        path = directory / "pytorch_model.bin"
+        with zipfile.ZipFile(path, "w", compression) as archive:
+            archive.writestr("archive/data.pkl", content)
+
+    return change
+
+
+class Shell:
+    """Its pickle would make a file."""
+
+    def __reduce__(self):
+        return pathlib.Path.touch, (pathlib.Path("/tmp/pickle_was_run"),)
+
+
+# A pickle that numbers a value 4 billion: Python makes room for as many.
+MEMO_BOMB = b"\x80\x02}r\xf0\xff\xff\xff."
+HEADER = json.dumps(
+    {"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}
+).encode()
+NAN = np.full(16, np.nan, np.float32)
+NORM = "model.encoder.layers.0.final_layer_norm.bias"
+HOSTILE = {
+    "code": (with_pickle(pickle.dumps({"a": Shell()})), "would run code"),
+    "memo": (with_pickle(MEMO_BOMB), "numbers a value 4294967280"),
+    "zip bomb": (
+        with_pickle(b"\0" * 10**6, zipfile.ZIP_DEFLATED),
+        "without compression",
+    ),
+    "no header": (
+        change_bytes("model.safetensors", lambda b: b[:5]),
+        "truncated",
+    ),
+    "truncated header": (
+        change_bytes("model.safetensors", lambda b: b[:400]),
+        "truncated",
+    ),
+    "huge header": (
+        change_bytes("model.safetensors", lambda b: b"\xff" * 8 + b[8:]),
+        "truncated",
+    ),
+    "truncated data": (
+        change_bytes("model.safetensors", lambda b: b[:-1]),
+        "truncated or corrupt",
+    ),
+    "more data": (
+        change_bytes(
+            "model.safetensors",
+            lambda b: struct.pack("<Q", len(HEADER)) + HEADER + b"\0" * 9,
+        ),
+        "expected 8 bytes of data",
+    ),
+    "shape": (
+        change_tensors(**{NORM: np.zeros(17)}),
+        f"expected {NORM} of shape (16,). Received: (17,)",
+    ),
+    "missing": (change_tensors(**{NORM: None}), f"no tensor {NORM}"),
+    "extra": (change_tensors(extra=np.zeros(3)), "Received: extra"),
+    "not finite": (change_tensors(**{NORM: NAN}), "is not finite"),
+    "not json": (change_bytes("config.json", lambda b: b[:-9]), "not JSON"),
+    "other model": (
+        change_json("config.json", model_type="t5"),
+        "expected a model of one of the formats",
+    ),
+    "pre-norm": (
+        change_json("config.json", normalize_before=True),
+        "expected normalize_before=false",
+    ),
+    "huge": (
+        change_json("config.json", d_model=10**5),
+        "of shape (106, 100000)",
+    ),
+    "negative": (
+        change_json("config.json", encoder_layers=-1),
+        "encoder_layers must be at least 1",
+    ),
+    "type": (
+        change_json("config.json", d_model="wide"),
+        "d_model must be int. Received",
+    ),
+    "vocabulary": (
+        change_json("vocab.json", more=106),
+        "expected ids below vocab_size=106",
+    ),
+    "double id": (
+        change_json("vocab.json", more=7),
+        "expected an id of its own",
+    ),
+    "no spm": (
+        change_bytes("source.spm", lambda b: b"no model"),
+        "source.spm: not a SentencePiece model",
+    ),
+    "no file": (
+        lambda directory: (directory / "target.spm").unlink(),
+        "target.spm",
+    ),
+    "positions": (
+        change_tensors(
+            **{"model.encoder.embed_positions.weight": np.zeros((9, 16))}
+        ),
+        "must be the sinusoids",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_ends_with_a_line(copy, tmp_path, capsys, name):
+    change, message = HOSTILE[name]
+    change(copy)
+    workdir = tmp_path / "workdir"
+    argv = [f"--source={copy}", f"--workdir={workdir}"]
+    err = fails(import_model.main, argv, capsys)
+    assert message in err
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+    assert not pathlib.Path("/tmp/pickle_was_run").exists()
+
+
+def test_a_work_directory_in_use_is_refused(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    argv = [f"--source={SHARED}", f"--workdir={tmp_path}"]
+    assert "does not exist yet" in fails(import_model.main, argv, capsys)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_plain_data_is_read_and_nothing_of_it_run(tmp_path):
+    path = tmp_path / "file.pt"
+    value = {"args": argparse.Namespace(arch="transformer", heads=4)}
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a/data.pkl", pickle.dumps(value, protocol=2))
+    with pytest.raises(ValueError, match="would run code.*argparse.Namespace"):
+        read_torch(path)
+    found = read_torch(path, plain=("argparse",))["args"]
+    assert isinstance(found, Plain) and found.kind == "argparse.Namespace"
+    assert found.state == {"arch": "transformer", "heads": 4}
+
+
+# ---- Export back -------------------------------------------------------------
+
+
+def test_an_export_is_the_original_again(imports, tmp_path, capsys):
+    output = tmp_path / "export"
+    export.main(
+        [
+            f"--workdir={imports[SHARED].workdir}",
+            "--format=huggingface",
+            f"--output={output}",
+        ]
+    )
+    assert "huggingface, float32" in capsys.readouterr().out
+    ids = json.loads((output / "vocab.json").read_text())
+    assert ids == json.loads((SHARED / "vocab.json").read_text())
+    found = read_safetensors(output / "model.safetensors")
+    expected = read_safetensors(SHARED / "model.safetensors")
+    for name, array in found.items():
+        np.testing.assert_array_equal(array, expected[name].astype("f4"), name)
+    for name in ("config.json", "generation_config.json"):
+        theirs = json.loads((SHARED / name).read_text())
+        ours = json.loads((output / name).read_text())
+        for field, value in ours.items():
+            if field in theirs and field != "max_position_embeddings":
+                assert value == theirs[field], field
+    again = huggingface.read(output)
+    first = huggingface.read(SHARED)
+    assert again.config == first.config
+    assert again.decoding == first.decoding
+    odd = imports[SHARED].expected["odd"]
+    for one, other in zip(again.tokenizer, first.tokenizer, strict=True):
+        assert one.encode(odd).to_list() == other.encode(odd).to_list()
+
+
+def test_a_model_trained_here_comes_back(tmp_path):
+    output = tmp_path / "export"
+    workdir = FIXTURES / "workdir_0_1/run"
+    export.main(
+        [f"--workdir={workdir}", "--format=huggingface", f"--output={output}"]
+    )
+    before = Translator.load(workdir)
+    after = huggingface.read(output)
+    # BOS is its own row, not another of padding's.
+    assert after.config.vocab_size == before.model.config.vocab_size
+    assert after.tokenizer.target.pieces == before.tokenizer.pieces
+    found = {path.replace("/", "."): a for path, a in after.weights.items()}
+    for name, variable in named_weights(before.model).items():
+        np.testing.assert_array_equal(found.pop(name), variable.numpy(), name)
+    # What Marian has and the paper has not is 0.
+    assert {name.rpartition(".")[2] for name in found} == {
+        "bias",
+        "logits_bias",
+    }
+    assert not any(array.any() for array in found.values())
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"pre_norm": True},
+        {"positions": "learned"},
+        {"sinusoids": "t2t"},
+        {"first_position": 1},
+        {"embedding_norm": True},
+        {"attention_window": 3},
+        {"layer_norm_epsilon": 1e-3},
+        {"d_key": 3},
+    ],
+    ids=lambda fields: next(iter(fields)),
+)
+def test_what_marian_cannot_be_is_not_exported(fields):
+    config = TransformerConfig(d_model=8, num_heads=2, **fields)
+    with pytest.raises(CommandError, match=f"Received: {next(iter(fields))}"):
+        check_model(config)

@@ -1,0 +1,28 @@
+"""What the processes of one test run make once, and share.
+
+`make test` runs the tests in two processes. What takes long to make, and is
+read only, is made by the process that needs it first; the other one waits.
+"""
+
+import fcntl
+import pathlib
+import shutil
+
+directory = pathlib.Path()  # of the run; `conftest.py` sets it
+
+
+def make_once(name, make):
+    """The path of a file or directory that `make(path)` has made.
+
+    Args:
+        name: Its name in the directory of the run.
+        make: Called in one process. If it fails, the next one tries again.
+    """
+    path, done = directory / name, directory / f"{name}.done"
+    with open(directory / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            shutil.rmtree(path, ignore_errors=True)
+            make(path)
+            done.touch()
+    return path

@@ -1,0 +1,168 @@
+"""R-Drop and the moving average of weights, against their definitions."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_transformer.loss import symmetric_divergence
+from keras_transformer.moving_average import MovingAverage
+from keras_transformer.training import TrainStep
+
+ALPHA = 3.0
+DECAY = 0.4
+RATE = 0.5
+SMOOTHING = 0.1
+SIZE = 7
+
+
+class TwoFaces(keras.Model):
+    """Scores the second half of a batch otherwise, as other dropout would."""
+
+    def __init__(self):
+        super().__init__()
+        random = np.random.default_rng(4)
+        for name, shape in (("table", (SIZE, SIZE)), ("delta", (SIZE,))):
+            values = random.normal(size=shape)
+            weight = self.add_weight(
+                shape=shape, initializer=lambda *_, v=values, **__: v, name=name
+            )
+            setattr(self, name, weight)
+        self.built = True
+
+    def call(self, inputs, training=None):
+        ids = inputs["target_ids"]
+        rows = tf.shape(ids)[0]
+        second = tf.cast(tf.range(rows) >= rows // 2, tf.float32)
+        logits = tf.gather(tf.convert_to_tensor(self.table), ids)
+        return logits + second[:, None, None] * self.delta
+
+
+def batches():
+    """Three batches of four rows of unequal lengths."""
+    random = np.random.default_rng(9)
+    for _ in range(3):
+        ids = random.integers(1, SIZE, (4, 5)).astype("int32")
+        labels = random.integers(1, SIZE, (4, 5)).astype("int32")
+        labels[0, 2:] = labels[3, 1:] = 0
+        yield {"source_ids": ids, "target_ids": ids}, labels
+
+
+def numpy_loss(table, delta, ids, labels):
+    """The sum over tokens of R-Drop's loss, as its paper has it, halved."""
+
+    def log_softmax(logits):
+        logits = logits - logits.max(-1, keepdims=True)
+        return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+    target = np.eye(SIZE)[labels] * (1 - SMOOTHING) + SMOOTHING / SIZE
+    one, other = log_softmax(table[ids]), log_softmax(table[ids] + delta)
+    cross_entropy = -(target * one).sum(-1) - (target * other).sum(-1)
+    divergence = (np.exp(one) * (one - other)).sum(-1)
+    divergence += (np.exp(other) * (other - one)).sum(-1)
+    losses = (cross_entropy + ALPHA * divergence / 2) / 2
+    return (losses * (labels != 0)).sum()
+
+
+def numpy_training():
+    """Weights, averages and losses after SGD steps, by central differences."""
+    model = TwoFaces()
+    weights = [w.numpy().astype(np.float64) for w in model.weights]
+    averages = [w.copy() for w in weights]
+    losses = []
+    for step, (inputs, labels) in enumerate(batches(), start=1):
+        ids, tokens = inputs["target_ids"], np.sum(labels != 0)
+        losses.append(numpy_loss(*weights, ids, labels))
+        gradients = [np.zeros_like(weight) for weight in weights]
+        for weight, gradient in zip(weights, gradients, strict=True):
+            for index in np.ndindex(weight.shape):
+                ends = []
+                for sign in (1, -1):
+                    weight[index] += sign * 1e-5
+                    ends.append(numpy_loss(*weights, ids, labels))
+                    weight[index] -= sign * 1e-5
+                gradient[index] = (ends[0] - ends[1]) / 2e-5 / tokens
+        decay = min(DECAY, (1 + step) / (10 + step))
+        for weight, gradient, average in zip(
+            weights, gradients, averages, strict=True
+        ):
+            weight -= RATE * gradient
+            average *= decay
+            average += (1 - decay) * weight
+    return weights, averages, losses
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return numpy_training()
+
+
+@pytest.mark.parametrize(
+    "replicas, micro_batches, jit_compile",
+    [(1, 1, False), (2, 2, False), (1, 2, True)],
+)
+def test_r_drop_and_moving_average(
+    replicas, micro_batches, jit_compile, expected
+):
+    strategy = tf.distribute.get_strategy()
+    if replicas == 2:
+        # Not by collectives: a process can have one such strategy only.
+        strategy = tf.distribute.MirroredStrategy(
+            ["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice()
+        )
+    with strategy.scope():
+        model = TwoFaces()
+        average = MovingAverage(model, DECAY)
+        step = TrainStep(
+            model,
+            keras.optimizers.SGD(RATE),
+            SMOOTHING,
+            jit_compile,
+            micro_batches,
+            0.0,
+            r_drop=ALPHA,
+            moving_average=average,
+        )
+
+    @tf.function(autograph=False)
+    def run(*batch):
+        def in_replica(*rows):
+            return step(*rows)
+
+        return strategy.reduce(
+            "SUM", strategy.run(in_replica, batch), axis=None
+        )
+
+    weights, averages, losses = expected
+    for (inputs, labels), loss in zip(batches(), losses, strict=True):
+
+        def share(context, rows):
+            size = len(rows) // replicas
+            first = size * context.replica_id_in_sync_group
+            return tf.constant(rows[first : first + size])
+
+        batch = tf.nest.map_structure(
+            lambda rows: (
+                strategy.experimental_distribute_values_from_function(
+                    lambda context: share(context, rows)
+                )
+                if replicas > 1
+                else tf.constant(rows)
+            ),
+            (inputs, labels),
+        )
+        sums = run(*batch)
+        np.testing.assert_allclose(sums.loss_sum, loss, rtol=1e-5)
+        assert sums.num_tokens == np.sum(labels != 0)
+    for variable, value in zip(model.weights, weights, strict=True):
+        np.testing.assert_allclose(variable.numpy(), value, atol=2e-5)
+    for variable, value in zip(average.averages, averages, strict=True):
+        for copy in strategy.experimental_local_results(variable):
+            np.testing.assert_allclose(copy.numpy(), value, atol=2e-5)
+    assert np.abs(weights[0] - averages[0]).max() > 0.01
+
+
+def test_divergence_of_equal_distributions_is_zero():
+    logits = np.random.default_rng(0).normal(size=(2, 3, 5)).astype("float32")
+    found = symmetric_divergence(logits, logits + 4.0)
+    np.testing.assert_allclose(found, np.zeros((2, 3)), atol=1e-5)

@@ -1,0 +1,119 @@
+"""Options of the search, chosen on validation pairs."""
+
+import json
+
+import pytest
+import tensorflow as tf
+from commands import fails, write_pairs
+
+import keras_transformer as kt
+from keras_transformer.config import DecodingConfig
+from keras_transformer.translator import Translator
+from keras_transformer.workdir import WorkDirectory, named_weights
+from trainers import evaluate, phrasebook, tuning
+from trainers.checkpoints import write
+from trainers.config import Configuration, DataConfig, TrainingConfig
+from trainers.session import write_flags
+
+PAIRS = phrasebook.make_split("valid", 6)
+# Which of the translations are right, by the options of the search.
+RIGHT = {(3, 0.6): 2, (1, 0.0): 2, (1, 1.0): 4, (2, 0.0): 5, (2, 1.0): 5}
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A work directory whose validation pairs are `PAIRS`."""
+    workdir = WorkDirectory(tmp_path / "run")
+    workdir.path.mkdir()
+    tokenizer = kt.Tokenizer.train((t for pair in PAIRS for t in pair), 60)
+    workdir.save_tokenizer(tokenizer)
+    prefix = write_pairs(tmp_path / "valid", PAIRS)
+    model = kt.TransformerConfig(
+        vocab_size=60, d_model=8, d_ff=8, num_heads=2, num_layers=1
+    )
+    configuration = Configuration(
+        model,
+        DataConfig(
+            dataset="files", train_files=(prefix,), valid_files=(prefix,)
+        ),
+        TrainingConfig(),
+        DecodingConfig(beam_size=3, extra_length=9),
+    )
+    workdir.write_config(**configuration.sections())
+    write_flags(workdir, configuration)
+    weights = named_weights(kt.Transformer(model))
+    write(workdir.averaged, tf.train.Checkpoint(weights=weights), 4, keep=1)
+    return workdir
+
+
+def translate(self, sources):
+    """Instead of the search: as many right translations as `RIGHT` says."""
+    decoding = self.decoding
+    count = RIGHT[decoding.beam_size, decoding.length_penalty]
+    right = [target for _, target in PAIRS]
+    assert list(sources) == [source for source, _ in PAIRS]
+    return right[:count] + ["?"] * (len(right) - count)
+
+
+GRID = ("--beam_sizes=2,1", "--length_penalties=0,1")
+
+
+def test_the_best_options_are_shown_and_saved(run, monkeypatch, capsys):
+    monkeypatch.setattr(Translator, "translate", translate)
+    argv = [f"--workdir={run.path}", "--tune", *GRID]
+    before = run.config_path.read_bytes(), run.flags_path.read_bytes()
+    evaluate.main(argv)
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert before == (
+        run.config_path.read_bytes(),
+        run.flags_path.read_bytes(),
+    )
+    assert lines[0] == "BLEU (13a) by length penalty and beam size"
+    assert lines[1].split() == ["1", "2", "3"]
+    assert [line.split()[0] for line in lines[2:]] == ["0", "0.6", "1"]
+    assert lines[3].split()[1:3] == ["-", "-"]  # not in the grid
+    starred = [cell for line in lines for cell in line.split() if "*" in cell]
+    assert lines[2].split()[2] == starred[0] and len(starred) == 1
+    found = json.loads(last)
+    assert (found["beam_size"], found["length_penalty"]) == (2, 0.0)
+    assert found["before"]["beam_size"] == 3
+    assert found["bleu"] > found["before"]["bleu"]
+    assert (found["saved"], found["sentences"]) == (False, 6)
+
+    evaluate.main([*argv, "--save"])
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["saved"]
+    assert run.read_section("decoding", DecodingConfig) == DecodingConfig(
+        beam_size=2, length_penalty=0.0, extra_length=9
+    )
+    flags = run.flags_path.read_text().splitlines()
+    assert "--beam_size=2" in flags and "--length_penalty=0.0" in flags
+    assert "--extra_length=9" in flags
+    run.load_tokenizer()  # its SHA-256 is still there, and right
+    assert "tokenizer_sha256" in run.read_config()
+
+
+def test_of_equal_scores_the_cheapest():
+    trials = [
+        tuning.Trial(*options)
+        for options in ((4, 0.6, 30.0), (2, 1.0, 30.0), (2, 0.8, 30.0))
+    ]
+    assert tuning.best_of(trials) == trials[2]
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        ("--save", "save needs tune"),
+        ("--beam_sizes=4", "beam_sizes needs tune"),
+        ("--tune --output=x", "output needs one"),
+        ("--tune --compare=x", "compare needs one"),
+        ("--tune --test_files=x", "tune chooses by validation pairs"),
+        ("--tune --beam_sizes=0", "beam_size must be at least 1"),
+        ("--tune --length_penalties=a", "length_penalties must be numb"),
+        ("--tune --valid_files=/no/such", "No such file: /no/such.en"),
+        ("--tune --sampling --beam_sizes=1", "tune needs a search"),
+    ],
+)
+def test_wrong_flags(flags, message, run, capsys):
+    argv = [f"--workdir={run.path}", *flags.split()]
+    assert message in fails(evaluate.main, argv, capsys)

@@ -38,30 +38,29 @@ def test_models_have_the_logits_of_fairseq(name):
 
 
 def test_beam_search_is_that_of_fairseq():
-    original = original_of("t2t")
-    imported = fairseq.read(original.folder)
-    for name, alpha in (("beam", 1.0), ("beam_bare", 0.0)):
-        found = translate(
-            imported,
-            original.expected["sources"],
-            length_penalty=alpha,
-            max_output_length=36,
-            beam_size=4,
-        )
-        best = original.expected[name]
-        assert [tokens for tokens, _ in found] == [b["tokens"] for b in best]
-        assert len({b["text"] for b in best}) > 25
-        np.testing.assert_allclose(
-            [score for _, score in found],
-            [b["score"] for b in best],
-            atol=1e-4,
-        )
+    original = original_of("iwslt")
+    found = translate(
+        fairseq.read(original.folder),
+        original.expected["sources"],
+        max_output_length=35,
+        beam_size=4,
+    )
+    # At the limit fairseq adds an EOS, which has its price there.
+    pairs = [
+        (ours, best)
+        for ours, best in zip(found, original.expected["beam"], strict=True)
+        if len(best["tokens"]) < 35
+    ]
+    assert len(pairs) > 30
+    for (tokens, score), best in pairs:
+        assert tokens == best["tokens"]
+        np.testing.assert_allclose(score, best["score"], atol=1e-4)
 
 
 def test_command_translates_a_model(tmp_path):
     original, workdir = original_of("iwslt"), tmp_path / "run"
     import_model.main([f"--source={original.folder}", f"--workdir={workdir}"])
-    greedy = kt.DecodingConfig(beam_size=1, max_output_length=36)
+    greedy = kt.DecodingConfig(beam_size=1, max_output_length=35, min_length=2)
     translator = kt.Translator.load(workdir, greedy)
     expected = original.expected
     found = translator.translate(expected["sources"])

@@ -167,8 +167,8 @@ def write_variant(folder, sizes, **changes):
     with np.load(PACKAGE / "opus.npz") as archive:
         options = yaml.safe_load(archive[OPTIONS].tobytes().rstrip(b"\0"))
         known = {k: v for k, v in archive.items() if k != OPTIONS}
-    options |= changes
     width, random = options["dim-emb"], np.random.default_rng(5)
+    options |= changes
     shapes = {
         name: array.shape
         for name, array in known.items()

@@ -1,17 +1,18 @@
 """A model of OPUS-MT's shape: imported, and compared with transformers.
 
-    python benchmarks/opus_mt.py make DIR TEXT SENTENCES     (needs torch and
-                                                              transformers)
-    python benchmarks/opus_mt.py compare DIR                 (this package)
+    python benchmarks/opus_mt.py make DIR TEXT
+    python benchmarks/opus_mt.py answer DIR SENTENCES [COUNT]
+    python benchmarks/opus_mt.py compare DIR
 
 `make` writes a randomly initialised model of the configuration of
 Helsinki-NLP/opus-mt-en-de into DIR: d_model 512, 6 + 6 layers, 58,101 subwords,
 swish. Its SentencePiece models are learned from two files of lines, TEXT.en and
-TEXT.de. `answers.json` gets what transformers makes of the first lines of
-SENTENCES: the ids of 1,000, the translations of 200, and how long they took.
+TEXT.de. `answer` writes answers.json, what transformers makes of the lines of
+SENTENCES: the ids of the first 1,000, the translations of COUNT (200), and how
+long they took. Both need torch and transformers.
 
-`compare` imports DIR, prints the time and the memory that this took, and how
-many rows of ids and how many translations are the same.
+`compare` needs this package: it imports DIR, prints the time and the memory
+that this took, and how many rows of ids and how many translations are the same.
 """
 
 import json
@@ -21,14 +22,14 @@ import sys
 import tempfile
 import time
 
-NUM_IDS, NUM_TRANSLATED = 1000, 200
+NUM_IDS = 1000
+BATCH_SIZE = 25
 VOCAB_SIZE = 58101
 LONGEST = 64  # tokens of an output: random weights never end one
 
 
-def make(directory, text, sentences):
-    """Writes the model, and what transformers answers."""
-    import numpy as np
+def make(directory, text):
+    """Writes the model."""
     import sentencepiece
     import torch
     import transformers
@@ -41,6 +42,7 @@ def make(directory, text, sentences):
             input=f"{text}.{language}",
             model_prefix=str(directory / side),
             vocab_size=8000,
+            hard_vocab_limit=False,
             minloglevel=2,
         )
         (directory / f"{side}.model").rename(directory / f"{side}.spm")
@@ -91,31 +93,36 @@ def make(directory, text, sentences):
     )
     model.save_pretrained(directory)
     tokenizer.save_pretrained(directory)
-    lines = sentences.read_text(encoding="utf-8").splitlines()[:NUM_IDS]
+
+
+def answer(directory, sentences, count="200"):
+    """Writes what transformers answers."""
+    import torch
+    import transformers
+
+    tokenizer = transformers.MarianTokenizer.from_pretrained(directory)
+    model = transformers.MarianMTModel.from_pretrained(directory).eval()
+    lines = pathlib.Path(sentences).read_text(encoding="utf-8").splitlines()
+    lines = lines[:NUM_IDS]
+    translated = lines[: int(count)]
     answers, started = [], time.monotonic()
-    for i in range(0, NUM_TRANSLATED, 25):
+    for i in range(0, len(translated), BATCH_SIZE):
         batch = tokenizer(
-            lines[i : i + 25][:NUM_TRANSLATED],
-            return_tensors="pt",
-            padding=True,
+            translated[i : i + BATCH_SIZE], return_tensors="pt", padding=True
         )
         with torch.no_grad():
-            found = model.generate(**batch)
-        answers += found[:, 1:].tolist()
+            answers += model.generate(**batch)[:, 1:].tolist()
     seconds = time.monotonic() - started
     values = {
-        "versions": [
-            transformers.__version__,
-            torch.__version__,
-            np.__version__,
-        ],
+        "transformers": transformers.__version__,
+        "torch": torch.__version__,
         "lines": lines,
         "ids": tokenizer(lines)["input_ids"],
         "answers": answers,
         "seconds": seconds,
     }
     (directory / "answers.json").write_text(json.dumps(values))
-    print(f"transformers: {NUM_TRANSLATED} sentences in {seconds:.1f} s")
+    print(f"transformers: {len(answers)} sentences in {seconds:.1f} s")
 
 
 def compare(directory):
@@ -136,7 +143,7 @@ def compare(directory):
         rows = translator.tokenizer.source.encode(expected["lines"]).to_list()
         same = _count_same(rows, expected["ids"])
         print(f"ids: {same} of {len(rows)} lines the same")
-        lines = expected["lines"][:NUM_TRANSLATED]
+        lines = expected["lines"][: len(expected["answers"])]
         started = time.monotonic()
         found = translator.n_best_ids(lines)
         seconds = time.monotonic() - started
@@ -169,7 +176,5 @@ def _original(id):
 
 if __name__ == "__main__":
     command, directory, *others = sys.argv[1:]
-    functions = {"make": make, "compare": compare}
-    functions[command](
-        pathlib.Path(directory), *(pathlib.Path(path) for path in others)
-    )
+    functions = {"make": make, "answer": answer, "compare": compare}
+    functions[command](pathlib.Path(directory), *others)

@@ -143,7 +143,7 @@ def reorder(lineage: Tensor | tuple[()], parents: Tensor) -> Tensor | tuple[()]:
     """
     if isinstance(lineage, tuple):
         return lineage
-    num_beams = lineage.shape[1]
-    sentences = ops.arange(ops.shape(parents)[0], dtype="int32")[:, None]
-    flat = ops.reshape(lineage, (-1, ops.shape(lineage)[2]))
+    batch_size, num_beams, num_rows = ops.shape(lineage)
+    flat = ops.reshape(lineage, (batch_size * num_beams, num_rows))
+    sentences = ops.arange(batch_size, dtype="int32")[:, None]
     return ops.take(flat, sentences * num_beams + parents, axis=0)

@@ -411,14 +411,12 @@ def beam_search(
     limit_penalties = penalty.of(max_lengths)
 
     def grow(state, cache):
-        # Here rather than at the end of the position, so that XLA moves and
-        # extends the cache in one pass over it.
-        cache = reorder(cache, state.live_parents)
         logits, cache = step(state.live_last_ids, cache, state.index)
         logits = _float32_logits(logits)  # [B * W, V]
         candidates = _best_candidates(logits, state, sentences, rules)
         choice = _choose_beams(candidates, state, sentences, penalty, stopping)
         state = _next_beams(choice, state, sentences)
+        cache = reorder(cache, choice.rows[:, beam_size:] - beam_size)
         state = state._replace(
             done=state.done
             | (state.index >= max_lengths)
@@ -602,7 +600,6 @@ class BeamState(typing.NamedTuple):
         finished_scores: float32 `[B, W]`.
         live_log_probs: float32 `[B, W]`.
         live_last_ids: int32 `[B * W]`, what `step` is given next.
-        live_parents: int32 `[B, W]`, whose cache each one continues, in [0, W).
         done: bool `[B]`, whether the sentence is frozen.
     """
 
@@ -611,7 +608,6 @@ class BeamState(typing.NamedTuple):
     finished_scores: Tensor
     live_log_probs: Tensor
     live_last_ids: Tensor
-    live_parents: Tensor
     done: Tensor
 
 
@@ -659,7 +655,6 @@ def _first_beams(max_lengths, max_length, beam_size):
             _positions(beam_size) == 0, ops.cast(places, "float32"), -np.inf
         ),
         live_last_ids=ops.reshape(places, (-1,)) + BOS,  # [B, W] -> [B * W]
-        live_parents=places + _positions(beam_size),
         done=max_lengths < 1,
     )
 
@@ -826,7 +821,6 @@ def _next_beams(choice, state, sentences):
         finished_scores=choice.finished_scores,
         live_log_probs=choice.live_log_probs,
         live_last_ids=ops.reshape(choice.ids[:, beam_size:], (-1,)),  # [B * W]
-        live_parents=choice.rows[:, beam_size:] - beam_size,
         done=state.done,
     )
 

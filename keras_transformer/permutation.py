@@ -74,6 +74,9 @@ def reorder(
     Raises:
         ValueError: `order` is no permutation, or a path is not one of a
             `Transformer`, or an array is not D wide.
+
+    >>> reorder({"encoder/final_norm/gamma": [1, 2, 3, 4]}, from_blocks(4))
+    {'encoder/final_norm/gamma': array([1, 3, 2, 4])}
     """
     order = np.asarray(order)
     if sorted(order.tolist()) != list(range(order.size)):

@@ -2,9 +2,11 @@
 
 Its decoder differs from ours in a few ways:
 
-- Score: log-probability / length ^ length_penalty, where ours is
-  ((5 + length) / 6) ^ length_penalty; with `length_penalty=0` both are the bare
-  log-probability. Greedy search is identical.
+- Score: log-probability / length ^ length_penalty, which is ours with
+  `length_normalization="power"`, if EOS is returned and so counted
+  (`return_end_token`); ours by default is ((5 + length) / 6) ^ length_penalty.
+  With `length_penalty=0` all are the bare log-probability. A beam search ends
+  when W hypotheses have finished. Greedy search is identical.
 - Length: `min_decoding_length` does not count EOS. Its default of 1 removes EOS
   from the first softmax, which changes the score. `max_decoding_length` is
   one number for all sentences of a call, where ours is source tokens +

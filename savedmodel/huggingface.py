@@ -59,7 +59,7 @@ def write(translator, directory, options, description, examples):
         CommandError: Marian's configuration cannot express the model.
     """
     model, tokenizer = translator.model, translator.tokenizer
-    _check(model.config)
+    check_model(model.config)
     decoding = translator.decoding
     if decoding.length_normalization != "power" and decoding.length_penalty:
         logging.warning(
@@ -120,7 +120,7 @@ def write(translator, directory, options, description, examples):
     )
 
 
-def _check(config):
+def check_model(config):
     """Raises CommandError unless transformers' Marian can be this model."""
     for name, value in FIXED.items():
         if getattr(config, name) != value:

@@ -71,7 +71,6 @@ def make_model(translator):
         },
     )
     onnx_rewrites.hoist_constants(model)
-    onnx_rewrites.scatter_cache_writes(model)
     return model
 
 

@@ -350,6 +350,84 @@ def test_narrow_beam_is_that_of_plain_python(beam_size, sharpness, alpha):
         )
 
 
+def searched_as(system, model, sentence, limit, beam_size, alpha):
+    """A beam search as another system ends it: `expected_beam`'s triples.
+
+    fairseq/sequence_generator.py, Marian's translator/beam_search.cpp and
+    opennmt/utils/decoding.py, for one sentence.
+    """
+
+    def hypothesis(log_prob, ids):
+        power = len(ids) ** alpha
+        divisor = penalty(len(ids), alpha) if system == "opennmt_tf" else power
+        return log_prob / divisor, log_prob, ids
+
+    live, finished = [(0.0, 0.0, ())], []
+    for _ in range(limit):
+        candidates = sorted(
+            (
+                hypothesis(
+                    log_prob + model.log_probs(sentence, ids)[token],
+                    (*ids, token),
+                )
+                for _, log_prob, ids in live
+                for token in (EOS, *FREE_IDS)
+            ),
+            key=lambda candidate: candidate[1],
+            reverse=True,
+        )
+        if system == "opennmt_tf":  # finished ones are in the beam
+            best = sorted([*finished, *candidates], reverse=True)[:beam_size]
+            finished = [one for one in best if one[2][-1] == EOS]
+            live = [one for one in best if one[2][-1] != EOS]
+        elif system == "marian":  # they take their place with them
+            best = candidates[: beam_size - len(finished)]
+            finished += [one for one in best if one[2][-1] == EOS]
+            live = [one for one in best if one[2][-1] != EOS]
+        else:
+            best = candidates[:beam_size]
+            finished += [one for one in best if one[2][-1] == EOS]
+            finished = finished[:beam_size]
+            live = [one for one in candidates if one[2][-1] != EOS][:beam_size]
+        if len(finished) == beam_size or not live:
+            live = []
+            break
+    return [*sorted(finished, reverse=True), *sorted(live, reverse=True)]
+
+
+@pytest.mark.parametrize("system", ["fairseq", "marian", "opennmt_tf"])
+def test_searches_end_as_in_other_systems(system):
+    alpha, beam_size, is_wu = 1.0, 4, system == "opennmt_tf"
+    model = ScriptedModel(3, sharpness=1.0)
+    sentences, limits = sentences_and_limits(60)
+    result = run_beam(
+        model,
+        sentences,
+        limits,
+        beam_size,
+        length_penalty=alpha,
+        length_normalization="wu" if is_wu else "power",
+        stopping=system,
+    )
+    exact = run_beam(model, sentences, limits, beam_size, length_penalty=alpha)
+    for sentence, limit in zip(sentences, limits, strict=True):
+        if limit:
+            expected = searched_as(
+                system, model, sentence, limit, beam_size, alpha
+            )
+            num_found = int(ops.sum(result.lengths[sentence] > 0))
+            assert num_found == min(len(expected), beam_size)
+            score, log_prob, ids = expected[0]
+            found = ops.convert_to_numpy(result.ids)[sentence, 0]
+            assert (
+                tuple(found[: len(ids)]) == ids and not found[len(ids) :].any()
+            )
+            np.testing.assert_allclose(
+                result.scores[sentence, 0], score, rtol=2e-5, atol=1e-5
+            )
+    assert (exact.ids[:, 0] != result.ids[:, 0]).numpy().any()
+
+
 def test_early_stop_changes_nothing(monkeypatch):
     """The fewer hypotheses are wanted, the earlier; those are the same."""
     model = ScriptedModel(3, sharpness=3.0)
@@ -379,6 +457,79 @@ def test_early_stop_changes_nothing(monkeypatch):
         )
     with pytest.raises(ValueError, match="num_best=4, beam_size=3"):
         run_beam(model, sentences, limits, 3, max_length=20, num_best=4)
+
+
+def test_normalization_by_the_bare_length():
+    model = ScriptedModel(4)
+    sentences = np.arange(6, dtype="int32")
+    limits = np.array([0, 1, 3, 5, 7, 9])
+    result = run_beam(
+        model,
+        sentences,
+        limits,
+        3,
+        length_penalty=0.8,
+        length_normalization="power",
+    )
+    wu = run_beam(model, sentences, limits, 3, length_penalty=0.8)
+    assert not np.array_equal(result.ids, wu.ids)
+    for scores, log_probs, lengths in zip(
+        result.scores[1:], result.log_probs[1:], result.lengths[1:], strict=True
+    ):
+        lengths = ops.convert_to_numpy(lengths).astype("float64")
+        np.testing.assert_allclose(scores, log_probs / lengths**0.8, rtol=1e-5)
+    assert (ops.convert_to_numpy(result.ids[0]) == PAD).all()
+    assert np.isfinite(result.scores[0, 0])
+
+
+def transformers_beam(model, sentence, limit, beam_size, alpha):
+    """`_beam_search` of transformers 5.23 for one sentence, as its code says.
+
+    `limit` is `max_length` - 2: of the tokens that it counts one is what the
+    decoder starts with, and one an EOS that it forces, at no cost.
+    """
+    live, finished, going_on = [(0.0, ())], [], True
+    for length in range(1, limit + 2):
+        candidates = []
+        for log_prob, ids in live:
+            if length == limit + 1:
+                candidates.append((log_prob, (*ids, EOS)))
+                continue
+            log_probs = model.log_probs(sentence, ids)
+            for token in (*FREE_IDS, EOS):
+                candidates.append((log_prob + log_probs[token], (*ids, token)))
+        candidates = sorted(candidates, reverse=True)[: 2 * beam_size]
+        finished += [
+            (log_prob / length**alpha, log_prob, ids)
+            for log_prob, ids in candidates[:beam_size]
+            if ids[-1] == EOS
+        ]
+        finished = sorted(finished, reverse=True)[:beam_size]
+        live = [c for c in candidates if c[1][-1] != EOS][:beam_size]
+        worst = finished[-1][0] if len(finished) == beam_size else -np.inf
+        going_on = live and live[0][0] / length**alpha > worst
+        if not going_on:
+            break
+    return [
+        (score, log_prob, ids[:limit] if len(ids) > limit else ids)
+        for score, log_prob, ids in finished
+    ]
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0, 2.5])
+def test_stopping_of_transformers(alpha):
+    model = ScriptedModel(5, sharpness=1.0)
+    sentences = np.arange(60, dtype="int32")
+    limits = np.tile([3, 6, 9], 20)
+    options = {"length_penalty": alpha, "length_normalization": "power"}
+    result = run_beam(
+        model, sentences, limits, 3, stopping="transformers", **options
+    )
+    for sentence, limit in zip(sentences, limits, strict=True):
+        expected = transformers_beam(model, sentence, limit, 3, alpha)
+        assert_hypotheses(result, sentence, expected)
+    exact = run_beam(model, sentences, limits, 3, **options)
+    assert not np.array_equal(result.ids, exact.ids)
 
 
 def test_search_stops_when_every_sentence_is_done():

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import io
+import json
 import os
 import shutil
 import signal
@@ -194,6 +195,29 @@ def test_languages_and_decoding_are_inherited(command, parent, tmp_path):
         "en",
         "de",
     )
+
+
+def test_what_an_imported_model_does_not_say_is_not_compared(
+    command, parent, tmp_path
+):
+    """Its data is unknown, and perhaps its languages."""
+    imported = shutil.copytree(parent, tmp_path / "imported")
+    config = json.loads((imported / "config.json").read_text())
+    config["model"]["source_vocab_size"] = 90
+    config["data"] |= {
+        "dataset": "imported",
+        "train_files": [],
+        "source_language": "source",
+        "target_language": "target",
+    }
+    (imported / "config.json").write_text(json.dumps(config))
+    argv = [*command, f"--init_from={imported}", f"--workdir={tmp_path}/run"]
+    argv += ["--source_language=nl", "--target_language=fr"]
+    arguments, options = wmt.read_arguments(argv)
+    given = wmt.read_configuration(arguments, options.preset)
+    assert given.model.source_vocab_size == 90
+    assert not given.data.share_vocabulary
+    assert (given.data.source_language, given.data.dataset) == ("nl", "files")
 
 
 @pytest.mark.parametrize(
@@ -398,15 +422,18 @@ def test_a_trial_chooses_xla_and_the_run_keeps_the_choice(
     results, trials = measured
     argv = [*command, "--train_steps=100", f"--workdir={tmp_path}/run"]
     results.append(FASTER)
-    trainer = open_trainer(argv)
+    trainer = open_trainer(argv, try_largest=True)
     assert has_xla(trainer)
     out = capsys.readouterr().out
     assert "XLA is used: a step of " in out
     assert "takes 1 s without and 0.5 s with it" in out
     trainer.progress.step = trainer.progress.data_step = 1
     trainer.checkpoint.save()
-    assert has_xla(open_trainer(argv))  # without another trial
-    assert not has_xla(open_trainer([*argv, "--nojit_compile"]))
+    assert has_xla(
+        open_trainer(argv, try_largest=True)
+    )  # without another trial
+    argv.append("--nojit_compile")
+    assert not has_xla(open_trainer(argv, try_largest=True))
     assert trials == [FASTER]
 
 
@@ -425,7 +452,8 @@ def test_xla_is_not_used_unless_it_is_worth_it(
     expected = [trial] if trial else []
     results.extend(expected)
     argv = [*command, "--train_steps=100", f"--workdir={tmp_path}/run"]
-    assert not has_xla(open_trainer([*argv, *flags.split()]))
+    argv += flags.split()
+    assert not has_xla(open_trainer(argv, try_largest=True))
     assert trials == expected
 
 

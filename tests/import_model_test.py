@@ -6,6 +6,7 @@ transformers. Ids in `expected.json` are the original's.
 
 import argparse
 import json
+import lzma
 import pathlib
 import pickle
 import shutil
@@ -17,10 +18,13 @@ import pytest
 import tensorflow as tf
 from commands import fails
 
+from keras_transformer.config import TransformerConfig
+from keras_transformer.flags import CommandError
 from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import BOS, EOS, PAD
+from keras_transformer.workdir import named_weights
 from savedmodel import export, reload
-from savedmodel.huggingface import write_safetensors
+from savedmodel.huggingface import check_model, write_safetensors
 from trainers import import_model
 from trainers.importers import huggingface
 from trainers.importers.safetensors import read_safetensors
@@ -176,8 +180,8 @@ def copy(tmp_path):
     """A copy of a model, to change."""
     directory = tmp_path / "source"
     shutil.copytree(SHARED, directory)
-    (directory / "legacy_pytorch_model.bin").unlink()
-    (directory / "pytorch_model.bin").unlink()
+    for name in ("legacy_pytorch_model.bin", "pytorch_model.bin", "logits.npz"):
+        (directory / name).unlink()
     return directory
 
 
@@ -192,6 +196,20 @@ def test_weights_of_pytorch_are_the_same(copy, name):
     assert set(found) == set(expected)
     for path, array in expected.items():
         np.testing.assert_array_equal(found[path], array, path)
+
+
+def test_weights_of_tensorflow_are_the_same(copy):
+    expected = huggingface.read(copy).weights
+    (copy / "model.safetensors").unlink()
+    content = lzma.decompress((SHARED / "tf_model.h5.xz").read_bytes())
+    (copy / "tf_model.h5").write_bytes(content)
+    found = huggingface.read(copy).weights
+    assert set(found) == set(expected)
+    for path, array in expected.items():
+        np.testing.assert_array_equal(found[path], array, path)
+    (copy / "tf_model.h5").write_bytes(content[:20000])
+    with pytest.raises(ValueError, match="tf_model.h5"):
+        huggingface.read(copy)
 
 
 def change_json(name, **values):
@@ -394,3 +412,45 @@ def test_an_export_is_the_original_again(imports, tmp_path, capsys):
     odd = imports[SHARED].expected["odd"]
     for one, other in zip(again.tokenizer, first.tokenizer, strict=True):
         assert one.encode(odd).to_list() == other.encode(odd).to_list()
+
+
+def test_a_model_trained_here_comes_back(tmp_path):
+    output = tmp_path / "export"
+    workdir = FIXTURES / "workdir_0_1/run"
+    export.main(
+        [f"--workdir={workdir}", "--format=huggingface", f"--output={output}"]
+    )
+    before = Translator.load(workdir)
+    after = huggingface.read(output)
+    # BOS is its own row, not another of padding's.
+    assert after.config.vocab_size == before.model.config.vocab_size
+    assert after.tokenizer.target.pieces == before.tokenizer.pieces
+    found = {path.replace("/", "."): a for path, a in after.weights.items()}
+    for name, variable in named_weights(before.model).items():
+        np.testing.assert_array_equal(found.pop(name), variable.numpy(), name)
+    # What Marian has and the paper has not is 0.
+    assert {name.rpartition(".")[2] for name in found} == {
+        "bias",
+        "logits_bias",
+    }
+    assert not any(array.any() for array in found.values())
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"pre_norm": True},
+        {"positions": "learned"},
+        {"sinusoids": "t2t"},
+        {"first_position": 1},
+        {"embedding_norm": True},
+        {"attention_window": 3},
+        {"layer_norm_epsilon": 1e-3},
+        {"d_key": 3},
+    ],
+    ids=lambda fields: next(iter(fields)),
+)
+def test_what_marian_cannot_be_is_not_exported(fields):
+    config = TransformerConfig(d_model=8, num_heads=2, **fields)
+    with pytest.raises(CommandError, match=f"Received: {next(iter(fields))}"):
+        check_model(config)

@@ -30,7 +30,9 @@ def original_of(name):
 def test_models_have_the_logits_of_fairseq(name):
     imported = fairseq.read(MODELS / name)
     languages = imported.source_language, imported.target_language
-    assert languages == ("en", "de")
+    # The checkpoint has not their names: fairseq-train took them from its data.
+    assert languages == (("", "") if name == "t2t" else ("en", "de"))
+    assert len(imported.notes) == (name == "t2t")
     assert imported.decoding.beam_size == 5
     check_logits(original_of(name), imported)
 
@@ -59,7 +61,93 @@ def test_beam_search_is_that_of_fairseq():
 def test_command_translates_a_model(tmp_path):
     original, workdir = original_of("iwslt"), tmp_path / "run"
     import_model.main([f"--source={original.folder}", f"--workdir={workdir}"])
-    translator = kt.Translator.load(workdir, beam_size=1, max_output_length=36)
+    greedy = kt.DecodingConfig(beam_size=1, max_output_length=36)
+    translator = kt.Translator.load(workdir, greedy)
     expected = original.expected
     found = translator.translate(expected["sources"])
     assert found == [best["text"] for best in expected["greedy"]]
+
+
+REFUSED = [
+    ({"arch": "transformer_lm"}, "--arch='transformer_lm' cannot be imported"),
+    ({"decoder_attention_heads": 4}, "encoder_attention_heads is 2"),
+    ({"adaptive_softmax_cutoff": "4,8"}, "--adaptive_softmax_cutoff='4,8'"),
+    ({"decoder_layers_to_keep": "0"}, "--decoder_layers_to_keep='0'"),
+    ({"activation_fn": "tanh"}, "--activation_fn='tanh'"),
+    ({"quant_noise_pq": 0.1}, "--quant_noise_pq=0.1"),
+    ({"decoder_output_dim": 8}, "expected decoder_embed_dim=16"),
+    ({"encoder_layers": 2}, "no tensor encoder.layers.1.self_attn.q_proj"),
+    ({"decoder_layers": 1}, "tensors that such a model does not have"),
+    ({"encoder_attention_heads": "2"}, "is not a whole number"),
+]
+
+
+@pytest.mark.parametrize("changes, message", REFUSED)
+def test_what_cannot_be_mapped_is_named(monkeypatch, changes, message):
+    def read_edited(path, plain):
+        state = read_torch(path, plain)
+        state["cfg"]["model"].state.update(changes)
+        return state
+
+    monkeypatch.setattr(fairseq, "read_torch", read_edited)
+    with pytest.raises(ValueError) as error:
+        fairseq.read(MODELS / "iwslt")
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_options_of_old_versions_and_joined_projections(monkeypatch):
+    """Before 0.10 options are `args`; before 0.7 q, k and v are one matrix."""
+    expected = fairseq.read(MODELS / "iwslt")
+
+    def read_old(path, plain):
+        state = read_torch(path, plain)
+        args = state["cfg"]["model"]
+        args.state |= {"source_lang": "en", "target_lang": "de"}
+        tensors = state["model"]
+        for name in [n for n in tensors if ".q_proj." in n]:
+            prefix, _, kind = name.partition(".q_proj.")
+            parts = [tensors.pop(f"{prefix}.{c}_proj.{kind}") for c in "qkv"]
+            tensors[f"{prefix}.in_proj_{kind}"] = np.concatenate(parts)
+        return {"args": args, "model": tensors}
+
+    monkeypatch.setattr(fairseq, "read_torch", read_old)
+    found = fairseq.read(MODELS / "iwslt")
+    assert found.config == expected.config
+    assert found.weights.keys() == expected.weights.keys()
+    for path, weight in expected.weights.items():
+        np.testing.assert_array_equal(found.weights[path], weight)
+
+
+def test_files_that_do_not_fit_end_the_command(tmp_path, capsys):
+    def refuse(message):
+        argv = [f"--source={folder}", f"--workdir={tmp_path / 'run'}"]
+        with pytest.raises(SystemExit) as exit:
+            import_model.main(argv)
+        (line,) = capsys.readouterr().err.strip().splitlines()
+        assert exit.value.code == 2 and message in line, line
+        assert not (tmp_path / "run").exists()
+
+    folder = tmp_path / "model"
+    shutil.copytree(MODELS / "iwslt", folder)
+    assert find_importer(folder) is fairseq
+    (folder / "spm.en.model").rename(folder / "bpe.codes")
+    (folder / "spm.de.model").rename(folder / "de")
+    refuse("subword-nmt and fastBPE cannot be imported")
+    (folder / "bpe.codes").rename(folder / "spm.en.model")
+    (folder / "de").rename(folder / "spm.de.model")
+    dictionary = folder / "dict.de.txt"
+    text = dictionary.read_text("utf-8")
+    dictionary.write_text(text + "more 1\n", encoding="utf-8")
+    refuse("Expected dictionaries of 88 and 96 subwords")
+    dictionary.write_text(text + "<s> 1\n", encoding="utf-8")
+    refuse("occurs twice, or is a special one")
+    dictionary.write_text(text + "no number\n", encoding="utf-8")
+    refuse("expected a subword and its frequency. Received: 'no number'")
+    dictionary.unlink()
+    refuse("expected two dictionaries")
+    checkpoint = folder / "checkpoint_last.pt"
+    checkpoint.write_bytes(pickle.dumps(print))
+    refuse("Received: builtins.print")
+    checkpoint.rename(folder / "a.pt")
+    shutil.copy(folder / "a.pt", folder / "b.pt")
+    refuse("or one .pt. Received: a.pt, b.pt")

@@ -10,7 +10,11 @@ from keras import ops
 import keras_transformer as kt
 from keras_transformer import chunks
 from keras_transformer.cache import Slots
-from keras_transformer.layers import LearnedPositions, Residual
+from keras_transformer.layers import (
+    LearnedPositions,
+    Residual,
+    SoftmaxProjection,
+)
 from keras_transformer.normalization import LayerNorm
 
 
@@ -254,6 +258,9 @@ def test_layers_of_other_systems_are_the_same_with_xla():
     built = []
     gradients()  # makes the weights
     built += [embedding, norm, *layers]
+    for layer in (embedding, SoftmaxProjection(11, 6, logits_bias=True)):
+        copy = type(layer).from_config(layer.get_config())
+        assert copy.get_config() == layer.get_config()
     compiled = tf.function(gradients, jit_compile=True)()
     for one, other in zip(gradients(), compiled, strict=True):
         assert np.abs(one).max() > 1e-3
@@ -332,8 +339,10 @@ def test_an_input_of_another_width_is_refused(name):
 
 SIZES = dict(d_model=8, d_ff=16, num_heads=2, num_layers=2, dropout=0.1)
 LAYERS = {
-    "MultiHeadAttention": lambda: kt.MultiHeadAttention(2, 4, 3, dropout=0.1),
-    "FeedForward": lambda: kt.FeedForward(d_ff=16, dropout=0.1),
+    "MultiHeadAttention": lambda: kt.MultiHeadAttention(
+        2, 4, 3, dropout=0.1, use_bias=True
+    ),
+    "FeedForward": lambda: kt.FeedForward(16, dropout=0.1, activation="swish"),
     "EncoderLayer": lambda: kt.EncoderLayer(**SIZES),
     "DecoderLayer": lambda: kt.DecoderLayer(**SIZES),
     "Encoder": lambda: kt.Encoder(**SIZES, pre_norm=True),

@@ -160,7 +160,8 @@ def test_ends_with_one_line(
 def test_two_trainings_in_one_place(flags, processes, tmp_path):
     """The second is refused; SIGHUP ends the first, with a checkpoint."""
     argv = [*flags, f"--workdir={tmp_path}"]
-    first = processes.start([*argv, "--train_steps=100000"])
+    endless = ["--train_steps=100000", "--nojit_compile"]  # without a trial
+    first = processes.start([*argv, *endless])
     first.read_until("step 3 ")
     second = processes.start(argv)
     second.ends(2)

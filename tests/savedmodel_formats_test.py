@@ -374,45 +374,38 @@ def test_onnx_documents_itself():
     assert json.loads(metadata["decoding"])["beam_size"] == 3
 
 
-def test_the_onnx_cache_is_written_by_scatter():
+def test_the_onnx_loop_holds_what_changes():
     directory, _ = exports.exported("onnx")
     model = onnx.load(str(directory / "model.onnx"))
     [loop] = [n for n in model.graph.node if n.op_type == "Loop"]
     [body] = [a.g for a in loop.attribute if a.name == "body"]
     depth = exports.translator().model.config.decoder_depth
-    writers = [n.op_type for n in body.node].count("ScatterND")
-    assert writers == 2 * depth  # keys and values
     # No weight is part of the loop's state: index and condition, what the
-    # search keeps (seven values), and the caches.
-    assert len(loop.input) <= 2 + 8 + 2 * depth
+    # search keeps (six values), and keys, values and lineage.
+    assert len(loop.input) <= 2 + 7 + 2 * depth + 1
+    # A cache grows by what is added to it.
+    kept = {value.name for value in body.output}
+    grown = [
+        n for n in body.node if n.op_type == "Concat" and set(n.output) & kept
+    ]
+    assert len(grown) >= 2 * depth
     weights = {t.name for t in model.graph.initializer if len(t.dims) == 2}
     assert sum(
         n.op_type == "MatMul" and n.input[1] in weights for n in body.node
     )
 
 
-def test_a_loop_is_rewritten_and_answers_as_before():
-    """A loop of its own: a constant, two caches, states that are no caches."""
+def test_a_loop_without_its_constants_answers_as_before():
+    """A loop of its own: a value that changes, and one that does not."""
     model = small_loop()
-    inputs = {
-        "new": np.arange(24, dtype=np.float32).reshape(2, 3, 1, 4),
-        "weight": np.array(2.0, np.float32),
-    }
+    inputs = {"weight": np.array(2.0, np.float32)}
     before = run_model(model, inputs)
+    assert before == [6.0, 8.0]  # 2 * (0 + 1 + 2), and with the weight
     assert onnx_rewrites.hoist_constants(model) == 1
     [body] = [a.g for a in model.graph.node[0].attribute if a.name == "body"]
     assert not any("weight_out" in node.output for node in body.node)
-    assert onnx_rewrites.scatter_cache_writes(model) == 2
     onnx.checker.check_model(model)
-    after = run_model(model, inputs)
-    for one, other in zip(before, after, strict=True):
-        np.testing.assert_array_equal(one, other)
-    cache = after[0]  # at position i: new * weight + i
-    for i in range(4):
-        new = inputs["new"][:, :, 0] * 2 + i
-        np.testing.assert_array_equal(cache[:, :, i], new)
-        np.testing.assert_array_equal(after[1][:, :, i + 1], new)
-    assert not cache[:, :, 4:].any() and not after[1][:, :, 0].any()
+    assert run_model(model, inputs) == before
 
 
 def run_model(model, inputs):
@@ -421,15 +414,15 @@ def run_model(model, inputs):
 
 
 def small_loop():
-    """Four positions of a cache of five, as tf2onnx would write them."""
+    """The sum of three positions times a weight, as tf2onnx would write it."""
     float32, int64, boolean = (
         onnx.TensorProto.FLOAT,
         onnx.TensorProto.INT64,
         onnx.TensorProto.BOOL,
     )
 
-    def value(name, kind, shape):
-        return helper.make_tensor_value_info(name, kind, shape)
+    def value(name, kind):
+        return helper.make_tensor_value_info(name, kind, [])
 
     def constant(name, array):
         return numpy_helper.from_array(np.array(array), name)
@@ -437,74 +430,42 @@ def small_loop():
     node = helper.make_node
     body = helper.make_graph(
         [
-            node("Equal", ["range", "i"], ["is_here"]),
-            node("Reshape", ["is_here", "as_mask"], ["mask"]),
-            node("Mul", ["new", "weight_in"], ["scaled"]),
             node("Cast", ["i"], ["position"], to=float32),
-            node("Add", ["scaled", "position"], ["moved"]),
-            node("Where", ["mask", "moved", "cache_in"], ["cache_out"]),
+            node("Mul", ["position", "weight_in"], ["scaled"]),
+            node("Add", ["sum_in", "scaled"], ["sum_out"]),
             node("Identity", ["weight_in"], ["weight_out"]),
             node("Identity", ["condition_in"], ["condition_out"]),
-            # Another cache, one position ahead.
-            node("Add", ["i", "one"], ["next"]),
-            node("Equal", ["range", "next"], ["is_next"]),
-            node("Reshape", ["is_next", "as_mask"], ["next_mask"]),
-            node("Where", ["next_mask", "moved", "ahead_in"], ["ahead_out"]),
-            # Of the same shape, but no writes at a position.
-            node("LessOrEqual", ["range", "i"], ["is_past"]),
-            node("Reshape", ["is_past", "as_mask"], ["past"]),
-            node("Where", ["past", "cache_in", "other_in"], ["other_out"]),
-            node("Equal", ["backwards", "i"], ["is_mirrored"]),
-            node("Reshape", ["is_mirrored", "as_mask"], ["mirrored"]),
-            node("Where", ["mirrored", "moved", "mirror_in"], ["mirror_out"]),
         ],
         "body",
         [
-            value("i", int64, []),
-            value("condition_in", boolean, []),
-            value("cache_in", float32, [None, 3, 5, 4]),
-            value("weight_in", float32, []),
-            value("ahead_in", float32, [None, 3, 5, 4]),
-            value("other_in", float32, [None, 3, 5, 4]),
-            value("mirror_in", float32, [None, 3, 5, 4]),
+            value("i", int64),
+            value("condition_in", boolean),
+            value("sum_in", float32),
+            value("weight_in", float32),
         ],
         [
-            value("condition_out", boolean, []),
-            value("cache_out", float32, [None, 3, 5, 4]),
-            value("weight_out", float32, []),
-            value("ahead_out", float32, [None, 3, 5, 4]),
-            value("other_out", float32, [None, 3, 5, 4]),
-            value("mirror_out", float32, [None, 3, 5, 4]),
-        ],
-        [
-            constant("range", np.arange(5)),
-            constant("as_mask", [1, 1, 5, 1]),
-            constant("backwards", np.arange(5)[::-1].copy()),
-            constant("one", np.array(1)),
+            value("condition_out", boolean),
+            value("sum_out", float32),
+            value("weight_out", float32),
         ],
     )
     graph = helper.make_graph(
         [
             node(
                 "Loop",
-                ["rounds", "go_on", "empty", "weight", *["empty"] * 3],
-                ["cache", "weight_after", "ahead", "other", "mirror"],
+                ["rounds", "go_on", "zero", "weight"],
+                ["sum", "weight_after"],
                 body=body,
             ),
-            node("Add", ["other", "weight_after"], ["sum"]),
+            node("Add", ["sum", "weight_after"], ["both"]),
         ],
         "graph",
-        [value("new", float32, [2, 3, 1, 4]), value("weight", float32, [])],
+        [value("weight", float32)],
+        [value("sum", float32), value("both", float32)],
         [
-            value("cache", float32, [None] * 4),
-            value("ahead", float32, [None] * 4),
-            value("sum", float32, [None] * 4),
-            value("mirror", float32, [None] * 4),
-        ],
-        [
-            constant("rounds", np.array(4)),
+            constant("rounds", np.array(3)),
             constant("go_on", np.array(True)),
-            constant("empty", np.zeros((2, 3, 5, 4), np.float32)),
+            constant("zero", np.array(0.0, np.float32)),
         ],
     )
     return helper.make_model(
@@ -563,7 +524,10 @@ LONG_AND_SHORT = [" ".join(exports.SENTENCES * 2), "one dog", "tree"]
 
 @functools.cache
 def of_kind(name):
-    """A translator with random weights, not all of which are small."""
+    """A translator with random weights, not all of which are small.
+
+    EOS is rare: outputs shall fill the caches.
+    """
     model = kt.Transformer(
         vocab_size=60, d_model=8, d_ff=12, num_heads=2, num_layers=1,
         **KINDS[name],
@@ -571,6 +535,7 @@ def of_kind(name):
     random = np.random.default_rng(1)
     for weight in model.weights:
         weight.assign_add(random.normal(size=weight.shape, scale=0.4))
+    model.softmax.logits_bias.assign_add(-5.0 * np.eye(60)[EOS])
     rules = RULES if "restricted" in name else {}
     decoding = kt.DecodingConfig(beam_size=2, extra_length=4, **rules)
     tokenizer = exports.translator().tokenizer
@@ -615,7 +580,8 @@ def test_other_positions_and_attention_are_exported(
     assert found[0]["truncated"] and len(wanted[0][0][0]) >= 20
     for result, [(ids, score), *_] in zip(found, wanted, strict=True):
         assert result["ids"] == ids
-        assert result["score"] == pytest.approx(score, rel=1e-3, abs=1e-4)
+        # The two kinds of gelu differ by 1e-3 here, kernels by 1e-5.
+        assert result["score"] == pytest.approx(score, rel=1e-5, abs=2e-4)
 
 
 def test_the_rules_of_these_searches_are_felt():

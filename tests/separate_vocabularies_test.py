@@ -36,6 +36,13 @@ def flags_of(folder):
         "--d_ff=16",
         "--num_heads=2",
         "--num_layers=1",
+        # What models of other systems have, from the flags to the exports.
+        "--activation=gelu_tanh",
+        "--attention_bias",
+        "--first_position=1",
+        "--layer_norm_epsilon=1e-5",
+        "--logits_bias",
+        "--sinusoids=t2t",
         "--beam_size=2",
         "--extra_length=3",
         "--warmup_steps=10",
@@ -80,7 +87,10 @@ def test_each_language_has_files_sizes_and_embeddings(trained):
     assert sorted(p.name for p in path.glob("*.model")) == FILES
     config = json.loads((path / "config.json").read_text())
     assert config["data"]["share_vocabulary"] is False
-    assert config["model"]["source_vocab_size"] == 70
+    model = config["model"]
+    assert model["source_vocab_size"] == 70
+    assert model["share_embeddings"] is None
+    assert (model["activation"], model["first_position"]) == ("gelu_tanh", 1)
     for name in FILES:
         digest = hashlib.sha256((path / name).read_bytes()).hexdigest()
         assert config[name.replace(".model", "_sha256")] == digest

@@ -454,6 +454,9 @@ def test_activations_grow_with_the_batch_and_its_length():
     assert activations(config, 20, 20, 4) == 2 * one
     assert activations(config, 5, 40, 4) > one  # attention is quadratic
     assert activations(config, 10, 20, 2) < one
+    # The gradient of swish needs its input: in eight layers, 256 wide.
+    swish = dataclasses.replace(config, activation="swish")
+    assert activations(swish, 10, 20, 4) - one == 4 * 10 * 20 * 8 * 256
     # Restricted: one of two attentions of a decoder layer stays quadratic.
     restricted = dataclasses.replace(config, attention_window=9)
     saved = activations(config, 1, 200, 4) - activations(restricted, 1, 200, 4)
@@ -476,7 +479,8 @@ def test_two_workers_train_lose_one_and_resume(
 
     workdir = tmp_path / "two"
     command += ["--strategy=multi_worker", f"--workdir={workdir}"]
-    endless = [*command, "--train_steps=1000000"]
+    # Long enough for a trial of XLA, which would cost a compilation.
+    endless = [*command, "--train_steps=1000000", "--nojit_compile"]
     chief, other = start_workers(processes, [endless] * 2, fresh=True)
     chief.read_until("step 9 ")
     other.send_signal(signal.SIGKILL)

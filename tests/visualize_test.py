@@ -6,6 +6,7 @@ import pathlib
 import numpy as np
 import pages
 import pytest
+import references
 import tensorflow as tf
 from commands import fails
 
@@ -181,6 +182,19 @@ def test_positions_are_the_sinusoids(tmp_path):
     visualize.main([*FROM_BASE, *what])
     angles = np.arange(40)[:, None] / 10000 ** (np.arange(0, 512, 2) / 512)
     expected = np.stack([np.sin(angles), np.cos(angles)], -1).reshape(40, 512)
+    np.testing.assert_allclose(
+        drawn_matrix(path, expected), expected, atol=0.01
+    )
+
+
+def test_positions_of_other_systems_are_theirs(tmp_path):
+    path = tmp_path / "positions.svg"
+    options = visualize.Options(
+        plot="positional_encoding", preset="base", length=9, output=str(path)
+    )
+    config = kt.TransformerConfig(d_model=8, sinusoids="t2t", first_position=2)
+    path.write_text(visualize.plot_positional_encoding(options, config))
+    expected = references.interleaved_sinusoids(9, 8, 2, "t2t")
     np.testing.assert_allclose(
         drawn_matrix(path, expected), expected, atol=0.01
     )

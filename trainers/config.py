@@ -254,9 +254,9 @@ class TrainingConfig(Fields):
     )
     r_drop: float = hp(
         0.0,
-        "Alpha of R-Drop (Liang et al. 2021; theirs: 1 to 5): each row is"
-        " computed twice, with different dropout, and the loss grows with the"
-        " divergence of both outputs. 0: off.",
+        "Alpha of R-Drop (Liang et al. 2021; they translate with 5): each row"
+        " is computed twice, with different dropout, and the divergence of both"
+        " outputs is added to the loss. 0: off.",
         low=0.0,
     )
     ema_decay: float = hp(

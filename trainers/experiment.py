@@ -23,6 +23,7 @@ from trainers.corpora import (
 from trainers.evaluation import Metric
 from trainers.freezing import freeze
 from trainers.optimization import make_optimizer, make_schedule
+from trainers.strategies import count_searches
 
 
 @dataclasses.dataclass
@@ -92,6 +93,7 @@ class Experiment:
             model,
             dataclasses.replace(self.configuration.decoding, **decoding),
             max_source_length=self.data.max_length,
+            workers=count_searches(self.strategy),
         )
 
 

@@ -10,6 +10,7 @@ of them, logs the progress and writes the work directory, which all can read.
 """
 
 import contextlib
+import os
 import re
 import sys
 
@@ -48,6 +49,21 @@ def make_strategy(name: str, tpu: str) -> tf.distribute.Strategy:
         devices = devices or tf.config.list_logical_devices("CPU")
         return tf.distribute.MirroredStrategy([d.name for d in devices])
     return tf.distribute.get_strategy()
+
+
+def count_searches(strategy: tf.distribute.Strategy | None = None) -> int:
+    """How many batches of sentences are best translated at the same time.
+
+    Args:
+        strategy: That of the model; None: the default one.
+
+    Returns:
+        The CPU cores of this process; 1 with a GPU, or with several replicas.
+    """
+    has_replicas = strategy is not None and strategy.num_replicas_in_sync > 1
+    if has_replicas or tf.config.list_physical_devices("GPU"):
+        return 1
+    return len(os.sched_getaffinity(0))
 
 
 def _make_workers_strategy(cluster):

@@ -101,6 +101,7 @@ def load_translator(
     load_tensorflow()
     from keras_transformer.translator import Translator
     from keras_transformer.workdir import WorkDirectory
+    from trainers.strategies import count_searches
 
     options = arguments.build(TranslatorOptions)
     if other is not None:
@@ -111,22 +112,13 @@ def load_translator(
         decoding = arguments.build(DecodingConfig, **dataclasses.asdict(before))
         others = {
             "jit_compile": options.jit_compile,
-            "workers": options.workers or default_workers(),
+            "workers": options.workers or count_searches(),
         }
         if options.max_source_length is not None:
             others["max_source_length"] = options.max_source_length
         return Translator.load(
             options.workdir, decoding, options.checkpoint, **others
         )
-
-
-def default_workers() -> int:
-    """Batches at the same time: CPU cores of this process; 1 with a GPU."""
-    import tensorflow as tf
-
-    if tf.config.list_physical_devices("GPU"):
-        return 1
-    return len(os.sched_getaffinity(0))
 
 
 def read_lines(

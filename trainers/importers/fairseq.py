@@ -12,11 +12,12 @@ softmax and never used, is a subword like others.
 """
 
 import pathlib
+import re
 import typing
 
 import numpy as np
 
-from keras_transformer.config import DecodingConfig, TransformerConfig
+from keras_transformer.config import DecodingConfig
 from keras_transformer.permutation import from_blocks, reorder
 from keras_transformer.tokenization import TokenizerPair
 from keras_transformer.vocabulary import BOS
@@ -26,6 +27,7 @@ from trainers.importers.stacks import (
     EXCLUDED,
     PROJECTIONS,
     logits_bias_path,
+    make_config,
     read_stacks,
 )
 from trainers.importers.tensors import Tensors
@@ -39,7 +41,6 @@ LAYER_NORM_EPSILON = 1e-5
 # The first ids of every dictionary.
 START, PAD, EOS, UNK = range(4)
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
-OVERWRITE = "#fairseq:overwrite"
 ARCHITECTURES = (
     "transformer",
     "transformer_tiny",
@@ -89,6 +90,9 @@ SAME = (
     "normalize_before",
     "learned_pos",
 )
+# Version 0.12 keeps copies of an encoder layer's weights for a faster path, and
+# makes them anew when it loads a checkpoint.
+COPIES = r"encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)"
 # Its names of what a layer has, and of the norms of a stack.
 ATTENTIONS = {"self_attention": "self_attn", "cross_attention": "encoder_attn"}
 LINEAR = {
@@ -126,11 +130,22 @@ def read(directory: pathlib.Path) -> Imported:
     state = read_torch(path, PLAIN)
     options, task, generation = _read_options(state, path)
     options.check(KNOWN_VALUES)
-    languages = [
-        task.need(name, str) for name in ("source_lang", "target_lang")
-    ]
-    sides = [_read_side(directory, language) for language in languages]
     tensors = Tensors(_tensors_in(state, path), path)
+    languages = _find_languages(directory, task, tensors)
+    sides = [_read_side(directory, language) for language in languages]
+    notes = []
+    if "source_lang" not in task and sides[0].symbols == sides[1].symbols:
+        if sides[0].model != sides[1].model:
+            raise ValueError(
+                f"{path} does not say which language is the source. Expected"
+                " one SentencePiece model, as there is one dictionary."
+                f" Received: {sides[0].path.name}, {sides[1].path.name}"
+            )
+        languages = ["", ""]
+        notes.append(
+            "the checkpoint does not say which language is the source:"
+            " --source_language and --target_language tell"
+        )
     config = _read_config(options, tensors, sides)
     return Imported(
         config=config,
@@ -140,7 +155,7 @@ def read(directory: pathlib.Path) -> Imported:
         source_language=languages[0],
         target_language=languages[1],
         max_length=_max_length(config, options),
-        notes=[],
+        notes=notes,
     )
 
 
@@ -173,7 +188,7 @@ def _read_options(state, path):
         )
     cfg = _attributes(state.get("cfg"), path)
     model = dict(_attributes(cfg.get("model"), path))
-    model.setdefault("arch", model.get("_name"))
+    model["arch"] = model.get("arch") or model.get("_name")
     return (
         Options(model, path, "--"),
         Options(_attributes(cfg.get("task"), path), path),
@@ -203,6 +218,8 @@ def _tensors_in(state, path):
     tensors = {}
     for name, array in found.items():
         prefix, _, last = name.rpartition(".")
+        if re.fullmatch(COPIES, name):
+            continue
         if last in ("in_proj_weight", "in_proj_bias"):
             parts = np.split(array, 3) if len(array) % 3 == 0 else [array]
             for part, letter in zip(parts, "qkv", strict=False):
@@ -245,6 +262,12 @@ def _read_side(directory, language):
     path = directory / f"dict.{language}.txt"
     if not path.is_file():
         raise ValueError(f"{directory}: expected {path.name}")
+    model = _find_subwords(directory, language)
+    return _Side(_read_symbols(path), model.read_bytes(), model)
+
+
+def _read_symbols(path):
+    """The subword of each id of a dictionary."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as error:
@@ -260,8 +283,42 @@ def _read_side(directory, language):
         symbols.append(symbol)
     if len(set(symbols)) < len(symbols):
         raise ValueError(f"{path}: a subword occurs twice, or is a special one")
-    model = _find_subwords(directory, language)
-    return _Side(tuple(symbols), model.read_bytes(), model)
+    return tuple(symbols)
+
+
+def _find_languages(directory, task, tensors):
+    """Source and target, which are in the names of the dictionaries.
+
+    fairseq-train also takes them from the names of its data, and then the
+    checkpoint does not have them: the sizes of the embeddings tell.
+    """
+    if "source_lang" in task and "target_lang" in task:
+        return [task.need(name, str) for name in ("source_lang", "target_lang")]
+    paths = sorted(directory.glob("dict.*.txt"))
+    if len(paths) != 2:
+        raise ValueError(
+            f"{directory}: expected two dictionaries, dict.en.txt and the like."
+            f" Received: {', '.join(path.name for path in paths)}"
+        )
+    found = {path.name.split(".")[1]: _read_symbols(path) for path in paths}
+    rows = [
+        tensors.shape(f"{stack}.embed_tokens.weight")[0]
+        for stack in ("encoder", "decoder")
+    ]
+    orders = [
+        order
+        for order in (list(found), list(found)[::-1])
+        if [len(found[language]) for language in order] == rows
+    ]
+    contents = list(found.values())
+    if not orders or (len(orders) == 2 and contents[0] != contents[1]):
+        sizes = {name: len(symbols) for name, symbols in found.items()}
+        raise ValueError(
+            f"{tensors.path} does not say which language is the source."
+            f" Expected dictionaries of {rows[0]} and {rows[1]} subwords."
+            f" Received: {sizes}"
+        )
+    return orders[0]
 
 
 def _find_subwords(directory, language):
@@ -321,7 +378,8 @@ def _read_config(options, tensors, sides):
         }
     shares_all = options.get("share_all_embeddings", False)
     shares_target = options.get("share_decoder_input_output_embed", False)
-    return TransformerConfig(
+    return make_config(
+        options.path,
         vocab_size=target,
         source_vocab_size=source if source != target else None,
         d_model=d_model,
@@ -451,6 +509,7 @@ def _read_decoding(generation):
         ),
         length_normalization="power",
         stopping="fairseq",
+        min_length=generation.get("min_len", 1) + 1,  # EOS counts here
         no_repeat_ngram=generation.get("no_repeat_ngram_size", 0),
     )
 

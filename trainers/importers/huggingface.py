@@ -34,6 +34,13 @@ from trainers.importers.tensors import Tensors
 from trainers.importers.torch_pickle import read_torch
 from trainers.importers.vocabularies import make_tokenizer, start_name
 
+# PyTorch's names of a layer's weights, by those of TensorFlow.
+TF_NAMES = {
+    "kernel": "weight",
+    "gamma": "weight",
+    "embeddings": "weight",
+    "beta": "bias",
+}
 # Fields of `generate` that change its answers and that we do not have, with
 # the values that change nothing.
 NO_COUNTERPART = {
@@ -267,14 +274,16 @@ def _read_tables(directory, options):
             " share_encoder_decoder_embeddings is false. Received: no such file"
         )
     size = options.size("vocab_size")
-    source = _read_table(directory / VOCABULARY, size, options)
+    banned = _search_options(directory, options).values.get("bad_words_ids")
+    source = _read_table(directory / VOCABULARY, size, options, banned or [])
     if shared:
         return _Tables(source, source, True)
     size = options.get("decoder_vocab_size", int, size)
-    return _Tables(source, _read_table(target, size, options), False)
+    own = _read_table(target, size, options, banned or [])
+    return _Tables(source, own, False)
 
 
-def _read_table(path, size, options):
+def _read_table(path, size, options, banned):
     """The `_Table` of a file of subwords and their ids."""
     ids = _read_json(path)
     for subword, id in ids.items():
@@ -305,7 +314,8 @@ def _read_table(path, size, options):
             f"{options.path}: expected a decoder_start_token_id below"
             f" vocab_size={size}. Received: decoder_start_token_id={start}"
         )
-    has_start = _is_only_start(start, special, options)
+    # Whether nothing but BOS has the id that the decoder starts with.
+    has_start = start not in special.values() and [start] in banned
     first = [special["pad"], start, special["eos"], special["unk"]]
     known = set(special.values()) | ({start} if has_start else set())
     order = first + [id for id in range(size) if id not in known]
@@ -313,12 +323,6 @@ def _read_table(path, size, options):
     if not has_start:
         names[BOS] = start_name(names)
     return _Table(names, order, has_start)
-
-
-def _is_only_start(start, special, options):
-    """Whether nothing but BOS has the id that the decoder starts with."""
-    banned = options.values.get("bad_words_ids") or []
-    return start not in special.values() and [start] in banned
 
 
 def _make_tokenizer(directory, tables):
@@ -380,9 +384,7 @@ def _as_torch(name, array):
     parts = parts[start:]
     if parts[-1] == "kernel":
         array = array.T
-    parts[-1] = {"kernel": "weight", "gamma": "weight", "beta": "bias"}.get(
-        parts[-1], parts[-1]
-    )
+    parts[-1] = TF_NAMES.get(parts[-1], parts[-1])
     return ".".join(["model", *parts]), array
 
 
@@ -525,14 +527,15 @@ def _check_positions(tensors, name, config):
 # ---- Search -----------------------------------------------------------------
 
 
-def _read_decoding(directory, options):
-    """The `DecodingConfig` of `generate`, and what of it is not there.
-
-    transformers reads generation_config.json or, if there is none, the same
-    fields of config.json.
-    """
+def _search_options(directory, options):
+    """generation_config.json or, if there is none, config.json."""
     path = directory / GENERATION
-    search = _Options(_read_json(path), path) if path.exists() else options
+    return _Options(_read_json(path), path) if path.exists() else options
+
+
+def _read_decoding(directory, options):
+    """The `DecodingConfig` of `generate`, and what of it is not there."""
+    search = _search_options(directory, options)
     sampling = search.get("do_sample", bool, False)
     # Of these, one is what the decoder starts with, and one an EOS that
     # transformers adds at the limit.

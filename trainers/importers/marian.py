@@ -18,17 +18,18 @@ import typing
 import numpy as np
 import sentencepiece
 
-from keras_transformer.config import DecodingConfig, TransformerConfig
+from keras_transformer.config import DecodingConfig
 from keras_transformer.permutation import from_blocks, reorder
 from keras_transformer.tokenization import TokenizerPair
 from keras_transformer.vocabulary import EOS
 from trainers.importers.imported import Imported
-from trainers.importers.npz import read_npz
+from trainers.importers.npz import holds_array, read_npz
 from trainers.importers.options import Options
 from trainers.importers.stacks import (
     EXCLUDED,
     depth_of,
     logits_bias_path,
+    make_config,
     read_stacks,
 )
 from trainers.importers.tensors import Tensors
@@ -96,7 +97,7 @@ PRE_NORM = {("", "an", ""): False, ("n", "a", "n"): True}
 
 def recognizes(directory: pathlib.Path) -> bool:
     """Whether a directory holds a Marian model."""
-    return any(directory.glob("*.npz"))
+    return any(holds_array(path, OPTIONS) for path in directory.glob("*.npz"))
 
 
 def read(directory: pathlib.Path) -> Imported:
@@ -277,7 +278,8 @@ def _read_config(options, arrays, sides, path):
     sharing = _sharing(options)
     if sharing in ("all", "inputs"):
         _check_same_ids(options, sides)
-    return TransformerConfig(
+    return make_config(
+        path,
         vocab_size=target,
         source_vocab_size=source if source != target else None,
         d_model=options.need("dim-emb", int),

@@ -39,6 +39,15 @@ def read_npz(path: pathlib.Path) -> dict[str, np.ndarray]:
         raise ValueError(f"{path}: {error}") from None
 
 
+def holds_array(path: pathlib.Path, name: str) -> bool:
+    """Whether a file is an archive with an array of this name."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return not {name, f"{name}.npy"}.isdisjoint(archive.namelist())
+    except (zipfile.BadZipFile, OSError):
+        return False
+
+
 def _read(archive, member):
     """One array; its header must agree with the bytes that there are."""
     name = member.filename

@@ -19,7 +19,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
-from keras_transformer.config import DecodingConfig, TransformerConfig
+from keras_transformer.config import DecodingConfig
 from keras_transformer.permutation import from_blocks, reorder
 from keras_transformer.tokenization import TokenizerPair
 from keras_transformer.workdir import corruption
@@ -29,6 +29,7 @@ from trainers.importers.stacks import (
     Place,
     depth_of,
     logits_bias_path,
+    make_config,
     read_stacks,
 )
 from trainers.importers.tensors import Tensors
@@ -44,6 +45,7 @@ BEAM_SIZE = 4  # what the automatic configuration of such a model has
 # Ids of OpenNMT-tf: those of PAD, BOS and EOS are ours; UNK is the last.
 SPECIAL = ("<blank>", "<s>", "</s>")
 UNKNOWN = "<unk>"
+SINUSOIDS = "SinusoidalPositionEncoder"
 # Of models in its catalog: heads, and whether EOS ends the source.
 CATALOG = {
     "Transformer": (8, False),
@@ -72,7 +74,7 @@ PARAMETERS = {
     "ffn_dropout": 0.1,
     "ffn_activation": "tf.nn.relu",
     "mha_bias": None,
-    "position_encoder_class": "SinusoidalPositionEncoder",
+    "position_encoder_class": SINUSOIDS,
 }
 # Paths of objects in a checkpoint.
 INPUTTER = "model/examples_inputter"
@@ -174,6 +176,8 @@ class _Checkpoint:
             graph.ParseFromString(reader.get_tensor(GRAPH))
         except DecodeError as error:
             raise ValueError(f"{prefix}: {GRAPH}: {error}") from None
+        if not graph.nodes:
+            raise ValueError(f"{prefix}: {GRAPH} is empty")
         self._nodes = graph.nodes
 
     def find(self, path: str) -> str | None:
@@ -367,7 +371,7 @@ def _value_of(node):
     """A literal; or the text of what is none."""
     try:
         return ast.literal_eval(node)
-    except ValueError:
+    except (ValueError, TypeError):
         return ast.unparse(node)
 
 
@@ -461,8 +465,10 @@ def _read_config(checkpoint, model, run, sides):
         )
     _, d_model = checkpoint.shape(f"{INPUTTER}/labels_inputter/embedding")
     relative = checkpoint.find(f"{attention}/relative_position_keys")
-    has_sinusoids = model.get("position_encoder_class", "") != ""
-    if has_sinusoids == (relative is not None):
+    encoder = model.get("position_encoder_class", "")
+    if encoder and not encoder.endswith(SINUSOIDS):
+        model.refuse("position_encoder_class", f"expected {SINUSOIDS}")
+    if bool(encoder) == (relative is not None):
         model.refuse(
             "position_encoder_class",
             "expected sinusoids or relative positions, and not both",
@@ -475,7 +481,8 @@ def _read_config(checkpoint, model, run, sides):
             "positions": "relative",
             "max_relative_position": number // 2,
         }
-    return TransformerConfig(
+    return make_config(
+        checkpoint.prefix,
         vocab_size=target,
         source_vocab_size=source if source != target else None,
         d_model=d_model,

@@ -43,6 +43,14 @@ ReadLinear: typing.TypeAlias = Callable[
 ReadNorm: typing.TypeAlias = Callable[[Place], tuple[np.ndarray, np.ndarray]]
 
 
+def make_config(path: typing.Any, **fields: typing.Any) -> TransformerConfig:
+    """A `TransformerConfig`; if it cannot be, the error says of which file."""
+    try:
+        return TransformerConfig(**fields)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
 def read_stacks(
     config: TransformerConfig, read_linear: ReadLinear, read_norm: ReadNorm
 ) -> dict[str, np.ndarray]:

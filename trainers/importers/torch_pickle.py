@@ -344,10 +344,28 @@ def _parameter(tensor, *_):
     return tensor
 
 
+class _Call:
+    """A function that a pickle can call, but not give another state."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function):
+        object.__setattr__(self, "_function", function)
+
+    def __call__(self, *arguments):
+        return self._function(*arguments)
+
+    def __setattr__(self, name, value):
+        raise ValueError("a function with a state")
+
+    def __setstate__(self, state):
+        raise ValueError("a function with a state")
+
+
 _KNOWN = {
     ("builtins", "set"): set,
     ("collections", "OrderedDict"): collections.OrderedDict,
-    ("torch._utils", "_rebuild_tensor"): _tensor,
-    ("torch._utils", "_rebuild_tensor_v2"): _tensor,
-    ("torch._utils", "_rebuild_parameter"): _parameter,
+    ("torch._utils", "_rebuild_tensor"): _Call(_tensor),
+    ("torch._utils", "_rebuild_tensor_v2"): _Call(_tensor),
+    ("torch._utils", "_rebuild_parameter"): _Call(_parameter),
 }

@@ -4,6 +4,7 @@ import functools
 import inspect
 import itertools
 import json
+import logging
 
 import exports
 import numpy as np
@@ -223,6 +224,22 @@ def weight_bytes(path):
         graph = onnx.load(str(path)).graph
         return sum(len(tensor.raw_data) for tensor in graph.initializer)
     return path.stat().st_size
+
+
+def test_only_the_onnx_quantizer_is_silenced(tmp_path, monkeypatch):
+    """It warns of all that it leaves in float32."""
+    exporter, log = formats.load_exporter("onnx"), logging.getLogger()
+    levels = []
+
+    def quantize(model, path, **options):
+        levels.append(log.level)
+        onnx.save(model, path)
+
+    monkeypatch.setattr(exporter.quantization, "quantize_dynamic", quantize)
+    before = log.level
+    exporter._quantize(onnx.ModelProto(), tmp_path)
+    assert levels == [logging.ERROR] != [before]
+    assert log.level == before
 
 
 def test_ctranslate2_says_what_it_computes_in():

@@ -48,6 +48,7 @@ COMMANDS = (
     "trainers.parse",
     "trainers.parse_text",
     "trainers.parse_evaluate",
+    "trainers.import_model",
     "trainers.visualize",
     "trainers.report",
     "savedmodel.export",

@@ -24,8 +24,14 @@ ROOT = pathlib.Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 PAGES += sorted(ROOT.glob("benchmarks/*.md"))
 SENTENCE = "A dog runs."  # which the scripts translate
-# Flags of TensorFlow Serving and of the benchmarks, which have no --help here.
+# Flags of TensorFlow Serving, of Marian and fairseq, and of the benchmarks,
+# which have no --help here.
 FLAGS_OF_OTHERS = {
+    "allow-unk",
+    "layernorm-embedding",
+    "no-cross-attention",
+    "no-scale-embedding",
+    "transformer-postprocess",
     "enable_batching",
     "batching_parameters_file",
     "xla_cpu_compilation_enabled",

@@ -776,14 +776,8 @@ class PositionalEmbedding(TracedLayer):
         )
 
     def build(self, ids_shape=None):
-        # Not cast by Keras: a lookup reads few rows of a large matrix.
-        self.embeddings = self.add_weight(
-            name="embeddings",
-            shape=(self.vocab_size, self.d_model),
-            initializer=keras.initializers.RandomNormal(
-                stddev=self.d_model**-0.5
-            ),
-            autocast=False,
+        self.embeddings = _add_table(
+            self, "embeddings", self.vocab_size, self.d_model
         )
         if self.has_logits_bias:
             self.logits_bias = _add_logits_bias(self, self.vocab_size)
@@ -870,20 +864,23 @@ class SoftmaxProjection(keras.layers.Layer):
         self.logits_bias: typing.Any = None  # [V]
 
     def build(self, input_shape=None):
-        self.matrix = self.add_weight(
-            name="matrix",
-            shape=(self.vocab_size, self.d_model),
-            initializer=keras.initializers.RandomNormal(
-                stddev=self.d_model**-0.5
-            ),
-            autocast=False,
-        )
+        self.matrix = _add_table(self, "matrix", self.vocab_size, self.d_model)
         if self.has_logits_bias:
             self.logits_bias = _add_logits_bias(self, self.vocab_size)
 
     def logits(self, x: Tensor) -> Tensor:
         """Scores of every token; see `PositionalEmbedding.logits`."""
         return _logits(x, self.matrix, self.logits_bias, self.compute_dtype)
+
+
+def _add_table(layer, name, num_rows, width):
+    """A table of vectors, normal with a standard deviation of width^-0.5."""
+    return layer.add_weight(
+        name=name,
+        shape=(num_rows, width),
+        initializer=keras.initializers.RandomNormal(stddev=width**-0.5),
+        autocast=False,  # a lookup reads few rows of a large matrix
+    )
 
 
 def _add_logits_bias(layer, vocab_size):
@@ -940,14 +937,7 @@ class LearnedPositions(keras.layers.Layer):
         self.d_model = d_model
 
     def build(self, input_shape=None):
-        self.table = self.add_weight(
-            name="table",
-            shape=(self.max_positions, self.d_model),
-            initializer=keras.initializers.RandomNormal(
-                stddev=self.d_model**-0.5
-            ),
-            autocast=False,
-        )
+        self.table = _add_table(self, "table", self.max_positions, self.d_model)
 
     def rows(self, length: int | Tensor, start: int | Tensor = 0) -> Tensor:
         """The rows of `length` positions from `start` on: float `[T, D]`."""

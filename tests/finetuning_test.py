@@ -209,6 +209,7 @@ def test_what_an_imported_model_does_not_say_is_not_compared(
         "train_files": [],
         "source_language": "source",
         "target_language": "target",
+        "share_vocabulary": False,
     }
     (imported / "config.json").write_text(json.dumps(config))
     argv = [*command, f"--init_from={imported}", f"--workdir={tmp_path}/run"]

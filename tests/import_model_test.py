@@ -156,6 +156,12 @@ def test_the_work_directory_has_what_commands_read(imports):
     assert not [p for p in model.workdir.parent.iterdir() if p.name[0] == "."]
     texts = model.translator.translate(["", model.expected["sources"][0]])
     assert texts == ["", model.expected["texts"][0]]
+    separate = json.loads(
+        (imports[SEPARATE].workdir / "config.json").read_text()
+    )
+    for values, shared in ((config, True), (separate, False)):
+        assert (values["model"]["source_vocab_size"] is None) == shared
+        assert values["data"]["share_vocabulary"] == shared
 
 
 def test_exports_tokenize_alike(imports):

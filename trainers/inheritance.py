@@ -26,7 +26,7 @@ from trainers.config import (
 
 # Of the data; those that the data of another task does not have are left out.
 LANGUAGES = ("source_language", "target_language")
-INHERITED_DATA = (*LANGUAGES, "max_length")
+INHERITED_DATA = (*LANGUAGES, "share_vocabulary", "max_length")
 # What a model that was imported says of a language that its files do not name.
 UNKNOWN_LANGUAGES = ("source", "target")
 
@@ -109,8 +109,6 @@ def inherit_data(
         for name in INHERITED_DATA
         if name in names
     }
-    if "share_vocabulary" in names:
-        base["share_vocabulary"] = parent.model.source_vocab_size is None
     data = arguments.build(data_section, **base)
     _check_same(
         parent,

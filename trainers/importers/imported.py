@@ -66,6 +66,7 @@ def write_workdir(imported: Imported, path: str | os.PathLike) -> None:
             source_language=imported.source_language or "source",
             target_language=imported.target_language or "target",
             max_length=imported.max_length,
+            share_vocabulary=imported.config.source_vocab_size is None,
         )
         workdir.write_config(
             model=imported.config,

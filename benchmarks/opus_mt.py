@@ -1,29 +1,46 @@
-"""A model of OPUS-MT's shape: imported, and compared with transformers.
+"""A model of OPUS-MT's shape: imported, exported, compared with transformers.
 
     python benchmarks/opus_mt.py make DIR TEXT
     python benchmarks/opus_mt.py answer DIR SENTENCES [COUNT]
     python benchmarks/opus_mt.py compare DIR
+    python benchmarks/opus_mt.py export DIR EXPORTS
+    python benchmarks/opus_mt.py race DIR EXPORTS SENTENCES PYTHON [COUNT [N]]
 
 `make` writes a randomly initialised model of the configuration of
 Helsinki-NLP/opus-mt-en-de into DIR: d_model 512, 6 + 6 layers, 58,101 subwords,
 swish. Its SentencePiece models are learned from two files of lines, TEXT.en and
 TEXT.de. `answer` writes answers.json, what transformers makes of the lines of
-SENTENCES: the ids of the first 1,000, the translations of COUNT (200), and how
-long they took. Both need torch and transformers.
+SENTENCES: the ids of the first 1,000, the translations of COUNT (200), their
+log-probabilities, and how long they took. Both need torch and transformers.
 
-`compare` needs this package: it imports DIR, prints the time and the memory
-that this took, and how many rows of ids and how many translations are the same.
+The other commands need this package. `compare` imports DIR, prints the time and
+the memory that this took, and how many rows of ids and how many translations
+are the same. `export` imports DIR and makes an export of every format.
+
+`race` lets transformers and every export translate the first COUNT (200) lines
+of SENTENCES, in turn, N (1) times, each in a process of its own on one
+core. PYTHON is the interpreter of an environment with torch and transformers.
+It prints the seconds of every turn, without loading, and each translation that
+is not transformers' own, with both log-probabilities: a tie where they are
+equal. The export for transformers is run as DIR is.
 """
 
 import json
+import os
 import pathlib
 import resource
+import statistics
+import subprocess
 import sys
 import tempfile
 import time
 
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+FORMATS = ("saved_model", "tflite", "onnx", "ctranslate2", "huggingface")
 NUM_IDS = 1000
-BATCH_SIZE = 25
+BATCH_SIZE = 32  # that of `savedmodel/reload.py`
+LONGEST_SOURCE = 64  # tokens: TFLite computes every source with this length
+TIE = 1e-3  # between log-probabilities per token: that of `savedmodel.verify`
 VOCAB_SIZE = 58101
 LONGEST = 64  # tokens of an output: random weights never end one
 
@@ -102,27 +119,54 @@ def answer(directory, sentences, count="200"):
 
     tokenizer = transformers.MarianTokenizer.from_pretrained(directory)
     model = transformers.MarianMTModel.from_pretrained(directory).eval()
-    lines = pathlib.Path(sentences).read_text(encoding="utf-8").splitlines()
-    lines = lines[:NUM_IDS]
+    lines = _read_lines(sentences)[:NUM_IDS]
     translated = lines[: int(count)]
-    answers, started = [], time.monotonic()
-    for i in range(0, len(translated), BATCH_SIZE):
-        batch = tokenizer(
-            translated[i : i + BATCH_SIZE], return_tensors="pt", padding=True
-        )
+
+    def translate(batch):
+        inputs = tokenizer(batch, return_tensors="pt", padding=True)
         with torch.no_grad():
-            answers += model.generate(**batch)[:, 1:].tolist()
-    seconds = time.monotonic() - started
+            found = model.generate(**inputs)[:, 1:].tolist()
+        # Without the EOS that generate adds at the limit.
+        return [_ended(row)[:LONGEST] for row in found]
+
+    # As `savedmodel/reload.py` does it: lines of about the same length
+    # together, after a batch that warms up.
+    by_length = sorted(range(len(translated)), key=lambda i: len(translated[i]))
+    translate([translated[i] for i in by_length[-BATCH_SIZE:]])
+    started, answers = time.perf_counter(), {}
+    for start in range(0, len(by_length), BATCH_SIZE):
+        batch = by_length[start : start + BATCH_SIZE]
+        found = translate([translated[i] for i in batch])
+        answers.update(zip(batch, found, strict=True))
+    seconds = time.perf_counter() - started
     values = {
         "transformers": transformers.__version__,
         "torch": torch.__version__,
         "lines": lines,
         "ids": tokenizer(lines)["input_ids"],
-        "answers": answers,
+        "answers": [answers[i] for i in range(len(translated))],
+        "log_probs": [
+            _log_prob(model, tokenizer(line)["input_ids"], answers[i])
+            for i, line in enumerate(translated)
+        ],
         "seconds": seconds,
     }
     (directory / "answers.json").write_text(json.dumps(values))
     print(f"transformers: {len(answers)} sentences in {seconds:.1f} s")
+
+
+def _log_prob(model, source, row):
+    """The log-probability of an answer, of which transformers gives none."""
+    import torch
+
+    start = model.config.decoder_start_token_id
+    with torch.no_grad():
+        logits = model(
+            input_ids=torch.tensor([source]),
+            decoder_input_ids=torch.tensor([[start, *row[:-1]]]),
+        ).logits[0]
+    log_probs = torch.log_softmax(logits, -1)
+    return log_probs.gather(1, torch.tensor([row]).T).sum().item()
 
 
 def compare(directory):
@@ -148,12 +192,124 @@ def compare(directory):
         found = translator.n_best_ids(lines)
         seconds = time.monotonic() - started
         rows = [hypotheses[0][0] for hypotheses in found]
-        limit = translator.decoding.max_output_length
-        answers = [_ended(row)[:limit] for row in expected["answers"]]
-        same = _count_same(rows, answers)
+        same = _count_same(rows, expected["answers"])
         print(f"translations: {same} of {len(rows)} the same")
         theirs = expected["seconds"]
         print(f"{seconds:.1f} s with tracing; transformers: {theirs:.1f} s")
+
+
+def export(directory, exports):
+    """Imports the model and exports it in every format."""
+    exports = pathlib.Path(exports)
+    workdir = exports / "workdir"
+    _run(
+        "trainers.import_model", f"--source={directory}", f"--workdir={workdir}"
+    )
+    for name in FORMATS:
+        started = time.monotonic()
+        _run(
+            "savedmodel.export",
+            f"--workdir={workdir}",
+            f"--format={name}",
+            f"--output={exports / name}",
+            f"--max_source_length={LONGEST_SOURCE}",
+        )
+        print(f"{name}: exported in {time.monotonic() - started:.1f} s")
+
+
+def race(directory, exports, sentences, python, count="200", rounds="1"):
+    """Translates with each system in turn, and compares the answers."""
+    lines = _read_lines(sentences)[: int(count)]
+    exports = pathlib.Path(exports)
+    runners = {
+        "transformers": lambda: _answers_of_transformers(
+            python, directory, sentences, count
+        )
+    }
+    for name in FORMATS:
+        runners[name] = lambda name=name: _answers_of(exports / name, lines)
+    runners["huggingface"] = lambda: _answers_of_transformers(
+        python, exports / "huggingface", sentences, count
+    )
+    seconds = {name: [] for name in runners}
+    for _ in range(int(rounds)):
+        for name, runner in runners.items():
+            found = runner()
+            seconds[name].append(found["seconds"])
+            if name == "transformers":
+                expected = found
+            print(f"{name}: {found['seconds']:.1f} s", end="; ")
+            print(_comparison(expected, found), flush=True)
+    for name, values in seconds.items():
+        median = statistics.median(values)
+        print(f"{name}: {len(lines) / median:.2f} sentences/s")
+
+
+def _comparison(expected, found):
+    """How many answers are the same, and which are not: lines."""
+    keys = ("answers", "log_probs")
+    columns = [system[key] for system in (expected, found) for key in keys]
+    lines = []
+    for number, (row, log_prob, other, other_log_prob) in enumerate(
+        zip(*columns, strict=True), 1
+    ):
+        if row != other:
+            distance = abs(log_prob - other_log_prob) / len(row)
+            kind = "a tie" if distance < TIE else "another translation"
+            lines.append(
+                f"  line {number}, {kind}: {log_prob:.4f}, {len(row)} tokens;"
+                f" here {other_log_prob:.4f}, {len(other)} tokens"
+            )
+    number = len(expected["answers"])
+    same = f"{number - len(lines)} of {number} translations the same"
+    return "\n".join([same, *lines])
+
+
+def _answers_of_transformers(python, directory, sentences, count):
+    """What `answer` gives for a folder."""
+    _run_alone([python, __file__, "answer", str(directory), sentences, count])
+    return json.loads((directory / "answers.json").read_text())
+
+
+def _answers_of(directory, lines):
+    """What an export gives, with the original's ids."""
+    command = [sys.executable, "-I", str(ROOT / "savedmodel/reload.py")]
+    output = _run_alone([*command, str(directory)], json.dumps(lines))
+    found = json.loads(output)
+    rows = [translation["ids"] for translation in found["translations"]]
+    scores = [translation["score"] for translation in found["translations"]]
+    return {
+        "seconds": found["seconds"],
+        "answers": [[_original(id) for id in row] for row in rows],
+        "log_probs": [  # length_penalty is 1
+            score * len(row) for score, row in zip(scores, rows, strict=True)
+        ],
+    }
+
+
+def _run_alone(command, text=None):
+    """Standard output of a command that has one core."""
+    core = max(os.sched_getaffinity(0))
+    process = subprocess.run(
+        command,
+        input=text,
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+    )
+    if process.returncode:
+        raise SystemExit(process.stderr)
+    return process.stdout
+
+
+def _run(module, *flags):
+    """Runs a command of this package."""
+    subprocess.run([sys.executable, "-m", module, *flags], cwd=ROOT, check=True)
+
+
+def _read_lines(path):
+    """The lines of a file."""
+    return pathlib.Path(path).read_text(encoding="utf-8").splitlines()
 
 
 def _count_same(ours, theirs):
@@ -176,5 +332,11 @@ def _original(id):
 
 if __name__ == "__main__":
     command, directory, *others = sys.argv[1:]
-    functions = {"make": make, "answer": answer, "compare": compare}
+    functions = {
+        "make": make,
+        "answer": answer,
+        "compare": compare,
+        "export": export,
+        "race": race,
+    }
     functions[command](pathlib.Path(directory), *others)

@@ -151,7 +151,7 @@ def load_onnx(directory, description):
 
 
 def load_ctranslate2(directory, description):
-    """CTranslate2's translator, sentences of the same length together.
+    """CTranslate2's translator, sentences of the same limit together.
 
     So that `max_decoding_length`, which is one number a call, is right for all.
     The length penalty is the paper's only where the search is greedy.
@@ -166,6 +166,13 @@ def load_ctranslate2(directory, description):
     translator = ctranslate2.Translator(str(directory), intra_threads=1)
     sources, targets = load_vocabularies(directory)
 
+    def limit(row):
+        return min(
+            len(row) - 1 + decoding["extra_length"],
+            decoding["max_output_length"] or math.inf,
+            max_positions,
+        )
+
     def translate_alike(rows):
         found = translator.translate_batch(
             [sources.processor.id_to_piece(row[:-1]) for row in rows],
@@ -173,11 +180,7 @@ def load_ctranslate2(directory, description):
             length_penalty=0
             if decoding["beam_size"] == 1
             else decoding["length_penalty"],
-            max_decoding_length=min(
-                len(rows[0]) - 1 + decoding["extra_length"],
-                decoding["max_output_length"] or math.inf,
-                max_positions,
-            ),
+            max_decoding_length=limit(rows[0]),
             min_decoding_length=max(0, decoding["min_length"] - 1),
             return_scores=True,
             return_end_token=True,
@@ -192,8 +195,11 @@ def load_ctranslate2(directory, description):
     def translate(sentences):
         sources = [encode(sentence) for sentence in sentences]
         results = [answer([], "", 0.0, False)] * len(sources)
-        for length in {len(row) for row, _ in sources} - {1}:
-            alike = [i for i, s in enumerate(sources) if len(s[0]) == length]
+        limits = {}
+        for i, (row, _) in enumerate(sources):
+            if len(row) > 1:
+                limits.setdefault(limit(row), []).append(i)
+        for alike in limits.values():
             found = translate_alike([sources[i][0] for i in alike])
             for i, result in zip(alike, found, strict=True):
                 results[i] = answer(*result, sources[i][1])

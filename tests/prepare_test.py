@@ -29,6 +29,7 @@ from trainers import (
     prepare,
     wmt,
 )
+from trainers.importers.vocabularies import make_tokenizer
 
 VOCAB_SIZE = 120
 LOOSE = {
@@ -519,6 +520,19 @@ def test_what_is_not_ours_is_not_touched(command, tmp_path, capsys):
         argv = [*command, f"--output={tmp_path}", flag]
         assert "has other files" in fails(prepare.main, argv, capsys)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_the_vocabulary_of_an_imported_model_is_refused(
+    command, tokenizer, tmp_path, capsys
+):
+    pieces = Tokenizer.load(tokenizer).pieces
+    imported = make_tokenizer(tokenizer.read_bytes(), pieces, "a", False)
+    imported.save(tmp_path / "imported.model")
+    flag = f"--tokenizer={tmp_path}/imported.model"
+    argv = [*command, flag, f"--output={tmp_path}/out"]
+    err = fails(prepare.main, argv, capsys)
+    assert "the vocabulary of an imported model" in err and flag[12:] in err
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def find_frozen(weights: Iterable[str], names: Sequence[str]) -> list[str]:
 
     Args:
         weights: Names of weights, as checkpoints have them:
-            `encoder.layer_0.feed_forward.hidden.kernel`.
+            `encoder.layer_0.feed_forward.inner.kernel`.
         names: `embeddings`, or beginnings of names, whole words between dots:
             `encoder`, `encoder.layer_0`, `decoder.*.cross_attention`, where
             `*` stands for anything within a word.

@@ -167,8 +167,8 @@ def open_given_tokenizer(arguments):
     """The tokenizer that the flags name, or None; and the `CorpusOptions`.
 
     Raises:
-        CommandError: It cannot be read, or has not as many entries as
-            vocab_size says.
+        CommandError: It cannot be read, or is that of an imported model, or
+            has not as many entries as vocab_size says.
     """
     corpus = arguments.build(CorpusOptions)
     if not corpus.tokenizer:
@@ -178,6 +178,13 @@ def open_given_tokenizer(arguments):
 
     with flags.user_errors():
         tokenizer = Tokenizer.load(corpus.tokenizer)
+    if tokenizer.has_table:
+        raise flags.CommandError(
+            "expected a tokenizer trained here: the vocabulary of an imported"
+            " model, which has a table of ids, cannot be prepared; train with"
+            " --dataset=files instead."
+            f" Received: tokenizer={corpus.tokenizer!r}"
+        )
     vocab_size = tokenizer.vocab_size
     corpus = arguments.build(CorpusOptions, vocab_size=vocab_size)
     if corpus.vocab_size != vocab_size:

@@ -5,8 +5,10 @@ transformers. Ids in `expected.json` are the original's.
 """
 
 import argparse
+import dataclasses
 import json
 import lzma
+import os
 import pathlib
 import pickle
 import shutil
@@ -20,11 +22,13 @@ from commands import fails
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.flags import CommandError
+from keras_transformer.model import Transformer
 from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import BOS, EOS, PAD
 from keras_transformer.workdir import named_weights
 from savedmodel import export, reload
 from savedmodel.huggingface import check_model, write_safetensors
+from savedmodel.huggingface import write as write_huggingface
 from trainers import import_model
 from trainers.importers import huggingface
 from trainers.importers.safetensors import read_safetensors
@@ -352,6 +356,63 @@ HOSTILE = {
         ),
         "must be the sinusoids",
     ),
+    "list": (change_bytes("vocab.json", lambda b: b"[]"), "a JSON object"),
+    "nested": (
+        change_bytes("tokenizer_config.json", lambda b: b"[" * 10**5),
+        "not JSON",
+    ),
+    "large": (
+        lambda directory: os.truncate(directory / "vocab.json", 65 << 20),
+        "expected at most 67108864 bytes",
+    ),
+    "heads": (
+        change_json("config.json", encoder_attention_heads=2),
+        "encoder_attention_heads and decoder_attention_heads must be equal",
+    ),
+    "activation": (
+        change_json("config.json", activation_function="tanh"),
+        "activation_function must be one of relu, swish",
+    ),
+    "positions of config": (
+        change_json("config.json", max_position_embeddings=1),
+        "max_position_embeddings must be at least 2",
+    ),
+    "text for an id": (
+        change_json("vocab.json", more="7"),
+        "expected ids below vocab_size=106",
+    ),
+    "special ids": (
+        change_json("config.json", eos_token_id=105),
+        "expected different ids of padding, end and unknown",
+    ),
+    "special id without subword": (
+        change_json("config.json", vocab_size=107, pad_token_id=106),
+        "expected different ids of padding, end and unknown",
+    ),
+    "no unknown": (
+        change_bytes("vocab.json", lambda b: b.replace(b"<unk>", b"<unknown>")),
+        "expected an id of <unk>",
+    ),
+    "start": (
+        change_json("config.json", decoder_start_token_id=106),
+        "expected a decoder_start_token_id below vocab_size=106",
+    ),
+    "no target vocabulary": (
+        change_json("config.json", share_encoder_decoder_embeddings=False),
+        "expected target_vocab.json, since",
+    ),
+    "matrices that differ": (
+        change_tensors(**{"lm_head.weight": np.zeros((106, 16))}),
+        "model.shared.weight and lm_head.weight must be equal",
+    ),
+    "no output": (
+        change_json("generation_config.json", max_length=2),
+        "max_length must be at least 3. Received: max_length=2",
+    ),
+    "penalty": (
+        change_json("generation_config.json", length_penalty=-1),
+        "length_penalty must be at least 0",
+    ),
 }
 
 
@@ -384,6 +445,93 @@ def test_plain_data_is_read_and_nothing_of_it_run(tmp_path):
     found = read_torch(path, plain=("argparse",))["args"]
     assert isinstance(found, Plain) and found.kind == "argparse.Namespace"
     assert found.state == {"arch": "transformer", "heads": 4}
+
+
+def test_what_the_files_leave_out_is_as_in_transformers(copy):
+    names = ("dropout", "attention_dropout", "activation_dropout")
+    missing = ("activation_function", "scale_embedding", "tie_word_embeddings")
+    path = copy / "config.json"
+    values = json.loads(path.read_text())
+    for name in (*missing, "share_encoder_decoder_embeddings"):
+        del values[name]
+    values |= {name: None for name in names}
+    search = json.loads((copy / "generation_config.json").read_text())
+    del search["max_length"]
+    (copy / "generation_config.json").unlink()
+    path.write_text(json.dumps({**values, **search}))
+    (copy / "tokenizer_config.json").unlink()
+    change_tensors(final_logits_bias=None)(copy)
+    found = huggingface.read(copy)
+    assert found.config.activation == "gelu"
+    assert found.config.scale_embeddings is False
+    assert found.config.sharing == "all"
+    dropouts = [getattr(found.config, name) for name in names]
+    assert dropouts == [0.1, 0.0, 0.0]
+    assert found.decoding.beam_size == 4  # of config.json
+    assert found.decoding.max_output_length == 18
+    assert (found.source_language, found.max_length) == ("", 128)
+    bias = found.weights["embedding/logits_bias"]
+    assert bias[BOS] == -1e4 and not np.delete(bias, BOS).any()
+
+
+def test_options_of_the_search_are_taken_over(copy):
+    change_json(
+        "generation_config.json",
+        max_length=512,
+        length_penalty=2,
+        min_length=3,
+        no_repeat_ngram_size=4,
+        do_sample=True,
+        temperature=0.5,
+        top_p=0.75,
+        repetition_penalty=1.5,
+        diversity_penalty=0.0,
+        bad_words_ids=[[105], [7, 8]],
+    )(copy)
+    change_json("tokenizer_config.json", model_max_length=100)(copy)
+    found = huggingface.read(copy)
+    decoding = found.decoding
+    assert (decoding.max_output_length, decoding.extra_length) == (510, 50)
+    assert (decoding.min_length, decoding.no_repeat_ngram) == (3, 4)
+    assert decoding.length_penalty == 2.0 and decoding.sampling
+    assert (decoding.temperature, decoding.top_p) == (0.5, 0.75)
+    assert decoding.top_k == 50  # as transformers has it
+    notes = "\n".join(found.notes)
+    assert len(found.notes) == 3
+    assert "50 tokens more than its source has, where" in notes
+    assert "repetition_penalty=1.5 has no counterpart" in notes
+    assert "of bad_words_ids, only padding is banned" in notes
+    assert found.max_length == 100
+    change_json("tokenizer_config.json", model_max_length=1)(copy)
+    assert huggingface.read(copy).max_length == 128
+
+
+def test_a_start_that_is_a_token_has_a_row_of_its_own(copy):
+    change_json("config.json", decoder_start_token_id=7)(copy)
+    weights = huggingface.read(copy).weights
+    table, bias = weights["embedding/embeddings"], weights[BIAS]
+    assert len(table) == 107 and bias[BOS] == -1e4
+    # Id 7 stays: of ours PAD, BOS, EOS and UNK come first, of its 0, 1, 105.
+    np.testing.assert_array_equal(table[BOS], table[4 + 5])
+    assert bias[4 + 5] > -100
+
+
+BIAS = "embedding/logits_bias"
+
+
+def test_flags_name_the_languages(copy, tmp_path):
+    (copy / "tokenizer_config.json").unlink()
+    for number, (flags, languages) in enumerate(
+        (
+            ([], ("source", "target")),
+            (["--source_language=fr", "--target_language=it"], ("fr", "it")),
+        )
+    ):
+        workdir = tmp_path / f"run{number}"
+        import_model.main([f"--source={copy}", f"--workdir={workdir}", *flags])
+        data = json.loads((workdir / "config.json").read_text())["data"]
+        found = data["source_language"], data["target_language"]
+        assert found == languages and data["max_length"] == 128
 
 
 # ---- Export back -------------------------------------------------------------
@@ -440,6 +588,29 @@ def test_a_model_trained_here_comes_back(tmp_path):
         "logits_bias",
     }
     assert not any(array.any() for array in found.values())
+
+
+@pytest.mark.parametrize("sharing", ["all", "target", "inputs", "none"])
+def test_embeddings_shared_in_every_way_come_back(tmp_path, sharing):
+    imported = huggingface.read(SHARED)
+    config = dataclasses.replace(imported.config, share_embeddings=sharing)
+    model = Transformer(config)
+    random = np.random.default_rng(3)
+    for weight in model.weights:
+        weight.assign(random.normal(size=weight.shape))
+    translator = Translator(imported.tokenizer, model, imported.decoding, 64)
+    names = {"source_language": "en", "target_language": "de"}
+    options = argparse.Namespace(precision="float32")
+    write_huggingface(translator, tmp_path, options, names, [])
+    found = huggingface.read(tmp_path)
+    assert found.config.sharing == sharing
+    weights = {p.replace("/", "."): a for p, a in found.weights.items()}
+    for name, variable in named_weights(model).items():
+        array, expected = weights.pop(name), variable.numpy()
+        if name == "source_embedding.embeddings":  # no source has BOS
+            array[BOS] = expected[BOS]
+        np.testing.assert_array_equal(array, expected, name)
+    assert not weights
 
 
 @pytest.mark.parametrize(

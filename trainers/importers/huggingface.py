@@ -275,15 +275,20 @@ def _read_tables(directory, options):
         )
     size = options.size("vocab_size")
     banned = _search_options(directory, options).values.get("bad_words_ids")
-    source = _read_table(directory / VOCABULARY, size, options, banned or [])
+    pad = options.get("pad_token_id", int)
+    start = options.get("decoder_start_token_id", int, pad)
+    path = directory / VOCABULARY
     if shared:
-        return _Tables(source, source, True)
+        table = _read_table(path, size, options, start, banned or [])
+        return _Tables(table, table, True)
+    # A source of its own has no id for what the decoder starts with.
+    source = _read_table(path, size, options, pad, [])
     size = options.get("decoder_vocab_size", int, size)
-    own = _read_table(target, size, options, banned or [])
+    own = _read_table(target, size, options, start, banned or [])
     return _Tables(source, own, False)
 
 
-def _read_table(path, size, options, banned):
+def _read_table(path, size, options, start, banned):
     """The `_Table` of a file of subwords and their ids."""
     ids = _read_json(path)
     for subword, id in ids.items():
@@ -308,7 +313,6 @@ def _read_table(path, size, options, banned):
             f"{path}: expected different ids of padding, end and unknown"
             f" tokens that it has. Received: {special}"
         )
-    start = options.get("decoder_start_token_id", int, special["pad"])
     if not 0 <= start < size:
         raise ValueError(
             f"{options.path}: expected a decoder_start_token_id below"
@@ -566,16 +570,10 @@ def _read_decoding(directory, options):
         notes.append(
             f"{search.path.name}: of bad_words_ids, only padding is banned here"
         )
-    alpha = search.get("length_penalty", float, 1.0)
-    if alpha < 0.0:
-        raise ValueError(
-            f"{search.path}: length_penalty must be at least 0."
-            f" Received: length_penalty={alpha}"
-        )
     try:
         decoding = DecodingConfig(
             beam_size=search.get("num_beams", int, 1),
-            length_penalty=alpha,
+            length_penalty=search.get("length_penalty", float, 1.0),
             length_normalization="power",
             stopping="transformers",
             extra_length=extra,

@@ -78,6 +78,8 @@ REFUSED = [
     ({"encoder_layers": 2}, "no tensor encoder.layers.1.self_attn.q_proj"),
     ({"decoder_layers": 1}, "tensors that such a model does not have"),
     ({"encoder_attention_heads": "2"}, "is not a whole number"),
+    ({"encoder_normalize_before": True}, "encoder_normalize_before is True"),
+    ({"arch": None, "_name": "transformer_lm"}, "--arch='transformer_lm'"),
 ]
 
 
@@ -112,9 +114,68 @@ def test_options_of_old_versions_and_joined_projections(monkeypatch):
     monkeypatch.setattr(fairseq, "read_torch", read_old)
     found = fairseq.read(MODELS / "iwslt")
     assert found.config == expected.config
+    assert found.decoding == expected.decoding
     assert found.weights.keys() == expected.weights.keys()
     for path, weight in expected.weights.items():
         np.testing.assert_array_equal(found.weights[path], weight)
+
+
+def test_options_of_task_and_search_are_taken_over(monkeypatch):
+    def read_edited(path, plain):
+        state = read_torch(path, plain)
+        cfg = state["cfg"]
+        cfg["model"].state.update(
+            {
+                "relu_dropout": 0.25,
+                "max_source_positions": 64,
+                "arch": None,
+                "_name": "transformer_wmt_en_de",
+            }
+        )
+        cfg["task"] = dict(fairseq._attributes(cfg["task"], path))
+        cfg["task"] |= {"source_lang": "en", "target_lang": "de"}
+        cfg["generation"] = generation
+        # A copy that version 0.12 keeps, and what other versions leave.
+        weights = state["model"]
+        weights["encoder.layers.0.fc1_weight"] = np.zeros(3)
+        weights["encoder.layers.0.in_proj_weight"] = np.zeros((3, 2))
+        weights["encoder.version"] = np.zeros(1)
+        return state
+
+    monkeypatch.setattr(fairseq, "read_torch", read_edited)
+    generation = {"beam": 3, "lenpen": 2, "min_len": 4}
+    generation["no_repeat_ngram_size"] = 5
+    found = fairseq.read(MODELS / "t2t")
+    assert (found.source_language, found.target_language) == ("en", "de")
+    assert not found.notes
+    assert (found.config.activation_dropout, found.max_length) == (0.25, 64)
+    decoding = found.decoding
+    assert (decoding.beam_size, decoding.length_penalty) == (3, 2.0)
+    assert (decoding.min_length, decoding.no_repeat_ngram) == (5, 5)
+    assert isinstance(found.tokenizer, kt.Tokenizer)
+    generation["unnormalized"] = True
+    assert fairseq.read(MODELS / "t2t").decoding.length_penalty == 0.0
+
+
+def test_a_matrix_of_old_versions_and_tables_of_other_lengths(monkeypatch):
+    def read_edited(path, plain):
+        state = read_torch(path, plain)
+        weights = state["model"]
+        matrix = weights.pop("decoder.output_projection.weight")
+        weights["decoder.embed_out"] = matrix
+        rows = weights["decoder.embed_positions.weight"]
+        weights["decoder.embed_positions.weight"] = rows[: len(rows) - cut]
+        return state
+
+    expected = fairseq.read(MODELS / "learned")
+    monkeypatch.setattr(fairseq, "read_torch", read_edited)
+    cut = 0
+    found = fairseq.read(MODELS / "learned").weights["softmax/matrix"]
+    np.testing.assert_array_equal(found, expected.weights["softmax/matrix"])
+    assert expected.max_length == 64
+    cut = 1
+    with pytest.raises(ValueError, match="expected as many as of the source"):
+        fairseq.read(MODELS / "learned")
 
 
 def test_files_that_do_not_fit_end_the_command(tmp_path, capsys):
@@ -150,3 +211,19 @@ def test_files_that_do_not_fit_end_the_command(tmp_path, capsys):
     checkpoint.rename(folder / "a.pt")
     shutil.copy(folder / "a.pt", folder / "b.pt")
     refuse("or one .pt. Received: a.pt, b.pt")
+    shutil.copy(folder / "a.pt", folder / "checkpoint_last.pt")
+    (folder / "b.pt").write_bytes(b"")
+    dictionary.write_text(text.replace("\n", " \n", 1), encoding="utf-8")
+    shutil.copy(MODELS / "iwslt/checkpoint_last.pt", folder / "model.pt")
+    assert fairseq.read(folder).config.vocab_size == 97
+    for path in folder.glob("spm.*.model"):
+        language = path.name.split(".")[1]
+        path.rename(folder / f"sentencepiece.{language}.model")
+    assert fairseq.read(folder).config.vocab_size == 97
+    # As many subwords, and others: which is the source?
+    english = (folder / "dict.en.txt").read_text("utf-8").splitlines()
+    (folder / "dict.fr.txt").write_text(
+        "\n".join(["other 1", *english[1:]]) + "\n", encoding="utf-8"
+    )
+    dictionary.unlink()
+    refuse("does not say which language is the source")

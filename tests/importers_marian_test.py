@@ -18,6 +18,7 @@ from trainers.importers import find_importer, marian
 
 PACKAGE = FIXTURES / "marian_npz"
 OPTIONS = "special:model.yml"
+MATRIX = "decoder_ff_logit_out"
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +163,7 @@ def marian_logits(arrays, options, source, target):
     return x @ output.T + arrays.get("decoder_ff_logit_out_b", 0)
 
 
-def write_variant(folder, sizes, **changes):
+def write_variant(folder, sizes, left_out=(), **changes):
     """A model of other options with random weights: arrays and options."""
     with np.load(PACKAGE / "opus.npz") as archive:
         options = yaml.safe_load(archive[OPTIONS].tobytes().rstrip(b"\0"))
@@ -192,13 +193,14 @@ def write_variant(folder, sizes, **changes):
             shapes[f"{stack}_Wemb"] = size, width
     if not options["tied-embeddings"]:
         shapes["decoder_ff_logit_out_Wt"] = sizes[1], width
+    written = {k: v for k, v in options.items() if k not in left_out}
     if not options["output-omit-bias"]:
         shapes["decoder_ff_logit_out_b"] = 1, sizes[1]
     arrays = {
         name: random.normal(size=shape, scale=0.5).astype("float32")
         for name, shape in shapes.items()
     }
-    text = yaml.safe_dump(options).encode() + b"\0"
+    text = yaml.safe_dump(written).encode() + b"\0"
     stored = {**arrays, OPTIONS: np.frombuffer(text, np.int8)}
     np.savez(folder / "model.npz", **stored)
     return arrays, options
@@ -225,7 +227,15 @@ VARIANTS = {
         "tied-embeddings": False,
         "tied-embeddings-src": True,
     },
+    "tied one by one, options left out": {
+        "tied-embeddings": True,
+        "tied-embeddings-src": True,
+        "transformer-postprocess": "dan",
+        "transformer-dropout": 0.25,
+    },
 }
+# Of the last one, what has these values if it is left out.
+LEFT_OUT = ("transformer-postprocess", "transformer-postprocess-emb", "type")
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -239,9 +249,20 @@ def test_other_options_have_the_logits_of_marians_formula(tmp_path, name):
         sentencepiece.SentencePieceProcessor(str(tmp_path / n)) for n in names
     ]
     sizes = [processor.get_piece_size() for processor in processors]
-    arrays, options = write_variant(tmp_path, sizes, vocabs=names, **changes)
+    left_out = LEFT_OUT if "left out" in name else ()
+    arrays, options = write_variant(
+        tmp_path, sizes, left_out, vocabs=names, **changes
+    )
+    if name == "own output matrix":  # as older versions of Marian have it
+        with np.load(tmp_path / "model.npz") as archive:
+            stored = dict(archive)
+        stored[f"{MATRIX}_W"] = stored.pop(f"{MATRIX}_Wt").T
+        np.savez(tmp_path / "model.npz", **stored)
     assert find_importer(tmp_path) is marian
     imported = marian.read(tmp_path)
+    decoding = imported.decoding  # without a decoder.yml, Marian's own
+    assert (decoding.beam_size, decoding.length_penalty) == (12, 0.0)
+    assert imported.config.dropout == changes.get("transformer-dropout", 0.0)
     source, target = (
         processor.encode(text) + [processor.eos_id()]
         for processor, text in zip(
@@ -285,6 +306,9 @@ REFUSED = [
     ({"dim-emb": "wide"}, "--dim-emb='wide' is not a whole number"),
     ({"transformer-heads": None}, "no option --transformer-heads"),
     ({"transformer-tied-layers": [1]}, "--transformer-tied-layers=[1]"),
+    ({"transformer-tied-layers": [1, 9]}, "--transformer-tied-layers=[1, 9]"),
+    ({"tied-embeddings-all": True}, "embeddings are shared, but EOS"),
+    ({"ulr": 0}, "--ulr=0 cannot be imported"),
     ({"dec-depth": 3}, "no tensor decoder_l3_self_Wq"),
     ({"enc-depth": 0}, "num_layers must be at least 1"),
 ]
@@ -343,3 +367,66 @@ def test_hostile_archives_end_the_command_with_one_line(tmp_path, capsys):
     refuse("expected each id below")
     vocabulary.write_text("[" * 10_000, encoding="utf-8")
     refuse("not YAML")
+    vocabulary.write_text(text.replace("</s>:", "<end>:"), encoding="utf-8")
+    refuse("no </s>, which Marian needs")
+    vocabulary.write_text(text + "more: -1\n", encoding="utf-8")
+    refuse("expected ids. Received: '-1'")
+    vocabulary.write_text(text, encoding="utf-8")
+    (folder / "target.spm").rename(tmp_path / "target.spm")
+    refuse("expected the SentencePiece model that makes them in")
+    (tmp_path / "target.spm").rename(folder / "target.spm")
+    with np.load(path) as archive:
+        np.savez(path, Wpos=np.ones(2), **archive)
+    refuse("learned positions (Wpos)")
+    path.write_bytes(content)
+    edit_options(folder / "decoder.yml", models=["opus.npz", "b.npz"])
+    refuse("it is an ensemble")
+    (folder / "decoder.yml").rename(folder / "a.decoder.yml")
+    shutil.copy(folder / "a.decoder.yml", folder / "b.decoder.yml")
+    refuse("expected one decoder.yml. Received: a.decoder.yml, b.decoder.yml")
+
+
+def edit_options(path, **changes):
+    """Changes options of the decoder."""
+    options = {**yaml.safe_load(path.read_text("utf-8")), **changes}
+    path.write_text(yaml.safe_dump(options), encoding="utf-8")
+
+
+def test_the_decoders_options_come_first(tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(PACKAGE, folder)
+    # Names that Marian has changed, and files from validation.
+    (folder / "opus.vocab.yml").rename(folder / "new.yml")
+    shutil.copy(folder / "opus.npz", folder / "model.best.npz")
+    shutil.copy(
+        folder / "decoder.yml", folder / "model.npz.best-bleu.npz.decoder.yml"
+    )
+    edit_options(
+        folder / "decoder.yml",
+        models=["/elsewhere/opus.npz"],
+        vocabs=["/elsewhere/new.yml"] * 2,
+        normalize=0.5,
+    )
+    edit_options(folder / "decoder.yml", **{"word-penalty": 0.1})
+    edit_options(folder / "decoder.yml", **{"allow-unk": True})
+    imported, expected = marian.read(folder), marian.read(PACKAGE)
+    assert imported.config == expected.config
+    assert imported.decoding.length_penalty == 0.5
+    assert imported.notes == ["the search here has no word-penalty"]
+
+
+def test_models_without_special_pieces_are_refused(tmp_path):
+    names = ["source.spm", "target.spm"]
+    for name in names:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(["a b c"] * 5),
+            model_prefix=str(tmp_path / name),
+            vocab_size=7,
+            eos_id=-1,
+            hard_vocab_limit=False,
+            minloglevel=2,
+        )
+        (tmp_path / f"{name}.model").rename(tmp_path / name)
+    write_variant(tmp_path, (7, 7), vocabs=names)
+    with pytest.raises(ValueError, match="expected ids of EOS and UNK"):
+        marian.read(tmp_path)

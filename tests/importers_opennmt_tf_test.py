@@ -89,6 +89,12 @@ DESCRIPTIONS = {
         2,
         "SinusoidalPositionEncoder",
     ),
+    "import opennmt\n\n\nclass Mine(opennmt.models.Transformer):\n"
+    "    def __init__(self):\n"
+    "        super(__class__, self).__init__(num_layers=6, num_heads=4)\n"
+    "\n\nmodel = Mine\n": (4, "SinusoidalPositionEncoder"),
+    "import opennmt\n\n\nclass Mine(opennmt.models.TransformerRelative):\n"
+    "    pass\n\n\nmodel = Mine\n": (8, None),
 }
 
 
@@ -152,6 +158,24 @@ REFUSED = {
         "data:\n",
         "data:\n  source_sequence_controls: {start: true}\n",
     ),
+    "expected SinusoidalPositionEncoder": lambda run: edited(
+        run,
+        "model_description.py",
+        "num_heads=2",
+        "num_heads=2, position_encoder_class=opennmt.layers.PositionEmbedder",
+    ),
+    "a line occurs twice": lambda run: edited(
+        run, "joint.txt", "</s>\n", "</s>\n</s>\n"
+    ),
+    "is <unk>, which comes after the last": lambda run: edited(
+        run, "joint.txt", "</s>\n", "</s>\n<unk>\n"
+    ),
+    "expected a SentencePieceTokenizer": lambda run: edited(
+        run, "data.yml", "      model: joint.model", "      none: 0"
+    ),
+    "expected one configuration": lambda run: shutil.copy(
+        run / "data.yml", run / "other.yml"
+    ),
     "beam_width='four' is not a whole number": lambda run: edited(
         run, "data.yml", "beam_width: 4", "beam_width: four"
     ),
@@ -173,6 +197,11 @@ def test_options_of_the_run_are_taken_over(tmp_path):
     run = tmp_path / "run"
     shutil.copytree(RUNS / "shared", run)
     config = yaml.safe_load((run / "data.yml").read_text())
+    # Names as another machine has them.
+    data = config["data"]
+    data["source_vocabulary"] = "/elsewhere/joint.txt"
+    data["source_tokenization"]["params"]["model"] = "/elsewhere/joint.model"
+    (run / "ckpt-400.index").touch()  # an older one, which is not read
     config["params"] = {
         "coverage_penalty": 0.3,
         "length_penalty": 1,
@@ -187,3 +216,26 @@ def test_options_of_the_run_are_taken_over(tmp_path):
     decoding = imported.decoding
     assert decoding.beam_size == 4 and decoding.length_penalty == 1.0
     assert decoding.replace_unknown and decoding.min_length == 2
+
+
+@pytest.mark.parametrize(
+    "name, controls, expected",
+    [
+        ("ScalingNmtEnDe", {}, True),
+        ("ScalingNmtEnDe", {"end": False}, False),
+        ("ScalingNmtEnDe", {"start": False}, False),
+        ("TransformerBig", {}, False),
+        ("TransformerBig", {"end": True}, True),
+    ],
+)
+def test_controls_say_whether_a_source_ends(tmp_path, name, controls, expected):
+    (tmp_path / "model_description.py").write_text(
+        f"model = lambda: get_model_from_catalog({name!r})\n"
+    )
+    (tmp_path / "data.yml").write_text(
+        yaml.safe_dump({"data": {"source_sequence_controls": controls}})
+    )
+    model = opennmt_tf.read_description(tmp_path)
+    run = opennmt_tf._read_run(tmp_path)
+    assert opennmt_tf._ends_source(model, run) is expected
+    assert model.get("num_heads", 0) == 16

@@ -77,6 +77,9 @@ def check_logits(original: Original, imported: Imported) -> None:
             atol = 1e-4 * max(1.0, np.ptp(expected) / 30)
             found = logits[0].numpy()[:, places[1]]
             np.testing.assert_allclose(found, expected, atol=atol)
+            if imported.config.logits_bias:  # PAD and BOS may be no outputs
+                others = set(range(found.shape[1])) - set(places[1])
+                assert (logits[0].numpy()[:, list(others)] < -5e3).all()
 
 
 def translate(imported: Imported, sources: list[str], **decoding):

@@ -127,7 +127,8 @@ def answer(directory, sentences, count="200"):
         with torch.no_grad():
             found = model.generate(**inputs)[:, 1:].tolist()
         # Without the EOS that generate adds at the limit.
-        return [_ended(row)[:LONGEST] for row in found]
+        longest = model.generation_config.max_length - 2
+        return [_ended(row)[:longest] for row in found]
 
     # As `savedmodel/reload.py` does it: lines of about the same length
     # together, after a batch that warms up.

@@ -33,6 +33,7 @@ from trainers import import_model
 from trainers.importers import huggingface
 from trainers.importers.safetensors import read_safetensors
 from trainers.importers.torch_pickle import Plain, read_torch
+from trainers.importers.vocabularies import make_tokenizer
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures"
 SHARED, SEPARATE = FIXTURES / "marian_shared", FIXTURES / "marian_separate"
@@ -517,6 +518,19 @@ def test_a_start_that_is_a_token_has_a_row_of_its_own(copy):
 
 
 BIAS = "embedding/logits_bias"
+
+
+def test_the_target_alone_is_decoded(monkeypatch):
+    """The vocabulary of a source may have pieces that cannot be decoded."""
+    encode_only = {}
+
+    def make(content, table, path, for_source):
+        encode_only[path.name] = for_source
+        return make_tokenizer(content, table, path, for_source)
+
+    monkeypatch.setattr(huggingface, "make_tokenizer", make)
+    huggingface.read(SHARED)
+    assert encode_only == {"source.spm": True, "target.spm": False}
 
 
 def test_flags_name_the_languages(copy, tmp_path):

@@ -112,7 +112,7 @@ NUMBERS = np.arange(6, dtype="<f4")
 def tensor_of(torch, offset=0, shape=(2, 3), strides=(3, 1), **options):
     """A tensor of `NUMBERS`, or one that is none."""
     pid = options.pop("pid", None) or (
-        "storage",
+        options.pop("kind", "storage"),
         torch.FloatStorage,
         options.pop("key", "0"),
         "cpu",
@@ -157,7 +157,8 @@ def test_tensors_are_views_of_their_storage(torch, tmp_path):
 
 
 HOSTILE_TENSORS = {
-    "other persistent id": {"pid": ("module", None, "0", "cpu", 6)},
+    "other persistent id": {"kind": "module"},
+    "no type": {"pid": ("storage", None, "0", "cpu", 6)},
     "size is no number": {"size": 6.0},
     "negative size": {"size": -6},
     "no storage": {"storage": [0.0]},

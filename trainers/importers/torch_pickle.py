@@ -173,8 +173,6 @@ def read_torch(
         return read(path, plain)
     except OSError:
         raise
-    except RecursionError:
-        raise ValueError(f"{path}: nested too deeply") from None
     # A corrupt pickle may raise nearly anything, and so may a pickle that
     # misuses the stand-ins; none of it has run code.
     except Exception as error:

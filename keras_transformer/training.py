@@ -25,6 +25,7 @@ from keras_transformer.moving_average import MovingAverage
 from keras_transformer.seeds import seed_variables
 
 SEED_STRIDE = 1_000_003  # between the seeds of replicas
+SLICE_STRIDE = 7_368_787  # between the seeds of slices
 
 
 class StepSums(typing.NamedTuple):
@@ -86,6 +87,10 @@ class TrainStep:
 
             half of the paper's, so that cross-entropy is as large as without.
         moving_average: A `MovingAverage` of the weights to keep, or None.
+        num_slices: Parts that a replica's rows are divided into, which are
+            computed at the same time. Above 1, the model must have no state but
+            its weights and the seeds of its dropout; each slice has seeds of
+            its own. On CPUs that is faster than to divide every operation.
 
     Call arguments:
         inputs: Dictionary of `source_ids` `[B, S]` and `target_ids` `[B, T]`.
@@ -107,6 +112,7 @@ class TrainStep:
         clip_norm: float,
         r_drop: float = 0.0,
         moving_average: MovingAverage | None = None,
+        num_slices: int = 1,
     ):
         self.model = model
         self.optimizer = optimizer
@@ -115,6 +121,7 @@ class TrainStep:
         self.clip_norm = clip_norm
         self.r_drop = r_drop
         self.moving_average = moving_average
+        self.num_slices = num_slices
         if not optimizer.built:
             optimizer.build(model.trainable_variables)
         self.use_xla(jit_compile)
@@ -124,8 +131,11 @@ class TrainStep:
         self._compiled_whole = self._whole
         self._compiled_gradients = self._sums_and_gradients
         if jit_compile:
-            self._compiled_whole = _compiled(self._whole)
-            self._compiled_gradients = _compiled(self._sums_and_gradients)
+            self._compiled_whole = _function(self._whole, jit_compile=True)
+        if jit_compile or self.num_slices > 1:  # slices are traced once
+            self._compiled_gradients = _function(
+                self._sums_and_gradients, jit_compile
+            )
 
     def __call__(
         self,
@@ -158,9 +168,49 @@ class TrainStep:
             trainable variable: replicas add up. Scaled, if the optimizer scales
             the loss.
         """
-        return self._compiled_gradients(
-            inputs, labels, *self._weights(labels, sample_weight)
+        weights, global_tokens = self._weights(labels, sample_weight)
+        rows = (inputs, labels, weights)
+        if self.num_slices > 1:
+            return self._add_slices(rows, global_tokens)
+        sums, gradients, _ = self._compiled_gradients(rows, global_tokens, [])
+        return sums, gradients
+
+    def _add_slices(self, rows, global_tokens):
+        """`gradients` of slices, none of which waits for another.
+
+        Nothing that a slice does has a side effect: the seeds, which all would
+        change, go in and come out.
+        """
+        seeds = seeds_of(self.model)
+        before = [tf.convert_to_tensor(seed) for seed in seeds]
+        results = []
+        for index, of_slice in enumerate(self._slices(rows)):
+            offset = [index * SLICE_STRIDE, 0]
+            own = [seed + tf.constant(offset, seed.dtype) for seed in before]
+            results.append(
+                self._compiled_gradients(of_slice, global_tokens, own)
+            )
+        sums, gradients, after = zip(*results, strict=True)
+        for seed, value in zip(seeds, after[0], strict=True):
+            seed.assign(value)
+        return tf.nest.map_structure(
+            lambda *terms: tf.add_n(terms), *zip(sums, gradients, strict=True)
         )
+
+    def _slices(self, rows):
+        """The rows of each slice, which are as equal as micro-batches allow."""
+        _, labels, _ = rows
+        sizes = slice_sizes(
+            tf.shape(labels)[0], self.num_slices, self.accumulate_steps
+        )
+        parts = [
+            tf.split(x, sizes, num=self.num_slices)
+            for x in tf.nest.flatten(rows)
+        ]
+        return [
+            tf.nest.pack_sequence_as(rows, of_slice)
+            for of_slice in zip(*parts, strict=True)
+        ]
 
     def _weights(self, labels, sample_weight):
         """Weights of the positions `[B, T]`, and their sum over replicas."""
@@ -207,39 +257,61 @@ class TrainStep:
             one,
         )
 
-    def _sums_and_gradients(self, inputs, labels, weights, global_tokens):
-        """Sums and gradients, micro-batch by micro-batch in a loop."""
+    def _whole_with_seeds(self, rows, global_tokens, seeds):
+        """`_whole` as a function of seeds, which it returns for the next call.
+
+        Args:
+            seeds: Values of the `seed_variables`; empty: these are used, and
+                changed.
+        """
+        if not seeds:
+            sums, _, gradients = self._whole(*rows, global_tokens)
+            return sums, gradients, seeds
+        variables = seed_variables(self.model)
+        with keras.StatelessScope(zip(variables, seeds, strict=True)) as scope:
+            sums, _, gradients = self._whole(*rows, global_tokens)
+        after = [scope.get_current_value(variable) for variable in variables]
+        return sums, gradients, after
+
+    def _sums_and_gradients(self, rows, global_tokens, seeds):
+        """Sums and gradients, micro-batch by micro-batch in a loop.
+
+        Args:
+            rows: Inputs, labels and weights of the micro-batches together.
+            global_tokens: Scalar, the weights of the global batch.
+            seeds: As in `_whole_with_seeds`.
+        """
         if self.accumulate_steps == 1:
-            sums, _, gradients = self._whole(
-                inputs, labels, weights, global_tokens
-            )
-            return sums, gradients
+            return self._whole_with_seeds(rows, global_tokens, seeds)
+        _, _, weights = rows
 
         def split(rows):  # [B, ...] -> [micro-batches, B / them, ...]
             shape = [self.accumulate_steps, -1, *tf.unstack(tf.shape(rows))[1:]]
             return tf.reshape(rows, shape)
 
-        micro_batches = tf.nest.map_structure(split, (inputs, labels, weights))
+        micro_batches = tf.nest.map_structure(split, rows)
 
-        def add_micro_batch(index, so_far):
+        def add_micro_batch(index, so_far, seeds):
             micro_batch = tf.nest.map_structure(
                 lambda rows: rows[index], micro_batches
             )
-            sums, _, gradients = self._whole(*micro_batch, global_tokens)
-            added = tf.nest.map_structure(tf.add, so_far, (sums, gradients))
-            return index + 1, added
+            *terms, seeds = self._whole_with_seeds(
+                micro_batch, global_tokens, seeds
+            )
+            added = tf.nest.map_structure(tf.add, so_far, tuple(terms))
+            return index + 1, added, seeds
 
         zero = tf.zeros([], weights.dtype)
         zeros = [
             tf.zeros(v.shape, v.dtype) for v in self.model.trainable_variables
         ]
-        _, (sums, gradients) = tf.while_loop(
-            lambda index, _: index < self.accumulate_steps,
+        _, (sums, gradients), seeds = tf.while_loop(
+            lambda index, *_: index < self.accumulate_steps,
             add_micro_batch,
-            (0, (StepSums(zero, zero, zero), zeros)),
+            (0, (StepSums(zero, zero, zero), zeros), seeds),
             parallel_iterations=1,
         )
-        return sums, gradients
+        return sums, gradients, seeds
 
     def _update(self, gradients):
         """Applies each replica's share of the gradient."""
@@ -277,11 +349,27 @@ class TrainStep:
         return [factor * gradient for gradient in gradients]
 
 
-def _compiled(function):
-    """The function, compiled by XLA."""
+def _function(function, jit_compile):
+    """The function as a graph of its own, compiled by XLA if that is wanted."""
     return tf.function(
-        function, jit_compile=True, reduce_retracing=True, autograph=False
+        function,
+        jit_compile=jit_compile or None,
+        reduce_retracing=True,
+        autograph=False,
     )
+
+
+def slice_sizes(rows, num_slices, accumulate_steps):
+    """The rows of each slice, a list: as equal as micro-batches allow.
+
+    >>> slice_sizes(14, num_slices=3, accumulate_steps=2)
+    [4, 4, 6]
+    """
+    units = rows // accumulate_steps
+    return [
+        (units + index) // num_slices * accumulate_steps
+        for index in range(num_slices)
+    ]
 
 
 def seeds_of(model: typing.Any) -> list[tf.Variable]:

@@ -150,3 +150,34 @@ def test_an_error_during_the_start_is_shown(capfd):
             os.write(2, b"why\n")
             raise ZeroDivisionError
     assert capfd.readouterr().err == "why\n"
+
+
+def prepared_environment(monkeypatch, environment, cpu_threads):
+    """What `prepare_cpu` adds to an environment before TensorFlow is there."""
+    monkeypatch.setattr(os, "environ", dict(environment))
+    monkeypatch.setattr(startup, "count_cores", lambda: 6)
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+    startup.prepare_cpu(cpu_threads)
+    return os.environ.items() - environment.items()
+
+
+def test_training_divides_the_cores_and_keeps_memory(monkeypatch):
+    threads = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "6"}
+    found = dict(prepared_environment(monkeypatch, {}, None))
+    memory = int(found.pop("TF_CPU_BFC_MEM_LIMIT_IN_MB")) * 2**20
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert 0 <= physical - memory < 2**20
+    assert found == {**threads, "TF_CPU_ALLOCATOR_USE_BFC": "true"}
+    names = {name for name, _ in prepared_environment(monkeypatch, {}, 1)}
+    assert not names & threads.keys()
+    own = {"TF_NUM_INTRAOP_THREADS": "4", "TF_CPU_ALLOCATOR_USE_BFC": "false"}
+    found = dict(prepared_environment(monkeypatch, own, 3))
+    assert found["TF_NUM_INTEROP_THREADS"] == "3"
+    assert not found.keys() & own.keys()
+
+
+def test_nothing_is_prepared_for_a_tensorflow_that_has_begun(monkeypatch):
+    monkeypatch.setattr(os, "environ", {})
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    startup.prepare_cpu(None)
+    assert not os.environ

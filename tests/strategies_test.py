@@ -219,6 +219,21 @@ def test_two_workers_are_one_device(processes, tmp_path):
 # Half precision, random numbers, memory
 
 
+def test_the_cores_are_divided_among_the_replicas(monkeypatch):
+    monkeypatch.setattr(strategies, "count_cores", lambda: 5)
+    one = tf.distribute.get_strategy()
+    two = two_replicas()
+    for strategy, num_workers, cpu_threads, expected in (
+        (one, 1, None, 5),
+        (one, 1, 3, 3),
+        (two, 1, None, 2),
+        (two, 2, None, 5),
+        (two, 1, 1, 1),
+    ):
+        found = strategies.count_slices(strategy, num_workers, cpu_threads)
+        assert found == expected
+
+
 def test_replicas_agree_to_skip_an_overflow():
     """One replica's gradient is not finite; none may make the update."""
     strategy = two_replicas()

@@ -252,6 +252,83 @@ def test_steps_drop_other_units_each_time():
     assert abs(one.loss_sum - other.loss_sum) > 0.1
 
 
+def make_step(model, num_slices, accumulate_steps=1):
+    return TrainStep(
+        model,
+        model.optimizer,
+        0.1,
+        False,
+        accumulate_steps,
+        0.0,
+        num_slices=num_slices,
+    )
+
+
+@pytest.mark.parametrize(
+    ("num_slices", "accumulate_steps"),
+    [(2, 1), (4, 1), (7, 1), (2, 3)],  # equal, unequal, one without rows
+)
+def test_slices_add_up_to_the_whole(num_slices, accumulate_steps):
+    inputs, labels = batch()
+    model = make_model()
+    expected, gradients = make_step(model, 1).gradients(inputs, labels)
+    step = make_step(model, num_slices, accumulate_steps)
+    sums, of_slices = step.gradients(inputs, labels, None)
+    np.testing.assert_allclose(sums, expected, rtol=1e-5)
+    for found, gradient in zip(of_slices, gradients, strict=True):
+        np.testing.assert_allclose(found, gradient, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("accumulate_steps", [1, 3])
+def test_slices_drop_other_units_and_leave_the_seeds_of_one(accumulate_steps):
+    inputs, labels = batch()
+    inputs = {name: np.tile(rows[:3], (2, 1)) for name, rows in inputs.items()}
+    labels = np.tile(labels[:3], (2, 1))  # both slices have the same rows
+    sums, seeds = [], []
+    for num_slices in (1, 2):
+        model = make_model(sizes={**SIZES, "dropout": 0.5})
+        step = make_step(model, num_slices, accumulate_steps)
+        for _ in range(2):
+            rows = tf.nest.map_structure(tf.constant, (inputs, labels))
+            sums.append(step.gradients(*rows)[0].loss_sum)
+        seeds.append([v.numpy() for v in seed_variables(model)])
+    np.testing.assert_array_equal(*seeds)
+    assert len(set(np.array(sums).tolist())) == 4
+    # The first slice drops what a step of its rows alone drops.
+    model = make_model(sizes={**SIZES, "dropout": 0.5})
+    half = tf.nest.map_structure(lambda x: x[:3], (inputs, labels))
+    alone = make_step(model, 1, accumulate_steps).gradients(*half)[0]
+    other = sums[2] - alone.loss_sum
+    assert abs(other - alone.loss_sum) > 0.1
+
+
+def test_no_slice_waits_for_another():
+    inputs, labels = batch()
+    model = make_model(sizes={**SIZES, "dropout": 0.5})
+    step = make_step(model, num_slices=3)
+    graph = tf.function(step, autograph=False).get_concrete_function(
+        *tf.nest.map_structure(tf.constant, (inputs, labels))
+    )
+    calls = [
+        op for op in graph.graph.get_operations() if "Partitioned" in op.type
+    ]
+    assert len(calls) == 3
+
+    def predecessors(operation, found):
+        for before in [
+            *operation.control_inputs,
+            *(tensor.op for tensor in operation.inputs),
+        ]:
+            if before.name not in found:
+                found.add(before.name)
+                predecessors(before, found)
+        return found
+
+    for call in calls:
+        others = {other.name for other in calls} - {call.name}
+        assert not others & predecessors(call, set())
+
+
 def test_sums_of_a_step():
     inputs, labels = batch()
     model = make_model()

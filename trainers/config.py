@@ -326,6 +326,13 @@ class TrainingConfig(Fields):
         " of this many batches of one shape.",
         low=1,
     )
+    cpu_threads: int | None = hp(
+        None,
+        "On CPUs: threads that make a step together, each for a part of the"
+        " rows of a batch; left out: one for each core. 1: TensorFlow divides"
+        " each operation among the cores instead, which is slower.",
+        low=1,
+    )
     jit_compile: bool | None = hp(
         None,
         "Compile forward and backward pass with XLA; left out: on GPUs, and on"

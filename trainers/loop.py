@@ -22,6 +22,7 @@ from keras_transformer.moving_average import MovingAverage
 from keras_transformer.training import (
     TrainStep,
     resolve_jit_compile,
+    slice_sizes,
     spread_seeds,
 )
 from keras_transformer.workdir import WorkDirectory, named_weights
@@ -37,7 +38,7 @@ from trainers.progress import (
     step_line,
     validation_line,
 )
-from trainers.strategies import distribute, is_tpu
+from trainers.strategies import count_slices, distribute, is_tpu
 
 MEETING_STEPS = 10  # updates after which workers ask each other whether to end
 
@@ -159,6 +160,9 @@ class Trainer:
                 self.config.clip_norm,
                 r_drop=self.config.r_drop,
                 moving_average=self.moving_average,
+                num_slices=count_slices(
+                    self.strategy, workers.size, self.config.cpu_threads
+                ),
             )
         self._make_programs()
         self.totals = TokenTotals(workers)
@@ -301,7 +305,7 @@ class Trainer:
                 lambda: make_plain_step().numpy(),
                 lambda: self._compiled_step(batch).numpy(),
             )
-        use_xla = xla.is_worth_it(trial, len(batches.shapes), steps)
+        use_xla = xla.is_worth_it(trial, self.count_programs(), steps)
         (use_xla,) = self.workers.any_of([use_xla and self.workers.is_chief])
         if not use_xla:
             self._use_xla(False)
@@ -406,7 +410,15 @@ class Trainer:
         """How many programs XLA compiles; 0: it is not used."""
         if not (self.static_shapes or self.jit_compile):
             return 0
-        count = len(self.experiment.train_batches.shapes)
+        step, replicas = self.train_step, self.strategy.num_replicas_in_sync
+        programs = {
+            (size, length)
+            for rows, length in self.experiment.train_batches.shapes
+            for size in slice_sizes(
+                rows // replicas, step.num_slices, step.accumulate_steps
+            )
+        }
+        count = len(programs)
         if self.static_shapes and self.config.steps_per_call > 1:
             count *= 2  # of steps_per_call steps, and of a single one
         return count

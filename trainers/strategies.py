@@ -10,13 +10,13 @@ of them, logs the progress and writes the work directory, which all can read.
 """
 
 import contextlib
-import os
 import re
 import sys
 
 import tensorflow as tf
 
 from keras_transformer.flags import RunError
+from keras_transformer.startup import count_cores
 from trainers.cluster import find_cluster
 
 # How lines begin in which TensorFlow says where in the graph an error was.
@@ -51,6 +51,26 @@ def make_strategy(name: str, tpu: str) -> tf.distribute.Strategy:
     return tf.distribute.get_strategy()
 
 
+def count_slices(
+    strategy: tf.distribute.Strategy, num_workers: int, cpu_threads: int | None
+) -> int:
+    """How many parts of a replica's rows are computed at the same time.
+
+    Args:
+        strategy: The strategy.
+        num_workers: Its workers.
+        cpu_threads: Threads of this process for all its replicas; None: one for
+            each core.
+
+    Returns:
+        The threads of a replica on a CPU; 1 on another device.
+    """
+    if tf.config.list_logical_devices("GPU") or is_tpu(strategy):
+        return 1
+    local_replicas = strategy.num_replicas_in_sync // num_workers
+    return max(1, (cpu_threads or count_cores()) // local_replicas)
+
+
 def count_searches(strategy: tf.distribute.Strategy | None = None) -> int:
     """How many batches of sentences are best translated at the same time.
 
@@ -63,7 +83,7 @@ def count_searches(strategy: tf.distribute.Strategy | None = None) -> int:
     has_replicas = strategy is not None and strategy.num_replicas_in_sync > 1
     if has_replicas or tf.config.list_physical_devices("GPU"):
         return 1
-    return len(os.sched_getaffinity(0))
+    return count_cores()
 
 
 def _make_workers_strategy(cluster):

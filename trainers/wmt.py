@@ -22,7 +22,7 @@ from keras_transformer.config import (
     TransformerConfig,
 )
 from keras_transformer.fields import Fields, hp
-from keras_transformer.startup import load_tensorflow
+from keras_transformer.startup import prepare_cpu, load_tensorflow
 from trainers.cluster import find_cluster
 from trainers.config import Configuration, DataConfig, TrainingConfig
 from trainers.inheritance import inherit_data, inherit_model, read_parent
@@ -157,14 +157,15 @@ def given_vocab_sizes(data: DataConfig) -> dict[str, int]:
         }
 
 
-def quieten_workers(strategy: str) -> None:
-    """Silences TensorFlow's own account of a lost worker, if there are any.
+def prepare_process(training: TrainingConfig) -> None:
+    """Sets what TensorFlow reads when it is imported.
 
     It logs errors of its network from several threads; `Workers.watch` says in
-    one line what they mean. It reads the level when it is imported.
+    one line what they mean.
     """
+    prepare_cpu(training.cpu_threads)
     with flags.user_errors():
-        if find_cluster(strategy):
+        if find_cluster(training.strategy):
             os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
@@ -172,7 +173,7 @@ def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
     with flags.exit_status("trainers.wmt"):
         arguments, options = read_arguments(argv)
-        quieten_workers(arguments.build(TrainingConfig).strategy)
+        prepare_process(arguments.build(TrainingConfig))
         configuration = read_configuration(arguments, options.preset)
         load_tensorflow()
         # Imported here, since it imports TensorFlow, which takes seconds: wrong

@@ -45,22 +45,22 @@ def measure(plain: Callable[[], object], xla: Callable[[], object]) -> Trial:
     )
 
 
-def is_worth_it(trial: Trial, num_shapes: int, steps: float) -> bool:
+def is_worth_it(trial: Trial, num_programs: int, steps: float) -> bool:
     """Whether XLA is faster by more than it costs to compile.
 
     Args:
         trial: The `Trial`.
-        num_shapes: Shapes of a batch, each of which is compiled.
+        num_programs: How many XLA compiles.
         steps: Updates that the run has yet to make.
 
-    >>> is_worth_it(Trial(1.0, 0.8, 10.0), num_shapes=4, steps=300)
+    >>> is_worth_it(Trial(1.0, 0.8, 10.0), num_programs=4, steps=300)
     True
-    >>> is_worth_it(Trial(1.0, 0.8, 10.0), num_shapes=4, steps=100)
+    >>> is_worth_it(Trial(1.0, 0.8, 10.0), num_programs=4, steps=100)
     False
     """
     gain = (trial.plain - trial.xla) * steps
     is_faster = trial.xla <= MARGIN * trial.plain
-    return is_faster and gain > num_shapes * trial.compilation
+    return is_faster and gain > num_programs * trial.compilation
 
 
 def choice_line(use_xla: bool, trial: Trial, shape: tuple[int, int]) -> str:

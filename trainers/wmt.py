@@ -22,7 +22,7 @@ from keras_transformer.config import (
     TransformerConfig,
 )
 from keras_transformer.fields import Fields, hp
-from keras_transformer.startup import prepare_cpu, load_tensorflow
+from keras_transformer.startup import load_tensorflow, prepare_cpu
 from trainers.cluster import find_cluster
 from trainers.config import Configuration, DataConfig, TrainingConfig
 from trainers.inheritance import inherit_data, inherit_model, read_parent

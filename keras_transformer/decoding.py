@@ -736,26 +736,84 @@ def _best_candidates(logits, state, sentences, rules):
     if rules.no_repeat_ngram:
         ids = _live_ids(state)
         steered = _forbid_repeats(steered, ids, state.index, rules)
-    values, ids = _allowed_candidates(
-        steered, 2 * beam_size, state.index, rules
-    )  # [B * W, V] -> [B * W, k]
-    num_found = ids.shape[-1]
-    values = values - _log_normalizer(logits)[:, None]
-    values = _fail_at_wrong_prefix(values, logits, state.index, rules)
+    normalizer = _log_normalizer(logits)
+    normalizer = _fail_at_wrong_prefix(normalizer, logits, state.index, rules)
+    # What turns logits into log-probabilities of whole hypotheses: [B * W]
+    offsets = ops.reshape(state.live_log_probs, (-1,)) - normalizer
 
-    values = ops.reshape(values, (-1, beam_size, num_found))  # [B, W, k]
-    values = values + state.live_log_probs[:, :, None]
-    # No comparison holds for NaN, so that each backend would sort it to
-    # another place. Infinity comes first everywhere and stays what it is.
-    values = ops.where(values < np.inf, values, np.inf)
-    values = ops.reshape(values, (-1, beam_size * num_found))  # [B, W * k]
+    def total(values, rows):
+        """Log-probabilities of whole hypotheses: [..., k] of rows [...]."""
+        values = values + ops.take(offsets, rows, axis=0)[..., None]
+        # No comparison holds for NaN, so that each backend would sort it to
+        # another place. Infinity comes first everywhere and stays what it is.
+        return ops.where(values < np.inf, values, np.inf)
+
+    hypotheses = sentences * beam_size + _positions(beam_size)  # [B, W]
+    size = _block_size(logits.shape[-1], 2 * beam_size)
+    if size is None or rules.prefix is not None:
+        values, ids = _allowed_candidates(
+            steered, 2 * beam_size, state.index, rules
+        )  # [B * W, V] -> [B * W, k]
+        shape = (-1, beam_size, ids.shape[-1])
+        values, ids = (ops.reshape(x, shape) for x in (values, ids))
+        rows = hypotheses
+    else:
+        values, ids, rows = _blocks_of_best(
+            steered, size, total, hypotheses, state.index, rules
+        )
+    # [B, M, k], of which all k are of one hypothesis, rows [B, M]
+    values = total(values, rows)
+    width = values.shape[1] * values.shape[2]
+    values = ops.reshape(values, (-1, width))
     log_probs, places = ops.top_k(values, 2 * beam_size)  # [B, 2W]
-    ids = ops.reshape(ids, (-1, beam_size * num_found))  # [B, W * k]
+    blocks = places // ids.shape[2]
     return Candidates(
-        parents=places // num_found,
-        ids=_gather_rows(ids, places, sentences),  # [B, W * k] -> [B, 2W]
+        parents=_gather_rows(rows, blocks, sentences) - hypotheses[:, :1],
+        ids=_gather_rows(ops.reshape(ids, (-1, width)), places, sentences),
         log_probs=log_probs,
     )
+
+
+def _blocks_of_best(logits, size, total, hypotheses, index, rules):
+    """The blocks of the vocabulary that have the best continuations.
+
+    Those 2W of a sentence are in the 2W blocks, of those of its W hypotheses,
+    whose best are best; of equals in the first. The rest is not looked at.
+
+    Args:
+        logits: float32 [B * W, V].
+        size: Tokens of a block.
+        total: Function of logits [..., k] and of hypotheses int32 [...] that
+            returns the log-probability of each hypothesis with each token.
+        hypotheses: int32 [B, W], the rows of the hypotheses.
+        index: The position.
+        rules: The `Rules`, without a prefix.
+
+    Returns:
+        Logits float32 [B, 2W, size], -inf for those that may not be emitted;
+        their ids, int32; and the rows of the hypotheses int32 [B, 2W].
+    """
+    beam_size, num_blocks = hypotheses.shape[1], logits.shape[-1] // size
+    blocks = ops.reshape(logits, (-1, size))
+    maxima = ops.reshape(ops.max(blocks, axis=-1), (-1, num_blocks))
+    # Whatever the rules ban is in the first block.
+    banned = _is_banned(_positions(size)[None], index, rules)
+    first = ops.where(banned, -np.inf, logits[:, :size])
+    first = ops.max(first, axis=-1, keepdims=True)  # [B * W, 1]
+    maxima = ops.concatenate([first, maxima[:, 1:]], axis=1)
+    maxima = ops.reshape(maxima, (-1, beam_size, num_blocks))
+    maxima = ops.reshape(
+        total(maxima, hypotheses), (-1, beam_size * num_blocks)
+    )
+    _, best = ops.top_k(maxima, 2 * beam_size)  # [B, 2W]
+    # In the order of their positions, so that ties go to the lower.
+    best = ops.sort(best, axis=-1)
+    best = best + hypotheses[:, :1] * num_blocks
+    rows = best // num_blocks
+    ids = (best % num_blocks * size)[:, :, None] + _positions(size)
+    values = ops.take(blocks, best, axis=0)  # [B, 2W, size]
+    banned = _is_banned(ids, index, rules)
+    return ops.where(banned, -np.inf, values), ids, rows
 
 
 def _allowed_candidates(logits, k, index, rules):
@@ -791,19 +849,27 @@ def _top_k(values, k):
     # Never slice the result of a top_k over V: XLA would sort the whole
     # vocabulary instead, a hundred times slower.
     length = values.shape[-1]
-    divisors = [size for size in range(32, 65) if length % size == 0]
-    if not divisors or length < 4 * k * divisors[0]:
+    size = _block_size(length, k)
+    if size is None:
         return ops.top_k(values, k)
-    size = divisors[0]
-    maxima = ops.max(ops.reshape(values, (-1, length // size, size)), axis=-1)
+    num_blocks = length // size
+    blocks = ops.reshape(values, (-1, size))  # [N * V / size, size]
+    maxima = ops.reshape(ops.max(blocks, axis=-1), (-1, num_blocks))
     _, best = ops.top_k(maxima, k)  # [N, V / size] -> [N, k]
     # In the order of their positions, so that ties go to the lower.
-    best = ops.sort(best, axis=-1)[:, :, None]  # [N, k] -> [N, k, 1]
-    positions = best * size + _positions(size)  # [N, k, size]
-    positions = ops.reshape(positions, (-1, k * size))
-    found = ops.take_along_axis(values, positions, axis=-1)  # [N, k * size]
-    values, places = ops.top_k(found, k)
-    return values, ops.take_along_axis(positions, places, axis=-1)
+    best = ops.sort(best, axis=-1)
+    found = ops.take(blocks, _numbers(values) * num_blocks + best, axis=0)
+    values, places = ops.top_k(ops.reshape(found, (-1, k * size)), k)
+    blocks = ops.take_along_axis(best, places // size, axis=-1)
+    return values, blocks * size + places % size
+
+
+def _block_size(length, k):
+    """Tokens of a block, of which k are looked at; None: all tokens are."""
+    for size in range(32, 65):
+        if length % size == 0 and length >= 4 * k * size:
+            return size
+    return None
 
 
 def _choose_beams(candidates, state, sentences, penalty, stopping):

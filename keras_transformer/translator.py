@@ -1006,7 +1006,9 @@ def first_positions(source_length: int) -> int:
     >>> [first_positions(length) for length in (8, 16, 24, 32)]
     [16, 24, 40, 48]
     """
-    return -(-(5 * source_length + 16) // 32) * 8  # of 1.25 S + 4, multiple of 8
+    return (
+        -(-(5 * source_length + 16) // 32) * 8
+    )  # of 1.25 S + 4, multiple of 8
 
 
 def power_of_two(number: int) -> int:

@@ -11,8 +11,8 @@ PACKAGES = ("keras_transformer", "trainers", "savedmodel")
 
 # A module imports only from rows above its own.
 LIBRARY = (
-    "vocabulary fields cache row_loop seeds startup locking linear normalization"
-    " optimizer permutation figures.drawing",
+    "vocabulary fields cache row_loop seeds startup locking linear"
+    " normalization optimizer permutation figures.drawing",
     "config masking chunks flags data.cleaning data.buckets figures.plots"
     " figures.attention_svg",
     "schedule loss tokenization decoding layers data.pairs moving_average",

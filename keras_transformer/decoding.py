@@ -49,6 +49,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer import row_loop
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import check_values, is_of_kind
 from keras_transformer.vocabulary import BOS, EOS, PAD
@@ -59,6 +60,7 @@ Step: typing.TypeAlias = Callable[[Tensor, Cache, Tensor], tuple[Tensor, Cache]]
 Reorder: typing.TypeAlias = Callable[[Cache, Tensor], Cache]
 
 MISSING_SCORE = -1e9  # stands for -inf in results: no such hypothesis
+UNFINISHED = -1  # the length of hypotheses whose search has not ended
 
 
 class SearchResult(typing.NamedTuple):
@@ -73,7 +75,8 @@ class SearchResult(typing.NamedTuple):
         scores: float32 `[B, W]`, log-probabilities after length penalty; NaN if
             the search of this sentence failed.
         log_probs: float32 `[B, W]`, natural logarithm; NaN likewise.
-        lengths: int32 `[B, W]`, in tokens, EOS included.
+        lengths: int32 `[B, W]`, in tokens, EOS included; `UNFINISHED` if
+            `max_positions` ended the search of this sentence.
     """
 
     ids: Tensor
@@ -129,6 +132,8 @@ def greedy_search(
     no_repeat_ngram: int = DecodingConfig.no_repeat_ngram,
     prefix: Tensor | None = None,
     length_normalization: str = DecodingConfig.length_normalization,
+    max_positions: int | None = None,
+    pick: row_loop.Pick | None = None,
 ) -> SearchResult:
     """Takes the most probable token at each position.
 
@@ -147,6 +152,13 @@ def greedy_search(
         prefix: int32 `[B, P]`, the first tokens, `PAD` after them; or None.
         length_normalization: What the length penalty is a power of, as in
             `DecodingConfig`.
+        max_positions: Positions to search at most, as an int: the token buffers
+            have no more. Sentences whose search goes on have the length
+            `UNFINISHED`, and the others the same results. None: T.
+        pick: A function of the cache and of sentences, int32 `[b]`, that
+            returns the cache of these: sentences leave the batch as their
+            searches end; see `row_loop.run`. None: they stay. With it there can
+            be no prefix and no `max_positions`.
 
     Returns:
         A `SearchResult` with W = 1.
@@ -181,7 +193,15 @@ def greedy_search(
         return _at(ids, rank), best[:, 0]
 
     return _follow_one(
-        step, cache, max_lengths, choose, max_length, penalty, rules
+        step,
+        cache,
+        max_lengths,
+        choose,
+        max_length,
+        penalty,
+        rules,
+        max_positions=max_positions,
+        pick=pick,
     )
 
 
@@ -303,6 +323,8 @@ def beam_search(
     stopping: str = DecodingConfig.stopping,
     reorder: Reorder | None = None,
     num_best: int | None = None,
+    max_positions: int | None = None,
+    pick: row_loop.Pick | None = None,
 ) -> SearchResult:
     """Keeps the W most probable unfinished hypotheses, and the W best finished.
 
@@ -352,6 +374,13 @@ def beam_search(
             None: the rows of every tensor are picked.
         num_best: How many hypotheses are returned; None: W. The fewer, the
             earlier the search ends.
+        max_positions: Positions to search at most, as an int: the token buffers
+            have no more. Sentences whose search goes on have the length
+            `UNFINISHED`, and the others the same results. None: T.
+        pick: A function of the cache and of sentences, int32 `[b]`, that
+            returns the cache of these: sentences leave the batch as their
+            searches end; see `row_loop.run`. None: they stay. With it there can
+            be no prefix and no `max_positions`.
 
     Returns:
         A `SearchResult` of `num_best` hypotheses.
@@ -393,6 +422,8 @@ def beam_search(
             no_repeat_ngram=no_repeat_ngram,
             prefix=prefix,
             length_normalization=length_normalization,
+            max_positions=max_positions,
+            pick=pick,
         )
     penalty = LengthPenalty(length_penalty, length_normalization)
     max_lengths = _clip_limits(max_lengths, max_length)
@@ -401,34 +432,47 @@ def beam_search(
         no_repeat_ngram,
         _pad_prefix(prefix, max_length, beam_size),
     )
-    sentences = ops.arange(ops.shape(max_lengths)[0], dtype="int32")[:, None]
+    max_positions = _checked_positions(max_positions, max_length, pick, prefix)
     if reorder is None:
         _check_cache(cache, max_lengths, beam_size)
+        reorder = _gather_nest
 
-        def reorder(cache, parents):
-            return _gather_nest(cache, sentences * beam_size + parents)
+    def make_grow(first):
+        sentences = _numbers(first.done)
+        limit_penalties = penalty.of(first.max_lengths)
 
-    limit_penalties = penalty.of(max_lengths)
+        def grow(state, cache):
+            live_ids = ops.reshape(state.live_last_ids, (-1,))  # [B * W]
+            logits, cache = step(live_ids, cache, state.index)
+            logits = _float32_logits(logits)  # [B * W, V]
+            candidates = _best_candidates(logits, state, sentences, rules)
+            choice = _choose_beams(
+                candidates, state, sentences, penalty, stopping
+            )
+            state = _next_beams(choice, state, sentences)
+            cache = reorder(cache, choice.rows[:, beam_size:] - beam_size)
+            state = state._replace(
+                done=state.done
+                | (state.index >= state.max_lengths)
+                | _is_over(state, penalty, limit_penalties, stopping, num_best)
+            )
+            return state, cache
 
-    def grow(state, cache):
-        logits, cache = step(state.live_last_ids, cache, state.index)
-        logits = _float32_logits(logits)  # [B * W, V]
-        candidates = _best_candidates(logits, state, sentences, rules)
-        choice = _choose_beams(candidates, state, sentences, penalty, stopping)
-        state = _next_beams(choice, state, sentences)
-        cache = reorder(cache, choice.rows[:, beam_size:] - beam_size)
-        state = state._replace(
-            done=state.done
-            | (state.index >= max_lengths)
-            | _is_over(state, penalty, limit_penalties, stopping, num_best)
-        )
-        return state, cache
+        return grow
 
-    state = _first_beams(max_lengths, max_length, beam_size)
-    state, _ = ops.while_loop(_any_unfinished, grow, (state, cache))
+    state = row_loop.run(
+        make_grow,
+        _first_beams(max_lengths, max_positions or max_length, beam_size),
+        cache,
+        max_steps=max_positions,
+        pick=pick,
+    )
+    sentences = _numbers(max_lengths)
     if stopping == "transformers":
         state = _finish_live(state, sentences, penalty)
     result = _ranked_result(state, sentences, penalty)
+    if max_positions is not None:
+        result = _without_unfinished(result, state.done)
     return SearchResult(*(values[:, :num_best] for values in result))
 
 
@@ -486,6 +530,7 @@ class RowState(typing.NamedTuple):
         last_ids: int32 `[B]`, what `step` is given next.
         ids: int32 `[B, T]`, tokens so far, then PAD.
         log_probs: float32 `[B]`.
+        max_lengths: int32 `[B]`, which do not change.
         done: bool `[B]`, whether the row is frozen.
     """
 
@@ -493,13 +538,27 @@ class RowState(typing.NamedTuple):
     last_ids: Tensor
     ids: Tensor
     log_probs: Tensor
+    max_lengths: Tensor
     done: Tensor
 
 
-def _follow_one(step, cache, max_lengths, choose, max_length, penalty, rules):
+def _follow_one(
+    step,
+    cache,
+    max_lengths,
+    choose,
+    max_length,
+    penalty,
+    rules,
+    max_positions=None,
+    pick=None,
+):
     """Extends one row per sentence by choose(logits, index) -> ids, logits."""
     max_lengths = _clip_limits(max_lengths, max_length)
     _check_cache(cache, max_lengths, 1)
+    max_positions = _checked_positions(
+        max_positions, max_length, pick, rules.prefix
+    )
 
     def extend(state, cache):
         logits, cache = step(state.last_ids, cache, state.index)
@@ -519,7 +578,8 @@ def _follow_one(step, cache, max_lengths, choose, max_length, penalty, rules):
             log_probs=ops.where(
                 state.done, state.log_probs, state.log_probs + gains
             ),
-            done=state.done | (ids == EOS) | (index >= max_lengths),
+            max_lengths=state.max_lengths,
+            done=state.done | (ids == EOS) | (index >= state.max_lengths),
         )
         return state, cache
 
@@ -527,11 +587,15 @@ def _follow_one(step, cache, max_lengths, choose, max_length, penalty, rules):
     state = RowState(
         index=ops.zeros((), "int32"),
         last_ids=zeros + BOS,
-        ids=zeros[:, None] + ops.zeros((max_length,), "int32"),  # [B, T]
+        ids=zeros[:, None]
+        + ops.zeros((max_positions or max_length,), "int32"),  # [B, T]
         log_probs=ops.cast(zeros, "float32"),
+        max_lengths=max_lengths,
         done=max_lengths < 1,
     )
-    state, _ = ops.while_loop(_any_unfinished, extend, (state, cache))
+    state = row_loop.run(
+        lambda state: extend, state, cache, max_steps=max_positions, pick=pick
+    )
     failed = _is_failure(state.log_probs)  # [B]
     missing = state.log_probs < MISSING_SCORE  # no token was allowed
     log_probs = ops.where(failed, np.nan, state.log_probs)
@@ -540,9 +604,12 @@ def _follow_one(step, cache, max_lengths, choose, max_length, penalty, rules):
     lengths = _count_tokens(ids)  # [B]
     scores = log_probs / penalty.of(lengths)
     scores = ops.where(missing, MISSING_SCORE, scores)
-    return SearchResult(  # [B, ...] -> [B, 1, ...]
+    result = SearchResult(  # [B, ...] -> [B, 1, ...]
         *(value[:, None] for value in (ids, scores, log_probs, lengths))
     )
+    if max_positions is None:
+        return result
+    return _without_unfinished(result, state.done)
 
 
 def _first_position(hits):
@@ -599,7 +666,8 @@ class BeamState(typing.NamedTuple):
             of the live. They share a buffer so that one gather moves both.
         finished_scores: float32 `[B, W]`.
         live_log_probs: float32 `[B, W]`.
-        live_last_ids: int32 `[B * W]`, what `step` is given next.
+        live_last_ids: int32 `[B, W]`, what `step` is given next.
+        max_lengths: int32 `[B]`, which do not change.
         done: bool `[B]`, whether the sentence is frozen.
     """
 
@@ -608,6 +676,7 @@ class BeamState(typing.NamedTuple):
     finished_scores: Tensor
     live_log_probs: Tensor
     live_last_ids: Tensor
+    max_lengths: Tensor
     done: Tensor
 
 
@@ -654,7 +723,8 @@ def _first_beams(max_lengths, max_length, beam_size):
         live_log_probs=ops.where(
             _positions(beam_size) == 0, ops.cast(places, "float32"), -np.inf
         ),
-        live_last_ids=ops.reshape(places, (-1,)) + BOS,  # [B, W] -> [B * W]
+        live_last_ids=places + BOS,
+        max_lengths=max_lengths,
         done=max_lengths < 1,
     )
 
@@ -666,26 +736,84 @@ def _best_candidates(logits, state, sentences, rules):
     if rules.no_repeat_ngram:
         ids = _live_ids(state)
         steered = _forbid_repeats(steered, ids, state.index, rules)
-    values, ids = _allowed_candidates(
-        steered, 2 * beam_size, state.index, rules
-    )  # [B * W, V] -> [B * W, k]
-    num_found = ids.shape[-1]
-    values = values - _log_normalizer(logits)[:, None]
-    values = _fail_at_wrong_prefix(values, logits, state.index, rules)
+    normalizer = _log_normalizer(logits)
+    normalizer = _fail_at_wrong_prefix(normalizer, logits, state.index, rules)
+    # What turns logits into log-probabilities of whole hypotheses: [B * W]
+    offsets = ops.reshape(state.live_log_probs, (-1,)) - normalizer
 
-    values = ops.reshape(values, (-1, beam_size, num_found))  # [B, W, k]
-    values = values + state.live_log_probs[:, :, None]
-    # No comparison holds for NaN, so that each backend would sort it to
-    # another place. Infinity comes first everywhere and stays what it is.
-    values = ops.where(values < np.inf, values, np.inf)
-    values = ops.reshape(values, (-1, beam_size * num_found))  # [B, W * k]
+    def total(values, rows):
+        """Log-probabilities of whole hypotheses: [..., k] of rows [...]."""
+        values = values + ops.take(offsets, rows, axis=0)[..., None]
+        # No comparison holds for NaN, so that each backend would sort it to
+        # another place. Infinity comes first everywhere and stays what it is.
+        return ops.where(values < np.inf, values, np.inf)
+
+    hypotheses = sentences * beam_size + _positions(beam_size)  # [B, W]
+    size = _block_size(logits.shape[-1], 2 * beam_size)
+    if size is None or rules.prefix is not None:
+        values, ids = _allowed_candidates(
+            steered, 2 * beam_size, state.index, rules
+        )  # [B * W, V] -> [B * W, k]
+        shape = (-1, beam_size, ids.shape[-1])
+        values, ids = (ops.reshape(x, shape) for x in (values, ids))
+        rows = hypotheses
+    else:
+        values, ids, rows = _blocks_of_best(
+            steered, size, total, hypotheses, state.index, rules
+        )
+    # [B, M, k], of which all k are of one hypothesis, rows [B, M]
+    values = total(values, rows)
+    width = values.shape[1] * values.shape[2]
+    values = ops.reshape(values, (-1, width))
     log_probs, places = ops.top_k(values, 2 * beam_size)  # [B, 2W]
-    ids = ops.reshape(ids, (-1, beam_size * num_found))  # [B, W * k]
+    blocks = places // ids.shape[2]
     return Candidates(
-        parents=places // num_found,
-        ids=_gather_rows(ids, places, sentences),  # [B, W * k] -> [B, 2W]
+        parents=_gather_rows(rows, blocks, sentences) - hypotheses[:, :1],
+        ids=_gather_rows(ops.reshape(ids, (-1, width)), places, sentences),
         log_probs=log_probs,
     )
+
+
+def _blocks_of_best(logits, size, total, hypotheses, index, rules):
+    """The blocks of the vocabulary that have the best continuations.
+
+    Those 2W of a sentence are in the 2W blocks, of those of its W hypotheses,
+    whose best are best; of equals in the first. The rest is not looked at.
+
+    Args:
+        logits: float32 [B * W, V].
+        size: Tokens of a block.
+        total: Function of logits [..., k] and of hypotheses int32 [...] that
+            returns the log-probability of each hypothesis with each token.
+        hypotheses: int32 [B, W], the rows of the hypotheses.
+        index: The position.
+        rules: The `Rules`, without a prefix.
+
+    Returns:
+        Logits float32 [B, 2W, size], -inf for those that may not be emitted;
+        their ids, int32; and the rows of the hypotheses int32 [B, 2W].
+    """
+    beam_size, num_blocks = hypotheses.shape[1], logits.shape[-1] // size
+    blocks = ops.reshape(logits, (-1, size))
+    maxima = ops.reshape(ops.max(blocks, axis=-1), (-1, num_blocks))
+    # Whatever the rules ban is in the first block.
+    banned = _is_banned(_positions(size)[None], index, rules)
+    first = ops.where(banned, -np.inf, logits[:, :size])
+    first = ops.max(first, axis=-1, keepdims=True)  # [B * W, 1]
+    maxima = ops.concatenate([first, maxima[:, 1:]], axis=1)
+    maxima = ops.reshape(maxima, (-1, beam_size, num_blocks))
+    maxima = ops.reshape(
+        total(maxima, hypotheses), (-1, beam_size * num_blocks)
+    )
+    _, best = ops.top_k(maxima, 2 * beam_size)  # [B, 2W]
+    # In the order of their positions, so that ties go to the lower.
+    best = ops.sort(best, axis=-1)
+    best = best + hypotheses[:, :1] * num_blocks
+    rows = best // num_blocks
+    ids = (best % num_blocks * size)[:, :, None] + _positions(size)
+    values = ops.take(blocks, best, axis=0)  # [B, 2W, size]
+    banned = _is_banned(ids, index, rules)
+    return ops.where(banned, -np.inf, values), ids, rows
 
 
 def _allowed_candidates(logits, k, index, rules):
@@ -721,19 +849,27 @@ def _top_k(values, k):
     # Never slice the result of a top_k over V: XLA would sort the whole
     # vocabulary instead, a hundred times slower.
     length = values.shape[-1]
-    divisors = [size for size in range(32, 65) if length % size == 0]
-    if not divisors or length < 4 * k * divisors[0]:
+    size = _block_size(length, k)
+    if size is None:
         return ops.top_k(values, k)
-    size = divisors[0]
-    maxima = ops.max(ops.reshape(values, (-1, length // size, size)), axis=-1)
+    num_blocks = length // size
+    blocks = ops.reshape(values, (-1, size))  # [N * V / size, size]
+    maxima = ops.reshape(ops.max(blocks, axis=-1), (-1, num_blocks))
     _, best = ops.top_k(maxima, k)  # [N, V / size] -> [N, k]
     # In the order of their positions, so that ties go to the lower.
-    best = ops.sort(best, axis=-1)[:, :, None]  # [N, k] -> [N, k, 1]
-    positions = best * size + _positions(size)  # [N, k, size]
-    positions = ops.reshape(positions, (-1, k * size))
-    found = ops.take_along_axis(values, positions, axis=-1)  # [N, k * size]
-    values, places = ops.top_k(found, k)
-    return values, ops.take_along_axis(positions, places, axis=-1)
+    best = ops.sort(best, axis=-1)
+    found = ops.take(blocks, _numbers(values) * num_blocks + best, axis=0)
+    values, places = ops.top_k(ops.reshape(found, (-1, k * size)), k)
+    blocks = ops.take_along_axis(best, places // size, axis=-1)
+    return values, blocks * size + places % size
+
+
+def _block_size(length, k):
+    """Tokens of a block, of which k are looked at; None: all tokens are."""
+    for size in range(32, 65):
+        if length % size == 0 and length >= 4 * k * size:
+            return size
+    return None
 
 
 def _choose_beams(candidates, state, sentences, penalty, stopping):
@@ -820,7 +956,8 @@ def _next_beams(choice, state, sentences):
         ids=_write_column(ids, choice.ids, state.index),
         finished_scores=choice.finished_scores,
         live_log_probs=choice.live_log_probs,
-        live_last_ids=ops.reshape(choice.ids[:, beam_size:], (-1,)),  # [B * W]
+        live_last_ids=choice.ids[:, beam_size:],
+        max_lengths=state.max_lengths,
         done=state.done,
     )
 
@@ -913,9 +1050,15 @@ def _ranked_result(state, sentences, penalty):
 # ---- What all searches share ------------------------------------------------
 
 
-def _any_unfinished(state, cache):
-    """Condition of the loops. Limits are at most T, so every search ends."""
-    return ops.logical_not(ops.all(state.done))
+def _numbers(sentences):
+    """0, 1, ... for each sentence: [B] -> int32 [B, 1]."""
+    return ops.arange(ops.shape(sentences)[0], dtype="int32")[:, None]
+
+
+def _without_unfinished(result, done):
+    """The result with the length `UNFINISHED` where a search goes on."""
+    lengths = ops.where(done[:, None], result.lengths, UNFINISHED)
+    return result._replace(lengths=lengths)
 
 
 def _is_banned(ids, index, rules):
@@ -1022,8 +1165,9 @@ def _gather_rows(values, rows, sentences):
     return ops.take(flat, sentences * num_rows + rows, axis=0)
 
 
-def _gather_nest(nest, rows):
-    """Picks rows of axis 0 in every tensor: rows [B, W] -> [B * W, ...]."""
+def _gather_nest(nest, parents):
+    """Picks hypotheses in every tensor: parents [B, W] -> [B * W, ...]."""
+    rows = _numbers(parents) * parents.shape[1] + parents
     rows = ops.reshape(rows, (-1,))
     return keras.tree.map_structure(lambda x: ops.take(x, rows, axis=0), nest)
 
@@ -1060,6 +1204,23 @@ def _check_max_length(max_length):
             "max_length must be an int of at least 1."
             f" Received: max_length={max_length!r}"
         )
+
+
+def _checked_positions(max_positions, max_length, pick, prefix):
+    """`max_positions`, if it limits anything and goes with the others."""
+    if pick is not None and (max_positions is not None or prefix is not None):
+        raise ValueError(
+            "pick excludes max_positions and prefix. Received: max_positions="
+            f"{max_positions}, {'no' if prefix is None else 'a'} prefix"
+        )
+    if max_positions is None:
+        return None
+    if not is_of_kind(max_positions, int) or max_positions < 1:
+        raise ValueError(
+            "max_positions must be an int of at least 1."
+            f" Received: max_positions={max_positions!r}"
+        )
+    return max_positions if max_positions < max_length else None
 
 
 def _check_cache(cache, max_lengths, beam_size):

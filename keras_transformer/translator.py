@@ -27,6 +27,7 @@ from keras_transformer.config import (
 from keras_transformer.data.batches import shift_right
 from keras_transformer.decoding import (
     MISSING_SCORE,
+    UNFINISHED,
     SearchResult,
     beam_search,
     rerank,
@@ -34,6 +35,7 @@ from keras_transformer.decoding import (
 )
 from keras_transformer.layers import recorded_weights
 from keras_transformer.model import Memory, Transformer
+from keras_transformer.row_loop import pick_rows
 from keras_transformer.tokenization import Tokenizer, TokenizerPair, truncate
 from keras_transformer.vocabulary import EOS, PAD, UNK
 from keras_transformer.workdir import WorkDirectory, named_weights
@@ -324,6 +326,7 @@ class Translator:
         prefix: tf.Tensor | None = None,
         num_best: int | None = None,
         fixed_shapes: bool = False,
+        max_positions: int | None = None,
     ) -> SearchResult:
         """Ids to ids: the one search, as a graph, of everything else.
 
@@ -336,6 +339,7 @@ class Translator:
                 fewer, the earlier the search ends.
             fixed_shapes: Whether no shape may change while the search runs, as
                 XLA demands it. Where B is known, none does.
+            max_positions: As in `beam_search`; not for samples.
 
         Returns:
             A `SearchResult`; a failed search has scores NaN.
@@ -345,15 +349,25 @@ class Translator:
         max_lengths, max_length = self.output_limits(source_ids)
         memory = self.model.encode(source_ids)
         growing = not fixed_shapes and source_ids.shape[0] is None
+        cache = self.model.make_cache(
+            ops.shape(source_ids)[0],
+            min(max_positions or max_length, max_length),
+            num_beams,
+            growing,
+        )
 
-        def step(ids, cache, index):
-            return self.model.decode_step(ids, memory, cache, index)
+        def step(ids, state, index):
+            cache, memory = state
+            logits, cache = self.model.decode_step(ids, memory, cache, index)
+            return logits, (cache, memory)
+
+        def reorder(state, parents):
+            cache, memory = state
+            return self.model.reorder_cache(cache, parents), memory
 
         arguments = {
             "step": step,
-            "cache": self.model.make_cache(
-                ops.shape(source_ids)[0], max_length, num_beams, growing
-            ),
+            "cache": (cache, memory),
             "max_lengths": max_lengths,
             "max_length": max_length,
             "length_penalty": config.length_penalty,
@@ -371,9 +385,13 @@ class Translator:
                 **arguments,
             )
         else:
+            # Only where shapes may change can sentences leave the batch.
+            leaving = growing and prefix is None
             found = beam_search(
                 beam_size=num_beams,
-                reorder=self.model.reorder_cache,
+                reorder=reorder,
+                max_positions=max_positions,
+                pick=pick_rows if leaving else None,
                 num_best=None if config.coverage_penalty else num_best,
                 stopping=config.stopping,
                 **arguments,
@@ -660,8 +678,11 @@ class Translator:
         num_found = 1 if self.decoding.sampling else self.decoding.beam_size
         num_best = min(num_best or num_found, num_found)
 
-        def search(batch):
+        def search(batch, in_first_positions):
             arrays = [self._padded([rows[i] for i in batch])]
+            options = {}
+            if in_first_positions:
+                options["max_positions"] = first_positions(arrays[0].shape[1])
             if any(forced[i] for i in batch):
                 longest = self._output_limit(arrays[0].shape[1])
                 arrays.append(pad_prefixes([forced[i] for i in batch], longest))
@@ -670,22 +691,46 @@ class Translator:
                 *arrays,
                 num_best=num_best,
                 fixed_shapes=self.jit_compile,
+                **options,
             )
-            return read(found), found.scores.numpy()  # [B, W]
+            ended = found.lengths.numpy()[:, 0] != UNFINISHED  # [B]
+            return ended, read(found), found.scores.numpy()  # [B, W]
 
         results = [[(kind(), 0.0)] for _ in rows]
         lengths = [len(row) if len(row) > 1 else 0 for row in rows]
-        batches = list(self._batches(lengths))
-        for batch, found in zip(
-            batches, self._each(search, batches), strict=True
-        ):
-            for i, hypotheses, scores in zip(batch, *found, strict=False):
-                _check_finite(scores, first_line + i)
-                pairs = zip(hypotheses, map(float, scores), strict=True)
-                first, *others = list(pairs)[:num_best]
-                others = [pair for pair in others if pair[1] > MISSING_SCORE]
-                results[i] = [first, *others]
+        for in_first_positions in self._rounds():
+            batches = list(self._batches(lengths))
+            lengths = [0] * len(rows)  # of those whose search goes on
+            each = self._each(
+                functools.partial(
+                    search, in_first_positions=in_first_positions
+                ),
+                batches,
+            )
+            for batch, found in zip(batches, each, strict=True):
+                for i, ended, hypotheses, scores in zip(
+                    batch, *found, strict=False
+                ):
+                    if not ended:
+                        lengths[i] = len(rows[i])
+                        continue
+                    _check_finite(scores, first_line + i)
+                    pairs = zip(hypotheses, map(float, scores), strict=True)
+                    first, *others = list(pairs)[:num_best]
+                    others = [one for one in others if one[1] > MISSING_SCORE]
+                    results[i] = [first, *others]
         return results
+
+    def _rounds(self):
+        """Whether a search is limited to its first positions, each time.
+
+        With XLA a cache has room for the longest output, and a position costs
+        what there is room for. So few positions are searched at first, which
+        most sentences need no more of; the others are searched again.
+        """
+        if self.jit_compile and not self.decoding.sampling:
+            return True, False
+        return (False,)
 
     def _each(self, function, batches):
         """Yields a function's result of each batch, in their order.
@@ -953,6 +998,17 @@ def bucket(length: int) -> int:
     """
     step = 8 if length <= 32 else 16 if length <= 128 else 64
     return -(-length // step) * step
+
+
+def first_positions(source_length: int) -> int:
+    """Positions that the searches of most sentences of a length need.
+
+    >>> [first_positions(length) for length in (8, 16, 24, 32)]
+    [16, 24, 40, 48]
+    """
+    return (
+        -(-(5 * source_length + 16) // 32) * 8
+    )  # of 1.25 S + 4, multiple of 8
 
 
 def power_of_two(number: int) -> int:

@@ -11,8 +11,8 @@ PACKAGES = ("keras_transformer", "trainers", "savedmodel")
 
 # A module imports only from rows above its own.
 LIBRARY = (
-    "vocabulary fields cache seeds startup locking linear normalization"
-    " optimizer permutation figures.drawing",
+    "vocabulary fields cache row_loop seeds startup locking linear"
+    " normalization optimizer permutation figures.drawing",
     "config masking chunks flags data.cleaning data.buckets figures.plots"
     " figures.attention_svg",
     "schedule loss tokenization decoding layers data.pairs moving_average",
@@ -52,7 +52,7 @@ SAVEDMODEL = (
 # Mathematics in keras.ops, so that it runs on every backend.
 ON_EVERY_BACKEND = (
     "layers linear normalization chunks model loss metrics schedule masking"
-    " decoding seeds fit"
+    " row_loop decoding seeds fit"
 )
 # Read before a command's flags are checked, so that bad ones are refused at
 # once.

@@ -603,11 +603,18 @@ def test_beam_respects_the_smallest_length(min_length):
         )
 
 
+@pytest.mark.parametrize("vocab_size", [40, 20 * 32])
 @pytest.mark.parametrize("min_length", [0, 4])
-def test_tokens_that_are_never_emitted_take_no_place(min_length, monkeypatch):
-    """A vocabulary of which only the best are looked at, those among them."""
-    monkeypatch.setitem(globals(), "FREE_IDS", tuple(range(EOS + 1, 40)))
-    model = ScriptedModel(13, vocab_size=40)
+def test_tokens_that_are_never_emitted_take_no_place(
+    min_length, vocab_size, monkeypatch
+):
+    """A vocabulary of which only the best are looked at, those among them.
+
+    The larger one is looked at by blocks, of all hypotheses at once.
+    """
+    size = vocab_size
+    monkeypatch.setitem(globals(), "FREE_IDS", tuple(range(EOS + 1, size)))
+    model = ScriptedModel(13, vocab_size=size)
     model.table[:, [PAD, BOS]] += 9.0
     model.table[:, EOS] += 3.0
     sentences, limits = sentences_and_limits(27)
@@ -914,6 +921,80 @@ def test_each_position_of_a_sample_has_a_number_of_its_own():
     assert len(set(first)) > 30
 
 
+# ---- Sentences that end early, and those that take long ----------------------
+
+
+def pick_hypotheses(beam_size, sizes):
+    """Picks the rows of sentences in a cache, and notes how many are left."""
+
+    def pick(cache, sentences):
+        sizes.append(len(sentences))
+        rows = sentences[:, None] * beam_size + np.arange(beam_size)
+        return decoding.row_loop.pick_rows(cache, ops.reshape(rows, (-1,)))
+
+    return pick
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+@pytest.mark.parametrize("stopping", ["exact", "transformers", "marian"])
+def test_sentences_that_leave_find_the_same(beam_size, stopping):
+    model = ScriptedModel(3, sharpness=3.0)
+    sentences, limits = sentences_and_limits(40, 20)
+    limits[7] = 0
+    options = {"max_length": 20, "stopping": stopping, "num_best": 1}
+    stayed = run_beam(model, sentences, limits, beam_size, **options)
+    sizes = []
+    pick = pick_hypotheses(beam_size, sizes)
+    left = run_beam(model, sentences, limits, beam_size, pick=pick, **options)
+    assert_same(left, stayed, rtol=1e-6)
+    assert len(sizes) > 3 and sizes[-1] == 0
+    previous = [40, *sizes]
+    for before, after in zip(previous, sizes, strict=False):
+        assert after <= 0.75 * before
+
+
+def test_sentences_without_output_leave_before_a_step():
+    model, sizes = ScriptedModel(3), []
+    sentences, limits = np.arange(4, dtype="int32"), np.zeros(4, "int32")
+    pick = pick_hypotheses(2, sizes)
+    found = run_beam(model, sentences, limits, 2, pick=pick)
+    assert sizes == [0] and model.calls == 0
+    assert_same(found, run_beam(model, sentences, limits, 2))
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+@pytest.mark.parametrize("max_positions", [1, 4, 20, 30])
+def test_a_search_in_few_positions_says_what_has_ended(
+    beam_size, max_positions
+):
+    """Those that have are those of a search that goes on to the limits."""
+    model = ScriptedModel(3, sharpness=3.0)
+    sentences = np.arange(40, dtype="int32")
+    limits = np.where(sentences < 30, 20, 3)
+    full = run_beam(model, sentences, limits, beam_size, max_length=20)
+    found = run_beam(
+        model,
+        sentences,
+        limits,
+        beam_size,
+        max_length=20,
+        max_positions=max_positions,
+    )
+    lengths = ops.convert_to_numpy(found.lengths)
+    ended = (lengths != decoding.UNFINISHED).all(axis=1)
+    assert (ended == (lengths != decoding.UNFINISHED).any(axis=1)).all()
+    assert ended.all() == (max_positions >= 20)
+    assert ended[30:].all() == (max_positions >= 3)
+    assert max_positions == 1 or 5 < ended.sum()
+    for few, all_ in zip(found[1:], full[1:], strict=True):
+        np.testing.assert_array_equal(few[ended], all_[ended])
+    length = found.ids.shape[-1]
+    assert length == min(max_positions, 20)
+    np.testing.assert_array_equal(
+        found.ids[ended], full.ids[ended][..., :length]
+    )
+
+
 # ---- Graphs and XLA ---------------------------------------------------------
 
 
@@ -1096,6 +1177,18 @@ def test_other_backends_find_the_same():
         ({"prefix": np.ones((2, 5))}, r"Received: prefix.shape=\(2, 5\)"),
         ({"cache": np.ones((2, 3))}, r"must have 6 rows.*shape \(2, 3\)"),
         ({"logits": np.ones(6)}, r"Received: logits.shape=\(6,\)"),
+        ({"max_positions": 0}, "Received: max_positions=0"),
+        (
+            {"max_positions": 3, "pick": decoding.row_loop.pick_rows},
+            "Received: max_positions=3, no prefix",
+        ),
+        (
+            {
+                "prefix": np.ones((2, 3), "int32"),
+                "pick": decoding.row_loop.pick_rows,
+            },
+            "Received: max_positions=None, a prefix",
+        ),
     ],
 )
 def test_beam_search_says_what_is_wrong(options, message):

@@ -1,0 +1,105 @@
+"""A loop over rows that end at different positions.
+
+The rows of a batch are independent of each other. A row that is done costs
+what the others cost as long as it takes part, so that done rows can leave the
+loop. They leave together, as soon as they are a quarter of the rows: a smaller
+batch is a copy of all that the others need.
+"""
+
+import typing
+from collections.abc import Callable
+
+import keras
+from keras import ops
+
+Nest: typing.TypeAlias = typing.Any  # of tensors
+State: typing.TypeAlias = typing.Any  # a nest with the attribute `done`
+Body: typing.TypeAlias = Callable[[State, Nest], tuple[State, Nest]]
+Pick: typing.TypeAlias = Callable[[Nest, typing.Any], Nest]
+
+LEAVING = 0.25  # of the rows in the loop
+
+
+def pick_rows(nest: Nest, rows: typing.Any) -> Nest:
+    """Picks rows of every tensor; scalars stay.
+
+    Args:
+        nest: Tensors `[B, ...]` and scalars.
+        rows: int32 `[b]`.
+
+    >>> pick_rows((ops.arange(3), ops.array(7)), [2, 0])[0].numpy()
+    array([2, 0], dtype=int32)
+    """
+
+    def pick(tensor):
+        return ops.take(tensor, rows, axis=0) if len(tensor.shape) else tensor
+
+    return keras.tree.map_structure(pick, nest)
+
+
+def run(
+    make_body: Callable[[State], Body],
+    state: State,
+    cache: Nest,
+    *,
+    max_steps: int | None = None,
+    pick: Pick | None = None,
+) -> State:
+    """Repeats a step until all rows are done.
+
+    Args:
+        make_body: Given a state, returns the step of these rows: a function of
+            state and cache that returns both. What it computes before it
+            returns is computed once for many steps.
+        state: A nest of tensors `[B, ...]` and scalars, such as a `NamedTuple`,
+            with the attribute `done`, bool `[B]`. A step leaves the rows that
+            are done as they are.
+        cache: What the step needs of the rows besides; none of it is returned.
+        max_steps: Steps at most; None: as many as it takes. Without `pick`.
+        pick: A function of the cache and of rows, int32 `[b]`, that returns the
+            cache of these rows: done rows leave, which changes shapes; XLA and
+            TFLite cannot do it. In a graph, B must not be known. None: they
+            stay.
+
+    Returns:
+        The state of all rows, in the order in which they came.
+    """
+    if pick is None:
+        state, _ = ops.while_loop(
+            lambda state, cache: ~ops.all(state.done),
+            make_body(state),
+            (state, cache),
+            maximum_iterations=max_steps,
+        )
+        return state
+
+    def few_are_done(state, cache):
+        return ops.mean(ops.cast(state.done, "float32")) < LEAVING
+
+    def until_some_leave(ended, places, state, cache):
+        state, cache = ops.while_loop(
+            few_are_done, make_body(state), (state, cache)
+        )
+        ended = _write_rows(ended, places, state)
+        rows = ops.nonzero(~state.done)[0]
+        places, state = pick_rows((places, state), rows)
+        return ended, places, state, pick(cache, rows)
+
+    number = ops.shape(state.done)[0]
+    ended, *_ = ops.while_loop(
+        lambda ended, places, state, cache: ops.shape(places)[0] > 0,
+        until_some_leave,
+        (state, ops.arange(number, dtype="int32"), state, cache),
+    )
+    return ended
+
+
+def _write_rows(nest, places, rows):
+    """Writes rows `[b, ...]` to their places `[b]`; scalars are replaced."""
+
+    def write(old, new):
+        if not len(old.shape):
+            return new
+        return ops.scatter_update(old, places[:, None], new)
+
+    return keras.tree.map_structure(write, nest, rows)

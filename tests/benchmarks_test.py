@@ -5,6 +5,7 @@ import importlib.util
 import json
 import pathlib
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -216,3 +217,211 @@ def test_results_of_table_3_are_kept_and_shown(table3, tmp_path):
     last = table3.table("d", results).splitlines()[-1]
     assert last.startswith("| D4 | 4 | 128 | 512 | 4 | 32 | 32 | 1,234 | 1 |")
     assert last.endswith("| 8.77 | 30.1 | 31.0 | 8, 64, 64 | 5.47 | 25.7 |")
+
+
+# The comparison with the peers
+
+
+@pytest.fixture(scope="module")
+def comparison(monkeypatch_module):
+    """The modules of `compare.py`, which import each other by name."""
+    monkeypatch_module.syspath_prepend(str(BENCHMARKS))
+    return load("compare"), load("compare_rows"), load("compare_results")
+
+
+@pytest.fixture(scope="module")
+def monkeypatch_module():
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+def lines_of_peers(command, rates):
+    """A record of one command: {variant: (all steps, quiet steps)}."""
+    return [
+        {
+            "kind": "train_throughput",
+            "variant": variant,
+            "trg_tok_s": rate,
+            "trg_tok_s_quiet": quiet,
+            "gflop_s": rate / 10,
+            "gflop_s_quiet": None,
+        }
+        for variant, (rate, quiet) in rates.items()
+    ]
+
+
+def write_results(path, records):
+    """A file of results with {(round, command): lines or an error}."""
+    machine = {"cpu": "one & only", "cores": 2, "commit": "abc"}
+    machine["versions"] = {"python": "3.11", "ours": {"tensorflow": "2.21"}}
+    found = [{"machine": machine}]
+    for (number, command), lines in records.items():
+        kind = "lines" if isinstance(lines, list) else "error"
+        record = {"round": number, "command": command, kind: lines}
+        found.append(record | {"time": 1.8e9, "foreign_cpus": 0.01 * number})
+    text = "".join(json.dumps(record) + "\n" for record in found)
+    path.write_text(text + '{"round": 9, "comm')  # killed while it wrote
+
+
+@pytest.fixture
+def two_rounds(tmp_path):
+    path = tmp_path / "results.jsonl"
+    write_results(
+        path,
+        {
+            (1, "ceiling"): [
+                {"kind": "ceiling", "type": "fp32", "gflop_s_median": 200.0},
+                {"kind": "ceiling", "type": "bf16", "gflop_s_median": 400.0},
+            ],
+            (1, "base onmt"): lines_of_peers("", {"fp32": (900.0, 1000.0)}),
+            (1, "base torch"): lines_of_peers(
+                "", {"eager-bf16": (990.0, None), "eager-fp32": (500.0, None)}
+            ),
+            (1, "base fp32"): lines_of_peers("", {"fp32": (1400.0, None)}),
+            (1, "base bf16"): "out of memory",
+            (2, "base onmt"): lines_of_peers("", {"fp32": (500.0, None)}),
+            (2, "base torch"): lines_of_peers(
+                "", {"eager-fp32": (700.0, None), "eager-bf16": (9.0, None)}
+            ),
+            (2, "base fp32"): lines_of_peers("", {"fp32": (2000.0, 1600.0)}),
+            (1, "base fp32 xla"): [],
+        },
+    )
+    return path
+
+
+def test_a_row_is_ours_beside_the_fastest_peer(comparison, two_rounds):
+    _, rows, results = comparison
+    row = rows.ROWS["train_base_fp32"]
+    found = results.Results(two_rounds)
+    compared = results.compare(row, found)
+    # Medians: OpenNMT-tf (1000 + 500) / 2, PyTorch (500 + 700) / 2; the rates
+    # of quiet steps count where there are any.
+    assert compared.peer[0].label == "OpenNMT-tf"
+    assert compared.peer[1] == {1: 1000.0, 2: 500.0}
+    assert compared.ratios == [1400 / 1000, 1600 / 500]
+    assert compared.ratio == pytest.approx(2.3)
+    assert compared.shares == [140.0 / 200.0]  # the second has no ceiling
+    assert results.is_met(row, compared) is False  # 70 % of 75 %
+    reached = row.__class__(**{**vars(row), "share": 0.7})
+    assert results.is_met(reached, compared) is True
+    assert (
+        results.is_met(row.__class__(**{**vars(row), "goal": None}), compared)
+        is None
+    )
+
+
+def test_the_table_of_results(comparison, two_rounds):
+    _, rows, results = comparison
+    shown = {
+        name: rows.ROWS[name] for name in ("train_base_fp32", "train_base_bf16")
+    }
+    found = results.Results(two_rounds)
+    *_, first, second = results.table(shown, found).rstrip().splitlines()
+    assert first == (
+        "| train `base` fp32, target tokens/s | 1,500 (plain)"
+        " | 750 (OpenNMT-tf) | 2.30, 70% | 1.40 to 3.20"
+        " | 1.35, 75% of the ceiling | no |"
+    )
+    assert (
+        second
+        == (
+            "| train `base` bf16, target tokens/s | not measured | | | |"
+            " 1.7, 68% of the ceiling | |"
+        )
+        or "not measured" in second
+    )
+    assert found.errors == ["round 1: base bf16: out of memory"]
+    assert "2 cores of one & only; commit abc; 2 rounds" in results.describe(
+        found
+    )
+    every = results.details(shown, found)
+    assert "| PyTorch | 600 | 500 to 700 | 2 | 0.02 |" in every
+
+
+def test_the_picture_of_results(comparison, two_rounds):
+    _, rows, results = comparison
+    picture = results.draw(rows.ROWS, results.Results(two_rounds))
+    [(x, width)] = re.findall(r'<rect x="(\S+)" y="\S+" width="(\S+)"', picture)
+    scale = (results.WIDTH - results.LEFT - results.RIGHT) / (1.05 * 3.2)
+    assert float(width) == pytest.approx(2.3 * scale, abs=0.01)
+    lines = re.findall(r'<line x1="(\S+)" y1="\S+" x2="(\S+)"', picture)
+    whisker = [results.LEFT + scale * ratio for ratio in (1.4, 3.2)]
+    assert any(
+        tuple(map(float, ends)) == pytest.approx(whisker, abs=0.01)
+        for ends in lines
+    )
+
+
+def test_results_go_on_where_they_were(comparison, tmp_path, monkeypatch):
+    compare, rows, results = comparison
+    path = tmp_path / "results.jsonl"
+    machine = {"cpu": "this", "versions": {}}
+    monkeypatch.setattr(compare, "describe_machine", lambda places: machine)
+    ran = []
+
+    def run(argv, places):
+        ran.append(argv)
+        if len(ran) == 3:
+            raise KeyboardInterrupt
+        return {"lines": [], "foreign_cpus": 0.0, "time": 0}
+
+    monkeypatch.setattr(compare, "run", run)
+    arguments = argparse.Namespace(
+        results=path,
+        rounds=2,
+        peers=tmp_path,
+        environments=tmp_path,
+        data=tmp_path,
+        workdir=tmp_path,
+    )
+    chosen = compare.choose("train_base_bf16")
+    names = compare.commands_of(chosen)
+    assert names == ["ceiling", "base torch", "base bf16"]
+    with pytest.raises(KeyboardInterrupt):
+        compare.measure(chosen, arguments)
+    compare.measure(chosen, arguments)
+    expected = [rows.COMMANDS[name].argv for name in names]
+    assert ran == [*expected, *expected[2:], *expected]
+    machine = {"cpu": "another", "versions": {}}
+    with pytest.raises(SystemExit, match="use another file"):
+        compare.measure(chosen, arguments)
+    with pytest.raises(SystemExit, match="expected names of rows"):
+        compare.choose("train,other")
+
+
+def test_every_figure_is_of_a_command(comparison):
+    compare, rows, _ = comparison
+    needed = {f.command for row in rows.ROWS.values() for f in row.figures}
+    assert needed | {"ceiling torch"} == rows.COMMANDS.keys()
+    places = dict.fromkeys(
+        "ours torch onmt joey peers data work workdir made".split(), "DIR"
+    )
+    for command in rows.COMMANDS.values():
+        words = compare.fill(command.argv, places)
+        assert not any("{" in word for word in words)
+        if words[1].startswith("benchmarks/"):
+            assert (BENCHMARKS.parent / words[1]).is_file()
+        assert set(command.needs) <= rows.SETUPS.keys()
+    for row in rows.ROWS.values():
+        assert not row.work or len(row.work) == len(row.ours)
+
+
+def test_what_a_process_prints_is_kept(comparison, tmp_path):
+    compare, _, _ = comparison
+    program = tmp_path / "program.py"
+    program.write_text("print('step 1')\nprint('{\"a\": 1}')\n")
+    places = {"ours": sys.executable, "work": tmp_path}
+    record = compare.run(f"{{ours}} {program}", places)
+    assert record["lines"] == [{"a": 1}] and record["seconds"] > 0
+    program.write_text("raise SystemExit('no model')")
+    assert "no model" in compare.run(f"{{ours}} {program}", places)["error"]
+
+
+def test_the_reports_of_the_trainer_are_read():
+    recipe = load("recipe_throughput")
+    text = (
+        "step 50 | lr 1e-3 | 18700 source+target tokens/s | 9 s\nvalidation\n"
+        "step 100 | lr 1e-3 | 19000 source+target tokens/s | 12 s\n"
+    )
+    assert recipe.rates_of(text) == [18700.0, 19000.0]

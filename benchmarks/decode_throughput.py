@@ -117,7 +117,7 @@ class ForcedLengthTranslator(Translator):
             jit_compile=jit_compile,
         )
 
-    def output_limits(self, source_ids):
+    def output_limits(self, source_ids, longest_source=None):
         length = self.decoding.min_length
         limits = ops.full((ops.shape(source_ids)[0],), length, "int32")
         return limits, length

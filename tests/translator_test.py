@@ -546,7 +546,7 @@ def test_a_huge_limit_and_a_huge_line_cost_what_they_hold(translator):
 
 def test_a_graph_has_room_for_its_sources():
     translator = make_translator(beam_size=1, max_source_length=100)
-    lines = ["fox", "fox " * 40]
+    lines = ["fox", "fox " * 20]
     found = translator.translate(lines)
     rooms = {dict(key[2])["longest_source"] for key in translator._graphs}
     assert rooms == {32, 64}

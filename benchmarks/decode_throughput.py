@@ -4,10 +4,13 @@
 
 Sources are those of test_2016_flickr, the output is forced to 20 tokens, the
 weights are random: they do not matter then. Every length that the translator
-pads sources to, and XLA compiles for, is warmed up before it is measured.
+pads sources to, and XLA compiles for, is warmed up before it is measured. With
+--workers=2 two batches are translated at the same time; the batches are then
+timed in four groups, as those of CTranslate2's pools are.
 """
 
 import argparse
+import concurrent.futures
 import os
 import types
 
@@ -51,11 +54,13 @@ def main():
             reporter.report_decoding(
                 "keras-transformer",
                 arguments.size,
-                "graph-fp32-xla" if arguments.jit_compile else "graph-fp32",
+                variant_of(arguments),
                 batch_size,
                 beam_size,
                 arguments.length,
-                measure(translator, batches, reporter.Clock()),
+                measure(
+                    translator, batches, arguments.workers, reporter.Clock()
+                ),
             )
 
 
@@ -78,11 +83,24 @@ def parse_arguments():
         "--jit_compile", action=argparse.BooleanOptionalAction, default=True
     )
     parser.add_argument(
+        "--workers",
+        type=int,
+        default=1,
+        help="batches that are translated at the same time",
+    )
+    parser.add_argument(
         "--threads",
         type=int,
         default=int(os.environ.get("OMP_NUM_THREADS", os.cpu_count())),
     )
     return parser.parse_args()
+
+
+def variant_of(arguments):
+    """What is measured: "graph-fp32", "graph-fp32-xla 2 workers"."""
+    compiled = "-xla" if arguments.jit_compile else ""
+    several = f" {arguments.workers} workers" if arguments.workers > 1 else ""
+    return f"graph-fp32{compiled}{several}"
 
 
 class ForcedLengthTranslator(Translator):
@@ -99,44 +117,59 @@ class ForcedLengthTranslator(Translator):
             jit_compile=jit_compile,
         )
 
-    def output_limits(self, source_ids):
+    def output_limits(self, source_ids, longest_source=None):
         length = self.decoding.min_length
         limits = ops.full((ops.shape(source_ids)[0],), length, "int32")
         return limits, length
 
 
-def measure(translator, batches, clock):
-    """A dictionary of times and counts for every batch."""
+def measure(translator, batches, workers, clock):
+    """A dictionary of times and counts for every group of batches."""
     length = translator.decoding.min_length
     padded = [pad_rows(batch) for batch in batches]
     by_shape = {source_ids.shape: source_ids for source_ids in padded}
 
     def search(source_ids):
-        return translator._graph(
+        found = translator._graph(
             translator.translate_ids,
             source_ids,
             fixed_shapes=translator.jit_compile,
         )
+        return found.lengths[:, 0].numpy()
 
     for source_ids in [*by_shape.values(), *padded[:2]]:
         search(source_ids)  # traces, compiles, warms up
     parts = []
-    for batch, source_ids in zip(batches, padded, strict=True):
-        clock.lap()
-        found = search(source_ids)
-        lengths = found.lengths[: len(batch), 0].numpy()
-        seconds, foreign = clock.lap()
-        if set(lengths) != {length}:
-            raise SystemExit(f"Outputs have other lengths: {sorted(lengths)}")
-        parts.append(
-            {
-                "sec": seconds,
-                "foreign": foreign,
-                "sentences": len(batch),
-                "tokens": int(lengths.sum()),
-            }
-        )
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        for group in groups_of(
+            list(zip(batches, padded, strict=True)), workers
+        ):
+            clock.lap()
+            found = list(pool.map(search, [ids for _, ids in group]))
+            seconds, foreign = clock.lap()
+            lengths = np.concatenate(
+                [
+                    row[: len(batch)]
+                    for (batch, _), row in zip(group, found, strict=True)
+                ]
+            )
+            if set(lengths) != {length}:
+                raise SystemExit(f"Other lengths: {sorted(set(lengths))}")
+            parts.append(
+                {
+                    "sec": seconds,
+                    "foreign": foreign,
+                    "sentences": len(lengths),
+                    "tokens": int(lengths.sum()),
+                }
+            )
     return parts
+
+
+def groups_of(batches, workers):
+    """What is timed at once: one batch, or a quarter for several workers."""
+    size = 1 if workers == 1 else -(-len(batches) // 4)
+    return [batches[i : i + size] for i in range(0, len(batches), size)]
 
 
 if __name__ == "__main__":

@@ -1,16 +1,20 @@
 """Speed of translating real text: what a user of a trained model waits for.
 
     python benchmarks/real_text.py --workdir=DIR --text=FILE
-        [--previous=CHECKOUT] [--ctranslate2=EXPORT] [--rounds=3]
+        [--previous=CHECKOUT] [--ctranslate2=EXPORT] [--exports EXPORT ...]
+        [--only NAME ...] [--rounds=3]
 
 Each system is a process of its own; the systems take turns, round by round.
 A process translates the whole file twice, so that every shape is traced or
 compiled, and is then timed at the third time. --previous is a checkout of
 another version of this package, --ctranslate2 an export of the same work
 directory (`savedmodel.export --format=ctranslate2`), which is measured with one
-worker and with as many as there are cores, one thread each. Prints a JSON line
-for each measurement and a table of medians in lines a second; a system whose
-translations differ from the first system's is named with the number of lines.
+worker and with as many as there are cores, one thread each; --exports are other
+exports, which run as in `savedmodel/reload.py`, 32 lines at once with the beam
+that they were exported for. --only chooses systems by the beginnings of their
+names. Prints a JSON line for each measurement and a table of medians in lines a
+second; a system whose translations differ from the first system's is named with
+the number of lines.
 """
 
 import argparse
@@ -32,8 +36,9 @@ def main():
         print(json.dumps(measure(json.loads(arguments.child))))
         return
     found = {}
+    systems = chosen(systems_of(arguments), arguments.only)
     for _ in range(arguments.rounds):
-        for system in systems_of(arguments):
+        for system in systems:
             for beam_size in arguments.beams:
                 case = {
                     **system,
@@ -41,11 +46,16 @@ def main():
                     "workdir": str(arguments.workdir.resolve()),
                     "text": str(arguments.text.resolve()),
                     "single": arguments.single,
+                    "limit": arguments.limit,
                 }
                 result = in_a_process(case)
                 found.setdefault((case["name"], beam_size), []).append(result)
-                shown = {k: v for k, v in result.items() if k != "lines"}
-                print(json.dumps({"name": case["name"], **shown}), flush=True)
+                line = {"kind": "real_text", "name": case["name"]} | {
+                    name: value
+                    for name, value in result.items()
+                    if name != "lines"
+                }
+                print(json.dumps(line), flush=True)
     print(table(found, arguments.beams))
 
 
@@ -57,6 +67,9 @@ def parse_arguments():
     parser.add_argument("--text", type=pathlib.Path)
     parser.add_argument("--previous", type=pathlib.Path)
     parser.add_argument("--ctranslate2", type=pathlib.Path)
+    parser.add_argument("--exports", type=pathlib.Path, nargs="*", default=[])
+    parser.add_argument("--only", nargs="+", default=[""])
+    parser.add_argument("--limit", type=int, help="lines; left out: all")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--beams", type=int, nargs="+", default=[1, 4])
     parser.add_argument(
@@ -96,11 +109,28 @@ def systems_of(arguments):
                 {
                     "name": f"CTranslate2, {number} worker(s)",
                     "checkout": str(ROOT),
-                    "export": str(arguments.ctranslate2.resolve()),
+                    "ctranslate2": str(arguments.ctranslate2.resolve()),
                     "workers": number,
                 }
             )
+    for path in arguments.exports:
+        systems.append(
+            {
+                "name": f"export {path.name}",
+                "checkout": str(ROOT),
+                "export": str(path.resolve()),
+            }
+        )
     return systems
+
+
+def chosen(systems, beginnings):
+    """Those whose names begin so."""
+    return [
+        system
+        for system in systems
+        if system["name"].startswith(tuple(beginnings))
+    ]
 
 
 def in_a_process(case):
@@ -124,8 +154,13 @@ def in_a_process(case):
 def measure(case):
     """Lines a second, CPU seconds, and the translations."""
     text = pathlib.Path(case["text"]).read_text(encoding="utf-8").splitlines()
-    make = make_ctranslate2 if "export" in case else make_translator
-    translate = make(case)
+    text = text[: case["limit"]]
+    if "ctranslate2" in case:
+        translate = make_ctranslate2(case)
+    elif "export" in case:
+        translate = make_export(case)
+    else:
+        translate = make_translator(case)
 
     def run():
         if case["single"]:
@@ -159,13 +194,11 @@ def make_ctranslate2(case):
     import ctranslate2
 
     from keras_transformer.translator import Translator
+    from savedmodel import reload
 
     ours = Translator.load(case["workdir"])
     tokenizer, config = ours.tokenizer, ours.decoding
-    folder = pathlib.Path(case["export"])
-    versions = [f for f in folder.iterdir() if f.name.isdecimal()]
-    if versions:
-        folder = max(versions, key=lambda f: int(f.name))
+    folder = reload.find_export(case["ctranslate2"])
     translator = ctranslate2.Translator(
         str(folder),
         inter_threads=case["workers"],
@@ -196,6 +229,22 @@ def make_ctranslate2(case):
         ]
 
     return translate
+
+
+def make_export(case):
+    """The same with an export, by `savedmodel/reload.py`."""
+    from savedmodel import reload
+
+    folder = reload.find_export(case["export"])
+    description = json.loads((folder / reload.DESCRIPTION).read_text())
+    translate = reload.LOADERS[description["format"]](folder, description)
+
+    def texts(lines):
+        return [
+            found["text"] for found in reload.translate_all(translate, lines)
+        ]
+
+    return texts
 
 
 def table(found, beams):

@@ -327,12 +327,12 @@ class Translator:
         num_best: int | None = None,
         fixed_shapes: bool = False,
         max_positions: int | None = None,
+        longest_source: int | None = None,
     ) -> SearchResult:
         """Ids to ids: the one search, as a graph, of everything else.
 
         Args:
-            source_ids: int32 `[B, S]`; rows end with `EOS`, then `PAD`. Where S
-                is not known, it counts as `max_source_length`.
+            source_ids: int32 `[B, S]`; rows end with `EOS`, then `PAD`.
             prefix: int32 `[B, P]`, the first tokens of each output, `PAD`
                 after them; None: free.
             num_best: How many hypotheses of a beam are wanted; None: all. The
@@ -340,13 +340,15 @@ class Translator:
             fixed_shapes: Whether no shape may change while the search runs, as
                 XLA demands it. Where B is known, none does.
             max_positions: As in `beam_search`; not for samples.
+            longest_source: What S is at most where it is not known; None:
+                `max_source_length`.
 
         Returns:
             A `SearchResult`; a failed search has scores NaN.
         """
         config = self.decoding
         num_beams = 1 if config.sampling else config.beam_size
-        max_lengths, max_length = self.output_limits(source_ids)
+        max_lengths, max_length = self.output_limits(source_ids, longest_source)
         memory = self.model.encode(source_ids)
         growing = not fixed_shapes and source_ids.shape[0] is None
         cache = self.model.make_cache(
@@ -448,7 +450,9 @@ class Translator:
         attention = ops.cast(weights[block.cross_attention], "float32")
         return ops.mean(attention, axis=1)  # [N, H, T, S] -> [N, T, S]
 
-    def output_limits(self, source_ids: tf.Tensor) -> tuple[tf.Tensor, int]:
+    def output_limits(
+        self, source_ids: tf.Tensor, longest_source: int | None = None
+    ) -> tuple[tf.Tensor, int]:
         """The greatest length of each output, in tokens, EOS included.
 
         As many tokens as the source has, EOS not counted, and `extra_length`
@@ -457,6 +461,7 @@ class Translator:
 
         Args:
             source_ids: int32 `[B, S]`.
+            longest_source: As in `translate_ids`.
 
         Returns:
             int32 `[B]`, and what none of them can exceed.
@@ -465,7 +470,9 @@ class Translator:
         lengths = ops.sum(ops.cast(~special, "int32"), axis=1)
         extra_length = self.decoding.extra_length
         limits = ops.where(lengths > 0, lengths + extra_length, 0)
-        longest = source_ids.shape[1] or self.max_source_length
+        longest = (
+            source_ids.shape[1] or longest_source or self.max_source_length
+        )
         max_length = self._output_limit(longest)
         return ops.minimum(limits, max_length), max_length
 
@@ -683,6 +690,8 @@ class Translator:
             options = {}
             if in_first_positions:
                 options["max_positions"] = first_positions(arrays[0].shape[1])
+            if not self.jit_compile:
+                options["longest_source"] = room(arrays[0].shape[1])
             if any(forced[i] for i in batch):
                 longest = self._output_limit(arrays[0].shape[1])
                 arrays.append(pad_prefixes([forced[i] for i in batch], longest))
@@ -836,19 +845,24 @@ class Translator:
         ]
 
     def _graph(self, function, *arrays, **options):
-        """Calls a method through one graph for each length of its arrays.
+        """Calls a method through a graph; with XLA, one for each length.
+
+        A graph takes a second or two to make, so without XLA, which compiles
+        for every shape, lengths are not known in it.
 
         Args:
             function: The method.
             *arrays: Its tensors, int32 `[B, T]` each.
             **options: Other arguments of it, which the graph is made for.
         """
-        lengths = tuple(array.shape[1] for array in arrays)
+        lengths = tuple(
+            array.shape[1] if self.jit_compile else None for array in arrays
+        )
         key = (function.__name__, lengths, tuple(options.items()))
         with self._one_traces:
             if key not in self._graphs:
                 # Concrete at once: TensorFlow warns of a function that is
-                # traced for many shapes, which is what is wanted here.
+                # traced for many shapes, which XLA needs.
                 self._graphs[key] = tf.function(
                     functools.partial(function, **options),
                     input_signature=[
@@ -1006,9 +1020,19 @@ def first_positions(source_length: int) -> int:
     >>> [first_positions(length) for length in (8, 16, 24, 32)]
     [16, 24, 40, 48]
     """
-    return (
-        -(-(5 * source_length + 16) // 32) * 8
-    )  # of 1.25 S + 4, multiple of 8
+    # 1.25 S + 4, as a multiple of 8.
+    return -(-(5 * source_length + 16) // 32) * 8
+
+
+def room(length: int) -> int:
+    """The longest source that a graph for a length has room for.
+
+    So that a few graphs serve all lengths, and none has far too much room.
+
+    >>> [room(length) for length in (8, 32, 48, 200)]
+    [32, 32, 64, 256]
+    """
+    return max(32, 1 << (length - 1).bit_length())
 
 
 def power_of_two(number: int) -> int:

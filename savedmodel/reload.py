@@ -32,23 +32,38 @@ def main():
     if sys.argv[2:]:
         description["decoding"]["beam_size"] = int(sys.argv[2])
     translate = LOADERS[description["format"]](directory, description)
-    by_length = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
-    translate([sentences[i] for i in by_length[-BATCH_SIZE:]])  # warms up
-    started, results = time.perf_counter(), {}
-    for start in range(0, len(sentences), BATCH_SIZE):
-        batch = by_length[start : start + BATCH_SIZE]
-        translations = translate([sentences[i] for i in batch])
-        results.update(zip(batch, translations, strict=True))
+    translate(sorted(sentences, key=len)[-BATCH_SIZE:])  # warms up
+    started = time.perf_counter()
+    translations = translate_all(translate, sentences)
     seconds = time.perf_counter() - started
     ours = {name.split(".")[0] for name in sys.modules}
     if ours & {"keras_transformer", "savedmodel"}:
         raise SystemExit("an export must run without this package")
     found = {
-        "translations": [results[i] for i in range(len(sentences))],
+        "translations": translations,
         "seconds": seconds,
         "computed_in": getattr(translate, "computed_in", None),
     }
     json.dump(found, sys.stdout)
+
+
+def translate_all(translate, sentences):
+    """Translates sentences in batches of about the same length.
+
+    Args:
+        translate: What a loader of `LOADERS` returned.
+        sentences: List of `str`.
+
+    Returns:
+        Its answers, in the order of the sentences.
+    """
+    by_length = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
+    results = {}
+    for start in range(0, len(sentences), BATCH_SIZE):
+        batch = by_length[start : start + BATCH_SIZE]
+        translations = translate([sentences[i] for i in batch])
+        results.update(zip(batch, translations, strict=True))
+    return [results[i] for i in range(len(sentences))]
 
 
 def find_export(output):

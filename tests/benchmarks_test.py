@@ -1,10 +1,15 @@
 """What the benchmarks read, compute and draw; times are not tested."""
 
 import argparse
+import dataclasses
 import importlib.util
 import json
 import pathlib
 import re
+import sys
+import threading
+import time
+from concurrent import futures
 
 import numpy as np
 import pytest
@@ -216,3 +221,367 @@ def test_results_of_table_3_are_kept_and_shown(table3, tmp_path):
     last = table3.table("d", results).splitlines()[-1]
     assert last.startswith("| D4 | 4 | 128 | 512 | 4 | 32 | 32 | 1,234 | 1 |")
     assert last.endswith("| 8.77 | 30.1 | 31.0 | 8, 64, 64 | 5.47 | 25.7 |")
+
+
+# The comparison with the peers
+
+
+@pytest.fixture(scope="module")
+def comparison(monkeypatch_module):
+    """The modules of `compare.py`, which import each other by name."""
+    monkeypatch_module.syspath_prepend(str(BENCHMARKS))
+    names = "compare", "compare_rows", "compare_results"
+    return [importlib.import_module(name) for name in names]
+
+
+@pytest.fixture(scope="module")
+def monkeypatch_module():
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+def lines_of_peers(rates):
+    """Lines of a training script: {variant: (all steps, quiet steps)}."""
+    return [
+        {
+            "kind": "train_throughput",
+            "variant": variant,
+            "trg_tok_s": rate,
+            "trg_tok_s_quiet": quiet,
+            "gflop_s": rate / 10,
+            "gflop_s_quiet": None,
+        }
+        for variant, (rate, quiet) in rates.items()
+    ]
+
+
+def write_results(path, records):
+    """A file of results with {(round, command): lines or an error}."""
+    machine = {"cpu": "one & only", "cores": 2, "commit": "abc"}
+    machine["versions"] = {"python": "3.11", "ours": {"tensorflow": "2.21"}}
+    found = [{"machine": machine}]
+    for (number, command), lines in records.items():
+        kind = "lines" if isinstance(lines, list) else "error"
+        record = {"round": number, "command": command, kind: lines}
+        found.append(record | {"time": 1.8e9, "foreign_cpus": 0.01 * number})
+    text = "".join(json.dumps(record) + "\n" for record in found)
+    path.write_text(text + '{"round": 9, "comm')  # killed while it wrote
+
+
+@pytest.fixture
+def two_rounds(tmp_path):
+    path = tmp_path / "results.jsonl"
+    write_results(
+        path,
+        {
+            (1, "ceiling"): [
+                {"kind": "ceiling", "type": "fp32", "gflop_s_median": 200.0},
+                {"kind": "ceiling", "type": "bf16", "gflop_s_median": 400.0},
+            ],
+            (1, "base onmt"): lines_of_peers({"fp32": (900.0, 1000.0)}),
+            (1, "base torch"): lines_of_peers(
+                {"eager-bf16": (990.0, None), "eager-fp32": (500.0, None)}
+            ),
+            (1, "base fp32"): lines_of_peers({"fp32": (1400.0, None)}),
+            (1, "base bf16"): "out of memory",
+            (2, "base onmt"): lines_of_peers({"fp32": (500.0, None)}),
+            (2, "base torch"): lines_of_peers(
+                {"eager-fp32": (700.0, None), "eager-bf16": (9.0, None)}
+            ),
+            (2, "base fp32"): lines_of_peers({"fp32": (2000.0, 1600.0)}),
+            (1, "base fp32 xla"): [],
+        },
+    )
+    return path
+
+
+def test_a_row_is_ours_beside_the_fastest_peer(comparison, two_rounds):
+    _, rows, results = comparison
+    row = rows.ROWS["train_base_fp32"]
+    found = results.Results(two_rounds)
+    compared = results.compare(row, found)
+    # Medians: OpenNMT-tf (1000 + 500) / 2, PyTorch (500 + 700) / 2; the rates
+    # of quiet steps count where there are any.
+    assert compared.peer[0].label == "OpenNMT-tf"
+    assert compared.peer[1] == {1: 1000.0, 2: 500.0}
+    assert compared.ratios == [1400 / 1000, 1600 / 500]
+    assert compared.ratio == pytest.approx(2.3)
+    assert compared.shares == [140.0 / 200.0]  # the second has no ceiling
+    assert results.is_met(row, compared) is False  # 70 % of 75 %
+    reached = dataclasses.replace(row, share=0.7)
+    assert results.is_met(reached, compared) is True
+    aimless = dataclasses.replace(row, goal=None)
+    assert results.is_met(aimless, compared) is None
+
+
+def test_the_table_of_results(comparison, two_rounds):
+    _, rows, results = comparison
+    shown = {
+        name: rows.ROWS[name] for name in ("train_base_fp32", "train_base_bf16")
+    }
+    found = results.Results(two_rounds)
+    *_, first, second = results.table(shown, found).rstrip().splitlines()
+    assert first == (
+        "| train `base` fp32, target tokens/s | 1,500 (plain)"
+        " | 750 (OpenNMT-tf) | 2.30, 70% | 1.40 to 3.20"
+        " | 1.35, 75% of the ceiling | no |"
+    )
+    assert second == (
+        "| train `base` bf16, target tokens/s | not measured |  |  | "
+        " | 1.7, 68% of the ceiling |  |"
+    )
+    assert found.errors == ["round 1: base bf16: out of memory"]
+    assert "2 cores of one & only; commit abc; 2 rounds" in results.describe(
+        found
+    )
+    every = results.details(shown, found)
+    assert "| PyTorch | 600 | 500 to 700 | 2 | 0.02 |" in every
+
+
+def test_the_picture_of_results(comparison, two_rounds):
+    _, rows, results = comparison
+    picture = results.draw(rows.ROWS, results.Results(two_rounds))
+    [(x, width)] = re.findall(r'<rect x="(\S+)" y="\S+" width="(\S+)"', picture)
+    scale = (results.WIDTH - results.LEFT - results.RIGHT) / (1.05 * 3.2)
+    assert float(width) == pytest.approx(2.3 * scale, abs=0.01)
+    lines = re.findall(r'<line x1="(\S+)" y1="\S+" x2="(\S+)"', picture)
+    whisker = [results.LEFT + scale * ratio for ratio in (1.4, 3.2)]
+    assert any(
+        tuple(map(float, ends)) == pytest.approx(whisker, abs=0.01)
+        for ends in lines
+    )
+
+
+def test_results_go_on_where_they_were(comparison, tmp_path, monkeypatch):
+    compare, rows, results = comparison
+    path = tmp_path / "results.jsonl"
+    machine = {"cpu": "this", "versions": {}}
+    monkeypatch.setattr(compare, "describe_machine", lambda places: machine)
+    ran = []
+
+    def run(argv, places):
+        ran.append(argv)
+        if len(ran) == 3:
+            raise KeyboardInterrupt
+        return {"lines": [], "foreign_cpus": 0.0, "time": 0}
+
+    monkeypatch.setattr(compare, "run", run)
+    arguments = argparse.Namespace(
+        results=path,
+        rounds=2,
+        peers=tmp_path,
+        environments=tmp_path,
+        data=tmp_path,
+        workdir=tmp_path,
+    )
+    chosen = compare.choose("train_base_bf16")
+    names = compare.commands_of(chosen)
+    assert names == ["ceiling", "base torch", "base bf16"]
+    with pytest.raises(KeyboardInterrupt):
+        compare.measure(chosen, arguments)
+    compare.measure(chosen, arguments)
+    expected = [rows.COMMANDS[name].argv for name in names]
+    assert ran == [*expected, *expected[2:], *expected]
+    machine = {"cpu": "another", "versions": {}}
+    with pytest.raises(SystemExit, match="use another file"):
+        compare.measure(chosen, arguments)
+    with pytest.raises(SystemExit, match="expected names of rows"):
+        compare.choose("train,other")
+
+
+def test_every_figure_is_of_a_command(comparison):
+    compare, rows, _ = comparison
+    needed = {f.command for row in rows.ROWS.values() for f in row.figures}
+    assert needed | {"ceiling torch"} == rows.COMMANDS.keys()
+    places = dict.fromkeys(
+        "ours torch onmt joey peers data work workdir made".split(), "DIR"
+    )
+    for command in rows.COMMANDS.values():
+        words = compare.fill(command.argv, places)
+        assert not any("{" in word for word in words)
+        if words[1].startswith("benchmarks/"):
+            assert (BENCHMARKS.parent / words[1]).is_file()
+        assert set(command.needs) <= rows.SETUPS.keys()
+    for row in rows.ROWS.values():
+        assert not row.work or len(row.work) == len(row.ours)
+
+
+def test_what_a_process_prints_is_kept(comparison, tmp_path):
+    compare, _, _ = comparison
+    program = tmp_path / "program.py"
+    program.write_text("print('step 1')\nprint('{\"a\": 1}')\n")
+    places = {"ours": sys.executable, "work": tmp_path}
+    record = compare.run(f"{{ours}} {program}", places)
+    assert record["lines"] == [{"a": 1}] and record["time"] > 1e9
+    program.write_text("raise SystemExit('no model')")
+    assert "no model" in compare.run(f"{{ours}} {program}", places)["error"]
+
+
+def test_the_reports_of_the_trainer_are_read():
+    recipe = load("recipe_throughput")
+    text = (
+        "step 50 | lr 1e-3 | 18700 source+target tokens/s | 9 s\nvalidation\n"
+        "step 100 | lr 1e-3 | 19000 source+target tokens/s | 12 s\n"
+    )
+    assert recipe.rates_of(text) == [18700.0, 19000.0]
+
+
+# The server that stands in for TensorFlow Serving
+
+
+FOREVER = 10**10  # microseconds
+
+
+class Recorder:
+    """A model that adds 1; remembers what it got, and may wait or fail."""
+
+    def __init__(self):
+        self.batches = []
+        self.may_run = threading.Event()
+        self.may_run.set()
+
+    def __call__(self, inputs):
+        self.batches.append(inputs["x"].tolist())
+        assert self.may_run.wait(60)
+        if -1 in inputs["x"]:
+            raise ValueError("no such row")
+        return {"y": inputs["x"] + 1}
+
+
+@pytest.fixture
+def batching():
+    """A function that makes a model and its batcher."""
+    server = load("prediction_server")
+
+    def make(**fields):
+        fields = {
+            "batch_timeout_micros": FOREVER,
+            "num_batch_threads": 1,
+        } | fields
+        model = Recorder()
+        parameters = server.BatchingParameters(**fields)
+        return model, server.Batcher(model, parameters), server
+
+    return make
+
+
+def send(pool, batcher, *requests):
+    """Sends requests at the same time; the futures of their answers."""
+    return [pool.submit(batcher, {"x": np.array(rows)}) for rows in requests]
+
+
+def test_requests_run_together_when_a_batch_is_full(batching):
+    model, batcher, _ = batching(max_batch_size=4)
+    with futures.ThreadPoolExecutor(8) as pool:
+        answers = send(pool, batcher, [1], [2, 3], [4])
+        found = [answer.result(60)["y"].tolist() for answer in answers]
+    assert found == [[2], [3, 4], [5]]
+    [batch] = model.batches
+    assert sorted(batch) == [1, 2, 3, 4]
+
+
+def test_a_request_without_room_closes_the_batch(batching):
+    model, batcher, _ = batching(max_batch_size=4)
+    with futures.ThreadPoolExecutor(8) as pool:
+        [first] = send(pool, batcher, [1, 2, 3])
+        while not batcher._batches[0].tasks:
+            time.sleep(0.001)
+        [second] = send(pool, batcher, [4, 5])
+        assert first.result(60)["y"].tolist() == [2, 3, 4]
+        assert model.batches == [[1, 2, 3]] and not second.done()
+        [third] = send(pool, batcher, [6, 7])  # fills the second
+        assert second.result(60)["y"].tolist() == [5, 6]
+        assert third.result(60)["y"].tolist() == [7, 8]
+    assert model.batches == [[1, 2, 3], [4, 5, 6, 7]]
+
+
+def test_a_batch_waits_no_longer_than_its_timeout(batching):
+    model, batcher, _ = batching(max_batch_size=4, batch_timeout_micros=0)
+    assert batcher({"x": np.array([7])})["y"].tolist() == [8]
+    assert model.batches == [[7]]
+
+
+def test_batches_are_padded_to_allowed_sizes(batching):
+    model, batcher, _ = batching(
+        max_batch_size=8,
+        batch_timeout_micros=0,
+        allowed_batch_sizes=(1, 4, 8),
+    )
+    assert batcher({"x": np.array([5, 6])})["y"].tolist() == [6, 7]
+    assert batcher({"x": np.array([9])})["y"].tolist() == [10]
+    assert model.batches == [[5, 6, 5, 5], [9]]
+
+
+def test_one_bad_request_fails_its_batch(batching):
+    _, batcher, _ = batching(max_batch_size=2)
+    with futures.ThreadPoolExecutor(8) as pool:
+        for found in send(pool, batcher, [1], [-1]):
+            with pytest.raises(ValueError, match="no such row"):
+                found.result(60)
+        good = send(pool, batcher, [1], [2])
+        assert [f.result(60)["y"].tolist() for f in good] == [[2], [3]]
+    with pytest.raises(ValueError, match="at most 2 rows. Received: 3"):
+        batcher({"x": np.array([1, 2, 3])})
+
+
+def test_a_full_queue_refuses_requests(batching):
+    model, batcher, server = batching(max_batch_size=1, max_enqueued_batches=1)
+    model.may_run.clear()
+    with futures.ThreadPoolExecutor(8) as pool:
+        running = pool.submit(batcher, {"x": np.array([1])})
+        while not model.batches:
+            time.sleep(0.001)
+        waiting = pool.submit(batcher, {"x": np.array([2])})
+        while not batcher._batches[0].tasks:
+            time.sleep(0.001)
+        with pytest.raises(server.QueueIsFullError):
+            batcher({"x": np.array([3])})
+        model.may_run.set()
+        assert running.result(60)["y"].tolist() == [2]
+        assert waiting.result(60)["y"].tolist() == [3]
+
+
+def test_clients_send_until_all_requests_are_answered():
+    clients = load("serving_clients")
+    server = load("prediction_server")
+    seen = []
+
+    def predict(model, signature_name, inputs):
+        seen.append((signature_name, inputs["text"].tolist()))
+        return {"translation": inputs["text"]}
+
+    with server.serving(predict, threads=4) as address:
+        latencies = clients.load(address, ["a", "b", "c", "d"], 2, 6, None)
+    assert 6 <= len(latencies) == len(seen) <= 7
+    assert {name for name, _ in seen} == {"serving_default"}
+    assert {text for _, [text] in seen} >= {b"a", b"c"}  # where they begin
+    result = {"lines_per_second": 2.0, "p50_ms": 9.0, "p99_ms": 10.0}
+    rows = [{**result, "cpu_ms_per_line": cpu} for cpu in (1.0, 5.0, 3.0)]
+    assert clients.table({("batching", 4): rows}).endswith(
+        "| batching | 4 | 2.0 | 9.0 | 10.0 | 3.0 |"
+    )
+
+
+# Growth
+
+
+def test_exponents_above_those_of_theory_are_marked():
+    growth = load("growth")
+    sizes = (1, 2, 4, 8)
+    points = [{"seconds": n**1.5, "bytes": 1e6 * n} for n in sizes]
+    cells = growth.row_of("decode", "batch", sizes, points).split(" | ")
+    assert cells[1] == "batch: 1 / 2 / 4 / 8"
+    assert cells[3:5] == ["1.50", "1"] and cells[6:8] == ["1.00", "1"]
+    assert cells[8] == "steeper: time |"
+    assert growth.row_of("train", "length", sizes, points).endswith("| 2 |  |")
+
+
+def test_points_are_measured_once(tmp_path, monkeypatch):
+    growth = load("growth")
+    point = growth.point_of("train", "depth", 16)
+    assert point == {"task": "train", **growth.FIXED, "depth": 16}
+    path = tmp_path / "points.jsonl"
+    monkeypatch.setattr(growth, "in_a_process", lambda point: {"seconds": 3})
+    assert growth.find(point, growth.read_results(path), path)["seconds"] == 3
+    monkeypatch.delattr(growth, "in_a_process")
+    assert growth.find(point, growth.read_results(path), path)["seconds"] == 3

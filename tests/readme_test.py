@@ -24,8 +24,8 @@ ROOT = pathlib.Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 PAGES += sorted(ROOT.glob("benchmarks/*.md"))
 SENTENCE = "A dog runs."  # which the scripts translate
-# Flags of TensorFlow Serving, of Marian and fairseq, and of the benchmarks,
-# which have no --help here.
+# Flags of TensorFlow Serving, of Marian and fairseq, and one form of a flag of
+# the benchmarks.
 FLAGS_OF_OTHERS = {
     "allow-unk",
     "layernorm-embedding",
@@ -36,11 +36,7 @@ FLAGS_OF_OTHERS = {
     "batching_parameters_file",
     "xla_cpu_compilation_enabled",
     "model_config_file",
-    "skip",
-    "length",
     "no-jit_compile",
-    "peers",
-    "data",
 }
 COMMANDS = (
     "trainers.wmt",
@@ -210,8 +206,15 @@ def test_commands_have_the_flags_that_pages_give_them():
     assert number > 60  # else the pages are not read as they should be
 
 
+def flags_of_benchmarks():
+    """What the parsers of the benchmarks' scripts know."""
+    sources = [path.read_text() for path in ROOT.glob("benchmarks/*.py")]
+    return set(re.findall(r'add_argument\(\s*"--(\w+)"', "".join(sources)))
+
+
 def test_flags_in_the_text_exist():
     known = set().union(*map(help_of, COMMANDS)) | FLAGS_OF_OTHERS
+    known |= flags_of_benchmarks()
     for page, text in read_pages():
         for code in re.findall(r"(?<!`)`(--[^`]+)`(?!`)", text):
             for flag in re.findall(r"(?<!\S)--([\w-]+)", code):

@@ -10,8 +10,8 @@ import pathlib
 import shutil
 import subprocess
 import sys
-from concurrent import futures
 
+import benchmarks_test
 import commands
 import exports
 import pytest
@@ -552,37 +552,16 @@ def test_client_without_a_server(monkeypatch, capsys):
 @contextlib.contextmanager
 def serving(directory, sizes):
     """A gRPC server of a SavedModel, as TensorFlow Serving would be."""
-    import grpc
-    from tensorflow_serving.apis import (
-        predict_pb2,
-        prediction_service_pb2_grpc,
-    )
-
     signatures = tf.saved_model.load(str(directory)).signatures
 
-    class Service(prediction_service_pb2_grpc.PredictionServiceServicer):
-        def Predict(self, request, context):
-            inputs = {
-                name: tf.constant(tf.make_ndarray(value))
-                for name, value in request.inputs.items()
-            }
-            assert request.model_spec.name == "toy"
-            sizes.append(request.inputs["text"].tensor_shape.dim[0].size)
-            response = predict_pb2.PredictResponse()
-            # More than gRPC takes by default.
-            ballast = tf.make_tensor_proto(b"x" * (4 << 20))
-            response.outputs["ballast"].CopyFrom(ballast)
-            found = signatures[request.model_spec.signature_name](**inputs)
-            for name, value in found.items():
-                proto = tf.make_tensor_proto(value)
-                response.outputs[name].CopyFrom(proto)
-            return response
+    def predict(model, signature_name, inputs):
+        assert model == "toy"
+        sizes.append(len(inputs["text"]))
+        found = signatures[signature_name](
+            **{name: tf.constant(value) for name, value in inputs.items()}
+        )
+        # More than gRPC takes by default.
+        return {"ballast": b"x" * (4 << 20), **found}
 
-    server = grpc.server(futures.ThreadPoolExecutor(2))
-    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
-        Service(), server
-    )
-    port = server.add_insecure_port("localhost:0")
-    server.start()
-    yield f"localhost:{port}"
-    server.stop(None)
+    with benchmarks_test.load("prediction_server").serving(predict) as address:
+        yield address

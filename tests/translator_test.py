@@ -14,8 +14,8 @@ from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.translator import (
     Translator,
-    bucket,
     pad_rows,
+    room,
     shortened_outputs,
 )
 from keras_transformer.vocabulary import EOS, PAD, UNK
@@ -229,8 +229,9 @@ def test_a_batch_holds_at_most_batch_tokens(translator, monkeypatch):
 def test_few_graphs(translator):
     translator.translate(["fox"] * 3 + TEXT)
     number = len(translator._graphs)
-    searches = {key[1] for key in translator._graphs if "translate" in key[0]}
-    assert 0 < len(searches) <= len({bucket(n) for n in range(1, 31)})
+    searches = [key for key in translator._graphs if "translate" in key[0]]
+    # No source has more than 32 tokens, so one graph serves all lengths.
+    assert len(searches) == len({room(n) for n in range(1, 31)}) == 1
     translator.translate(["dog", "the fox", *TEXT[::-1], "the lazy dog"])
     assert len(translator._graphs) == number
 
@@ -549,6 +550,15 @@ def test_a_huge_limit_and_a_huge_line_cost_what_they_hold(translator):
     assert truncated == [True] + [False] * 999
     assert len(rows[0]) == 5 and rows[0][-1] == EOS
     assert rows[1:] == translator.tokenizer.encode(["a"] * 999).to_list()
+
+
+def test_a_graph_has_room_for_its_sources():
+    translator = make_translator(beam_size=1, max_source_length=100)
+    lines = ["fox", "fox " * 20]
+    found = translator.translate(lines)
+    rooms = {dict(key[2])["longest_source"] for key in translator._graphs}
+    assert rooms == {32, 64}
+    assert [translator.translate([line])[0] for line in lines] == found
 
 
 def test_xla_gives_the_same():

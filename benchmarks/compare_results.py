@@ -1,0 +1,304 @@
+"""The results of `compare.py`: read from its file, compared, shown, drawn."""
+
+import collections
+import dataclasses
+import datetime
+import json
+import pathlib
+import statistics
+import typing
+
+from compare_rows import Figure, Row
+
+from keras_transformer.figures import drawing
+
+
+class Results:
+    """What is in a file of results.
+
+    Attributes:
+        machine: As `describe_machine` found it; None: nothing was measured.
+        lines: The lines of each (round, command).
+        foreign: CPUs that other processes used meanwhile, of each.
+        times: When each was measured, in seconds since 1970.
+        errors: Of commands that failed and have not succeeded since.
+    """
+
+    def __init__(self, path: pathlib.Path):
+        self.machine, self.lines, self.foreign, self.times = None, {}, {}, {}
+        failed = {}
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        # A run that was killed may have left the beginning of a line.
+        complete = text[: text.rfind("\n") + 1]
+        for record in map(json.loads, complete.splitlines()):
+            if "machine" in record:
+                self.machine = record["machine"]
+                continue
+            key = record["round"], record["command"]
+            if "error" in record:
+                failed[key] = f"round {key[0]}: {key[1]}: {record['error']}"
+                continue
+            failed.pop(key, None)
+            self.lines[key] = record["lines"]
+            self.foreign[key] = record["foreign_cpus"]
+            self.times[key] = record["time"]
+        self.errors = list(failed.values())
+
+    def values(self, figure: Figure) -> dict[int, float]:
+        """The figure in each round that has it."""
+        found = {
+            number: figure.read(lines)
+            for (number, command), lines in self.lines.items()
+            if command == figure.command
+        }
+        return {n: value for n, value in found.items() if value is not None}
+
+    def fastest(self, figures: tuple[Figure, ...]) -> tuple | None:
+        """The figure with the highest median, and its values; None: none."""
+        found = [(figure, self.values(figure)) for figure in figures]
+        found = [(figure, values) for figure, values in found if values]
+        if not found:
+            return None
+        return max(found, key=lambda pair: statistics.median(pair[1].values()))
+
+
+class Compared(typing.NamedTuple):
+    """A row with its numbers.
+
+    Attributes:
+        ours, peer: `(figure, values by round)`.
+        ratios: Ours by the peer's, of each round that has both.
+        shares: Of the ceiling, of each round that has both; or none.
+    """
+
+    ours: tuple
+    peer: tuple
+    ratios: list[float]
+    shares: list[float]
+
+    @property
+    def ratio(self) -> float:
+        return statistics.median(self.ratios)
+
+    @property
+    def share(self) -> float:
+        return statistics.median(self.shares)
+
+
+def compare(row: Row, results: Results) -> Compared | None:
+    """The numbers of a row; None: ours or the peers' are missing."""
+    ours, peer = results.fastest(row.ours), results.fastest(row.peers)
+    if not (ours and peer):
+        return None
+    ratios = quotients(ours[1], peer[1])
+    if not ratios:
+        return None
+    shares = []
+    if row.ceiling:
+        work = row.work[row.ours.index(ours[0])]
+        shares = quotients(results.values(work), results.values(row.ceiling))
+    return Compared(ours, peer, ratios, shares)
+
+
+def quotients(ours, others):
+    """Of the rounds that both have.
+
+    >>> quotients({1: 3.0, 2: 8.0}, {2: 2.0, 3: 1.0})
+    [4.0]
+    """
+    return [ours[n] / others[n] for n in sorted(ours) if n in others]
+
+
+def is_met(row: Row, compared: Compared) -> bool | None:
+    """Whether the goals are reached; None: there is no goal."""
+    if row.goal is None:
+        return None
+    if row.share is not None and compared.share < row.share:
+        return False
+    return compared.ratio >= row.goal
+
+
+# Showing
+
+
+def describe(results):
+    """When, on what and with which versions, as lines of Markdown."""
+    if not results.times:
+        return "Nothing was measured."
+    days = sorted(
+        {
+            datetime.datetime.fromtimestamp(t, datetime.UTC).date().isoformat()
+            for t in results.times.values()
+        }
+    )
+    machine = results.machine
+    versions = machine["versions"]
+    shown = [f"Python {versions['python']}"] + [
+        f"{name}: " + ", ".join(f"{p} {v}" for p, v in versions[name].items())
+        for name in sorted(versions.keys() - {"python"})
+    ]
+    return (
+        f"{' to '.join(days[:1] + days[1:][-1:])}; {machine['cores']} cores of"
+        f" {machine['cpu']}; commit {machine['commit']};"
+        f" {max(n for n, _ in results.lines)} rounds; CPUs that other processes"
+        f" used: median {statistics.median(results.foreign.values()):.2f},"
+        f" at most {max(results.foreign.values()):.2f}.\n\n"
+        f"{'; '.join(shown)}.\n"
+    )
+
+
+def table(rows, results):
+    """The rows as Markdown."""
+    lines = [
+        "| | ours | fastest peer | ratio | range | goal | met |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows.values():
+        compared = compare(row, results)
+        goal = "" if row.goal is None else f"{row.goal:g}"
+        if row.share is not None:
+            goal += f", {row.share:.0%} of the ceiling"
+        if compared is None:
+            cells = ["not measured", "", "", "", goal, ""]
+        else:
+            met = {True: "yes", False: "no", None: ""}[is_met(row, compared)]
+            ratio = f"{compared.ratio:.2f}"
+            if compared.shares:
+                ratio += f", {compared.share:.0%}"
+            cells = [
+                cell(*compared.ours),
+                cell(*compared.peer),
+                ratio,
+                spread(compared.ratios),
+                goal,
+                met,
+            ]
+        title = f"{row.title}, {row.unit}"
+        lines.append(f"| {' | '.join([title, *cells])} |")
+    return "\n".join([*lines, ""])
+
+
+def cell(figure, values):
+    """A median and what it is of."""
+    return f"{number(statistics.median(values.values()))} ({figure.label})"
+
+
+def spread(values):
+    """The least and the greatest.
+
+    >>> spread([1.333, 1.5, 1.2])
+    '1.20 to 1.50'
+    """
+    return f"{min(values):.2f} to {max(values):.2f}"
+
+
+def number(value):
+    """As a table has it, three digits or more.
+
+    >>> number(9330.4), number(27.64), number(8.123)
+    ('9,330', '27.6', '8.12')
+    """
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def details(rows, results):
+    """Every figure that was measured, as Markdown."""
+    lines = [
+        "| | system | median | range | rounds | CPUs used by others |",
+        "|---|---|---|---|---|---|",
+    ]
+    shown = collections.OrderedDict()
+    for row in rows.values():
+        for figure in row.ours + row.peers:
+            shown.setdefault(
+                json.dumps(dataclasses.asdict(figure)), (row, figure)
+            )
+        if row.ceiling:
+            ceiling = dataclasses.replace(row, title="ceiling", unit="GFLOP/s")
+            key = json.dumps(dataclasses.asdict(row.ceiling))
+            shown.setdefault(key, (ceiling, row.ceiling))
+    for row, figure in shown.values():
+        values = list(results.values(figure).values())
+        if values:
+            foreign = max(
+                results.foreign[n, figure.command]
+                for n in results.values(figure)
+            )
+            lines.append(
+                f"| {row.title}, {row.unit} | {figure.label}"
+                f" | {number(statistics.median(values))}"
+                f" | {number(min(values))} to {number(max(values))}"
+                f" | {len(values)} | {foreign:.2f} |"
+            )
+    return "\n".join([*lines, ""])
+
+
+WIDTH, LEFT, RIGHT, BAR, TOP = 900, 400, 60, 26, 46
+INK = "#767d86"  # legible on white and on black
+MET, MISSED = "#3aa17e", "#e07b39"
+
+
+def draw(rows, results):
+    """The ratios as bars, with their range and their goal, as SVG."""
+    found = [(row, compare(row, results)) for row in rows.values()]
+    found = [(row, compared) for row, compared in found if compared]
+    if not found:
+        raise SystemExit("There is nothing to draw: no row was measured.")
+    greatest = max(
+        max(*compared.ratios, row.goal or 0) for row, compared in found
+    )
+    scale = (WIDTH - LEFT - RIGHT) / (1.05 * greatest)
+    bottom = TOP + BAR * len(found)
+
+    def x_of(ratio):
+        return LEFT + scale * ratio
+
+    title = "Speed as a ratio to the fastest peer; bar: median, line: range"
+    body = [
+        drawing.text(16, 20, title, INK),
+        drawing.text(16, 38, "dashed: as fast as the peer; |: goal", INK),
+        drawing.line(
+            x_of(1), TOP, x_of(1), bottom, INK, stroke_dasharray="4 4"
+        ),
+    ]
+    for i, (row, compared) in enumerate(found):
+        y = TOP + BAR * i + BAR / 2
+        color = MISSED if is_met(row, compared) is False else MET
+        body += [
+            drawing.text(LEFT - 8, y + 4, short(row.title), INK, "end"),
+            drawing.element(
+                "rect",
+                x=float(LEFT),
+                y=y - 7,
+                width=x_of(compared.ratio) - LEFT,
+                height=14,
+                fill=color,
+            ),
+            drawing.line(
+                x_of(min(compared.ratios)),
+                y,
+                x_of(max(compared.ratios)),
+                y,
+                INK,
+                stroke_width=2,
+            ),
+            drawing.text(
+                x_of(max(*compared.ratios, row.goal or 0)) + 8,
+                y + 4,
+                f"{compared.ratio:.2f}",
+                INK,
+            ),
+        ]
+        if row.goal is not None:
+            x = x_of(row.goal)
+            body.append(drawing.line(x, y - 10, x, y + 10, INK, stroke_width=2))
+    theme = drawing.Theme(ink=INK, background=None)
+    picture = drawing.document(WIDTH, bottom + 16, body, title, theme)
+    return picture + "\n"
+
+
+def short(title):
+    """A title of the table without its Markdown."""
+    return title.replace("`", "")

@@ -1,0 +1,311 @@
+"""How time and memory grow with each size, and whether theory asks for it.
+
+    python benchmarks/growth.py [--only=decode] [--results=FILE.jsonl]
+
+One size is varied, the others are those of `FIXED`; every point is a process of
+its own with one thread. A process runs its task on one row first, so that the
+graph is there, and is then measured with all rows: CPU seconds (the least of
+three runs) and how far the peak of memory is above what the process had before.
+The exponent is the slope of the last three points on logarithmic axes; an
+exponent of more than `TOLERANCE` above that of theory is marked.
+
+Decoding is beam search with random weights, source and output of one length;
+training is a step with its update. Points in --results are not measured again.
+"""
+
+import argparse
+import ctypes
+import json
+import math
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).parents[1]
+# Width 128, 4 heads, feed-forward 256: the preset `tiny`.
+FIXED = {"length": 32, "batch": 8, "beam": 4, "vocabulary": 8000, "depth": 4}
+TOLERANCE = 0.15
+FITTED = 3  # points, the greatest sizes
+# The greatest exponents that theory allows, of time and of memory: attention
+# compares all pairs of positions, everything else is linear.
+THEORY = {
+    "length": (2, 2),
+    "batch": (1, 1),
+    "beam": (1, 1),
+    "vocabulary": (1, 1),
+    "depth": (1, 1),
+}
+SIZES = {
+    "decode": {
+        "length": (32, 64, 128, 256, 512),
+        "batch": (4, 8, 16, 32, 64, 128),
+        "beam": (2, 4, 8, 16, 32),
+        "vocabulary": (4000, 8000, 16000, 32000, 64000),
+        "depth": (2, 4, 8, 16),
+    },
+    "train": {
+        "length": (32, 64, 128, 256, 512),
+        "batch": (8, 16, 32, 64, 128, 256),
+        "vocabulary": (4000, 8000, 16000, 32000, 64000),
+        "depth": (2, 4, 8, 16),
+    },
+}
+
+
+def main():
+    arguments = parse_arguments()
+    if arguments.point:
+        print(json.dumps(measure(json.loads(arguments.point))))
+        return
+    known = read_results(arguments.results)
+    rows = []
+    for task, variable in sweeps(arguments.only):
+        sizes = SIZES[task][variable]
+        points = [
+            find(point_of(task, variable, size), known, arguments.results)
+            for size in sizes
+        ]
+        rows.append(row_of(task, variable, sizes, points))
+        print(rows[-1], flush=True)
+    print("\n".join([*HEAD, *rows]))
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument(
+        "--only", default="", help="sweeps that begin so, such as train/length"
+    )
+    parser.add_argument(
+        "--results", type=pathlib.Path, help="file of points, kept and read"
+    )
+    parser.add_argument("--point", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def sweeps(beginning):
+    """Yields (task, variable) whose name begins so.
+
+    >>> list(sweeps("train/b"))
+    [('train', 'batch')]
+    """
+    for task, variables in SIZES.items():
+        for variable in variables:
+            if f"{task}/{variable}".startswith(beginning):
+                yield task, variable
+
+
+def point_of(task, variable, size):
+    return {"task": task, **FIXED, variable: size}
+
+
+def read_results(path):
+    """Points that were measured: JSON text of the point -> its numbers."""
+    if path is None or not path.exists():
+        return {}
+    records = map(json.loads, path.read_text().splitlines())
+    return {json.dumps(r["point"]): r["found"] for r in records}
+
+
+def find(point, known, path):
+    """The numbers of a point, measured unless they are known."""
+    key = json.dumps(point)
+    if key not in known:
+        known[key] = in_a_process(point)
+        if path is not None:
+            record = {"point": point, "found": known[key]}
+            with open(path, "a") as file:
+                file.write(json.dumps(record) + "\n")
+    return known[key]
+
+
+def in_a_process(point):
+    """What `measure` returns, of a process of its own with one thread."""
+    process = subprocess.run(
+        [sys.executable, __file__, f"--point={json.dumps(point)}"],
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "CUDA_VISIBLE_DEVICES": "",
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "OMP_NUM_THREADS": "1",
+            "TF_NUM_INTRAOP_THREADS": "1",
+            "TF_NUM_INTEROP_THREADS": "1",
+        },
+        capture_output=True,
+        text=True,
+    )
+    if process.returncode:
+        raise SystemExit(f"{point}: {process.stderr[-2000:]}")
+    return json.loads(process.stdout.splitlines()[-1])
+
+
+# In the process of a point
+
+
+def measure(point):
+    """CPU seconds and peak bytes of a point."""
+    run = {"decode": make_search, "train": make_step}[point["task"]](point)
+    run(1)
+    ctypes.CDLL(None).malloc_trim(0)  # gives back what is free
+    before = reset_peak()
+    run(point["batch"])
+    peak = status_bytes("VmHWM")
+    seconds = []
+    for _ in range(3):
+        started = time.process_time()
+        run(point["batch"])
+        seconds.append(time.process_time() - started)
+    return {"seconds": min(seconds), "bytes": peak - before}
+
+
+def reset_peak():
+    """Bytes in memory now, which count as the peak so far."""
+    pathlib.Path("/proc/self/clear_refs").write_text("5")
+    return status_bytes("VmRSS")
+
+
+def status_bytes(name):
+    """A size that Linux keeps for this process."""
+    for line in pathlib.Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    raise ValueError(f"Linux does not tell {name}")
+
+
+def make_model(point):
+    """A `tiny` model of the point's vocabulary and depth."""
+    import keras
+
+    import keras_transformer as kt
+
+    keras.utils.set_random_seed(1)
+    config = kt.preset(
+        "tiny", vocab_size=point["vocabulary"], num_layers=point["depth"]
+    )
+    return kt.Transformer(config)
+
+
+def random_ids(rows, point):
+    """Ids `[rows, length]` that end with EOS."""
+    from keras_transformer.vocabulary import EOS
+
+    ids = np.random.default_rng(1).integers(
+        4, point["vocabulary"], (rows, point["length"])
+    )
+    ids[:, -1] = EOS
+    return ids.astype("int32")
+
+
+def make_search(point):
+    """A function that translates some rows, and waits."""
+    from decode_throughput import ForcedLengthTranslator
+
+    from keras_transformer.config import DecodingConfig
+
+    decoding = DecodingConfig(
+        beam_size=point["beam"], min_length=point["length"]
+    )
+    translator = ForcedLengthTranslator(
+        make_model(point), decoding, jit_compile=False
+    )
+
+    def search(rows):
+        found = translator._graph(
+            translator.translate_ids, random_ids(rows, point)
+        )
+        found.scores.numpy()
+
+    return search
+
+
+def make_step(point):
+    """A function that makes a training step on some rows, and waits."""
+    import tensorflow as tf
+
+    import keras_transformer as kt
+    from keras_transformer.data.batches import shift_right
+    from keras_transformer.training import TrainStep
+
+    model = make_model(point)
+    train_step = TrainStep(
+        model,
+        kt.paper_adam(model.config.d_model, warmup_steps=2000),
+        label_smoothing=0.1,
+        jit_compile=False,
+        accumulate_steps=1,
+        clip_norm=0.0,
+    )
+    ids = tf.TensorSpec([None, None], tf.int32)
+
+    @tf.function(
+        input_signature=[{"source_ids": ids, "target_ids": ids}, ids],
+        autograph=False,
+    )
+    def step(inputs, labels):
+        return train_step(inputs, labels).loss_sum
+
+    def run(rows):
+        labels = random_ids(rows, point)
+        inputs = {"source_ids": labels, "target_ids": shift_right(labels)}
+        step(inputs, labels).numpy()
+
+    return run
+
+
+# Showing
+
+HEAD = (
+    "| task | size | CPU seconds | exponent | theory at most | MB | exponent"
+    " | theory at most | |",
+    "|---|---|---|---|---|---|---|---|---|",
+)
+
+
+def exponent(sizes, values):
+    """The slope of the last points on logarithmic axes.
+
+    >>> round(exponent([1, 2, 4, 8], [9, 4, 16, 64]), 3)
+    2.0
+    """
+    logarithms = [
+        list(map(math.log, numbers[-FITTED:])) for numbers in (sizes, values)
+    ]
+    return float(np.polyfit(*logarithms, 1)[0])
+
+
+def row_of(task, variable, sizes, points):
+    """A row of the table."""
+    cells, steep = [task, f"{variable}: {spelled(sizes, 'd')}"], []
+    for name, form, scale, theory in zip(
+        ("seconds", "bytes"),
+        (".3g", ".3g"),
+        (1, 1e6),
+        THEORY[variable],
+        strict=True,
+    ):
+        values = [point[name] / scale for point in points]
+        slope = exponent(sizes, values)
+        cells += [spelled(values, form), f"{slope:.2f}", str(theory)]
+        if slope > theory + TOLERANCE:
+            steep.append("time" if name == "seconds" else "memory")
+    cells.append(f"steeper: {', '.join(steep)}" if steep else "")
+    return f"| {' | '.join(cells)} |"
+
+
+def spelled(numbers, form):
+    """Numbers with slashes between them.
+
+    >>> spelled([1000, 20], ",d")
+    '1,000 / 20'
+    """
+    return " / ".join(format(number, form) for number in numbers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""Training speed of a recipe, through the trainer itself.
+
+    python benchmarks/recipe_throughput.py --data=DIR --recipe=multi30k_ende
+
+Runs `python -m trainers.wmt` on the recipe for some steps, in a temporary work
+directory, and prints a JSON line of the form of the peers' scripts. The rate is
+the median of the reports of 50 steps after --skip of them, in which TensorFlow
+traces and XLA compiles.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).parents[1]
+REPORT = 50  # steps
+
+
+def main():
+    arguments = parse_arguments()
+    rates = rates_of(train(arguments))[arguments.skip :]
+    line = {
+        "kind": "train_throughput",
+        "system": "keras-transformer",
+        "size": arguments.recipe,
+        "variant": "fp32-xla" if arguments.jit_compile else "fp32",
+        "steps": REPORT * len(rates),
+        "both_tok_s": statistics.median(rates),
+    }
+    print(json.dumps(line))
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument(
+        "--data", required=True, help="folder with train.en, train.de"
+    )
+    parser.add_argument("--recipe", default="multi30k_ende")
+    parser.add_argument("--jit_compile", action="store_true")
+    parser.add_argument("--reports", type=int, default=12, help="of 50 steps")
+    parser.add_argument("--skip", type=int, default=6, help="reports left out")
+    return parser.parse_args()
+
+
+def train(arguments):
+    """What the trainer prints."""
+    with tempfile.TemporaryDirectory() as directory:
+        process = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "trainers.wmt",
+                f"--flagfile=trainers/configs/{arguments.recipe}.flags",
+                f"--train_files={arguments.data}/train",
+                f"--workdir={directory}/run",
+                f"--log_steps={REPORT}",
+                f"--train_steps={REPORT * arguments.reports}",
+                "--train_minutes=0",
+                "--valid_steps=1000000",
+                "--checkpoint_steps=1000000",
+                f"--{'' if arguments.jit_compile else 'no'}jit_compile",
+            ],
+            cwd=ROOT,
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+            capture_output=True,
+            text=True,
+        )
+    if process.returncode:
+        raise SystemExit(process.stderr[-2000:])
+    return process.stdout
+
+
+def rates_of(text):
+    """Source and target tokens per second of each report of the trainer.
+
+    >>> rates_of("step 50 | loss 9.1 | 18700 source+target tokens/s | 9 s")
+    [18700.0]
+    """
+    return [
+        float(rate)
+        for rate in re.findall(r"\| (\S+) source\+target tokens/s", text)
+    ]
+
+
+if __name__ == "__main__":
+    main()

@@ -9,11 +9,16 @@ is not counted, EOS is. Before the clock starts, a step is made with every shape
 of a batch, so that neither tracing nor compiling is measured.
 """
 
+# ruff: noqa: E402 (TensorFlow reads its threads when it is imported)
 import argparse
 import os
 
+from keras_transformer.startup import count_cores, prepare_cpu
+
+THREADS = int(os.environ.get("OMP_NUM_THREADS", count_cores()))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+prepare_cpu(THREADS)  # as the trainer does, before TensorFlow is there
 
 import keras
 import tensorflow as tf
@@ -26,8 +31,6 @@ from keras_transformer.training import TrainStep
 
 def main():
     arguments = parse_arguments()
-    tf.config.threading.set_intra_op_parallelism_threads(arguments.threads)
-    tf.config.threading.set_inter_op_parallelism_threads(arguments.threads)
     reporter = load_reporter(arguments.peers)
     keras.utils.set_random_seed(1)
     step = make_step(arguments, reporter.VOCAB)
@@ -64,11 +67,6 @@ def parse_arguments():
         default=2,
         help="steps after the warm-up that are not measured either",
     )
-    parser.add_argument(
-        "--threads",
-        type=int,
-        default=int(os.environ.get("OMP_NUM_THREADS", os.cpu_count())),
-    )
     return parser.parse_args()
 
 
@@ -84,6 +82,7 @@ def make_step(arguments, vocab_size):
         jit_compile=arguments.jit_compile,
         accumulate_steps=1,
         clip_norm=0.0,
+        num_slices=THREADS,
     )
 
     @tf.function(reduce_retracing=True, autograph=False)

@@ -328,6 +328,7 @@ class Translator:
         fixed_shapes: bool = False,
         max_positions: int | None = None,
         longest_source: int | None = None,
+        leaving: bool = True,
     ) -> SearchResult:
         """Ids to ids: the one search, as a graph, of everything else.
 
@@ -342,6 +343,8 @@ class Translator:
             max_positions: As in `beam_search`; not for samples.
             longest_source: What S is at most where it is not known; None:
                 `max_source_length`.
+            leaving: Whether sentences leave the batch as their searches end,
+                wherever shapes may change and there is no prefix.
 
         Returns:
             A `SearchResult`; a failed search has scores NaN.
@@ -358,18 +361,11 @@ class Translator:
             growing,
         )
 
-        def step(ids, state, index):
-            cache, memory = state
-            logits, cache = self.model.decode_step(ids, memory, cache, index)
-            return logits, (cache, memory)
-
-        def reorder(state, parents):
-            cache, memory = state
-            return self.model.reorder_cache(cache, parents), memory
-
+        leaving = leaving and growing and prefix is None and not config.sampling
+        step, reorder = self._steps(None if leaving else memory)
         arguments = {
             "step": step,
-            "cache": (cache, memory),
+            "cache": (cache, memory) if leaving else cache,
             "max_lengths": max_lengths,
             "max_length": max_length,
             "length_penalty": config.length_penalty,
@@ -387,8 +383,6 @@ class Translator:
                 **arguments,
             )
         else:
-            # Only where shapes may change can sentences leave the batch.
-            leaving = growing and prefix is None
             found = beam_search(
                 beam_size=num_beams,
                 reorder=reorder,
@@ -401,6 +395,32 @@ class Translator:
         if config.coverage_penalty:
             found = rerank(found, self._coverage(source_ids, memory, found.ids))
         return found
+
+    def _steps(self, memory):
+        """`step` and `reorder` of a search, functions of its cache.
+
+        Args:
+            memory: The `Memory` of all sentences; None: each cache has that of
+                its own sentences beside it, with which they leave.
+        """
+        model = self.model
+        if memory is not None:
+
+            def step(ids, cache, index):
+                return model.decode_step(ids, memory, cache, index)
+
+            return step, model.reorder_cache
+
+        def step_of_pair(ids, pair, index):
+            cache, memory = pair
+            logits, cache = model.decode_step(ids, memory, cache, index)
+            return logits, (cache, memory)
+
+        def reorder_pair(pair, parents):
+            cache, memory = pair
+            return model.reorder_cache(cache, parents), memory
+
+        return step_of_pair, reorder_pair
 
     def _coverage(self, source_ids, memory, ids):
         """The coverage penalty of hypotheses, eq. 14 of Wu et al. 2016.

@@ -93,7 +93,8 @@ def make_search(translator: Translator, length: int | None = None):
         sources = read_sources(
             source_ids, vocab_size, length or translator.max_source_length
         )
-        found = translator.translate_ids(sources.ids)
+        # Converters know one loop, in which a batch stays as it is.
+        found = translator.translate_ids(sources.ids, leaving=False)
         number = tf.shape(source_ids)[0]
         outputs = {
             "ids": found.ids[:number],

@@ -412,7 +412,7 @@ FASTER = xla.Trial(plain=1.0, xla=0.5, compilation=1.0)
 def has_xla(trainer):
     """Whether XLA compiles the gradients of its next program."""
     step = trainer.train_step._compiled_gradients
-    found = isinstance(step, tf.types.experimental.PolymorphicFunction)
+    found = bool(getattr(step, "_jit_compile", False))
     assert found == trainer.jit_compile == bool(trainer.progress.xla)
     return found
 

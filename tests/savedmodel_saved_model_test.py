@@ -36,7 +36,8 @@ CORE_OPS = set(
     SaveV2 Select SelectV2 Shape ShardedFilename Sigmoid Sin Size Softmax
     Split Sqrt Square SquaredDifference Squeeze StatefulPartitionedCall
     StatelessIf StatelessWhile StaticRegexFullMatch StopGradient
-    StridedSlice StringJoin Sub Sum Tile TopKV2 Transpose UnicodeTranscode
+    StridedSlice StringJoin Sub Sum TensorScatterUpdate Tile TopKV2
+    Transpose UnicodeTranscode
     Unpack VarHandleOp Where While ZerosLike
     """.split()
 )

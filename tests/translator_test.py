@@ -227,6 +227,7 @@ def test_a_batch_holds_at_most_batch_tokens(translator, monkeypatch):
 
 
 def test_few_graphs(translator):
+    translator = translator.with_decoding()  # without the graphs of others
     translator.translate(["fox"] * 3 + TEXT)
     number = len(translator._graphs)
     searches = [key for key in translator._graphs if "translate" in key[0]]

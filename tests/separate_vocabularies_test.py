@@ -203,7 +203,7 @@ def test_both_files_lie_beside_a_model_of_ids(
 def test_an_export_takes_ids_of_the_source(translator, monkeypatch):
     """70 is an id of the target alone."""
 
-    def translate_ids(source_ids):
+    def translate_ids(source_ids, **options):
         shape = source_ids.shape[0], 1
         return SearchResult(
             ids=tf.ones((*shape, 3), tf.int32),

@@ -35,7 +35,7 @@ def prepare_cpu(cpu_threads: int | None) -> None:
     Operations run side by side rather than each in several threads: the slices
     of a training step have work for all cores, and small operations are not
     worth dividing. Memory that an array leaves is kept for the next one: the
-    kernel would have to clear it anew in every step, half of its time.
+    kernel would have to clear it anew in every step.
 
     Call it before `load_tensorflow`; it does nothing afterwards. Environment
     variables that are set already stay.

@@ -20,7 +20,7 @@ from keras_transformer.data import corpus as corpus_module
 from keras_transformer.flags import CommandError
 from keras_transformer.training import TrainStep, seeds_of, spread_seeds
 from keras_transformer.workdir import WorkDirectory
-from trainers import phrasebook, strategies, wmt
+from trainers import parse, phrasebook, strategies, wmt
 from trainers.budget import activations, largest_shape
 from trainers.cluster import Cluster, find_cluster, read_cluster
 from trainers.config import Configuration, DataConfig, TrainingConfig
@@ -232,6 +232,28 @@ def test_the_cores_are_divided_among_the_replicas(monkeypatch):
     ):
         found = strategies.count_slices(strategy, num_workers, cpu_threads)
         assert found == expected
+
+
+def test_a_trainer_divides_its_rows(command, tmp_path, monkeypatch):
+    monkeypatch.setattr(strategies, "count_cores", lambda: 3)
+    argv = [*command, f"--workdir={tmp_path}/run"]
+    assert open_trainer(argv).train_step.num_slices == 3
+    argv.append("--cpu_threads=2")
+    assert open_trainer(argv).train_step.num_slices == 2
+
+
+class Prepared(Exception):
+    """Ends a command where it prepares the CPU."""
+
+
+@pytest.mark.parametrize("main", [wmt.main, parse.main])
+def test_commands_prepare_the_cpu(main, tmp_path, monkeypatch):
+    def prepare(cpu_threads):
+        raise Prepared(cpu_threads)
+
+    monkeypatch.setattr(wmt, "prepare_cpu", prepare)
+    with pytest.raises(Prepared, match="5"):
+        main(["--cpu_threads=5", f"--workdir={tmp_path}/run"])
 
 
 def test_replicas_agree_to_skip_an_overflow():

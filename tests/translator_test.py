@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_transformer import row_loop
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.data.batches import shift_right
 from keras_transformer.model import Transformer
@@ -719,3 +720,28 @@ def test_only_files_count_and_leftovers_go(tmp_path, translator):
     workdir.latest.save(checkpoint, 5, keep=2)
     names = {p.name.split(".")[0] for p in workdir.latest.directory.iterdir()}
     assert names == {"ckpt-4", "ckpt-5"}
+
+
+@pytest.mark.parametrize(
+    ("options", "leave"),
+    [
+        ({}, True),
+        ({"leaving": False}, False),
+        ({"fixed_shapes": True}, False),
+        ({"prefix": tf.zeros((2, 1), tf.int32)}, False),
+    ],
+)
+def test_when_sentences_leave(translator, options, leave, monkeypatch):
+    picks = []
+    run = row_loop.run
+
+    def recorded(*arguments, pick, **others):
+        picks.append(pick)
+        return run(*arguments, pick=pick, **others)
+
+    monkeypatch.setattr(row_loop, "run", recorded)
+    ids = tf.TensorSpec([None, None], tf.int32)
+    tf.function(
+        lambda ids: translator.translate_ids(ids, **options), autograph=False
+    ).get_concrete_function(ids)
+    assert [pick is not None for pick in picks] == [leave]

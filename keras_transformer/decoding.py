@@ -152,13 +152,7 @@ def greedy_search(
         prefix: int32 `[B, P]`, the first tokens, `PAD` after them; or None.
         length_normalization: What the length penalty is a power of, as in
             `DecodingConfig`.
-        max_positions: Positions to search at most, as an int: the token buffers
-            have no more. Sentences whose search goes on have the length
-            `UNFINISHED`, and the others the same results. None: T.
-        pick: A function of the cache and of sentences, int32 `[b]`, that
-            returns the cache of these: sentences leave the batch as their
-            searches end; see `row_loop.run`. None: they stay. With it there can
-            be no prefix and no `max_positions`.
+        max_positions, pick: As in `beam_search`.
 
     Returns:
         A `SearchResult` with W = 1.

@@ -10,6 +10,9 @@ by round. What a process prints is appended to the results when it ends, with
 the share of the CPUs that other processes took meanwhile; a run that was ended
 goes on where it was. --print shows what the results have, and measures nothing.
 
+An alternative that is clearly slower than another one of its side, such as XLA
+beside the plain graph, is measured in the first round only (`is_beaten`).
+
 A row of the table sets this package beside the fastest peer: both are the ones
 with the highest median, the ratio is the median of the ratios of the rounds.
 Steps and batches in which other processes took much are left out, as the peers'
@@ -26,7 +29,14 @@ import subprocess
 import sys
 import time
 
-from compare_results import Results, describe, details, draw, table
+from compare_results import (
+    Results,
+    describe,
+    details,
+    draw,
+    is_beaten,
+    table,
+)
 from compare_rows import COMMANDS, CORES, ROWS, SETUPS
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -126,9 +136,11 @@ def measure(rows, arguments):
         ):
             make(SETUPS[needed], places)
         for number in range(1, arguments.rounds + 1):
-            done = Results(arguments.results).lines
+            results = Results(arguments.results)
             for name in commands:
-                if (number, name) not in done:
+                if number > 1 and is_beaten(name, rows, results):
+                    continue
+                if (number, name) not in results.lines:
                     print(
                         f"round {number}: {name}", file=sys.stderr, flush=True
                     )
@@ -241,15 +253,28 @@ def describe_machine(places):
             [places[environment_name], "-c", script], text=True
         )
         versions[environment_name] = json.loads(found)
-    commit = subprocess.check_output(
-        ["git", "describe", "--always", "--dirty"], cwd=ROOT, text=True
-    ).strip()
     return {
         "cpu": cpu_name(),
         "cores": CORES,
-        "commit": commit,
+        "commit": code_commit(),
         "versions": versions,
     }
+
+
+MEASURED = "keras_transformer", "trainers", "savedmodel", "benchmarks"
+
+
+def code_commit():
+    """The last commit that changed the code; "-dirty": it has changed since."""
+
+    def git(*words):
+        output = subprocess.check_output(
+            ["git", *words, "--", *MEASURED], cwd=ROOT, text=True
+        )
+        return output.strip()
+
+    dirty = "-dirty" if git("status", "--porcelain") else ""
+    return git("log", "-1", "--format=%h") + dirty
 
 
 def cpu_name():

@@ -59,7 +59,7 @@ class Results:
         found = [(figure, values) for figure, values in found if values]
         if not found:
             return None
-        return max(found, key=lambda pair: statistics.median(pair[1].values()))
+        return max(found, key=median)
 
 
 class Compared(typing.NamedTuple):
@@ -107,6 +107,35 @@ def quotients(ours, others):
     [4.0]
     """
     return [ours[n] / others[n] for n in sorted(ours) if n in others]
+
+
+BEATEN = 0.8  # of the fastest of its side: no longer measured
+
+
+def is_beaten(command: str, rows: dict, results: Results) -> bool:
+    """Whether a command measures only alternatives that are clearly slower.
+
+    That is, in each row that has figures of the command among ours or among
+    the peers', the fastest of them is below `BEATEN` of that side's fastest.
+    """
+    row_sides = []
+    for row in rows.values():
+        if row.ceiling and row.ceiling.command == command:
+            return False
+        row_sides += [row.ours, row.peers]
+    found = []
+    for side in row_sides:
+        own = results.fastest(tuple(f for f in side if f.command == command))
+        if own:
+            found.append((own, results.fastest(side)))
+    return bool(found) and all(
+        median(own) < BEATEN * median(fastest) for own, fastest in found
+    )
+
+
+def median(pair):
+    """Of what `Results.fastest` found."""
+    return statistics.median(pair[1].values())
 
 
 def is_met(row: Row, compared: Compared) -> bool | None:

@@ -9,7 +9,11 @@ import typing
 
 import keras
 
-from keras_transformer.loss import SmoothedCrossEntropy, token_weights
+from keras_transformer.loss import (
+    SmoothedCrossEntropy,
+    smoothed_cross_entropy,
+    token_weights,
+)
 from keras_transformer.seeds import seed_variables
 
 ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
@@ -132,12 +136,11 @@ class TokenExactTraining:
             return super().test_step(*args)
         inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(*args)
         logits = self(inputs, training=False)
-        sums = training.sum_losses(
-            labels,
-            logits,
-            token_weights(labels, weights, logits.dtype),
-            self.loss.label_smoothing,
+        losses = smoothed_cross_entropy(
+            labels, logits, self.loss.label_smoothing
         )
+        weights_of_tokens = token_weights(labels, weights, logits.dtype)
+        sums = training.add_losses(*losses, weights_of_tokens)
         return self._update_metrics(inputs, labels, weights, sums, logits)
 
     def _update_metrics(self, inputs, labels, sample_weight, sums, logits):

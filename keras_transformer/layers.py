@@ -25,8 +25,10 @@ from keras_transformer.chunks import (
     divide,
 )
 from keras_transformer.config import ACTIVATIONS, SINUSOIDS, check_even
+from keras_transformer.dropout import Dropout
 from keras_transformer.fields import is_of_kind
 from keras_transformer.linear import Linear
+from keras_transformer.loss import projected_cross_entropy
 from keras_transformer.masking import band_mask
 from keras_transformer.normalization import LayerNorm
 from keras_transformer.vocabulary import PAD
@@ -221,7 +223,7 @@ class MultiHeadAttention(TracedLayer):
         self.output_projection: typing.Any = (
             None  # W^O: as wide as the query, see build
         )
-        self.weight_dropout = keras.layers.Dropout(
+        self.weight_dropout = Dropout(
             dropout, dtype=self.dtype_policy, name="weight_dropout"
         )
 
@@ -631,7 +633,7 @@ class FeedForward(keras.layers.Layer):
             name="inner",
         )
         self.outer = None  # as wide as the input, see build
-        self.activation_dropout = keras.layers.Dropout(
+        self.activation_dropout = Dropout(
             dropout, dtype=self.dtype_policy, name="activation_dropout"
         )
 
@@ -771,7 +773,7 @@ class PositionalEmbedding(TracedLayer):
         self.scale = d_model**0.5 if scale else 1.0
         self.has_logits_bias = logits_bias
         self.logits_bias: typing.Any = None  # [V]
-        self.sum_dropout = keras.layers.Dropout(
+        self.sum_dropout = Dropout(
             dropout, dtype=self.dtype_policy, name="sum_dropout"
         )
 
@@ -824,6 +826,29 @@ class PositionalEmbedding(TracedLayer):
         """
         return _logits(x, self.embeddings, self.logits_bias, self.compute_dtype)
 
+    def token_losses(
+        self, x: Tensor, labels: Tensor, label_smoothing: float
+    ) -> tuple[Tensor, Tensor]:
+        """The losses of `smoothed_cross_entropy(labels, logits(x), ...)`.
+
+        Cheaper, since the gradient of the logits is never made.
+
+        Args:
+            x: float `[B, T, D]`.
+            labels: int `[B, T]`.
+            label_smoothing: As in `SmoothedCrossEntropy`.
+
+        Returns:
+            Two `[B, T]`: the smoothed loss, and -log p(label).
+        """
+        return projected_cross_entropy(
+            labels,
+            ops.cast(x, self.compute_dtype),
+            self.embeddings,
+            self.logits_bias,
+            label_smoothing,
+        )
+
     def compute_output_shape(self, ids_shape):
         return (*ids_shape, self.d_model)
 
@@ -871,6 +896,18 @@ class SoftmaxProjection(keras.layers.Layer):
     def logits(self, x: Tensor) -> Tensor:
         """Scores of every token; see `PositionalEmbedding.logits`."""
         return _logits(x, self.matrix, self.logits_bias, self.compute_dtype)
+
+    def token_losses(
+        self, x: Tensor, labels: Tensor, label_smoothing: float
+    ) -> tuple[Tensor, Tensor]:
+        """Losses of the logits; see `PositionalEmbedding.token_losses`."""
+        return projected_cross_entropy(
+            labels,
+            ops.cast(x, self.compute_dtype),
+            self.matrix,
+            self.logits_bias,
+            label_smoothing,
+        )
 
 
 def _add_table(layer, name, num_rows, width):
@@ -1005,7 +1042,7 @@ class Residual(keras.layers.Layer):
         self.norm = LayerNorm(
             epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="norm"
         )
-        self.output_dropout = keras.layers.Dropout(
+        self.output_dropout = Dropout(
             dropout, dtype=self.dtype_policy, name="output_dropout"
         )
 

@@ -81,36 +81,24 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
     """
     vocab_size = logits.shape[-1]
     shape = ops.shape(labels)
-    labels = ops.reshape(labels, (-1,))  # [B, T] -> [B * T]
-    valid = is_in_vocabulary(labels, vocab_size)
-    labels = ops.cast(ops.where(valid, labels, 0), "int32")
+    labels, valid = _checked_labels(labels, vocab_size)
     rows = ops.arange(ops.shape(labels)[0], dtype="int32")
     positions = ops.stack([rows, labels], axis=-1)  # [B * T, 2]
 
     @ops.custom_gradient
     def losses_of(logits):
-        softmax = ops.softmax(logits, axis=-1)
-        # The softmax at the largest logit is 1 / sum exp(l - max l).
-        log_sum_exp = ops.max(logits, axis=-1) - ops.log(
-            ops.max(softmax, axis=-1)
-        )
-        label_logits = ops.take_along_axis(logits, labels[:, None], axis=-1)[
-            :, 0
-        ]
-        nll = log_sum_exp - label_logits
-        nll = ops.where(valid, nll, math.nan)
+        softmax, nll, label_logits = _likelihoods(labels, valid, logits)
         margin = label_logits - ops.mean(logits, axis=-1)
 
         def gradient(*args, upstream=None):
             upstream = args[-1] if upstream is None else upstream
-            of_loss, of_nll = upstream[0], upstream[1]  # each [B * T]
-            uniform = of_loss * (label_smoothing / vocab_size)
-            everywhere = softmax * (of_loss + of_nll)[:, None]
-            everywhere -= uniform[:, None]
-            at_label = of_loss * (1 - label_smoothing) + of_nll
-            at_label = ops.where(valid, at_label, math.nan)
+            scales = _gradient_scales(
+                upstream, valid, label_smoothing, vocab_size
+            )
+            everywhere = softmax * scales.softmax[:, None]
+            everywhere -= scales.uniform[:, None]
             return ops.scatter_update(
-                everywhere, positions, -at_label, reduction="add"
+                everywhere, positions, -scales.label, reduction="add"
             )
 
         return ops.stack([nll + label_smoothing * margin, nll]), gradient
@@ -118,6 +106,134 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
     logits = ops.cast(logits, loss_dtype(logits.dtype))
     losses = losses_of(ops.reshape(logits, (-1, vocab_size)))  # [2, B * T]
     return ops.reshape(losses[0], shape), ops.reshape(losses[1], shape)
+
+
+def projected_cross_entropy(labels, x, matrix, bias, label_smoothing):
+    """`smoothed_cross_entropy` of the logits x W^T + b, and cheaper than it.
+
+    The gradient of the logits is never made: that of smoothing and of the label
+    is of rank one or sparse, so the softmax p is the only array as wide as the
+    vocabulary that the backward pass reads, in two products. With s, u and t
+    the `_Scales` of each position, and y its label,
+
+        dL/dx = s (p W) - u sum_v W[v] - t W[y]
+        dL/dW = p^T (s x) - u^T x in each row - t x in the row of y
+
+    Args:
+        labels: int `[B, T]`.
+        x: float `[B, T, D]`, of the dtype that products are computed in.
+        matrix: float `[V, D]`, the W above.
+        bias: float `[V]`, the b above, or None.
+        label_smoothing: e, in [0, 1).
+
+    Returns:
+        As `smoothed_cross_entropy`.
+    """
+    vocab_size, width = matrix.shape
+    precise = loss_dtype(x.dtype)
+    shape = ops.shape(labels)
+    labels, valid = _checked_labels(labels, vocab_size)
+
+    @ops.custom_gradient
+    def losses_of(x, matrix, *biases):
+        w = ops.cast(matrix, x.dtype)
+        logits = ops.cast(ops.matmul(x, ops.transpose(w)), precise)
+        for bias in biases:  # one, or none
+            logits += bias
+        softmax, nll, label_logits = _likelihoods(labels, valid, logits)
+        center = ops.cast(ops.mean(matrix, axis=0), precise)  # [D]
+        mean = ops.matmul(ops.cast(x, precise), center[:, None])[:, 0]
+        margin = label_logits - mean
+        for bias in biases:
+            margin -= ops.mean(bias)
+
+        def gradient(*args, upstream=None):
+            upstream = args[-1] if upstream is None else upstream
+            scales = _gradient_scales(
+                upstream, valid, label_smoothing, vocab_size
+            )
+            p = ops.cast(softmax, x.dtype)
+            of_x = ops.cast(ops.matmul(p, w), precise) * scales.softmax[:, None]
+            of_x -= scales.uniform[:, None] * (vocab_size * center)
+            rows = ops.cast(ops.take(matrix, labels, axis=0), precise)
+            of_x -= scales.label[:, None] * rows
+
+            precise_x = ops.cast(x, precise)
+            scaled_x = precise_x * scales.softmax[:, None]
+            of_matrix = ops.matmul(
+                ops.transpose(p), ops.cast(scaled_x, x.dtype)
+            )
+            of_matrix = ops.cast(of_matrix, precise)
+            of_matrix -= ops.matmul(scales.uniform[None], precise_x)  # [1, D]
+            of_matrix -= ops.segment_sum(
+                precise_x * scales.label[:, None], labels, vocab_size
+            )
+
+            gradients = [
+                ops.cast(of_x, x.dtype),
+                ops.cast(of_matrix, matrix.dtype),
+            ]
+            if biases:
+                of_bias = ops.matmul(scales.softmax[None], softmax)[0]
+                of_bias -= ops.sum(scales.uniform)
+                gradients.append(
+                    of_bias - ops.segment_sum(scales.label, labels, vocab_size)
+                )
+            return tuple(gradients)
+
+        return ops.stack([nll + label_smoothing * margin, nll]), gradient
+
+    # Reshaped, a variable is a tensor, as gradients of TensorFlow need it.
+    tensors = [
+        ops.reshape(x, (-1, width)),
+        ops.reshape(matrix, (vocab_size, width)),
+    ]
+    if bias is not None:
+        tensors.append(ops.reshape(ops.cast(bias, precise), (vocab_size,)))
+    losses = losses_of(*tensors)
+    return ops.reshape(losses[0], shape), ops.reshape(losses[1], shape)
+
+
+class _Scales(typing.NamedTuple):
+    """What the parts of the gradient of a position's logits are scaled by.
+
+    Attributes:
+        softmax: Of p, the softmax; this and the others `[B * T]`.
+        uniform: Of 1 for each token, which is subtracted.
+        label: Of 1 for the label, which is subtracted.
+    """
+
+    softmax: typing.Any
+    uniform: typing.Any
+    label: typing.Any
+
+
+def _gradient_scales(upstream, valid, label_smoothing, vocab_size):
+    """The `_Scales` by the gradients of loss and -log p, `[2, B * T]`."""
+    of_loss, of_nll = upstream[0], upstream[1]
+    label = of_loss * (1 - label_smoothing) + of_nll
+    return _Scales(
+        softmax=of_loss + of_nll,
+        uniform=of_loss * (label_smoothing / vocab_size),
+        label=ops.where(valid, label, math.nan),
+    )
+
+
+def _checked_labels(labels, vocab_size):
+    """Labels int32 `[B * T]`, 0 for those outside [0, V); which are inside."""
+    labels = ops.reshape(labels, (-1,))  # [B, T] -> [B * T]
+    valid = is_in_vocabulary(labels, vocab_size)
+    return ops.cast(ops.where(valid, labels, 0), "int32"), valid
+
+
+def _likelihoods(labels, valid, logits):
+    """Of logits `[N, V]`: softmax, -log p(label) and label's logit, `[N]`."""
+    softmax = ops.softmax(logits, axis=-1)
+    # The softmax at the largest logit is 1 / sum exp(l - max l).
+    log_sum_exp = ops.max(logits, axis=-1) - ops.log(ops.max(softmax, axis=-1))
+    label_logits = ops.take_along_axis(logits, labels[:, None], axis=-1)[:, 0]
+    nll = ops.where(valid, log_sum_exp - label_logits, math.nan)
+    return softmax, nll, label_logits
 
 
 def symmetric_divergence(logits, other_logits):

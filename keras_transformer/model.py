@@ -478,12 +478,18 @@ class Transformer(TokenExactTraining, keras.Model):
             with EOS; and `target_ids`, int32 `[B, T]`, rows that start with
             BOS. `PAD` fills both.
         training: Whether dropout is active.
+        labels: None; or int `[B, T]`, the token that follows each of
+            `target_ids`. Then the losses are returned, not the logits: that
+            takes less time and memory than logits and their loss.
+        label_smoothing: With labels: as in `SmoothedCrossEntropy`.
 
     Returns:
         Logits, float32 `[B, T, V]` (float64 if that is the dtype): those at
         position t score the token that follows `target_ids[:, t]`. An id
         outside [0, V) makes all logits of its sentence NaN; so does a token
-        beyond `max_positions` learned positions.
+        beyond `max_positions` learned positions. With labels: two `[B, T]`, the
+        smoothed cross-entropy and -log p(label), in nats, NaN for a label
+        outside [0, V).
 
     Raises:
         ValueError: Ids are not integers, or longer than `max_positions`.
@@ -602,10 +608,13 @@ class Transformer(TokenExactTraining, keras.Model):
             return self.embedding
         return self.separate_softmax
 
-    def call(self, inputs, training=None):
-        return self.decode(
+    def call(self, inputs, training=None, labels=None, label_smoothing=0.0):
+        states = self._decoder_output(
             inputs["target_ids"], self.encode(inputs["source_ids"])
         )
+        if labels is None:
+            return self.softmax.logits(states)
+        return self.softmax.token_losses(states, labels, label_smoothing)
 
     def encode(self, source_ids: Tensor) -> Memory:
         """Reads a source: int32 `[B, S]` -> `Memory`."""
@@ -618,6 +627,10 @@ class Transformer(TokenExactTraining, keras.Model):
 
     def decode(self, target_ids: Tensor, memory: Memory) -> Tensor:
         """Scores a target: int32 `[B, T]` -> logits, float32 `[B, T, V]`."""
+        return self.softmax.logits(self._decoder_output(target_ids, memory))
+
+    def _decoder_output(self, target_ids, memory):
+        """What the logits are made of: int32 `[B, T]` -> `[B, T, D]`."""
         # Restricted to the last positions, attention is causal by itself.
         mask = None
         if self.config.attention_window is None:
@@ -625,13 +638,12 @@ class Transformer(TokenExactTraining, keras.Model):
         x = self.embedding(
             target_ids, positions=self.target_positions, norm=self.target_norm
         )
-        x = self.decoder(
+        return self.decoder(
             x,
             memory.key_values,
             self_attention_mask=mask,
             cross_attention_mask=memory.mask,
         )
-        return self.softmax.logits(x)
 
     def attention_maps(self, inputs: dict[str, Tensor]) -> AttentionMaps:
         """What every layer and head attends to: the weights of eq. 1.

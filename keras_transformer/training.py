@@ -42,16 +42,8 @@ class StepSums(typing.NamedTuple):
     num_tokens: tf.Tensor
 
 
-def sum_losses(labels, logits, weights, label_smoothing):
-    """The sums of a batch.
-
-    Args:
-        labels: int `[B, T]`.
-        logits: float `[B, T, V]`.
-        weights: float32 or float64 `[B, T]`, also the dtype of the sums.
-        label_smoothing: As in `SmoothedCrossEntropy`.
-    """
-    losses, nll = smoothed_cross_entropy(labels, logits, label_smoothing)
+def add_losses(losses, nll, weights):
+    """The sums of a batch, in the dtype of the weights; all are `[B, T]`."""
     return StepSums(
         tf.reduce_sum(tf.cast(losses, weights.dtype) * weights),
         tf.reduce_sum(tf.cast(nll, weights.dtype) * weights),
@@ -70,7 +62,7 @@ class TrainStep:
         gradient *= min(1, clip_norm / |gradient|)
 
     Args:
-        model: A built `Transformer`, or any model with its inputs and outputs.
+        model: A built `Transformer`.
         optimizer: A Keras optimizer; built here for the model's variables. A
             `LossScaleOptimizer` sees the same gradients on every replica, so
             that all of them skip an update, or none.
@@ -154,8 +146,9 @@ class TrainStep:
             The replica's `StepSums`, and logits `[B, T, V]` from before the
             update.
         """
+        weights, global_tokens = self._weights(labels, sample_weight)
         sums, logits, gradients = self._compiled_whole(
-            inputs, labels, *self._weights(labels, sample_weight)
+            (inputs, labels, weights), global_tokens
         )
         self._update(gradients)
         return sums, logits
@@ -220,20 +213,41 @@ class TrainStep:
         replica = tf.distribute.get_replica_context()
         return weights, replica.all_reduce("SUM", tf.reduce_sum(weights))
 
-    def _whole(self, inputs, labels, weights, global_tokens):
+    def _whole(self, rows, global_tokens):
         """Sums, logits and gradients of rows that are computed at once."""
+        return self._differentiate(self._sums_and_logits, rows, global_tokens)
+
+    def _differentiate(self, forward, rows, global_tokens):
+        """What `forward` returns for the rows: sums and more; and gradients."""
         with tf.GradientTape() as tape:
-            if self.r_drop:
-                sums, logits = self._two_passes(inputs, labels, weights)
-            else:
-                logits = self.model(inputs, training=True)
-                sums = sum_losses(labels, logits, weights, self.label_smoothing)
+            sums, *others = forward(*rows)
             loss = tf.math.divide_no_nan(sums.loss_sum, global_tokens)
             loss = self.optimizer.scale_loss(loss)
         gradients = tape.gradient(
             loss, [v.value for v in self.model.trainable_variables]
         )
-        return sums, logits, [tf.convert_to_tensor(g) for g in gradients]
+        gradients = [tf.convert_to_tensor(g) for g in gradients]
+        return sums, *others, gradients
+
+    def _sums_and_logits(self, inputs, labels, weights):
+        """`StepSums` of rows, and their logits."""
+        if self.r_drop:
+            return self._two_passes(inputs, labels, weights)
+        logits = self.model(inputs, training=True)
+        losses = smoothed_cross_entropy(labels, logits, self.label_smoothing)
+        return add_losses(*losses, weights), logits
+
+    def _sums(self, inputs, labels, weights):
+        """`StepSums` of rows; faster, where nobody asks for logits."""
+        if self.r_drop:
+            return self._two_passes(inputs, labels, weights)[:1]
+        losses = self.model(
+            inputs,
+            training=True,
+            labels=labels,
+            label_smoothing=self.label_smoothing,
+        )
+        return (add_losses(*losses, weights),)
 
     def _two_passes(self, inputs, labels, weights):
         """Sums of R-Drop's loss, and the logits of the first pass."""
@@ -242,9 +256,10 @@ class TrainStep:
             return tf.concat([rows, rows], axis=0)
 
         both = self.model(tf.nest.map_structure(twice, inputs), training=True)
-        sums = sum_losses(
-            twice(labels), both, twice(weights), self.label_smoothing
+        losses = smoothed_cross_entropy(
+            twice(labels), both, self.label_smoothing
         )
+        sums = add_losses(*losses, twice(weights))
         one, other = tf.split(both, 2)
         divergence = tf.cast(symmetric_divergence(one, other), weights.dtype)
         total = tf.reduce_sum(divergence * weights)
@@ -257,19 +272,23 @@ class TrainStep:
             one,
         )
 
-    def _whole_with_seeds(self, rows, global_tokens, seeds):
-        """`_whole` as a function of seeds, which it returns for the next call.
+    def _gradients_with_seeds(self, rows, global_tokens, seeds):
+        """Sums and gradients, as a function of seeds that it returns anew.
 
         Args:
             seeds: Values of the `seed_variables`; empty: these are used, and
                 changed.
         """
         if not seeds:
-            sums, _, gradients = self._whole(*rows, global_tokens)
+            sums, gradients = self._differentiate(
+                self._sums, rows, global_tokens
+            )
             return sums, gradients, seeds
         variables = seed_variables(self.model)
         with keras.StatelessScope(zip(variables, seeds, strict=True)) as scope:
-            sums, _, gradients = self._whole(*rows, global_tokens)
+            sums, gradients = self._differentiate(
+                self._sums, rows, global_tokens
+            )
         after = [scope.get_current_value(variable) for variable in variables]
         return sums, gradients, after
 
@@ -279,10 +298,10 @@ class TrainStep:
         Args:
             rows: Inputs, labels and weights of the micro-batches together.
             global_tokens: Scalar, the weights of the global batch.
-            seeds: As in `_whole_with_seeds`.
+            seeds: As in `_gradients_with_seeds`.
         """
         if self.accumulate_steps == 1:
-            return self._whole_with_seeds(rows, global_tokens, seeds)
+            return self._gradients_with_seeds(rows, global_tokens, seeds)
         _, _, weights = rows
 
         def split(rows):  # [B, ...] -> [micro-batches, B / them, ...]
@@ -295,7 +314,7 @@ class TrainStep:
             micro_batch = tf.nest.map_structure(
                 lambda rows: rows[index], micro_batches
             )
-            *terms, seeds = self._whole_with_seeds(
+            *terms, seeds = self._gradients_with_seeds(
                 micro_batch, global_tokens, seeds
             )
             added = tf.nest.map_structure(tf.add, so_far, tuple(terms))

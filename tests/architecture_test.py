@@ -12,10 +12,10 @@ PACKAGES = ("keras_transformer", "trainers", "savedmodel")
 # A module imports only from rows above its own.
 LIBRARY = (
     "vocabulary fields cache row_loop seeds startup locking linear"
-    " normalization optimizer permutation figures.drawing",
-    "config masking chunks flags data.cleaning data.buckets figures.plots"
+    " normalization optimizer dropout permutation figures.drawing",
+    "config masking chunks loss flags data.cleaning data.buckets figures.plots"
     " figures.attention_svg",
-    "schedule loss tokenization decoding layers data.pairs moving_average",
+    "schedule tokenization decoding layers data.pairs moving_average",
     "metrics training workdir data.corpus data.segmentation",
     "fit data.shards data.subword_sampling figures.saving",
     "model data.batches",
@@ -51,8 +51,8 @@ SAVEDMODEL = (
 )
 # Mathematics in keras.ops, so that it runs on every backend.
 ON_EVERY_BACKEND = (
-    "layers linear normalization chunks model loss metrics schedule masking"
-    " row_loop decoding seeds fit"
+    "layers linear normalization dropout chunks model loss metrics schedule"
+    " masking row_loop decoding seeds fit"
 )
 # Read before a command's flags are checked, so that bad ones are refused at
 # once.

@@ -7,7 +7,11 @@ import references
 import tensorflow as tf
 
 import keras_transformer as kt
-from keras_transformer.loss import smoothed_cross_entropy, token_weights
+from keras_transformer.loss import (
+    projected_cross_entropy,
+    smoothed_cross_entropy,
+    token_weights,
+)
 
 LABELS = np.array([[3, 6, 2, 0], [5, 2, 0, 0]], "int32")
 LOGITS = np.random.default_rng(0).normal(size=(2, 4, 7), scale=3)
@@ -50,6 +54,106 @@ def test_both_losses_stay_exact_for_extreme_logits():
     loss, nll = smoothed_cross_entropy(np.array([[2]]), logits, 0.1)
     np.testing.assert_allclose(nll, [[2e4]])
     np.testing.assert_allclose(loss, [[0.9 * 2e4 + 0.1 * 1e4]], rtol=1e-6)
+
+
+STATES = np.random.default_rng(1).normal(size=(2, 4, 3))
+MATRIX = np.random.default_rng(2).normal(size=(7, 3))
+BIAS = np.random.default_rng(3).normal(size=7)
+SCALES = np.array([[1.0, 2.0, 0.5, 0.0], [3.0, 1.0, 0.0, -1.0]])
+
+
+def projected(labels, bias, which, jit_compile, dtype):
+    """Loss, and gradients of states, matrix and bias, each token scaled."""
+    made = {"x": STATES, "matrix": MATRIX}
+    if bias is not None:
+        made["bias"] = bias
+
+    @tf.function(jit_compile=jit_compile)
+    def run(values):
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            losses = projected_cross_entropy(
+                labels,
+                tf.cast(values["x"], dtype),
+                values["matrix"],
+                values.get("bias"),
+                0.1,
+            )[which]
+            total = tf.reduce_sum(losses * tf.cast(SCALES, losses.dtype))
+        return losses, tape.gradient(total, values)
+
+    return run({name: tf.constant(value) for name, value in made.items()})
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("bias", [None, BIAS], ids=["no bias", "bias"])
+def test_projection_and_loss_as_one(which, bias, jit_compile):
+    """Two positions of the same label, and of the padding, among them."""
+    losses, gradients = projected(LABELS, bias, which, jit_compile, "float64")
+    logits = STATES @ MATRIX.T + (0.0 if bias is None else bias)
+    label_smoothing = (0.1, 0.0)[which]
+    expected = references.smoothed_cross_entropy(
+        LABELS, logits, label_smoothing
+    )
+    np.testing.assert_allclose(losses, expected, rtol=1e-12)
+    target = np.full(logits.shape, label_smoothing / 7)
+    hit = 1 - label_smoothing + label_smoothing / 7
+    np.put_along_axis(target, LABELS[..., None], hit, -1)
+    of_logits = (references.softmax(logits) - target) * SCALES[..., None]
+    expected = {
+        "x": of_logits @ MATRIX,
+        "matrix": np.einsum("btv,btd->vd", of_logits, STATES),
+    }
+    if bias is not None:
+        expected["bias"] = of_logits.sum((0, 1))
+    assert gradients.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(gradients[name], value, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_projection_and_loss_in_half_precision(dtype):
+    losses, gradients = projected(LABELS, None, 0, False, dtype)
+    exact_losses, exact = projected(LABELS, None, 0, False, "float64")
+    assert losses.dtype == tf.float32
+    np.testing.assert_allclose(losses, exact_losses, atol=0.05)
+    for name in exact:
+        assert gradients[name].dtype == exact[name].dtype
+        np.testing.assert_allclose(gradients[name], exact[name], atol=0.05)
+
+
+def test_projection_and_loss_show_a_wrong_label():
+    labels = LABELS.copy()
+    labels[0, 1] = 7
+    losses, gradients = projected(labels, None, 0, False, "float64")
+    is_nan = np.zeros((2, 4), bool)
+    is_nan[0, 1] = True
+    np.testing.assert_array_equal(np.isnan(losses), is_nan)
+    np.testing.assert_array_equal(np.isnan(gradients["x"]).any(-1), is_nan)
+    assert np.isnan(gradients["matrix"]).any()
+
+
+def test_the_gradient_of_the_logits_is_never_made():
+    """As wide as the vocabulary are the logits and their softmax only."""
+
+    @tf.function
+    def gradients(x, matrix):
+        with tf.GradientTape() as tape:
+            tape.watch((x, matrix))
+            losses = projected_cross_entropy(LABELS, x, matrix, None, 0.1)[0]
+        return tape.gradient(losses, (x, matrix))
+
+    graph = gradients.get_concrete_function(
+        tf.TensorSpec((2, 4, 3)), tf.TensorSpec((7, 3))
+    ).graph
+    wide = [
+        op.type
+        for op in graph.get_operations()
+        for output in op.outputs
+        if output.shape == (8, 7) and op.type not in ("Reshape", "BroadcastTo")
+    ]  # neither of which copies its input here
+    assert sorted(wide) == ["MatMul", "Softmax"]
 
 
 def test_an_empty_batch_costs_nothing():

@@ -9,6 +9,7 @@ import references
 import tensorflow as tf
 
 import keras_transformer as kt
+from keras_transformer import layers
 from trainers.formulas import count_parameters
 
 SOURCE = np.array([[5, 9, 4, 17, 2], [7, 3, 2, 0, 0]], "int32")
@@ -142,6 +143,32 @@ def test_logits_are_figure_1(small_config, fields):
             weights, config, SOURCE[row, :length], TARGET[row, :steps]
         )
         np.testing.assert_allclose(logits[row, :steps], expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"logits_bias": True},
+        {"share_embeddings": "none", "logits_bias": True},
+        {"pre_norm": True, "source_vocab_size": 23},
+    ],
+)
+def test_with_labels_come_the_losses_of_the_logits(small_config, fields):
+    model = kt.Transformer(
+        dataclasses.replace(small_config, **fields), dtype="float64"
+    )
+    random = np.random.default_rng(3)
+    for variable in model.variables:
+        variable.assign_add(random.normal(size=variable.shape, scale=0.2))
+    inputs = {"source_ids": SOURCE, "target_ids": TARGET}
+    labels = np.array([[12, 6, 5, 2], [8, 2, 0, 0]])
+    loss, nll = model(inputs, labels=labels, label_smoothing=0.1)
+    for result, label_smoothing in ((loss, 0.1), (nll, 0.0)):
+        expected = references.smoothed_cross_entropy(
+            labels, logits_of(model), label_smoothing
+        )
+        np.testing.assert_allclose(result, expected, rtol=1e-9)
 
 
 # As these systems have them, each with something of its own besides.
@@ -438,13 +465,13 @@ def test_dropout_acts_in_training_only(small_config):
 def test_each_dropout_has_the_rate_of_its_field(small_config, monkeypatch):
     """A layer that is told no rate has none: here every one is told."""
     rates = set()
-    make = keras.layers.Dropout
+    make = layers.Dropout
 
     def remember(rate, name, **kwargs):
         rates.add((name, rate))
         return make(rate, name=name, **kwargs)
 
-    monkeypatch.setattr(keras.layers, "Dropout", remember)
+    monkeypatch.setattr(layers, "Dropout", remember)
     fields = {"attention_dropout": 0.2, "activation_dropout": 0.3}
     kt.Transformer(dataclasses.replace(small_config, dropout=0.1, **fields))
     assert rates == {

@@ -581,5 +581,18 @@ def test_jax_trains_alike_without_tensorflow(tmp_path):
         0,
     )
     np.testing.assert_allclose(result["step"], step, atol=1e-4)
+    states = tf.reshape(tf.linspace(-1.0, 1.0, 12), (1, 4, 3))
+    matrix = tf.reshape(tf.linspace(-2.0, 1.0, 21), (7, 3))
+    with tf.GradientTape() as tape:
+        tape.watch((states, matrix))
+        logits = tf.matmul(states, matrix, transpose_b=True)
+        losses, nll = smoothed_cross_entropy([[3, 6, 3, 0]], logits, 0.1)
+        loss = tf.reduce_sum(losses + 2 * nll)
+    slopes = tape.gradient(loss, (states, matrix))
+    for slope, expected in zip(result["slopes"], slopes, strict=True):
+        np.testing.assert_allclose(slope, expected, atol=1e-5)
+    numbers = np.array(result["numbers"])
+    assert numbers.shape == (3, 5) and len(np.unique(numbers)) > 12
+    assert 0 <= numbers.min() and numbers.max() < 2**16
     losses = [model.train_on_batch(inputs, labels) for _ in range(3)]
     np.testing.assert_allclose(result["losses"], losses, atol=1e-4)

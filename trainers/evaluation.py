@@ -13,7 +13,7 @@ import tensorflow as tf
 from absl import logging
 from sacrebleu.metrics import BLEU, CHRF, TER
 
-from keras_transformer.loss import smoothed_cross_entropy, token_weights
+from keras_transformer.loss import token_weights
 from keras_transformer.translator import Translator
 from trainers import phrasebook
 from trainers.config import Configuration
@@ -260,9 +260,11 @@ class Validator:
     @tf.function(reduce_retracing=True, autograph=False)
     def _losses(self, inputs, labels):
         """Sums of a batch, float64 `[3]`: smoothed loss, loss, tokens."""
-        logits = self.model(inputs, training=False)
-        losses, nll = smoothed_cross_entropy(
-            labels, logits, self.label_smoothing
+        losses, nll = self.model(
+            inputs,
+            training=False,
+            labels=labels,
+            label_smoothing=self.label_smoothing,
         )
         weights = token_weights(labels)
         sums = [

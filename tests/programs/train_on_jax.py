@@ -19,6 +19,21 @@ import jax  # noqa: E402
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
 
+from keras_transformer.dropout import random_uint16  # noqa: E402
+from keras_transformer.loss import projected_cross_entropy  # noqa: E402
+
+
+STATES = np.linspace(-1.0, 1.0, 12, dtype="float32").reshape(1, 4, 3)
+MATRIX = np.linspace(-2.0, 1.0, 21, dtype="float32").reshape(7, 3)
+
+
+def projected_loss(states, matrix):
+    """A sum of losses, whose gradient is written by hand."""
+    losses, nll = projected_cross_entropy(
+        np.array([[3, 6, 3, 0]]), states, matrix, None, 0.1
+    )
+    return (losses + 2 * nll).sum()
+
 
 def main(data, path):
     model = keras.saving.load_model(path)  # before any name of kt is used
@@ -40,6 +55,8 @@ def main(data, path):
         return logits, step, loss
 
     logits, step, out_of_range = run(inputs)
+    slopes = jax.jit(jax.grad(projected_loss, argnums=(0, 1)))(STATES, MATRIX)
+    numbers = random_uint16(np.ones((3, 5)), keras.random.SeedGenerator(1))
     model.compile(
         keras.optimizers.SGD(0.5),
         kt.SmoothedCrossEntropy(0.1),
@@ -58,6 +75,8 @@ def main(data, path):
                 "losses": losses,
                 "logits": np.asarray(logits).tolist(),
                 "step": np.asarray(step).tolist(),
+                "slopes": [np.asarray(slope).tolist() for slope in slopes],
+                "numbers": np.asarray(numbers).tolist(),
                 "out_of_range": str(float(out_of_range)),
             }
         )

@@ -62,8 +62,8 @@ def make_model(strategy=None, sizes=SIZES, dtype=None, **arguments):
 
 def fit(batches, strategy=None, **arguments):
     """Weights and history after one SGD step for each batch."""
-    metrics = [kt.TokenAccuracy(), kt.Perplexity()]
-    model = make_model(strategy, metrics=metrics, **arguments)
+    arguments.setdefault("metrics", [kt.TokenAccuracy(), kt.Perplexity()])
+    model = make_model(strategy, **arguments)
     history = model.fit(dataset(*batches), verbose=0).history
     return model.get_weights(), history
 
@@ -107,6 +107,27 @@ def two_replicas():
 
 def test_fit_takes_the_gradient_of_the_loss():
     assert_same(reference_step(), fit([batch()]))
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_fit_without_metrics_takes_the_same_step(jit_compile, monkeypatch):
+    """Without logits, which nobody asks for."""
+    monkeypatch.delattr(TrainStep, "with_logits")
+    weights, history = fit([batch()], metrics=None, jit_compile=jit_compile)
+    assert history.keys() == {"loss"}
+    assert_same(reference_step(), (weights, history))
+
+
+def test_metrics_that_a_subclass_computes_see_logits():
+    class Model(kt.Transformer):
+        def compute_metrics(self, x, y, y_pred, sample_weight=None):
+            return {"logits": keras.ops.max(y_pred)}
+
+    model = Model(**SIZES)
+    model.compile(keras.optimizers.SGD(0.0), kt.SmoothedCrossEntropy(0.1))
+    history = model.fit(dataset(batch()), verbose=0).history
+    expected = model(batch()[0]).numpy().max()
+    np.testing.assert_allclose(history["logits"], [expected], rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,6 @@ import numpy as np  # noqa: E402
 from keras_transformer.dropout import random_uint16  # noqa: E402
 from keras_transformer.loss import projected_cross_entropy  # noqa: E402
 
-
 STATES = np.linspace(-1.0, 1.0, 12, dtype="float32").reshape(1, 4, 3)
 MATRIX = np.linspace(-2.0, 1.0, 21, dtype="float32").reshape(7, 3)
 

@@ -19,7 +19,6 @@ HAS_UNSIGNED = keras.backend.backend() in ("tensorflow", "jax")
 LEVELS = 2**16  # a unit's random number is one of these
 
 
-@keras.saving.register_keras_serializable("keras_transformer")
 class Dropout(keras.layers.Dropout):
     """`keras.layers.Dropout`, three times as fast on a CPU under TensorFlow.
 

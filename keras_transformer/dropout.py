@@ -84,17 +84,17 @@ def random_uint16(
     """
     keys = keras.random.randint((2,), 0, 2**31 - 1, dtype="int32", seed=seed)
     size = ops.size(like)
-    words = hashed(
-        ops.arange((size + 1) // 2, dtype="int32"), ops.cast(keys, "uint32")
-    )
-    numbers = ops.view(words[:, None], dtype="uint16")  # [N] -> [N, 2]
-    if (like.shape[-1] or 1) % 2:  # else the size is even
+    is_even = not (like.shape[-1] or 1) % 2
+    count = (size if is_even else size + 1) // 2  # two numbers in a word
+    counters = ops.arange(count, dtype="int32")[:, None]
+    numbers = ops.view(hashed(counters, keys), dtype="uint16")  # [N, 2]
+    if not is_even:
         numbers = ops.reshape(numbers, (-1,))[:size]
     return ops.reshape(numbers, ops.shape(like))
 
 
 def hashed(counters: Tensor, keys: Tensor) -> Tensor:
-    """A hash of each counter: uint32 `[N]`.
+    """A hash of each counter: uint32 `[N, 1]`.
 
     Rounds of multiplying by an odd number and adding the upper bits to the
     lower ones without carry: bijections of 32 bits. The multipliers are the
@@ -104,12 +104,13 @@ def hashed(counters: Tensor, keys: Tensor) -> Tensor:
     function each time.
 
     Args:
-        counters: int32 `[N]`, not negative.
-        keys: uint32 `[2]`.
+        counters: int32 `[N, 1]`, not negative.
+        keys: int32 `[2]`.
     """
-    x = ops.cast(counters, "uint32") * np.uint32(0x9E3779B9) + keys[0]
-    x = _fold(x, 16) * np.uint32(0x21F0AAAD) + keys[1]
-    return _fold(_fold(x, 15) * np.uint32(0xD35A2D97), 15)
+    first, second = ops.unstack(ops.view(keys, dtype="uint32"))
+    x = ops.view(counters, dtype="uint32") * np.uint32(0x9E3779B9) + first
+    x = _fold(x, 16) * np.uint32(0x21F0AAAD) + second
+    return _fold(x, 15) * np.uint32(0xD35A2D97)
 
 
 def _fold(x, shift):

@@ -63,6 +63,7 @@ def train(arguments):
                 f"--workdir={directory}/run",
                 f"--log_steps={REPORT}",
                 f"--train_steps={REPORT * arguments.reports}",
+                f"--warmup_steps={REPORT}",  # fewer than steps
                 "--train_minutes=0",
                 "--valid_steps=1000000",
                 "--checkpoint_steps=1000000",

@@ -98,6 +98,7 @@ def measure(name, arguments):
         "--num_buckets=3",
         "--log_steps=10",
         f"--train_steps={10 * arguments.reports}",
+        "--warmup_steps=1",  # fewer than steps
         "--valid_steps=1000000",
         *VARIANTS[name],
         *arguments.flags,

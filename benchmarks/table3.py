@@ -9,11 +9,11 @@ averaging, as in the table) and BLEU of the test pairs. The number of steps, not
 the time, is what the rows share: other load on the machine changes nothing.
 
 Scale: widths d_model, d_ff and h * d_k are a quarter of the row's, heads a
-half, layers two thirds. The data, the batches and the learning rate are those
-of the recipe multi30k_ende, pre-norm included; dropout and label smoothing are
-the row's. Run the command again to go on after an interruption: rows that are
-measured are kept, the others resumed. Writes FOLDER/table3_GROUP.json, and
-prints the table after each row.
+half, layers two thirds. The data and the batches are those of the recipe
+multi30k_ende, pre-norm included, with the paper's schedule (`BASE_FLAGS`);
+dropout and label smoothing are the row's. Run the command again to go on after
+an interruption: rows that are measured are kept, the others resumed. Writes
+FOLDER/table3_GROUP.json, and prints the table after each row.
 """
 
 import argparse
@@ -38,6 +38,25 @@ from trainers.published import PUBLISHED
 ROOT = pathlib.Path(__file__).parents[1]
 GROUPS = "abcde"
 SPLITS = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
+BASE_FLAGS = (
+    "--dataset=files",
+    "--source_language=en",
+    "--target_language=de",
+    "--batch_tokens=1024",
+    "--max_length=100",
+    "--num_buckets=10",
+    "--preset=tiny",
+    "--vocab_size=6000",
+    "--pre_norm",
+    "--schedule=noam",
+    "--warmup_steps=1000",
+    "--learning_rate_scale=1.07",
+    "--valid_steps=1000",
+    "--checkpoint_steps=500",
+    "--keep_checkpoints=12",
+    "--log_steps=200",
+    "--length_penalty=0.6",
+)
 BEAM_SIZE = 4
 CURVE_SENTENCES = 200  # translated greedily during training, for the log
 
@@ -104,7 +123,7 @@ def scaled(config):
 
 
 def scaled_configuration(row, seed, arguments):
-    """The `Configuration` of a row: its own model on the Multi30k recipe."""
+    """The `Configuration` of a row: its own model, and `BASE_FLAGS`."""
     files = [
         f"--{split}_files={arguments.data / name}"
         for split, name in SPLITS.items()
@@ -112,7 +131,7 @@ def scaled_configuration(row, seed, arguments):
     ]
     given, options = wmt.read_arguments(
         [
-            "--recipe=multi30k_ende",
+            *BASE_FLAGS,
             *files,
             "--workdir=none",
             "--train_minutes=0",

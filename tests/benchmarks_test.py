@@ -68,11 +68,11 @@ def test_learning_curve_goes_through_the_points_of_the_tables():
             curve.VALIDATION_HEAD,
             "|---|---|---|---|---|---|",
             "| 1,000 | 1.9 | 0 | 4.049 | 25.7 | 45 |",
-            "| 2,000 | 3.9 | 125 | 3.340 | 11.0 | 0 |",
+            f"| 2,000 | 3.9 | {curve.MAX_MINUTES} | 3.340 | 11.0 | 0 |",
             "",
             curve.TEST_HEAD,
             "|---|---|---|---|---|---|",
-            "| 125 | 2,000 | 5 | **45** | 38.22 | 61.75 |",
+            f"| {curve.MAX_MINUTES} | 2,000 | 5 | **45** | 38.22 | 61.75 |",
         ]
     )
     picture = curve.picture_of(notes)

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import keras_transformer as kt
 from keras_transformer import layers
+from keras_transformer.dropout import Dropout
 from trainers.formulas import count_parameters
 
 SOURCE = np.array([[5, 9, 4, 17, 2], [7, 3, 2, 0, 0]], "int32")
@@ -480,6 +481,16 @@ def test_each_dropout_has_the_rate_of_its_field(small_config, monkeypatch):
         ("weight_dropout", 0.2),
         ("activation_dropout", 0.3),
     }
+
+
+def test_every_dropout_is_the_cheap_one(small_config):
+    model = kt.Transformer(dataclasses.replace(small_config, dropout=0.1))
+    kinds = {
+        type(layer)
+        for layer in model._flatten_layers()
+        if isinstance(layer, keras.layers.Dropout)
+    }
+    assert kinds == {Dropout}
 
 
 def test_bfloat16_stays_close_and_gives_float32_logits(small_config):

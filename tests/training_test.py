@@ -118,6 +118,30 @@ def test_fit_without_metrics_takes_the_same_step(jit_compile, monkeypatch):
     assert_same(reference_step(), (weights, history))
 
 
+@pytest.mark.parametrize("num_slices", [1, 2])
+def test_a_step_without_logits_makes_no_gradient_of_them(num_slices):
+    """As wide as the vocabulary: logits and softmax, of each slice."""
+    model = kt.Transformer(**{**SIZES, "vocab_size": 23})
+    step = TrainStep(
+        model, keras.optimizers.SGD(), 0.1, False, 1, 0.0, num_slices=num_slices
+    )
+    inputs, labels = batch()
+    run = tf.function(lambda: step.gradients(inputs, labels))
+    graph = run.get_concrete_function().graph
+    graphs = [graph, *(f.graph for f in graph._functions.values())]
+    wide = [
+        op.type
+        for each in graphs
+        for op in each.get_operations()
+        for output in op.outputs
+        if output.shape.rank == 2
+        and output.shape[1] == 23
+        and output.shape[0] not in (1, SIZES["d_model"])
+        and op.type not in ("Reshape", "BroadcastTo", "Placeholder")
+    ]
+    assert set(wide) == {"MatMul", "Softmax"} and len(wide) == 2
+
+
 def test_metrics_that_a_subclass_computes_see_logits():
     class Model(kt.Transformer):
         def compute_metrics(self, x, y, y_pred, sample_weight=None):

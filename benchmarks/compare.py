@@ -29,14 +29,7 @@ import subprocess
 import sys
 import time
 
-from compare_results import (
-    Results,
-    describe,
-    details,
-    draw,
-    is_beaten,
-    table,
-)
+from compare_results import Results, describe, details, draw, is_beaten, table
 from compare_rows import COMMANDS, CORES, ROWS, SETUPS
 
 ROOT = pathlib.Path(__file__).parents[1]

@@ -10,8 +10,9 @@ the time, is what the rows share: other load on the machine changes nothing.
 
 Scale: widths d_model, d_ff and h * d_k are a quarter of the row's, heads a
 half, layers two thirds. The data and the batches are those of the recipe
-multi30k_ende, pre-norm included, with the paper's schedule (`BASE_FLAGS`);
-dropout and label smoothing are the row's. Run the command again to go on after
+multi30k_ende, pre-norm included, but with the paper's schedule (`BASE_FLAGS`, a
+copy, so that a better recipe does not change the table); dropout and label
+smoothing are the row's. Run the command again to go on after
 an interruption: rows that are measured are kept, the others resumed. Writes
 FOLDER/table3_GROUP.json, and prints the table after each row.
 """

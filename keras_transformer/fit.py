@@ -95,10 +95,11 @@ class TokenExactTraining:
             auto_scale_loss=auto_scale_loss,
         )
         # Without metrics, a step is faster and takes less memory.
-        overridden = (
-            type(self).compute_metrics is not keras.Model.compute_metrics  # type: ignore[attr-defined]
+        own = getattr(type(self), "compute_metrics", None)
+        has_own_metrics = own is not keras.Model.compute_metrics
+        self._needs_logits = bool(
+            metrics or weighted_metrics or has_own_metrics
         )
-        self._needs_logits = bool(metrics or weighted_metrics or overridden)
         if token_exact:
             self._token_exact_step = training.TrainStep(
                 self,

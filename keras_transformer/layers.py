@@ -697,8 +697,54 @@ def positional_encoding(
     return ops.reshape(pairs, (-1, d_model))  # [T, D / 2, 2] -> [T, D]
 
 
+class _Softmax:
+    """The softmax projection of a layer that has `softmax_matrix`, `[V, D]`."""
+
+    softmax_matrix: typing.Any
+    logits_bias: typing.Any  # [V], or None
+    compute_dtype: str
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Scores of every token, x W^T, and a bias if there is one.
+
+        Args:
+            x: float `[B, T, D]`.
+
+        Returns:
+            float32 `[B, T, V]`; float64 if that is the compute dtype.
+        """
+        dtype = self.compute_dtype
+        matrix = ops.cast(self.softmax_matrix, dtype)
+        logits = ops.matmul(ops.cast(x, dtype), ops.transpose(matrix))
+        logits = ops.cast(logits, _precise(dtype))
+        return logits if self.logits_bias is None else logits + self.logits_bias
+
+    def token_losses(
+        self, x: Tensor, labels: Tensor, label_smoothing: float
+    ) -> tuple[Tensor, Tensor]:
+        """The losses of `smoothed_cross_entropy(labels, logits(x), ...)`.
+
+        Cheaper, since the gradient of the logits is never made.
+
+        Args:
+            x: float `[B, T, D]`.
+            labels: int `[B, T]`.
+            label_smoothing: As in `SmoothedCrossEntropy`.
+
+        Returns:
+            Two `[B, T]`: the smoothed loss, and -log p(label).
+        """
+        return projected_cross_entropy(
+            labels,
+            ops.cast(x, self.compute_dtype),
+            self.softmax_matrix,
+            self.logits_bias,
+            label_smoothing,
+        )
+
+
 @keras.saving.register_keras_serializable("keras_transformer")
-class PositionalEmbedding(TracedLayer):
+class PositionalEmbedding(_Softmax, TracedLayer):
     """Scaled embeddings plus positions, and the tied softmax projection.
 
     dropout(E[ids] * sqrt(d_model) + PE), sec. 3.4, 3.5 and 5.4; `logits` is
@@ -815,46 +861,16 @@ class PositionalEmbedding(TracedLayer):
             length, self.d_model, start, dtype, self.sinusoids
         )
 
-    def logits(self, x: Tensor) -> Tensor:
-        """Scores of every token, x E^T, and a bias if there is one.
-
-        Args:
-            x: float `[B, T, D]`.
-
-        Returns:
-            float32 `[B, T, V]`; float64 if that is the compute dtype.
-        """
-        return _logits(x, self.embeddings, self.logits_bias, self.compute_dtype)
-
-    def token_losses(
-        self, x: Tensor, labels: Tensor, label_smoothing: float
-    ) -> tuple[Tensor, Tensor]:
-        """The losses of `smoothed_cross_entropy(labels, logits(x), ...)`.
-
-        Cheaper, since the gradient of the logits is never made.
-
-        Args:
-            x: float `[B, T, D]`.
-            labels: int `[B, T]`.
-            label_smoothing: As in `SmoothedCrossEntropy`.
-
-        Returns:
-            Two `[B, T]`: the smoothed loss, and -log p(label).
-        """
-        return projected_cross_entropy(
-            labels,
-            ops.cast(x, self.compute_dtype),
-            self.embeddings,
-            self.logits_bias,
-            label_smoothing,
-        )
+    @property
+    def softmax_matrix(self):
+        return self.embeddings
 
     def compute_output_shape(self, ids_shape):
         return (*ids_shape, self.d_model)
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class SoftmaxProjection(keras.layers.Layer):
+class SoftmaxProjection(_Softmax, keras.layers.Layer):
     """A matrix of the softmax that is no embedding matrix: `logits` is x W^T.
 
     Differs from the paper, which has one matrix for both (sec. 3.4): models of
@@ -893,21 +909,9 @@ class SoftmaxProjection(keras.layers.Layer):
         if self.has_logits_bias:
             self.logits_bias = _add_logits_bias(self, self.vocab_size)
 
-    def logits(self, x: Tensor) -> Tensor:
-        """Scores of every token; see `PositionalEmbedding.logits`."""
-        return _logits(x, self.matrix, self.logits_bias, self.compute_dtype)
-
-    def token_losses(
-        self, x: Tensor, labels: Tensor, label_smoothing: float
-    ) -> tuple[Tensor, Tensor]:
-        """Losses of the logits; see `PositionalEmbedding.token_losses`."""
-        return projected_cross_entropy(
-            labels,
-            ops.cast(x, self.compute_dtype),
-            self.matrix,
-            self.logits_bias,
-            label_smoothing,
-        )
+    @property
+    def softmax_matrix(self):
+        return self.matrix
 
 
 def _add_table(layer, name, num_rows, width):
@@ -928,14 +932,6 @@ def _add_logits_bias(layer, vocab_size):
         initializer="zeros",
         autocast=False,
     )
-
-
-def _logits(x, matrix, bias, dtype):
-    """x W^T + b, the product in `dtype`, in the precise dtype: [B, T, V]."""
-    matrix = ops.cast(matrix, dtype)
-    logits = ops.matmul(ops.cast(x, dtype), ops.transpose(matrix))
-    logits = ops.cast(logits, _precise(dtype))
-    return logits if bias is None else logits + bias
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

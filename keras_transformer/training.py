@@ -213,41 +213,38 @@ class TrainStep:
         replica = tf.distribute.get_replica_context()
         return weights, replica.all_reduce("SUM", tf.reduce_sum(weights))
 
-    def _whole(self, rows, global_tokens):
-        """Sums, logits and gradients of rows that are computed at once."""
-        return self._differentiate(self._sums_and_logits, rows, global_tokens)
+    def _whole(self, rows, global_tokens, needs_logits=True):
+        """Sums, logits and gradients of rows that are computed at once.
 
-    def _differentiate(self, forward, rows, global_tokens):
-        """What `forward` returns for the rows: sums and more; and gradients."""
+        Logits are None if they are not needed, which is faster.
+        """
         with tf.GradientTape() as tape:
-            sums, *others = forward(*rows)
+            sums, logits = self._forward(*rows, needs_logits)
             loss = tf.math.divide_no_nan(sums.loss_sum, global_tokens)
             loss = self.optimizer.scale_loss(loss)
         gradients = tape.gradient(
             loss, [v.value for v in self.model.trainable_variables]
         )
-        gradients = [tf.convert_to_tensor(g) for g in gradients]
-        return sums, *others, gradients
+        return sums, logits, [tf.convert_to_tensor(g) for g in gradients]
 
-    def _sums_and_logits(self, inputs, labels, weights):
-        """`StepSums` of rows, and their logits."""
+    def _forward(self, inputs, labels, weights, needs_logits):
+        """`StepSums` of rows, and their logits or None."""
         if self.r_drop:
             return self._two_passes(inputs, labels, weights)
-        logits = self.model(inputs, training=True)
-        losses = smoothed_cross_entropy(labels, logits, self.label_smoothing)
+        if needs_logits:
+            logits = self.model(inputs, training=True)
+            losses = smoothed_cross_entropy(
+                labels, logits, self.label_smoothing
+            )
+        else:
+            logits = None
+            losses = self.model(
+                inputs,
+                training=True,
+                labels=labels,
+                label_smoothing=self.label_smoothing,
+            )
         return add_losses(*losses, weights), logits
-
-    def _sums(self, inputs, labels, weights):
-        """`StepSums` of rows; faster, where nobody asks for logits."""
-        if self.r_drop:
-            return self._two_passes(inputs, labels, weights)[:1]
-        losses = self.model(
-            inputs,
-            training=True,
-            labels=labels,
-            label_smoothing=self.label_smoothing,
-        )
-        return (add_losses(*losses, weights),)
 
     def _two_passes(self, inputs, labels, weights):
         """Sums of R-Drop's loss, and the logits of the first pass."""
@@ -280,14 +277,14 @@ class TrainStep:
                 changed.
         """
         if not seeds:
-            sums, gradients = self._differentiate(
-                self._sums, rows, global_tokens
+            sums, _, gradients = self._whole(
+                rows, global_tokens, needs_logits=False
             )
             return sums, gradients, seeds
         variables = seed_variables(self.model)
         with keras.StatelessScope(zip(variables, seeds, strict=True)) as scope:
-            sums, gradients = self._differentiate(
-                self._sums, rows, global_tokens
+            sums, _, gradients = self._whole(
+                rows, global_tokens, needs_logits=False
             )
         after = [scope.get_current_value(variable) for variable in variables]
         return sums, gradients, after

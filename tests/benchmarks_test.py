@@ -6,6 +6,7 @@ import importlib.util
 import json
 import pathlib
 import re
+import subprocess
 import sys
 import threading
 import time
@@ -343,6 +344,68 @@ def test_what_is_clearly_slower_is_measured_once(comparison, tmp_path):
     # Eager PyTorch is slow in float32, and the fastest in bf16; XLA has more
     # than 0.8 of the fastest, and what was not measured is not beaten.
     assert beaten == {"tiny joey", "tiny torch compiled"}
+
+
+def test_rounds_leave_out_what_is_clearly_slower(
+    comparison, tmp_path, monkeypatch
+):
+    compare, rows, results = comparison
+    monkeypatch.setattr(compare, "describe_machine", lambda places: {"cpu": ""})
+    rates = {
+        rows.COMMANDS["base fp32"].argv: {"fp32": 2000.0},
+        rows.COMMANDS["base onmt"].argv: {"fp32": 1000.0},
+        rows.COMMANDS["base torch"].argv: {"eager-fp32": 700.0},
+    }
+    monkeypatch.setattr(
+        compare,
+        "run",
+        lambda argv, places: {
+            "lines": lines_of_peers(
+                {name: (rate, None) for name, rate in rates[argv].items()}
+            )
+            if argv in rates
+            else [],
+            "foreign_cpus": 0.0,
+            "time": 0,
+        },
+    )
+    places = dict.fromkeys("peers environments data workdir".split(), tmp_path)
+    arguments = argparse.Namespace(
+        results=tmp_path / "results.jsonl", rounds=2, **places
+    )
+    compare.measure(compare.choose("train_base_fp32"), arguments)
+    found = results.Results(arguments.results).lines
+    both = {name for number, name in found if number == 2}
+    assert both == {"ceiling", "base onmt", "base fp32"}
+    assert {name for number, name in found if number == 1} - both == {
+        "base torch"
+    }
+
+
+def test_results_belong_to_the_commit_of_the_code(
+    comparison, tmp_path, monkeypatch
+):
+    compare, _, _ = comparison
+    monkeypatch.setattr(compare, "ROOT", tmp_path)
+
+    def git(*words):
+        identity = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+        subprocess.check_call(["git", *identity, *words], cwd=tmp_path)
+
+    git("init", "-q")
+    for name in compare.MEASURED:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "code.py").write_text("1")
+    git("add", ".")
+    git("commit", "-q", "-m", "code")
+    code = compare.code_commit()
+    (tmp_path / "README.md").write_text("words")
+    assert compare.code_commit() == code
+    git("add", ".")
+    git("commit", "-q", "-m", "words")
+    assert compare.code_commit() == code
+    (tmp_path / "benchmarks/code.py").write_text("2")
+    assert compare.code_commit() == code + "-dirty"
 
 
 def test_the_table_of_results(comparison, two_rounds):

@@ -38,6 +38,9 @@ def budget_lines(
     epochs = config.train_steps / steps
     sizes = ", ".join(f"{k} {n / MIB:,.0f} MiB" for k, n in memory.items())
     time = span(seconds_per_step * config.train_steps)
+    limit = ""
+    if config.train_minutes:
+        limit = f"; it ends after {config.train_minutes:g} min at the latest"
     xla = "is not used"
     if num_programs:
         xla = f"compiles {counted(num_programs, 'program')}"
@@ -54,7 +57,7 @@ def budget_lines(
         f" {sum(memory.values()) / MIB:,.0f} MiB in all",
         f"  the largest batch, {rows} x {length}, fits:"
         f" {seconds_per_step:.2f} s a step, so about {time} for"
-        f" {config.train_steps:,} steps without validation",
+        f" {config.train_steps:,} steps without validation{limit}",
     ]
 
 

@@ -17,18 +17,21 @@ import argparse
 import ctypes
 import json
 import math
-import os
 import pathlib
-import subprocess
-import sys
 import time
 
 import numpy as np
+from processes import measure_apart
 
-ROOT = pathlib.Path(__file__).parents[1]
 # Width 128, 4 heads, feed-forward 256: the preset `tiny`.
 FIXED = {"length": 32, "batch": 8, "beam": 4, "vocabulary": 8000, "depth": 4}
 TOLERANCE = 0.15
+ONE_THREAD = {
+    "CUDA_VISIBLE_DEVICES": "",
+    "OMP_NUM_THREADS": "1",
+    "TF_NUM_INTRAOP_THREADS": "1",
+    "TF_NUM_INTEROP_THREADS": "1",
+}
 FITTED = 3  # points, the greatest sizes
 # The greatest exponents that theory allows, of time and of memory: attention
 # compares all pairs of positions, everything else is linear.
@@ -58,8 +61,8 @@ SIZES = {
 
 def main():
     arguments = parse_arguments()
-    if arguments.point:
-        print(json.dumps(measure(json.loads(arguments.point))))
+    if arguments.child:
+        print(json.dumps(measure(json.loads(arguments.child))))
         return
     known = read_results(arguments.results)
     rows = []
@@ -84,7 +87,7 @@ def parse_arguments():
     parser.add_argument(
         "--results", type=pathlib.Path, help="file of points, kept and read"
     )
-    parser.add_argument("--point", help=argparse.SUPPRESS)
+    parser.add_argument("--child", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -116,33 +119,12 @@ def find(point, known, path):
     """The numbers of a point, measured unless they are known."""
     key = json.dumps(point)
     if key not in known:
-        known[key] = in_a_process(point)
+        known[key] = measure_apart(__file__, point, ONE_THREAD)
         if path is not None:
             record = {"point": point, "found": known[key]}
             with open(path, "a") as file:
                 file.write(json.dumps(record) + "\n")
     return known[key]
-
-
-def in_a_process(point):
-    """What `measure` returns, of a process of its own with one thread."""
-    process = subprocess.run(
-        [sys.executable, __file__, f"--point={json.dumps(point)}"],
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "CUDA_VISIBLE_DEVICES": "",
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            "OMP_NUM_THREADS": "1",
-            "TF_NUM_INTRAOP_THREADS": "1",
-            "TF_NUM_INTEROP_THREADS": "1",
-        },
-        capture_output=True,
-        text=True,
-    )
-    if process.returncode:
-        raise SystemExit(f"{point}: {process.stderr[-2000:]}")
-    return json.loads(process.stdout.splitlines()[-1])
 
 
 # In the process of a point

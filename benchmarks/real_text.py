@@ -22,11 +22,10 @@ import json
 import os
 import pathlib
 import statistics
-import subprocess
-import sys
 import time
 
-ROOT = pathlib.Path(__file__).parents[1]
+from processes import ROOT, measure_apart
+
 CORES = len(os.sched_getaffinity(0))
 
 
@@ -48,7 +47,11 @@ def main():
                     "single": arguments.single,
                     "limit": arguments.limit,
                 }
-                result = in_a_process(case)
+                environment = {
+                    "PYTHONPATH": case["checkout"],
+                    "CUDA_VISIBLE_DEVICES": "",
+                }
+                result = measure_apart(__file__, case, environment)
                 found.setdefault((case["name"], beam_size), []).append(result)
                 line = {"kind": "real_text", "name": case["name"]} | {
                     name: value
@@ -131,24 +134,6 @@ def chosen(systems, beginnings):
         for system in systems
         if system["name"].startswith(tuple(beginnings))
     ]
-
-
-def in_a_process(case):
-    """What `measure` returns, of a process of its own."""
-    process = subprocess.run(
-        [sys.executable, __file__, f"--child={json.dumps(case)}"],
-        env={
-            **os.environ,
-            "PYTHONPATH": case["checkout"],
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            "CUDA_VISIBLE_DEVICES": "",
-        },
-        capture_output=True,
-        text=True,
-    )
-    if process.returncode:
-        raise SystemExit(f"{case['name']}: {process.stderr[-2000:]}")
-    return json.loads(process.stdout.splitlines()[-1])
 
 
 def measure(case):

@@ -18,17 +18,13 @@ and says so; nothing is said of the time.
 
 import argparse
 import json
-import os
-import pathlib
 import resource
 import statistics
-import subprocess
-import sys
 import time
 
 import numpy as np
+from processes import measure_apart
 
-ROOT = pathlib.Path(__file__).parents[1]
 D_MODEL, NUM_HEADS = 512, 8  # of the base model
 TARGET_TOKENS = 128  # of the training step
 MIB = 2**20
@@ -51,7 +47,7 @@ def main():
                     "window": window,
                     "repeats": arguments.repeats,
                 }
-                result = in_a_process(case)
+                result = measure_apart(__file__, case, {})
                 print(json.dumps({**case, **result}), flush=True)
                 found.setdefault((length, window), []).append(result)
     print(table(found, arguments.lengths, arguments.window))
@@ -87,20 +83,6 @@ def parse_arguments():
             f" Received: {sorted(measured)}"
         )
     return arguments
-
-
-def in_a_process(case):
-    """What `measure` returns, of a process of its own."""
-    process = subprocess.run(
-        [sys.executable, __file__, f"--child={json.dumps(case)}"],
-        cwd=ROOT,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-    )
-    if process.returncode:
-        raise SystemExit(f"{case}: {process.stderr[-2000:]}")
-    return json.loads(process.stdout.splitlines()[-1])
 
 
 def measure(case):

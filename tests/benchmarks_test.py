@@ -2,7 +2,7 @@
 
 import argparse
 import dataclasses
-import importlib.util
+import importlib
 import json
 import pathlib
 import re
@@ -21,12 +21,10 @@ BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
 
 
 def load(name):
-    spec = importlib.util.spec_from_file_location(
-        f"benchmarks_{name}", BENCHMARKS / f"{name}.py"
-    )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    """A module of the benchmarks; some import each other by name."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCHMARKS))
+        return importlib.import_module(name)
 
 
 @pytest.fixture(scope="module")
@@ -228,17 +226,10 @@ def test_results_of_table_3_are_kept_and_shown(table3, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def comparison(monkeypatch_module):
-    """The modules of `compare.py`, which import each other by name."""
-    monkeypatch_module.syspath_prepend(str(BENCHMARKS))
+def comparison():
+    """The modules of `compare.py`."""
     names = "compare", "compare_rows", "compare_results"
-    return [importlib.import_module(name) for name in names]
-
-
-@pytest.fixture(scope="module")
-def monkeypatch_module():
-    with pytest.MonkeyPatch.context() as patch:
-        yield patch
+    return [load(name) for name in names]
 
 
 def lines_of_peers(rates):
@@ -675,7 +666,7 @@ def test_points_are_measured_once(tmp_path, monkeypatch):
     point = growth.point_of("train", "depth", 16)
     assert point == {"task": "train", **growth.FIXED, "depth": 16}
     path = tmp_path / "points.jsonl"
-    monkeypatch.setattr(growth, "in_a_process", lambda point: {"seconds": 3})
+    monkeypatch.setattr(growth, "measure_apart", lambda *_: {"seconds": 3})
     assert growth.find(point, growth.read_results(path), path)["seconds"] == 3
-    monkeypatch.delattr(growth, "in_a_process")
+    monkeypatch.delattr(growth, "measure_apart")
     assert growth.find(point, growth.read_results(path), path)["seconds"] == 3

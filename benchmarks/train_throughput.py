@@ -12,13 +12,17 @@ of a batch, so that neither tracing nor compiling is measured.
 # ruff: noqa: E402 (TensorFlow reads its threads when it is imported)
 import argparse
 import os
+import sys
 
-from keras_transformer.startup import count_cores, prepare_cpu
+from keras_transformer.startup import count_cores, count_slices, prepare_cpu
 
 THREADS = int(os.environ.get("OMP_NUM_THREADS", count_cores()))
+BATCH_TOKENS = 4096  # of the peers
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
-prepare_cpu(THREADS)  # as the trainer does, before TensorFlow is there
+# As the trainer does, before TensorFlow is there.
+SLICES = count_slices(THREADS, BATCH_TOKENS, "--jit_compile" in sys.argv)
+prepare_cpu(THREADS, SLICES)
 
 import keras
 import tensorflow as tf
@@ -35,7 +39,7 @@ def main():
     keras.utils.set_random_seed(1)
     step = make_step(arguments, reporter.VOCAB)
     corpus = read_corpus(f"{arguments.data or reporter.DATA}/train.ids.json")
-    batches = make_batches(corpus, reporter.BATCH_TOKENS, seed=1)
+    batches = make_batches(corpus, BATCH_TOKENS, seed=1)
     reporter.log(batches)
     warm_up(step, batches)
     records = measure(step, batches, arguments, reporter)
@@ -82,7 +86,7 @@ def make_step(arguments, vocab_size):
         jit_compile=arguments.jit_compile,
         accumulate_steps=1,
         clip_norm=0.0,
-        num_slices=THREADS,
+        num_slices=SLICES,
     )
 
     @tf.function(reduce_retracing=True, autograph=False)

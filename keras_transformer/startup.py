@@ -6,8 +6,11 @@ reads on stderr is the command's own.
 """
 
 import contextlib
+import hashlib
 import importlib
+import importlib.metadata
 import os
+import platform
 import sys
 import tempfile
 
@@ -23,36 +26,116 @@ ROUTINE_LINES = (
     "This TensorFlow binary is optimized",
 )
 
+XLA_CACHE = "tf_xla_persistent_cache_directory"  # an option of TF_XLA_FLAGS
+SLICE_TOKENS = 256  # of each side, at least, in a slice of a training batch
+
 
 def count_cores() -> int:
     """The CPU cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
-def prepare_cpu(cpu_threads: int | None) -> None:
+def count_slices(
+    cpu_threads: int | None, num_tokens: int, jit_compile: bool
+) -> int:
+    """How many parts a batch is divided into, to be computed side by side.
+
+    XLA would run the programs of the parts one after the other.
+
+    Args:
+        cpu_threads: Threads that compute the batch; None: one for each core.
+        num_tokens: Tokens on each side, padding included, that are computed at
+            once.
+        jit_compile: Whether XLA compiles the step.
+
+    Returns:
+        As many as the threads, unless slices would be too small; 1 with XLA.
+
+    >>> count_slices(cpu_threads=4, num_tokens=25000, jit_compile=False)
+    4
+    >>> count_slices(cpu_threads=64, num_tokens=1024, jit_compile=False)
+    4
+    """
+    if jit_compile:
+        return 1
+    threads = cpu_threads or count_cores()
+    return max(1, min(threads, num_tokens // SLICE_TOKENS))
+
+
+def prepare_cpu(cpu_threads: int | None, num_slices: int | None = None) -> None:
     """Sets how TensorFlow uses the cores and the memory for training on a CPU.
 
     Operations run side by side rather than each in several threads: the slices
     of a training step have work for all cores, and small operations are not
-    worth dividing. Memory that an array leaves is kept for the next one: the
-    kernel would have to clear it anew in every step.
+    worth dividing. More threads than slices divide operations after all. Memory
+    that an array leaves is kept for the next one: the kernel would have to
+    clear it anew in every step.
 
     Call it before `load_tensorflow`; it does nothing afterwards. Environment
     variables that are set already stay.
 
     Args:
-        cpu_threads: Operations at the same time; None: one for each core; 1:
+        cpu_threads: Threads that compute a step; None: one for each core; 1:
             TensorFlow decides how many.
+        num_slices: Slices of a step, at most as many; None: as many.
     """
     if "tensorflow" in sys.modules:
         return
-    cpu_threads = cpu_threads or count_cores()
-    if cpu_threads > 1:
-        os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
-        os.environ.setdefault("TF_NUM_INTEROP_THREADS", str(cpu_threads))
+    threads = cpu_threads or count_cores()
+    if threads > 1:
+        slices = threads if num_slices is None else num_slices
+        side_by_side = threads if slices == 1 else slices
+        os.environ.setdefault("TF_NUM_INTRAOP_THREADS", str(threads // slices))
+        os.environ.setdefault("TF_NUM_INTEROP_THREADS", str(side_by_side))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "true")
     os.environ.setdefault("TF_CPU_BFC_MEM_LIMIT_IN_MB", str(memory // 2**20))
+
+
+def keep_xla_programs(directory: str) -> None:
+    """Lets XLA write its compiled programs to a directory, and read them again.
+
+    A process that needs the same programs then does not compile them. Another
+    CPU, number of cores, version of TensorFlow or value of XLA_FLAGS has a
+    folder of its own. When TensorFlow reads a program it logs an error about
+    features that no CPU has; so its errors are raised, but not logged.
+
+    Call it before `load_tensorflow`.
+
+    Args:
+        directory: Its path; it is made if there is none. "": nothing is kept.
+
+    Raises:
+        OSError: It cannot be made.
+        ValueError: TensorFlow is imported already, and reads no such option any
+            more.
+    """
+    if not directory:
+        return
+    folder = os.path.join(os.path.abspath(directory), _machine_name())
+    option = f'--{XLA_CACHE}="{folder}"'
+    flags = os.environ.get("TF_XLA_FLAGS", "")
+    if option in flags:
+        return
+    if "tensorflow" in sys.modules:
+        raise ValueError(
+            "xla_cache must be given to a new process, in which TensorFlow is"
+            f" not imported yet. Received: xla_cache={directory!r}"
+        )
+    os.makedirs(folder, exist_ok=True)
+    os.environ["TF_XLA_FLAGS"] = f"{flags} {option}".strip()
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+
+def _machine_name():
+    """A folder's name for what XLA compiles here."""
+    cpu = platform.processor()
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
+        cpu = next((line for line in file if line.startswith("flags")), cpu)
+    xla_flags = os.environ.get("XLA_FLAGS", "")
+    text = f"{platform.machine()} {cpu} {count_cores()} {xla_flags}"
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    return f"tensorflow-{importlib.metadata.version('tensorflow')}-{digest}"
 
 
 def load_tensorflow() -> None:

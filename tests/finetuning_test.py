@@ -444,6 +444,7 @@ def test_a_trial_chooses_xla_and_the_run_keeps_the_choice(
         ("", xla.Trial(plain=1.0, xla=0.99, compilation=0.0)),
         ("--train_steps=8", None),  # too short
         ("--nojit_compile", None),
+        ("--cpu_threads=2 --batch_tokens=600", None),  # two slices
     ],
 )
 def test_xla_is_not_used_unless_it_is_worth_it(

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -14,6 +15,7 @@ import pytest
 
 import keras_transformer as kt
 from keras_transformer import startup
+from trainers import translate, wmt
 
 ROOT = pathlib.Path(__file__).parents[1]
 PROGRAMS = pathlib.Path(__file__).with_name("programs")
@@ -152,28 +154,44 @@ def test_an_error_during_the_start_is_shown(capfd):
     assert capfd.readouterr().err == "why\n"
 
 
-def prepared_environment(monkeypatch, environment, cpu_threads):
+def prepared_environment(monkeypatch, environment, *arguments):
     """What `prepare_cpu` adds to an environment before TensorFlow is there."""
     monkeypatch.setattr(os, "environ", dict(environment))
     monkeypatch.setattr(startup, "count_cores", lambda: 6)
     monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
-    startup.prepare_cpu(cpu_threads)
-    return os.environ.items() - environment.items()
+    startup.prepare_cpu(*arguments)
+    return dict(os.environ.items() - environment.items())
 
 
 def test_training_divides_the_cores_and_keeps_memory(monkeypatch):
     threads = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "6"}
-    found = dict(prepared_environment(monkeypatch, {}, None))
+    found = prepared_environment(monkeypatch, {}, None)
     memory = int(found.pop("TF_CPU_BFC_MEM_LIMIT_IN_MB")) * 2**20
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert 0 <= physical - memory < 2**20
     assert found == {**threads, "TF_CPU_ALLOCATOR_USE_BFC": "true"}
-    names = {name for name, _ in prepared_environment(monkeypatch, {}, 1)}
-    assert not names & threads.keys()
     own = {"TF_NUM_INTRAOP_THREADS": "4", "TF_CPU_ALLOCATOR_USE_BFC": "false"}
-    found = dict(prepared_environment(monkeypatch, own, 3))
+    found = prepared_environment(monkeypatch, own, 3)
     assert found["TF_NUM_INTEROP_THREADS"] == "3"
     assert not found.keys() & own.keys()
+
+
+@pytest.mark.parametrize(
+    ("cpu_threads", "num_slices", "within", "side_by_side"),
+    [
+        (None, 6, "1", "6"),
+        (None, 4, "1", "4"),
+        (None, 2, "3", "2"),
+        (4, 1, "4", "4"),  # as with XLA
+        (1, 1, None, None),  # TensorFlow decides
+    ],
+)
+def test_threads_beyond_the_slices_divide_operations(
+    cpu_threads, num_slices, within, side_by_side, monkeypatch
+):
+    found = prepared_environment(monkeypatch, {}, cpu_threads, num_slices)
+    assert found.get("TF_NUM_INTRAOP_THREADS") == within
+    assert found.get("TF_NUM_INTEROP_THREADS") == side_by_side
 
 
 def test_nothing_is_prepared_for_a_tensorflow_that_has_begun(monkeypatch):
@@ -181,3 +199,93 @@ def test_nothing_is_prepared_for_a_tensorflow_that_has_begun(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     startup.prepare_cpu(None)
     assert not os.environ
+
+
+def test_a_second_process_compiles_nothing(tmp_path):
+    """XLA writes what it compiles; there is nothing if it does not compile."""
+    dump, cache = tmp_path / "dump", tmp_path / "a cache"
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "XLA_FLAGS": f"--xla_dump_to={dump}",
+    }
+    environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
+    for compiles in (True, False):
+        run = subprocess.run(
+            [sys.executable, str(PROGRAMS / "keep_xla_programs.py"), cache],
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        assert run.returncode == 0, run.stderr[-2000:]
+        assert run.stdout == "[[3.0, 3.0], [3.0, 3.0]]\n"
+        assert run.stderr == ""
+        assert dump.exists() == compiles
+        [folder] = cache.iterdir()
+        assert len(list(folder.iterdir())) == 1
+        shutil.rmtree(dump, ignore_errors=True)
+
+
+def test_programs_of_other_conditions_are_kept_apart(monkeypatch, tmp_path):
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+    for environment, cores in (
+        ({}, 2),
+        ({}, 3),
+        ({"XLA_FLAGS": "--one"}, 2),
+        ({}, 2),
+    ):
+        environment["TF_XLA_FLAGS"] = "--another"
+        monkeypatch.setattr(os, "environ", environment)
+        monkeypatch.setattr(startup, "count_cores", lambda n=cores: n)
+        startup.keep_xla_programs(str(tmp_path / "cache"))
+        another, option = environment["TF_XLA_FLAGS"].split(" ", 1)
+        assert another == "--another"
+        assert option.startswith(f'--{startup.XLA_CACHE}="{tmp_path}')
+    assert len(list((tmp_path / "cache").iterdir())) == 3
+
+
+def test_programs_are_kept_from_the_start_or_not_at_all(monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "environ", {})
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    startup.keep_xla_programs("")
+    assert not os.environ
+    with pytest.raises(ValueError, match="not imported yet"):
+        startup.keep_xla_programs(str(tmp_path / "cache"))
+    assert not list(tmp_path.iterdir())
+    monkeypatch.delitem(sys.modules, "tensorflow")
+    startup.keep_xla_programs(str(tmp_path / "cache"))
+    before = dict(os.environ)
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    startup.keep_xla_programs(str(tmp_path / "cache"))  # a second time
+    assert before == os.environ
+
+
+class Kept(Exception):
+    """Ends a command where it keeps XLA's programs."""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "align",
+        "evaluate",
+        "parse",
+        "parse_evaluate",
+        "parse_text",
+        "score",
+        "translate",
+        "wmt",
+    ],
+)
+def test_commands_keep_the_programs_of_xla(command, tmp_path, monkeypatch):
+    def keep(directory):
+        raise Kept(directory)
+
+    monkeypatch.setattr(translate, "keep_xla_programs", keep)
+    monkeypatch.setattr(wmt, "keep_xla_programs", keep)
+    main = importlib.import_module(f"trainers.{command}").main
+    argv = [f"--workdir={tmp_path}/run", "--xla_cache=here"]
+    if command in ("align", "evaluate", "score"):
+        argv.append("--test_files=some")
+    with pytest.raises(Kept, match="^here$"):
+        main(argv)

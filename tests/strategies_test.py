@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import re
 import signal
 import socket
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ import tensorflow as tf
 from commands import fails, losses_in, open_trainer
 
 import keras_transformer as kt
+from keras_transformer import startup
 from keras_transformer.data import batches as batches_module
 from keras_transformer.data import corpus as corpus_module
 from keras_transformer.flags import CommandError
@@ -220,26 +222,36 @@ def test_two_workers_are_one_device(processes, tmp_path):
 
 
 def test_the_cores_are_divided_among_the_replicas(monkeypatch):
-    monkeypatch.setattr(strategies, "count_cores", lambda: 5)
+    monkeypatch.setattr(startup, "count_cores", lambda: 5)
     one = tf.distribute.get_strategy()
     two = two_replicas()
-    for strategy, num_workers, cpu_threads, expected in (
-        (one, 1, None, 5),
-        (one, 1, 3, 3),
-        (two, 1, None, 2),
-        (two, 2, None, 5),
-        (two, 1, 1, 1),
+    for strategy, num_workers, cpu_threads, num_tokens, expected in (
+        (one, 1, None, 9999, 5),
+        (one, 1, 3, 9999, 3),
+        (two, 1, None, 9999, 2),
+        (two, 2, None, 9999, 5),
+        (two, 1, 1, 9999, 1),
+        (one, 1, None, 3 * startup.SLICE_TOKENS, 3),
+        (one, 1, None, startup.SLICE_TOKENS - 1, 1),
     ):
-        found = strategies.count_slices(strategy, num_workers, cpu_threads)
-        assert found == expected
+        arguments = strategy, num_workers, cpu_threads, num_tokens
+        assert strategies.count_slices(*arguments, False) == expected
+        assert strategies.count_slices(*arguments, True) == 1
+
+
+def num_slices_of(argv):
+    return open_trainer(argv).train_step.num_slices
 
 
 def test_a_trainer_divides_its_rows(command, tmp_path, monkeypatch):
-    monkeypatch.setattr(strategies, "count_cores", lambda: 3)
-    argv = [*command, f"--workdir={tmp_path}/run"]
-    assert open_trainer(argv).train_step.num_slices == 3
-    argv.append("--cpu_threads=2")
-    assert open_trainer(argv).train_step.num_slices == 2
+    monkeypatch.setattr(startup, "count_cores", lambda: 3)
+    monkeypatch.setattr(startup, "SLICE_TOKENS", 100)
+    argv = [*command, f"--workdir={tmp_path}/run", "--batch_tokens=400"]
+    assert num_slices_of(argv) == 3
+    assert num_slices_of([*argv, "--cpu_threads=2"]) == 2
+    # As many tokens are computed at once as a micro-batch has.
+    assert num_slices_of([*argv, "--accumulate_steps=2"]) == 2
+    assert num_slices_of([*argv, "--jit_compile"]) == 1
 
 
 class Prepared(Exception):
@@ -248,12 +260,20 @@ class Prepared(Exception):
 
 @pytest.mark.parametrize("main", [wmt.main, parse.main])
 def test_commands_prepare_the_cpu(main, tmp_path, monkeypatch):
-    def prepare(cpu_threads):
-        raise Prepared(cpu_threads)
+    def prepare(cpu_threads, num_slices):
+        raise Prepared(cpu_threads, num_slices)
 
     monkeypatch.setattr(wmt, "prepare_cpu", prepare)
-    with pytest.raises(Prepared, match="5"):
-        main(["--cpu_threads=5", f"--workdir={tmp_path}/run"])
+    monkeypatch.setattr(startup, "SLICE_TOKENS", 100)
+    argv = ["--cpu_threads=5", f"--workdir={tmp_path}/run"]
+    for more, num_slices in (
+        ([], 5),
+        (["--batch_tokens=900", "--accumulate_steps=3"], 3),
+        (["--jit_compile"], 1),
+        (["--nojit_compile"], 5),
+    ):
+        with pytest.raises(Prepared, match=f"5, {num_slices}"):
+            main([*argv, *more])
 
 
 def test_replicas_agree_to_skip_an_overflow():
@@ -498,6 +518,25 @@ def test_activations_grow_with_the_batch_and_its_length():
     restricted = dataclasses.replace(config, attention_window=9)
     saved = activations(config, 1, 200, 4) - activations(restricted, 1, 200, 4)
     assert saved == 200 * 4 * 2 * 4 * (4 + 4) * (200 - (32 + 8))
+
+
+def test_each_slice_has_gradients_of_its_own(
+    command, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(startup, "SLICE_TOKENS", 100)
+    argv = [*command, "--d_model=256", "--d_ff=1024", "--batch_tokens=400"]
+    mib = []
+    for threads in (1, 3):
+        open_trainer(
+            [
+                *argv,
+                f"--workdir={tmp_path}/{threads}",
+                f"--cpu_threads={threads}",
+            ]
+        )
+        lines = capsys.readouterr().out
+        mib.append(float(re.search(r"gradients (\S+) MiB", lines)[1]))
+    assert mib[1] == pytest.approx(3 * mib[0], abs=2)
 
 
 def test_two_workers_train_lose_one_and_resume(

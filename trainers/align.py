@@ -24,7 +24,6 @@ from collections.abc import Iterator, Sequence
 from keras_transformer import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp
-from keras_transformer.startup import load_tensorflow
 from trainers.config import DataConfig, same_field
 from trainers.test_sets import (
     TestOptions,
@@ -34,6 +33,7 @@ from trainers.test_sets import (
 )
 from trainers.translate import (
     TranslatorOptions,
+    load_tensorflow_for,
     load_translator,
     pharaoh,
     write_lines,
@@ -193,8 +193,7 @@ def main(argv: list[str] | None = None) -> None:
         )
         options = arguments.build(Options)
         test = arguments.build(TestOptions)
-        path = arguments.build(TranslatorOptions).workdir
-        load_tensorflow()
+        path = load_tensorflow_for(arguments).workdir
         # Not at the top: see `trainers.evaluate`.
         from keras_transformer.workdir import WorkDirectory
 

@@ -66,11 +66,12 @@ def counted(number, noun, plural=None):
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
-def memory_of_replica(experiment, model, optimizer):
+def memory_of_replica(experiment, model, optimizer, num_slices):
     """Bytes on a replica by what they are for; estimates.
 
     Activations are those that the backward pass of the largest batch needs,
-    without the library's own work space.
+    without the library's own work space. Each of the slices that a batch is
+    divided into on a CPU has gradients of its own.
     """
     weights = sum(bytes_of(v) for v in model.weights)
     gradients = sum(bytes_of(v) for v in model.trainable_variables)
@@ -78,6 +79,7 @@ def memory_of_replica(experiment, model, optimizer):
         weights += gradients  # a moving average is as large
     if experiment.training.accumulate_steps > 1:
         gradients *= 2  # the sum so far, and those of a micro-batch
+    gradients *= num_slices
     return {
         "weights": weights,
         "gradients": gradients,

@@ -329,15 +329,22 @@ class TrainingConfig(Fields):
     cpu_threads: int | None = hp(
         None,
         "On CPUs: threads that make a step together, each for a part of the"
-        " rows of a batch; left out: one for each core. 1: TensorFlow divides"
-        " each operation among the cores instead, which is slower.",
+        " rows of a batch, or with jit_compile for a part of each operation;"
+        " left out: one for each core. 1: TensorFlow divides each operation"
+        " among the cores.",
         low=1,
     )
     jit_compile: bool | None = hp(
         None,
         "Compile forward and backward pass with XLA; left out: on GPUs, and on"
-        " CPUs if a trial at the beginning of a long run finds it faster. A run"
-        " keeps its choice when it is resumed.",
+        " a CPU that computes a batch as a whole, if a trial at the beginning of"
+        " a long run finds it faster. A run keeps its choice when it is"
+        " resumed.",
+    )
+    xla_cache: str = hp(
+        "",
+        "Directory for the programs that XLA compiles, which later runs with"
+        " the same directory use again; left out: none.",
     )
     precision: str = hp(
         "float32",

@@ -23,7 +23,6 @@ from collections.abc import Callable, Sequence
 from keras_transformer import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, check_values, hp
-from keras_transformer.startup import load_tensorflow
 from trainers.config import DataConfig, TrainingConfig, same_field
 from trainers.test_sets import (
     TestOptions,
@@ -31,7 +30,11 @@ from trainers.test_sets import (
     read_references,
     read_text,
 )
-from trainers.translate import TranslatorOptions, load_translator
+from trainers.translate import (
+    TranslatorOptions,
+    load_tensorflow_for,
+    load_translator,
+)
 
 LENGTH_PENALTIES = tuple(tenths / 10 for tenths in range(0, 21, 2))
 
@@ -319,8 +322,7 @@ def main(argv=None):
                 f" test_files={','.join(test.test_files)!r},"
                 f" test_set={test.test_set!r}"
             )
-        path = arguments.build(TranslatorOptions).workdir
-        load_tensorflow()
+        path = load_tensorflow_for(arguments).workdir
         # Imported here, since they import TensorFlow, which takes seconds:
         # wrong flags are refused, and help is shown, before.
         from keras_transformer.workdir import WorkDirectory

@@ -161,7 +161,11 @@ class Trainer:
                 r_drop=self.config.r_drop,
                 moving_average=self.moving_average,
                 num_slices=count_slices(
-                    self.strategy, workers.size, self.config.cpu_threads
+                    self.strategy,
+                    workers.size,
+                    self.config.cpu_threads,
+                    experiment.data.batch_tokens // experiment.rows_multiple,
+                    self.jit_compile,
                 ),
             )
         self._make_programs()
@@ -254,7 +258,9 @@ class Trainer:
         """Decides whether XLA compiles, unless that is decided.
 
         The chief decides for all workers. A run of an older version stays
-        without, and one on a GPU has XLA.
+        without, and one on a GPU has XLA. Where slices of a batch are computed
+        side by side there is no trial: XLA, which would need other threads,
+        was slower in every measurement.
 
         Args:
             seconds_per_step: What `probe_memory` returned.
@@ -270,6 +276,7 @@ class Trainer:
         is_open = (
             self._may_choose_xla()
             and not self.jit_compile
+            and self.train_step.num_slices == 1
             and progress.xla < 0
             and progress.step == 0
         )

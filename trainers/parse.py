@@ -76,7 +76,7 @@ def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
     with flags.exit_status("trainers.parse"):
         arguments, options = wmt.read_arguments(argv, __doc__, SECTIONS)
-        wmt.prepare_process(arguments.build(TrainingConfig))
+        wmt.prepare_process(arguments, TreesConfig.batch_tokens)
         configuration = read_configuration(arguments, options.preset)
         load_tensorflow()
         # Imported here, since they import TensorFlow, which takes seconds:

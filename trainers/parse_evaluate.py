@@ -14,11 +14,11 @@ import typing
 
 from keras_transformer import flags
 from keras_transformer.fields import Fields, hp
-from keras_transformer.startup import load_tensorflow
 from trainers.parse_text import ParserOptions, load_parser
 from trainers.parsing.config import ParserDecoding, TreesConfig
 from trainers.parsing.linearization import repair
 from trainers.parsing.trees import leaves, retag, write_tree
+from trainers.translate import load_tensorflow_for
 
 if typing.TYPE_CHECKING:
     from trainers.parsing.trees import Node
@@ -92,8 +92,7 @@ def main(argv: list[str] | None = None) -> None:
             argv, __doc__, ParserOptions, Options, ParserDecoding
         )
         options = arguments.build(Options)
-        path = arguments.build(ParserOptions).workdir
-        load_tensorflow()
+        path = load_tensorflow_for(arguments).workdir
         # Imported here, since they import TensorFlow, which takes seconds:
         # wrong flags are refused, and help is shown, before.
         from keras_transformer.workdir import WorkDirectory

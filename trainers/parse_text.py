@@ -17,7 +17,6 @@ from absl import logging
 
 from keras_transformer import flags
 from keras_transformer.fields import Fields, hp
-from keras_transformer.startup import load_tensorflow
 from trainers.interrupts import ended_by_interrupt
 from trainers.parsing.config import ParserDecoding
 from trainers.parsing.linearization import is_tree, repair
@@ -26,6 +25,7 @@ from trainers.parsing.words import escape_brackets, split_words
 from trainers.translate import (
     CHUNK,
     TranslatorOptions,
+    load_tensorflow_for,
     load_translator,
     read_lines,
     translate_lines,
@@ -72,11 +72,11 @@ def check_is_parser(workdir: "WorkDirectory") -> None:
 def load_parser(arguments: flags.Arguments) -> "Translator":
     """The `Translator` of a command line, from sentences to linear trees."""
     # Here, so that Ctrl-C and wrong flags need not wait for TensorFlow.
-    load_tensorflow()
+    options = load_tensorflow_for(arguments)
     from keras_transformer.workdir import WorkDirectory
 
     with flags.user_errors():
-        check_is_parser(WorkDirectory(arguments.build(ParserOptions).workdir))
+        check_is_parser(WorkDirectory(options.workdir))
     return load_translator(arguments)
 
 

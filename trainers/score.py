@@ -18,12 +18,12 @@ from collections.abc import Iterable, Iterator
 
 from keras_transformer import flags
 from keras_transformer.fields import Fields, hp
-from keras_transformer.startup import load_tensorflow
 from trainers.config import DataConfig
 from trainers.test_sets import TestOptions, read_test_pairs
 from trainers.translate import (
     CHUNK,
     TranslatorOptions,
+    load_tensorflow_for,
     load_translator,
     write_lines,
 )
@@ -118,8 +118,7 @@ def main(argv: list[str] | None = None) -> None:
         )
         options = arguments.build(Options)
         test = arguments.build(TestOptions)
-        path = arguments.build(TranslatorOptions).workdir
-        load_tensorflow()
+        path = load_tensorflow_for(arguments).workdir
         # Not at the top: see `trainers.evaluate`.
         from keras_transformer.workdir import WorkDirectory
 

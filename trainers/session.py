@@ -145,7 +145,12 @@ def log_start(trainer, seconds_per_step, restored):
     for line in budget_lines(
         experiment,
         model.count_params(),
-        memory_of_replica(experiment, model, trainer.optimizer),
+        memory_of_replica(
+            experiment,
+            model,
+            trainer.optimizer,
+            trainer.train_step.num_slices,
+        ),
         trainer.count_programs(),
         seconds_per_step,
     ):

@@ -15,8 +15,8 @@ import sys
 
 import tensorflow as tf
 
+from keras_transformer import startup
 from keras_transformer.flags import RunError
-from keras_transformer.startup import count_cores
 from trainers.cluster import find_cluster
 
 # How lines begin in which TensorFlow says where in the graph an error was.
@@ -52,7 +52,11 @@ def make_strategy(name: str, tpu: str) -> tf.distribute.Strategy:
 
 
 def count_slices(
-    strategy: tf.distribute.Strategy, num_workers: int, cpu_threads: int | None
+    strategy: tf.distribute.Strategy,
+    num_workers: int,
+    cpu_threads: int | None,
+    num_tokens: int,
+    jit_compile: bool,
 ) -> int:
     """How many parts of a replica's rows are computed at the same time.
 
@@ -61,14 +65,17 @@ def count_slices(
         num_workers: Its workers.
         cpu_threads: Threads of this process for all its replicas; None: one for
             each core.
+        num_tokens: Tokens on each side that a replica computes at once.
+        jit_compile: Whether XLA compiles the step.
 
     Returns:
-        The threads of a replica on a CPU; 1 on another device.
+        1 on another device than a CPU.
     """
     if tf.config.list_logical_devices("GPU") or is_tpu(strategy):
         return 1
     local_replicas = strategy.num_replicas_in_sync // num_workers
-    return max(1, (cpu_threads or count_cores()) // local_replicas)
+    threads = (cpu_threads or startup.count_cores()) // local_replicas
+    return startup.count_slices(max(1, threads), num_tokens, jit_compile)
 
 
 def count_searches(strategy: tf.distribute.Strategy | None = None) -> int:
@@ -83,7 +90,7 @@ def count_searches(strategy: tf.distribute.Strategy | None = None) -> int:
     has_replicas = strategy is not None and strategy.num_replicas_in_sync > 1
     if has_replicas or tf.config.list_physical_devices("GPU"):
         return 1
-    return count_cores()
+    return startup.count_cores()
 
 
 def _make_workers_strategy(cluster):

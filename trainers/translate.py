@@ -21,7 +21,7 @@ from absl import logging
 from keras_transformer import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp
-from keras_transformer.startup import load_tensorflow
+from keras_transformer.startup import keep_xla_programs, load_tensorflow
 from trainers.interrupts import ended_by_interrupt
 
 if typing.TYPE_CHECKING:
@@ -49,6 +49,11 @@ class TranslatorOptions(Fields):
     )
     jit_compile: bool = hp(
         False, "Compile with XLA: slow at first, fast with many sentences."
+    )
+    xla_cache: str = hp(
+        "",
+        "With jit_compile: directory for the programs that XLA compiles, which"
+        " later runs with the same directory use again; left out: none.",
     )
     workers: int | None = hp(
         None,
@@ -85,6 +90,19 @@ class Options(Fields):
     )
 
 
+def load_tensorflow_for(arguments: flags.Arguments) -> TranslatorOptions:
+    """Imports TensorFlow as the `TranslatorOptions` of a command line want it.
+
+    Returns:
+        The options.
+    """
+    options = arguments.build(TranslatorOptions)
+    with flags.user_errors():
+        keep_xla_programs(options.xla_cache)
+    load_tensorflow()
+    return options
+
+
 def load_translator(
     arguments: flags.Arguments, other: str | None = None
 ) -> "Translator":
@@ -98,12 +116,11 @@ def load_translator(
             checkpoint that is its first choice; None: that one.
     """
     # Here, so that Ctrl-C and wrong flags need not wait for TensorFlow.
-    load_tensorflow()
+    options = load_tensorflow_for(arguments)
     from keras_transformer.translator import Translator
     from keras_transformer.workdir import WorkDirectory
     from trainers.strategies import count_searches
 
-    options = arguments.build(TranslatorOptions)
     if other is not None:
         options = dataclasses.replace(options, workdir=other, checkpoint=None)
     with flags.user_errors():

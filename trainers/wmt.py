@@ -22,7 +22,12 @@ from keras_transformer.config import (
     TransformerConfig,
 )
 from keras_transformer.fields import Fields, hp
-from keras_transformer.startup import load_tensorflow, prepare_cpu
+from keras_transformer.startup import (
+    count_slices,
+    keep_xla_programs,
+    load_tensorflow,
+    prepare_cpu,
+)
 from trainers.cluster import find_cluster
 from trainers.config import Configuration, DataConfig, TrainingConfig
 from trainers.inheritance import inherit_data, inherit_model, read_parent
@@ -157,14 +162,26 @@ def given_vocab_sizes(data: DataConfig) -> dict[str, int]:
         }
 
 
-def prepare_process(training: TrainingConfig) -> None:
+def prepare_process(arguments: flags.Arguments, default_tokens: int) -> None:
     """Sets what TensorFlow reads when it is imported.
 
     It logs errors of its network from several threads; `Workers.watch` says in
     one line what they mean.
+
+    Args:
+        arguments: The command line.
+        default_tokens: `batch_tokens` where it has no such flag.
     """
-    prepare_cpu(training.cpu_threads)
+    training = arguments.build(TrainingConfig)
+    batch_tokens = arguments.given.get("batch_tokens", default_tokens)
+    num_slices = count_slices(
+        training.cpu_threads,
+        batch_tokens // training.accumulate_steps,
+        bool(training.jit_compile),
+    )
+    prepare_cpu(training.cpu_threads, num_slices)
     with flags.user_errors():
+        keep_xla_programs(training.xla_cache)
         if find_cluster(training.strategy):
             os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -173,7 +190,7 @@ def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
     with flags.exit_status("trainers.wmt"):
         arguments, options = read_arguments(argv)
-        prepare_process(arguments.build(TrainingConfig))
+        prepare_process(arguments, DataConfig.batch_tokens)
         configuration = read_configuration(arguments, options.preset)
         load_tensorflow()
         # Imported here, since it imports TensorFlow, which takes seconds: wrong

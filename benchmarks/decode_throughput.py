@@ -30,7 +30,7 @@ from keras_transformer.translator import Translator, pad_rows
 
 def main():
     arguments = parse_arguments()
-    tf.config.threading.set_intra_op_parallelism_threads(arguments.threads)
+    tf.config.threading.set_intra_op_parallelism_threads(arguments.within)
     tf.config.threading.set_inter_op_parallelism_threads(arguments.threads)
     reporter = load_reporter(arguments.peers)
     keras.utils.set_random_seed(1)
@@ -92,8 +92,17 @@ def parse_arguments():
         "--threads",
         type=int,
         default=int(os.environ.get("OMP_NUM_THREADS", os.cpu_count())),
+        help="operations at the same time",
     )
-    return parser.parse_args()
+    parser.add_argument(
+        "--within",
+        type=int,
+        help="threads within an operation; left out: as in the commands",
+    )
+    arguments = parser.parse_args()
+    if arguments.within is None:
+        arguments.within = arguments.threads if arguments.jit_compile else 1
+    return arguments
 
 
 def variant_of(arguments):

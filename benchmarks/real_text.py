@@ -47,11 +47,7 @@ def main():
                     "single": arguments.single,
                     "limit": arguments.limit,
                 }
-                environment = {
-                    "PYTHONPATH": case["checkout"],
-                    "CUDA_VISIBLE_DEVICES": "",
-                }
-                result = measure_apart(__file__, case, environment)
+                result = measure_apart(__file__, case, environment_of(case))
                 found.setdefault((case["name"], beam_size), []).append(result)
                 line = {"kind": "real_text", "name": case["name"]} | {
                     name: value
@@ -134,6 +130,14 @@ def chosen(systems, beginnings):
         for system in systems
         if system["name"].startswith(tuple(beginnings))
     ]
+
+
+def environment_of(case):
+    """Variables for the process of a case: threads are as in the commands."""
+    environment = {"PYTHONPATH": case["checkout"], "CUDA_VISIBLE_DEVICES": ""}
+    if case.get("options") and not case["options"]["jit_compile"]:
+        environment["TF_NUM_INTRAOP_THREADS"] = "1"
+    return environment
 
 
 def measure(case):

@@ -92,6 +92,23 @@ def prepare_cpu(cpu_threads: int | None, num_slices: int | None = None) -> None:
     os.environ.setdefault("TF_CPU_BFC_MEM_LIMIT_IN_MB", str(memory // 2**20))
 
 
+def prepare_search(jit_compile: bool) -> None:
+    """Sets how TensorFlow uses the cores for translating on a CPU.
+
+    The operations of a position are too short to be divided among threads: a
+    search has several of them side by side, and several batches, instead. XLA's
+    programs are not concerned.
+
+    Call it before `load_tensorflow`; it does nothing afterwards. A number of
+    threads that is set already stays.
+
+    Args:
+        jit_compile: Whether XLA compiles the search.
+    """
+    if not jit_compile and "tensorflow" not in sys.modules:
+        os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+
+
 def keep_xla_programs(directory: str) -> None:
     """Lets XLA write its compiled programs to a directory, and read them again.
 

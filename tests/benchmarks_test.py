@@ -650,6 +650,21 @@ def test_clients_send_until_all_requests_are_answered():
 # Growth
 
 
+def test_threads_of_real_text_are_those_of_the_commands():
+    real_text = load("real_text")
+    threads = [
+        real_text.environment_of({"checkout": "here", **case}).get(
+            "TF_NUM_INTRAOP_THREADS"
+        )
+        for case in (
+            {"options": {"jit_compile": False}},
+            {"options": {"jit_compile": True}},
+            {"export": "there"},
+        )
+    ]
+    assert threads == ["1", None, None]
+
+
 def test_exponents_above_those_of_theory_are_marked():
     growth = load("growth")
     sizes = (1, 2, 4, 8)

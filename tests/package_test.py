@@ -15,9 +15,10 @@ import pytest
 
 import keras_transformer as kt
 from keras_transformer import startup
-from trainers import translate, wmt
+from trainers import align, evaluate, score, translate, wmt
 
 ROOT = pathlib.Path(__file__).parents[1]
+THREADS = "TF_NUM_INTRAOP_THREADS"
 PROGRAMS = pathlib.Path(__file__).with_name("programs")
 COMMANDS = (
     "trainers.average",
@@ -201,6 +202,38 @@ def test_nothing_is_prepared_for_a_tensorflow_that_has_begun(monkeypatch):
     assert not os.environ
 
 
+@pytest.mark.parametrize(
+    ("jit_compile", "before", "expected"),
+    [(False, {}, "1"), (True, {}, None), (False, {THREADS: "4"}, "4")],
+)
+def test_searches_do_not_divide_operations(
+    jit_compile, before, expected, monkeypatch
+):
+    monkeypatch.setattr(os, "environ", dict(before))
+    monkeypatch.setitem(sys.modules, "tensorflow", None)  # it has begun
+    startup.prepare_search(jit_compile)
+    assert os.environ == before
+    monkeypatch.delitem(sys.modules, "tensorflow")
+    startup.prepare_search(jit_compile)
+    assert os.environ.get(THREADS) == expected
+
+
+@pytest.mark.parametrize("flag", ["--jit_compile", "--nojit_compile"])
+def test_commands_prepare_their_search(flag, tmp_path, monkeypatch):
+    def prepare(jit_compile):
+        raise Kept(jit_compile)
+
+    monkeypatch.setattr(translate, "prepare_search", prepare)
+    expected = "True" if flag == "--jit_compile" else "False"
+    argv = [f"--workdir={tmp_path}/run", flag]
+    for command in (translate, evaluate):
+        with pytest.raises(Kept, match=expected):
+            command.main(argv)
+    for command in (align, score):  # they do not search
+        with pytest.raises(SystemExit):  # there is no such directory
+            command.main([*argv, "--test_files=some"])
+
+
 def test_a_second_process_compiles_nothing(tmp_path):
     """XLA writes what it compiles; there is nothing if it does not compile."""
     dump, cache = tmp_path / "dump", tmp_path / "a cache"
@@ -261,7 +294,7 @@ def test_programs_are_kept_from_the_start_or_not_at_all(monkeypatch, tmp_path):
 
 
 class Kept(Exception):
-    """Ends a command where it keeps XLA's programs."""
+    """Ends a command where it prepares what TensorFlow reads."""
 
 
 @pytest.mark.parametrize(

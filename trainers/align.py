@@ -193,7 +193,7 @@ def main(argv: list[str] | None = None) -> None:
         )
         options = arguments.build(Options)
         test = arguments.build(TestOptions)
-        path = load_tensorflow_for(arguments).workdir
+        path = load_tensorflow_for(arguments, searches=False).workdir
         # Not at the top: see `trainers.evaluate`.
         from keras_transformer.workdir import WorkDirectory
 

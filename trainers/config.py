@@ -337,9 +337,8 @@ class TrainingConfig(Fields):
     jit_compile: bool | None = hp(
         None,
         "Compile forward and backward pass with XLA; left out: on GPUs, and on"
-        " a CPU that computes a batch as a whole, if a trial at the beginning of"
-        " a long run finds it faster. A run keeps its choice when it is"
-        " resumed.",
+        " a CPU that does not divide a batch, if a trial at the beginning of a"
+        " long run finds it faster. A run keeps its choice when it is resumed.",
     )
     xla_cache: str = hp(
         "",

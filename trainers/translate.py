@@ -21,7 +21,11 @@ from absl import logging
 from keras_transformer import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp
-from keras_transformer.startup import keep_xla_programs, load_tensorflow
+from keras_transformer.startup import (
+    keep_xla_programs,
+    load_tensorflow,
+    prepare_search,
+)
 from trainers.interrupts import ended_by_interrupt
 
 if typing.TYPE_CHECKING:
@@ -90,8 +94,15 @@ class Options(Fields):
     )
 
 
-def load_tensorflow_for(arguments: flags.Arguments) -> TranslatorOptions:
+def load_tensorflow_for(
+    arguments: flags.Arguments, searches: bool = True
+) -> TranslatorOptions:
     """Imports TensorFlow as the `TranslatorOptions` of a command line want it.
+
+    Args:
+        arguments: The command line.
+        searches: Whether the command translates; else it scores or aligns
+            whole batches, whose operations are worth dividing.
 
     Returns:
         The options.
@@ -99,6 +110,8 @@ def load_tensorflow_for(arguments: flags.Arguments) -> TranslatorOptions:
     options = arguments.build(TranslatorOptions)
     with flags.user_errors():
         keep_xla_programs(options.xla_cache)
+    if searches:
+        prepare_search(options.jit_compile)
     load_tensorflow()
     return options
 

@@ -28,7 +28,7 @@ from keras_transformer.config import ACTIVATIONS, SINUSOIDS, check_even
 from keras_transformer.dropout import Dropout
 from keras_transformer.fields import is_of_kind
 from keras_transformer.linear import Linear
-from keras_transformer.loss import projected_cross_entropy
+from keras_transformer.loss import projected_cross_entropy, projected_r_drop
 from keras_transformer.masking import band_mask
 from keras_transformer.normalization import LayerNorm
 from keras_transformer.vocabulary import PAD
@@ -720,27 +720,35 @@ class _Softmax:
         return logits if self.logits_bias is None else logits + self.logits_bias
 
     def token_losses(
-        self, x: Tensor, labels: Tensor, label_smoothing: float
+        self,
+        x: Tensor,
+        labels: Tensor,
+        label_smoothing: float,
+        r_drop: float = 0.0,
     ) -> tuple[Tensor, Tensor]:
         """The losses of `smoothed_cross_entropy(labels, logits(x), ...)`.
 
         Cheaper, since the gradient of the logits is never made.
 
         Args:
-            x: float `[B, T, D]`.
+            x: float `[B, T, D]`; with R-Drop `[2 B, T, D]`.
             labels: int `[B, T]`.
             label_smoothing: As in `SmoothedCrossEntropy`.
+            r_drop: Alpha of R-Drop, as in `projected_r_drop`; 0: none.
 
         Returns:
             Two `[B, T]`: the smoothed loss, and -log p(label).
         """
-        return projected_cross_entropy(
-            labels,
+        projection = (
             ops.cast(x, self.compute_dtype),
             self.softmax_matrix,
             self.logits_bias,
-            label_smoothing,
         )
+        if r_drop:
+            return projected_r_drop(
+                labels, *projection, label_smoothing, r_drop
+            )
+        return projected_cross_entropy(labels, *projection, label_smoothing)
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

@@ -129,76 +129,203 @@ def projected_cross_entropy(labels, x, matrix, bias, label_smoothing):
     Returns:
         As `smoothed_cross_entropy`.
     """
-    vocab_size, width = matrix.shape
-    precise = loss_dtype(x.dtype)
+    vocab_size = matrix.shape[0]
     shape = ops.shape(labels)
     labels, valid = _checked_labels(labels, vocab_size)
 
     @ops.custom_gradient
     def losses_of(x, matrix, *biases):
-        w = ops.cast(matrix, x.dtype)
-        logits = ops.cast(ops.matmul(x, ops.transpose(w)), precise)
-        for bias in biases:  # one, or none
-            logits += bias
-        softmax, nll, label_logits = _likelihoods(labels, valid, logits)
-        center = ops.cast(ops.mean(matrix, axis=0), precise)  # [D]
-        mean = ops.matmul(ops.cast(x, precise), center[:, None])[:, 0]
-        margin = label_logits - mean
-        for bias in biases:
-            margin -= ops.mean(bias)
+        projection = _Projection(labels, valid, x, matrix, biases)
+        nll = projection.nll
+        losses = nll + label_smoothing * projection.margin
 
         def gradient(*args, upstream=None):
             upstream = args[-1] if upstream is None else upstream
             scales = _gradient_scales(
                 upstream, valid, label_smoothing, vocab_size
             )
-            p = ops.cast(softmax, x.dtype)
-            of_x = ops.cast(ops.matmul(p, w), precise) * scales.softmax[:, None]
-            of_x -= scales.uniform[:, None] * (vocab_size * center)
-            rows = ops.cast(ops.take(matrix, labels, axis=0), precise)
-            of_x -= scales.label[:, None] * rows
+            return projection.gradients(projection.softmax, scales)
 
-            precise_x = ops.cast(x, precise)
-            scaled_x = precise_x * scales.softmax[:, None]
-            of_matrix = ops.matmul(
-                ops.transpose(p), ops.cast(scaled_x, x.dtype)
+        return ops.stack([losses, nll]), gradient
+
+    losses = losses_of(*_projection_tensors(x, matrix, bias))
+    return ops.reshape(losses[0], shape), ops.reshape(losses[1], shape)
+
+
+def projected_r_drop(labels, x, matrix, bias, label_smoothing, alpha):
+    """R-Drop's loss (Liang et al. 2021) of the logits x W^T + b.
+
+    Every row was computed twice, with different dropout. With p and q the two
+    distributions of a position and l and k their logits, its loss is
+
+        (CE(p) + CE(q)) / 2 + alpha / 2 * (KL(p || q) + KL(q || p)) / 2
+
+    half of the paper's, so that cross-entropy is as large as without. The sum
+    of both divergences is m - n, with m = sum p (l - k) and n = sum q (l - k):
+    the logarithms of the two normalizers cancel. Its gradients are
+
+        dl: p (1 + l - k - m) - q        dk: q (1 - l + k + n) - p
+
+    Args:
+        labels: int `[B, T]`.
+        x: float `[2 B, T, D]`, first p's of all rows, then q's; of the dtype
+            that products are computed in.
+        matrix: float `[V, D]`, the W above.
+        bias: float `[V]`, the b above, or None.
+        label_smoothing: e of both cross-entropies, in [0, 1).
+        alpha: Weight of the divergence, at least 0.
+
+    Returns:
+        As `smoothed_cross_entropy`: the loss, and the mean of -log p(label) and
+        -log q(label).
+    """
+    vocab_size = matrix.shape[0]
+    shape = ops.shape(labels)
+    twice = ops.concatenate([ops.convert_to_tensor(labels)] * 2)
+    labels, valid = _checked_labels(twice, vocab_size)
+
+    @ops.custom_gradient
+    def losses_of(x, matrix, *biases):
+        projection = _Projection(labels, valid, x, matrix, biases)
+        nll = _mean_of_halves(projection.nll)
+        margin = _mean_of_halves(projection.margin)
+        first, second = ops.split(projection.logits, 2)
+        difference = first - second  # l - k
+        p, q = ops.split(projection.softmax, 2)
+        m = ops.sum(p * difference, axis=-1)
+        n = ops.sum(q * difference, axis=-1)
+        losses = nll + label_smoothing * margin + (alpha / 4) * (m - n)
+
+        def gradient(*args, upstream=None):
+            upstream = args[-1] if upstream is None else upstream
+            halves = ops.concatenate([upstream, upstream], axis=1) / 2
+            scales = _gradient_scales(
+                halves, valid, label_smoothing, vocab_size
             )
-            of_matrix = ops.cast(of_matrix, precise)
-            of_matrix -= ops.matmul(scales.uniform[None], precise_x)  # [1, D]
-            of_matrix -= ops.segment_sum(
-                precise_x * scales.label[:, None], labels, vocab_size
+            of_p, of_q = ops.split(scales.softmax, 2)
+            weight = (alpha / 4) * upstream[0]
+            inner = weight[:, None] * difference
+            of_p += weight * (1 - m)
+            of_q += weight * (1 + n)
+            wide = ops.concatenate(
+                [
+                    p * (of_p[:, None] + inner) - weight[:, None] * q,
+                    q * (of_q[:, None] - inner) - weight[:, None] * p,
+                ]
             )
+            ones = ops.ones_like(scales.softmax)
+            return projection.gradients(wide, scales._replace(softmax=ones))
 
-            gradients = [
-                ops.cast(of_x, x.dtype),
-                ops.cast(of_matrix, matrix.dtype),
-            ]
-            if biases:
-                of_bias = ops.matmul(scales.softmax[None], softmax)[0]
-                of_bias -= ops.sum(scales.uniform)
-                gradients.append(
-                    of_bias - ops.segment_sum(scales.label, labels, vocab_size)
-                )
-            return tuple(gradients)
+        return ops.stack([losses, nll]), gradient
 
-        return ops.stack([nll + label_smoothing * margin, nll]), gradient
+    losses = losses_of(*_projection_tensors(x, matrix, bias))
+    return ops.reshape(losses[0], shape), ops.reshape(losses[1], shape)
 
-    # Reshaped, a variable is a tensor, as gradients of TensorFlow need it.
+
+def _mean_of_halves(values):
+    """`[2 N]` -> `[N]`."""
+    first, second = ops.split(values, 2)
+    return (first + second) / 2
+
+
+def _projection_tensors(x, matrix, bias):
+    """States `[N, D]`, matrix and, if there is one, bias, as tensors.
+
+    Reshaped, a variable is a tensor, as gradients of TensorFlow need it.
+    """
     tensors = [
-        ops.reshape(x, (-1, width)),
-        ops.reshape(matrix, (vocab_size, width)),
+        ops.reshape(x, (-1, x.shape[-1])),
+        ops.reshape(matrix, matrix.shape),
     ]
     if bias is not None:
-        tensors.append(ops.reshape(ops.cast(bias, precise), (vocab_size,)))
-    losses = losses_of(*tensors)
-    return ops.reshape(losses[0], shape), ops.reshape(losses[1], shape)
+        bias = ops.cast(bias, loss_dtype(x.dtype))
+        tensors.append(ops.reshape(bias, bias.shape))
+    return tensors
+
+
+class _Projection:
+    """The logits x W^T + b, their likelihoods, and how gradients pass through.
+
+    Args:
+        labels: int32 `[N]`, in [0, V).
+        valid: bool `[N]`, whether the label was inside.
+        x: float `[N, D]`, of the dtype that products are computed in.
+        matrix: float `[V, D]`.
+        biases: One `[V]`, or none.
+
+    Attributes:
+        logits: `[N, V]`, of the dtype that losses have.
+        softmax: Of the logits.
+        nll: -log p(label), `[N]`.
+        margin: The label's logit minus the mean of all, `[N]`.
+    """
+
+    def __init__(self, labels, valid, x, matrix, biases):
+        self._labels = labels
+        self._x = x
+        self._matrix = matrix
+        self._has_bias = bool(biases)
+        self._precise = loss_dtype(x.dtype)
+        self._w = ops.cast(matrix, x.dtype)
+        logits = ops.matmul(x, ops.transpose(self._w))
+        self.logits = ops.cast(logits, self._precise)
+        for bias in biases:
+            self.logits += bias
+        self.softmax, self.nll, label_logits = _likelihoods(
+            labels, valid, self.logits
+        )
+        self._center = ops.cast(ops.mean(matrix, axis=0), self._precise)  # [D]
+        mean = ops.matmul(ops.cast(x, self._precise), self._center[:, None])[
+            :, 0
+        ]
+        self.margin = label_logits - mean
+        for bias in biases:
+            self.margin -= ops.mean(bias)
+
+    def gradients(self, wide, scales):
+        """Gradients of x, matrix and, if there is one, bias.
+
+        Args:
+            wide: `[N, V]`, of which `scales.softmax` is the scale.
+            scales: The `_Scales` of the gradient of the logits.
+        """
+        vocab_size = self._matrix.shape[0]
+        dtype = self._x.dtype
+        precise = self._precise
+        p = ops.cast(wide, dtype)
+        of_x = ops.cast(ops.matmul(p, self._w), precise)
+        of_x *= scales.softmax[:, None]
+        of_x -= scales.uniform[:, None] * (vocab_size * self._center)
+        rows = ops.take(self._matrix, self._labels, axis=0)
+        of_x -= scales.label[:, None] * ops.cast(rows, precise)
+
+        x = ops.cast(self._x, precise)
+        scaled_x = ops.cast(x * scales.softmax[:, None], dtype)
+        of_matrix = ops.cast(ops.matmul(ops.transpose(p), scaled_x), precise)
+        of_matrix -= ops.matmul(scales.uniform[None], x)  # [1, D]
+        of_matrix -= ops.segment_sum(
+            x * scales.label[:, None], self._labels, vocab_size
+        )
+
+        gradients = [
+            ops.cast(of_x, dtype),
+            ops.cast(of_matrix, self._matrix.dtype),
+        ]
+        if self._has_bias:
+            of_bias = ops.matmul(scales.softmax[None], wide)[0]
+            of_bias -= ops.sum(scales.uniform)
+            gradients.append(
+                of_bias
+                - ops.segment_sum(scales.label, self._labels, vocab_size)
+            )
+        return tuple(gradients)
 
 
 class _Scales(typing.NamedTuple):
     """What the parts of the gradient of a position's logits are scaled by.
 
     Attributes:
-        softmax: Of p, the softmax; this and the others `[B * T]`.
+        softmax: Of p, the softmax; this and the others `[N]`.
         uniform: Of 1 for each token, which is subtracted.
         label: Of 1 for the label, which is subtracted.
     """
@@ -209,7 +336,7 @@ class _Scales(typing.NamedTuple):
 
 
 def _gradient_scales(upstream, valid, label_smoothing, vocab_size):
-    """The `_Scales` by the gradients of loss and -log p, `[2, B * T]`."""
+    """The `_Scales` by the gradients of loss and -log p, `[2, N]`."""
     of_loss, of_nll = upstream[0], upstream[1]
     label = of_loss * (1 - label_smoothing) + of_nll
     return _Scales(
@@ -234,31 +361,6 @@ def _likelihoods(labels, valid, logits):
     label_logits = ops.take_along_axis(logits, labels[:, None], axis=-1)[:, 0]
     nll = ops.where(valid, log_sum_exp - label_logits, math.nan)
     return softmax, nll, label_logits
-
-
-def symmetric_divergence(logits, other_logits):
-    """The mean of KL(p || q) and KL(q || p) at each position, in nats.
-
-    With p and q the softmax of l and k, it is sum((p - q) * (l - k)) / 2: the
-    logarithms of the two sums cancel, since p - q adds up to 0.
-
-    Args:
-        logits: float `[B, T, V]`, the l above.
-        other_logits: float `[B, T, V]`, the k.
-
-    Returns:
-        `[B, T]`, of the dtype that losses have.
-
-    >>> logits = ops.log(ops.array([[[0.5, 0.5]]])), ops.log(
-    ...     ops.array([[[0.9, 0.1]]]))
-    >>> round(float(symmetric_divergence(*logits)[0, 0]), 4) # 0.2 * ln 9
-    0.4394
-    """
-    dtype = loss_dtype(logits.dtype)
-    logits = ops.cast(logits, dtype)
-    other_logits = ops.cast(other_logits, dtype)
-    difference = ops.softmax(logits) - ops.softmax(other_logits)
-    return 0.5 * ops.sum(difference * (logits - other_logits), axis=-1)
 
 
 def loss_dtype(dtype: typing.Any) -> str:

@@ -482,6 +482,10 @@ class Transformer(TokenExactTraining, keras.Model):
             `target_ids`. Then the losses are returned, not the logits: that
             takes less time and memory than logits and their loss.
         label_smoothing: With labels: as in `SmoothedCrossEntropy`.
+        r_drop: With labels: alpha of R-Drop (Liang et al. 2021), 0: none. Else
+            `inputs` have 2 B rows, those of the labels and then the same again,
+            for which dropout differs, and the divergence of both distributions
+            of a token is added to its loss; see `projected_r_drop`.
 
     Returns:
         Logits, float32 `[B, T, V]` (float64 if that is the dtype): those at
@@ -608,13 +612,22 @@ class Transformer(TokenExactTraining, keras.Model):
             return self.embedding
         return self.separate_softmax
 
-    def call(self, inputs, training=None, labels=None, label_smoothing=0.0):
+    def call(
+        self,
+        inputs,
+        training=None,
+        labels=None,
+        label_smoothing=0.0,
+        r_drop=0.0,
+    ):
         states = self._decoder_output(
             inputs["target_ids"], self.encode(inputs["source_ids"])
         )
         if labels is None:
             return self.softmax.logits(states)
-        return self.softmax.token_losses(states, labels, label_smoothing)
+        return self.softmax.token_losses(
+            states, labels, label_smoothing, r_drop
+        )
 
     def encode(self, source_ids: Tensor) -> Memory:
         """Reads a source: int32 `[B, S]` -> `Memory`."""

@@ -18,7 +18,6 @@ import tensorflow as tf
 from keras_transformer.loss import (
     loss_dtype,
     smoothed_cross_entropy,
-    symmetric_divergence,
     token_weights,
 )
 from keras_transformer.moving_average import MovingAverage
@@ -73,11 +72,7 @@ class TrainStep:
         clip_norm: Greatest norm of the gradient of all weights together; 0: no
             limit.
         r_drop: Alpha of R-Drop (Liang et al. 2021), 0: none. Every row is
-            computed twice, with different dropout, and the loss of a token is
-
-                (CE_1 + CE_2) / 2 + alpha / 2 * (KL(1 || 2) + KL(2 || 1)) / 2
-
-            half of the paper's, so that cross-entropy is as large as without.
+            computed twice, with different dropout; see `projected_r_drop`.
         moving_average: A `MovingAverage` of the weights to keep, or None.
         num_slices: Parts that a replica's rows are divided into, which are
             computed at the same time. Above 1, the model must have no state but
@@ -141,6 +136,8 @@ class TrainStep:
 
     def with_logits(self, inputs, labels, sample_weight=None):
         """The same step, with the whole batch at once, for metrics of it.
+
+        R-Drop has no such step: it never has the logits of all.
 
         Returns:
             The replica's `StepSums`, and logits `[B, T, V]` from before the
@@ -229,45 +226,26 @@ class TrainStep:
 
     def _forward(self, inputs, labels, weights, needs_logits):
         """`StepSums` of rows, and their logits or None."""
-        if self.r_drop:
-            return self._two_passes(inputs, labels, weights)
         if needs_logits:
             logits = self.model(inputs, training=True)
             losses = smoothed_cross_entropy(
                 labels, logits, self.label_smoothing
             )
         else:
+            if self.r_drop:
+                inputs = {
+                    name: tf.concat([ids, ids], axis=0)
+                    for name, ids in inputs.items()
+                }
             logits = None
             losses = self.model(
                 inputs,
                 training=True,
                 labels=labels,
                 label_smoothing=self.label_smoothing,
+                r_drop=self.r_drop,
             )
         return add_losses(*losses, weights), logits
-
-    def _two_passes(self, inputs, labels, weights):
-        """Sums of R-Drop's loss, and the logits of the first pass."""
-
-        def twice(rows):  # [B, ...] -> [2 * B, ...]
-            return tf.concat([rows, rows], axis=0)
-
-        both = self.model(tf.nest.map_structure(twice, inputs), training=True)
-        losses = smoothed_cross_entropy(
-            twice(labels), both, self.label_smoothing
-        )
-        sums = add_losses(*losses, twice(weights))
-        one, other = tf.split(both, 2)
-        divergence = tf.cast(symmetric_divergence(one, other), weights.dtype)
-        total = tf.reduce_sum(divergence * weights)
-        return (
-            StepSums(
-                sums.loss_sum / 2 + self.r_drop / 2 * total,
-                sums.nll_sum / 2,
-                sums.num_tokens / 2,
-            ),
-            one,
-        )
 
     def _gradients_with_seeds(self, rows, global_tokens, seeds):
         """Sums and gradients, as a function of seeds that it returns anew.

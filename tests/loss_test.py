@@ -9,6 +9,7 @@ import tensorflow as tf
 import keras_transformer as kt
 from keras_transformer.loss import (
     projected_cross_entropy,
+    projected_r_drop,
     smoothed_cross_entropy,
     token_weights,
 )
@@ -132,6 +133,89 @@ def test_projection_and_loss_show_a_wrong_label():
     np.testing.assert_array_equal(np.isnan(losses), is_nan)
     np.testing.assert_array_equal(np.isnan(gradients["x"]).any(-1), is_nan)
     assert np.isnan(gradients["matrix"]).any()
+
+
+HALVES = np.random.default_rng(4).normal(size=(4, 4, 3))
+ALPHA = 3.0
+
+
+def r_drop_losses(values, which, dtype="float64"):
+    """One of `projected_r_drop`'s losses, of the halves of `values["x"]`."""
+    return projected_r_drop(
+        LABELS,
+        tf.cast(values["x"], dtype),
+        values["matrix"],
+        values.get("bias"),
+        0.1,
+        ALPHA,
+    )[which]
+
+
+def expected_r_drop(values, which):
+    logits = values["x"] @ values["matrix"].T + values.get("bias", 0.0)
+    first, second = logits[:2], logits[2:]
+    if which == 0:
+        return references.r_drop(LABELS, first, second, 0.1, ALPHA)
+    return sum(
+        references.smoothed_cross_entropy(LABELS, half, 0.0) / 2
+        for half in (first, second)
+    )
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("bias", [None, BIAS], ids=["no bias", "bias"])
+def test_r_drop_and_its_slopes(which, bias, jit_compile):
+    """The loss by its definition, its gradient by central differences."""
+    values = {"x": HALVES.copy(), "matrix": MATRIX.copy()}
+    if bias is not None:
+        values["bias"] = bias.copy()
+
+    @tf.function(jit_compile=jit_compile)
+    def run(values):
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            losses = r_drop_losses(values, which)
+            total = tf.reduce_sum(losses * SCALES)
+        return losses, tape.gradient(total, values)
+
+    losses, gradients = run(tf.nest.map_structure(tf.constant, values))
+    expected = expected_r_drop(values, which)
+    np.testing.assert_allclose(losses, expected, rtol=1e-12)
+    for name, value in values.items():
+        slopes = np.zeros(value.shape)
+        for index in np.ndindex(value.shape):
+            for sign in (1, -1):
+                value[index] += sign * 1e-5
+                total = (expected_r_drop(values, which) * SCALES).sum()
+                value[index] -= sign * 1e-5
+                slopes[index] += sign * total / 2e-5
+        np.testing.assert_allclose(gradients[name], slopes, atol=1e-8)
+
+
+def test_equal_halves_do_not_diverge():
+    """Then R-Drop's loss is the cross-entropy, with its gradient."""
+    tables = {"x": np.concatenate([STATES, STATES]), "matrix": MATRIX}
+    values = tf.nest.map_structure(tf.constant, tables)
+    with tf.GradientTape() as tape:
+        tape.watch(values)
+        losses = r_drop_losses(values, 0)
+        total = tf.reduce_sum(losses * SCALES)
+    gradients = tape.gradient(total, values)
+    expected, slopes = projected(LABELS, None, 0, False, "float64")
+    np.testing.assert_allclose(losses, expected, rtol=1e-12)
+    np.testing.assert_allclose(gradients["matrix"], slopes["matrix"], 1e-9)
+    halves = np.split(gradients["x"], 2)
+    for half in halves:
+        np.testing.assert_allclose(half, slopes["x"] / 2, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_r_drop_in_half_precision(dtype):
+    values = {"x": HALVES, "matrix": MATRIX}
+    losses = r_drop_losses(values, 0, dtype)
+    assert losses.dtype == tf.float32
+    np.testing.assert_allclose(losses, expected_r_drop(values, 0), atol=0.1)
 
 
 def test_the_gradient_of_the_logits_is_never_made():

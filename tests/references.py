@@ -141,6 +141,15 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
     return -(target * np.log(softmax(logits))).sum(-1)
 
 
+def r_drop(labels, first, second, label_smoothing, alpha):
+    """The loss of R-Drop's paper, halved: two logits [B, T, V] -> [B, T]."""
+    p, q = (softmax(logits.astype("float64")) for logits in (first, second))
+    losses = smoothed_cross_entropy(labels, first, label_smoothing)
+    losses += smoothed_cross_entropy(labels, second, label_smoothing)
+    divergence = (p * np.log(p / q)).sum(-1) + (q * np.log(q / p)).sum(-1)
+    return (losses + alpha * divergence / 2) / 2
+
+
 def transformer(
     weights, config, source_ids, target_ids, sinusoids=interleaved_sinusoids
 ):

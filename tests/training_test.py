@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import keras_transformer as kt
 from keras_transformer import fit as fit_module
-from keras_transformer.loss import smoothed_cross_entropy
+from keras_transformer.loss import projected_r_drop, smoothed_cross_entropy
 from keras_transformer.seeds import seed_variables
 from keras_transformer.training import StepSums, TrainStep
 
@@ -634,6 +634,12 @@ def test_jax_trains_alike_without_tensorflow(tmp_path):
         losses, nll = smoothed_cross_entropy([[3, 6, 3, 0]], logits, 0.1)
         loss = tf.reduce_sum(losses + 2 * nll)
     slopes = tape.gradient(loss, (states, matrix))
+    with tf.GradientTape() as tape:
+        tape.watch((states, matrix))
+        halves = tf.reshape(states, (2, 2, 3))
+        losses, nll = projected_r_drop([[3, 6]], halves, matrix, None, 0.1, 3.0)
+        loss = tf.reduce_sum(losses + 2 * nll)
+    slopes += tape.gradient(loss, (states, matrix))
     for slope, expected in zip(result["slopes"], slopes, strict=True):
         np.testing.assert_allclose(slope, expected, atol=1e-5)
     numbers = np.array(result["numbers"])

@@ -20,7 +20,10 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 
 from keras_transformer.dropout import random_uint16  # noqa: E402
-from keras_transformer.loss import projected_cross_entropy  # noqa: E402
+from keras_transformer.loss import (  # noqa: E402
+    projected_cross_entropy,
+    projected_r_drop,
+)
 
 STATES = np.linspace(-1.0, 1.0, 12, dtype="float32").reshape(1, 4, 3)
 MATRIX = np.linspace(-2.0, 1.0, 21, dtype="float32").reshape(7, 3)
@@ -30,6 +33,14 @@ def projected_loss(states, matrix):
     """A sum of losses, whose gradient is written by hand."""
     losses, nll = projected_cross_entropy(
         np.array([[3, 6, 3, 0]]), states, matrix, None, 0.1
+    )
+    return (losses + 2 * nll).sum()
+
+
+def projected_r_drop_loss(states, matrix):
+    """The same of two halves, and their divergence."""
+    losses, nll = projected_r_drop(
+        np.array([[3, 6]]), states.reshape(2, 2, 3), matrix, None, 0.1, 3.0
     )
     return (losses + 2 * nll).sum()
 
@@ -54,7 +65,11 @@ def main(data, path):
         return logits, step, loss
 
     logits, step, out_of_range = run(inputs)
-    slopes = jax.jit(jax.grad(projected_loss, argnums=(0, 1)))(STATES, MATRIX)
+    slopes = [
+        slope
+        for function in (projected_loss, projected_r_drop_loss)
+        for slope in jax.jit(jax.grad(function, argnums=(0, 1)))(STATES, MATRIX)
+    ]
     numbers = random_uint16(np.ones((3, 5)), keras.random.SeedGenerator(1))
     model.compile(
         keras.optimizers.SGD(0.5),

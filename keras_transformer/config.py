@@ -10,6 +10,7 @@ MOST_TOKENS = 10**8  # of a vocabulary
 MOST_POSITIONS = 10**6  # of a sentence
 GREATEST_WIDTH = 10**6
 MOST_LAYERS = 10**4
+PRECISIONS = ("float32", "bfloat16")  # of a search
 POSITIONS = ("sinusoidal", "learned", "relative")
 SINUSOIDS = ("paper", "t2t")
 ACTIVATIONS = ("relu", "swish", "gelu", "gelu_tanh")

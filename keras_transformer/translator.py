@@ -20,6 +20,7 @@ from absl import logging
 from keras import ops
 
 from keras_transformer.config import (
+    PRECISIONS,
     DecodingConfig,
     TransformerConfig,
     check_position_limit,
@@ -171,6 +172,8 @@ class Translator:
         workdir: str | os.PathLike,
         decoding: DecodingConfig | None = None,
         checkpoint: str | None = None,
+        *,
+        precision: str = "float32",
         **options,
     ) -> "Translator":
         """The translator that training made.
@@ -183,14 +186,21 @@ class Translator:
             decoding: A `DecodingConfig`; None: that of the work directory.
             checkpoint: "averaged", "best", "latest" or a checkpoint's path;
                 None: the first of these three that there is.
+            precision: Dtype of weights and products, one of `PRECISIONS`. In
+                bfloat16 translations differ a little from those in float32.
             **options: Keyword arguments of `Translator`, instead of its
                 defaults; and `max_source_length`, instead of the longest
                 sentence in training.
 
         Raises:
             ValueError: It is no work directory, or has no checkpoint that can
-                be read.
+                be read; or there is no such precision.
         """
+        if precision not in PRECISIONS:
+            raise ValueError(
+                f"precision must be one of {', '.join(PRECISIONS)}. Received:"
+                f" precision={precision!r}"
+            )
         directory = WorkDirectory(workdir)
         config = directory.read_section("model", TransformerConfig)
         if "max_source_length" not in options:
@@ -200,6 +210,11 @@ class Translator:
         tokenizer = directory.load_tokenizer()
         model = Transformer(config)
         prefix = directory.restore_weights(named_weights(model), checkpoint)
+        if precision != model.dtype:
+            exact = model
+            model = Transformer(config, dtype=precision)
+            for weight, value in zip(model.weights, exact.weights, strict=True):
+                weight.assign(value)
         translator = cls(tokenizer, model, decoding, **options)
         translator.checkpoint = prefix
         line = shortened_outputs(config, decoding, translator.max_source_length)

@@ -8,6 +8,7 @@ import types
 import pytest
 from commands import fails, write_pairs
 
+from keras_transformer.config import PRECISIONS
 from keras_transformer.flags import RunError
 from keras_transformer.translator import Alignment, PairScore, Translator
 from trainers import align, score
@@ -51,6 +52,20 @@ def test_score_prints_what_the_translator_finds(
     assert result["perplexity"] == pytest.approx(math.exp(-total / tokens))
     assert (result["pairs"], result["tokens"]) == (3, tokens)
     assert result["truncated"] == 1
+
+
+def test_score_takes_the_precision(arguments, capfdbinary):
+    """From the command line to the weights."""
+    totals = {}
+    for precision in PRECISIONS:
+        score.main([*arguments, f"--precision={precision}"])
+        *lines, _ = capfdbinary.readouterr().out.decode().splitlines()
+        totals[precision] = [float(line.split("\t")[0]) for line in lines]
+        translator = Translator.load(RUN, precision=precision)
+        assert totals[precision] == pytest.approx(
+            [sum(pair.log_probs) for pair in translator.score(PAIRS)], abs=1e-4
+        )
+    assert totals["float32"] != pytest.approx(totals["bfloat16"], abs=1e-3)
 
 
 def test_pairs_are_scored_as_they_are_read():

@@ -1,6 +1,7 @@
 """Strings to strings: every line answered, alone or in company."""
 
 import dataclasses
+import functools
 import threading
 
 import keras
@@ -685,6 +686,35 @@ def test_load_takes_averaged_then_best_then_latest(tmp_path):
     assert loaded.decoding.beam_size == 3
     (tmp_path / "averaged/ckpt-7.index").write_bytes(b"half")
     assert is_of(Translator.load(tmp_path, **options), "best")
+
+
+def test_load_in_bfloat16(tmp_path, translator):
+    """Every weight is rounded, and so is what is computed."""
+    workdir = WorkDirectory(tmp_path)
+    save(workdir, "latest", 1, translator)
+    load = functools.partial(Translator.load, tmp_path, max_source_length=30)
+    assert load().model.dtype == "float32"
+    rounded = load(precision="bfloat16")
+    assert rounded.model.compute_dtype == "bfloat16"
+    for weight, exact in zip(
+        rounded.model.weights, translator.model.weights, strict=True
+    ):
+        assert weight.dtype == "bfloat16"
+        np.testing.assert_array_equal(
+            tf.cast(weight, "float32"),
+            tf.cast(tf.cast(exact.value, "bfloat16"), "float32"),
+        )
+    pairs = [("the fox", "the dog"), (TEXT[1], TEXT[2])]
+    for found, expected in zip(
+        rounded.score(pairs), translator.score(pairs), strict=True
+    ):
+        assert found.log_probs != expected.log_probs
+        np.testing.assert_allclose(
+            found.log_probs, expected.log_probs, rtol=0.1, atol=0.1
+        )
+    assert len(rounded.translate(["the fox", "", "the dog"])) == 3
+    with pytest.raises(ValueError, match="one of float32, bfloat16. Received"):
+        load(precision="int8")
 
 
 def test_load_says_what_is_missing(tmp_path, translator):

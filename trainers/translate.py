@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from absl import logging
 
 from keras_transformer import flags
-from keras_transformer.config import DecodingConfig
+from keras_transformer.config import PRECISIONS, DecodingConfig
 from keras_transformer.fields import Fields, hp
 from keras_transformer.startup import (
     keep_xla_programs,
@@ -50,6 +50,12 @@ class TranslatorOptions(Fields):
         "Longest source in tokens, EOS included; a longer one is truncated."
         " Left out: the longest in training.",
         low=2,
+    )
+    precision: str = hp(
+        "float32",
+        "Of weights and products: bfloat16 is faster where the processor"
+        " computes in it; some translations then differ.",
+        choices=PRECISIONS,
     )
     jit_compile: bool = hp(
         False, "Compile with XLA: slow at first, fast with many sentences."
@@ -147,7 +153,11 @@ def load_translator(
         if options.max_source_length is not None:
             others["max_source_length"] = options.max_source_length
         return Translator.load(
-            options.workdir, decoding, options.checkpoint, **others
+            options.workdir,
+            decoding,
+            options.checkpoint,
+            precision=options.precision,
+            **others,
         )
 
 

@@ -295,7 +295,7 @@ def load_source(
         search = arguments.build(SearchOptions, **decoding)
         decoding = dataclasses.asdict(search)
     check_search(options.format, decoding)
-    others = {}
+    others: dict[str, typing.Any] = {}
     if options.max_source_length is not None:
         others["max_source_length"] = options.max_source_length
     with recorded_warnings() as warnings:

@@ -125,9 +125,11 @@ _DECODE = (
 )
 _TEXT = (
     "{ours} benchmarks/real_text.py --rounds=1 --workdir={workdir}"
-    f" --text={{data}}/{TEST_SET}.en"
+    f" --text={{data}}/{TEST_SET}.en --length_penalty=0.6"
 )
 _BESIDE = "--xla --ctranslate2={made}/ctranslate2"
+_SINGLE = f"--single --limit={SINGLE_LINES}"
+_ALIKE = "--beams 4 --as_ctranslate2"
 _TORCH = "{torch} {peers}/train_throughput_torch.py"
 _BF16 = "--precision=mixed_bfloat16"
 # In this order in each round.
@@ -178,8 +180,10 @@ COMMANDS = {
         ("saved_model", "onnx"),
     ),
     "text": Command(f"{_TEXT} {_BESIDE}", ("ctranslate2",)),
-    "text single": Command(
-        f"{_TEXT} {_BESIDE} --single --limit={SINGLE_LINES}", ("ctranslate2",)
+    "text single": Command(f"{_TEXT} {_BESIDE} {_SINGLE}", ("ctranslate2",)),
+    "text alike": Command(f"{_TEXT} {_BESIDE} {_ALIKE}", ("ctranslate2",)),
+    "text alike single": Command(
+        f"{_TEXT} {_BESIDE} {_ALIKE} {_SINGLE}", ("ctranslate2",)
     ),
 }
 
@@ -362,6 +366,7 @@ def _text_row(command, words, beam, workers, goal):
     )
 
 
+_SAME_SEARCH = "the same rules of search"
 TEXT_ROWS = {
     "onnx": Row(
         title="ONNX Runtime by our SavedModel, real text, batch 32, beam 4",
@@ -372,7 +377,13 @@ TEXT_ROWS = {
     ),
     "text_beam4": _text_row("text", "all at once", 4, CORES, 1.0),
     "text_greedy": _text_row("text", "all at once", 1, CORES, 1.0),
+    "text_alike_beam4": _text_row(
+        "text alike", f"all at once, {_SAME_SEARCH}", 4, CORES, 1.0
+    ),
     "single_beam4": _text_row("text single", "one by one", 4, 1, 0.8),
     "single_greedy": _text_row("text single", "one by one", 1, 1, 0.8),
+    "single_alike_beam4": _text_row(
+        "text alike single", f"one by one, {_SAME_SEARCH}", 4, 1, 0.8
+    ),
 }
 ROWS = TRAINING_ROWS | DECODING_ROWS | TEXT_ROWS

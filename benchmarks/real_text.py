@@ -2,7 +2,8 @@
 
     python benchmarks/real_text.py --workdir=DIR --text=FILE
         [--previous=CHECKOUT] [--ctranslate2=EXPORT] [--exports EXPORT ...]
-        [--only NAME ...] [--rounds=3]
+        [--only NAME ...] [--rounds=3] [--length_penalty=ALPHA]
+        [--as_ctranslate2]
 
 Each system is a process of its own; the systems take turns, round by round.
 A process translates the whole file twice, so that every shape is traced or
@@ -12,9 +13,12 @@ directory (`savedmodel.export --format=ctranslate2`), which is measured with one
 worker and with as many as there are cores, one thread each; --exports are other
 exports, which run as in `savedmodel/reload.py`, 32 lines at once with the beam
 that they were exported for. --only chooses systems by the beginnings of their
-names. Prints a JSON line for each measurement and a table of medians in lines a
-second; a system whose translations differ from the first system's is named with
-the number of lines.
+names. --length_penalty is for all but the exports, instead of the work
+directory's. This package's beam search goes on until no hypothesis can win,
+CTranslate2's until as many have ended as are kept; with --as_ctranslate2 this
+package ends it so, too, and divides by the same penalty. Prints a JSON line for
+each measurement and a table of medians in lines a second; a system whose
+translations differ from the first system's is named with the number of lines.
 """
 
 import argparse
@@ -46,14 +50,13 @@ def main():
                     "text": str(arguments.text.resolve()),
                     "single": arguments.single,
                     "limit": arguments.limit,
+                    "search": search_of(arguments),
                 }
                 result = measure_apart(__file__, case, environment_of(case))
                 found.setdefault((case["name"], beam_size), []).append(result)
-                line = {"kind": "real_text", "name": case["name"]} | {
-                    name: value
-                    for name, value in result.items()
-                    if name != "lines"
-                }
+                first = found[systems[0]["name"], beam_size][0]["lines"]
+                line = {"kind": "real_text", "name": case["name"]} | result
+                line["others"] = count_others(first, line.pop("lines"))
                 print(json.dumps(line), flush=True)
     print(table(found, arguments.beams))
 
@@ -77,6 +80,8 @@ def parse_arguments():
     parser.add_argument(
         "--xla", action="store_true", help="measure with XLA, too"
     )
+    parser.add_argument("--length_penalty", type=float)
+    parser.add_argument("--as_ctranslate2", action="store_true")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -121,6 +126,18 @@ def systems_of(arguments):
             }
         )
     return systems
+
+
+def search_of(arguments):
+    """Fields of `DecodingConfig` instead of those of the work directory."""
+    fields = {}
+    if arguments.length_penalty is not None:
+        fields["length_penalty"] = arguments.length_penalty
+    if arguments.as_ctranslate2:
+        # Of a position's W best continuations those with EOS have ended, and
+        # W of them end the search, as with fairseq.
+        fields |= {"stopping": "fairseq", "length_normalization": "power"}
+    return fields
 
 
 def chosen(systems, beginnings):
@@ -174,18 +191,20 @@ def make_translator(case):
     from keras_transformer.translator import Translator
 
     translator = Translator.load(case["workdir"], **case["options"])
-    translator = translator.with_decoding(beam_size=case["beam_size"])
+    translator = translator.with_decoding(
+        beam_size=case["beam_size"], **case["search"]
+    )
     return translator.translate
 
 
 def make_ctranslate2(case):
     """The same with CTranslate2, which gets pieces and gives pieces."""
     import ctranslate2
-
     from keras_transformer.translator import Translator
+    from keras_transformer.vocabulary import EOS
     from savedmodel import reload
 
-    ours = Translator.load(case["workdir"])
+    ours = Translator.load(case["workdir"]).with_decoding(**case["search"])
     tokenizer, config = ours.tokenizer, ours.decoding
     folder = reload.find_export(case["ctranslate2"])
     translator = ctranslate2.Translator(
@@ -195,21 +214,25 @@ def make_ctranslate2(case):
         compute_type="float32",
     )
     pieces = tokenizer.source.pieces
+    end = tokenizer.target.pieces[EOS]
     numbers = {piece: i for i, piece in enumerate(tokenizer.target.pieces)}
 
     def translate(lines):
         rows = tokenizer.source.encode([line.strip() for line in lines])
-        rows = [[pieces[i] for i in row] for row in rows.to_list()]
+        # Without EOS, which CTranslate2 adds.
+        rows = [[pieces[i] for i in row[:-1]] for row in rows.to_list()]
         found = translator.translate_batch(
             rows,
             beam_size=case["beam_size"],
             length_penalty=config.length_penalty,
             max_decoding_length=ours.max_target_length,
+            min_decoding_length=max(0, config.min_length - 1),  # without EOS
             max_batch_size=2048,
             batch_type="tokens",
+            return_end_token=True,  # so that lengths count it, as here
         )
         ids = [
-            [numbers[piece] for piece in result.hypotheses[0]]
+            [numbers[piece] for piece in result.hypotheses[0] if piece != end]
             for result in found
         ]
         return [
@@ -236,6 +259,11 @@ def make_export(case):
     return texts
 
 
+def count_others(first, lines):
+    """How many lines are other translations than the first system's."""
+    return sum(one != two for one, two in zip(first, lines, strict=True))
+
+
 def table(found, beams):
     """Medians as a table; the ratio is to the first system's."""
     names = list(dict.fromkeys(name for name, _ in found))
@@ -254,15 +282,12 @@ def table(found, beams):
         columns = []
         for beam in beams:
             speed = median(name, beam)
-            first = found[names[0], beam][0]["lines"]
-            other = sum(
-                one != two
-                for one, two in zip(
-                    first, found[name, beam][0]["lines"], strict=True
-                )
+            others = count_others(
+                found[names[0], beam][0]["lines"],
+                found[name, beam][0]["lines"],
             )
             columns.append(
-                f"{speed:.1f} | {speed / median(names[0], beam):.2f} | {other}"
+                f"{speed:.1f} | {speed / median(names[0], beam):.2f} | {others}"
             )
         lines.append(f"| {name} | {' | '.join(columns)} |")
     return "\n".join(lines)

@@ -339,8 +339,8 @@ class DecodingConfig(Fields):
         "exact",
         "When a beam search ends: exact: no hypothesis can still enter the best"
         " ones; transformers: as there, no hypothesis is better at its present"
-        " length, and only the best of a position may finish; fairseq, marian,"
-        " opennmt_tf: as these systems end theirs.",
+        " length, and only the best of a position may finish; fairseq (and so"
+        " CTranslate2), marian, opennmt_tf: as these systems end theirs.",
         choices=("exact", "transformers", "fairseq", "marian", "opennmt_tf"),
     )
     extra_length: int = hp(

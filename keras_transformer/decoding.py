@@ -341,10 +341,10 @@ def beam_search(
 
     Three more systems have other rules. fairseq: again only those among the W
     best continuations compete for the finished places; the search ends when W
-    have finished. Marian: W - n continuations are looked at once n hypotheses
-    have finished; the search ends when W have. OpenNMT-tf: of the finished and
-    the continuations together, the W best by score stay; the search ends when
-    all of these have finished.
+    have finished; so does CTranslate2 4 with `patience=1`. Marian: W - n
+    continuations are looked at once n hypotheses have finished; the search ends
+    when W have. OpenNMT-tf: of the finished and the continuations together, the
+    W best by score stay; the search ends when all of these have finished.
 
     `beam_size=1` is `greedy_search`: it ends where EOS is most probable.
 

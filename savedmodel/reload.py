@@ -14,6 +14,7 @@ ctranslate2; 1 or the export's with tflite.
 
 import json
 import math
+import os
 import pathlib
 import re
 import sys
@@ -95,7 +96,12 @@ def find_export(output):
 
 
 def load_saved_model(directory, description):
-    """The `n_best` signature."""
+    """The `n_best` signature.
+
+    Operations of a position are too short to be divided among threads.
+    """
+    if "tensorflow" not in sys.modules:  # which reads it when it starts
+        os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
     import tensorflow as tf
     import tensorflow_text  # noqa: F401  registers its operations
 

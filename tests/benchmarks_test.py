@@ -10,12 +10,15 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from concurrent import futures
 
+import exports
 import numpy as np
 import pytest
 
 import keras_transformer as kt
+from keras_transformer.config import DecodingConfig
 
 BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
 
@@ -663,6 +666,52 @@ def test_threads_of_real_text_are_those_of_the_commands():
         )
     ]
     assert threads == ["1", None, None]
+
+
+def test_real_text_can_be_searched_as_ctranslate2_does():
+    real_text = load("real_text")
+    given = types.SimpleNamespace(length_penalty=None, as_ctranslate2=False)
+    assert real_text.search_of(given) == {}
+    given = types.SimpleNamespace(length_penalty=0.6, as_ctranslate2=True)
+    decoding = DecodingConfig(beam_size=3, length_penalty=1.0)
+    assert dataclasses.replace(
+        decoding, **real_text.search_of(given)
+    ) == DecodingConfig(
+        beam_size=3,
+        length_penalty=0.6,
+        length_normalization="power",
+        stopping="fairseq",
+    )
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_real_text_has_the_translations_of_ctranslate2(beam_size, tmp_path):
+    real_text = load("real_text")
+    sources = [source for source, _ in exports.make_pairs(80)]
+    sources = [source for source in sources if len(source) < 16]
+    (tmp_path / "text").write_text("\n".join(sources))
+    case = {
+        "workdir": str(exports.workdir()),
+        "text": str(tmp_path / "text"),
+        "beam_size": beam_size,
+        "single": False,
+        "limit": None,
+        "search": {"stopping": "fairseq", "length_normalization": "power"},
+    }
+    found = [
+        real_text.measure({**case, **system})["lines"]
+        for system in (
+            {"options": {}},
+            {
+                "ctranslate2": str(exports.exported("ctranslate2")[0]),
+                "workers": 1,
+            },
+        )
+    ]
+    for source, ours, theirs in zip(sources, *found, strict=True):
+        assert ours == theirs, source
+    assert len(set(found[0])) > 20
+    assert real_text.count_others(found[0], found[0][::-1]) > 20
 
 
 def test_exponents_above_those_of_theory_are_marked():

@@ -5,6 +5,10 @@ import inspect
 import itertools
 import json
 import logging
+import os
+import pathlib
+import subprocess
+import sys
 
 import exports
 import numpy as np
@@ -67,6 +71,35 @@ def test_a_format_keeps_the_contract(format_name):
     fields = {f for f in export.ExportOptions.__dataclass_fields__}
     assert set(formats.FORMATS[format_name].own_options) <= fields
     assert formats.FORMATS[format_name].precisions[0] == "float32"
+
+
+STUB = """
+import os
+
+class saved_model:
+    def load(path):
+        print(os.environ["TF_NUM_INTRAOP_THREADS"])
+        raise SystemExit
+"""
+
+
+@pytest.mark.parametrize("own", [None, "3"])
+def test_a_saved_model_has_one_thread_within_an_operation(own, tmp_path):
+    """Set before TensorFlow, which a stub stands for, is imported."""
+    (tmp_path / "tensorflow.py").write_text(STUB)
+    (tmp_path / "tensorflow_text.py").touch()
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    environment.pop("TF_NUM_INTRAOP_THREADS", None)
+    if own:
+        environment["TF_NUM_INTRAOP_THREADS"] = own
+    folder = str(pathlib.Path(reload.__file__).parent)
+    code = f"import sys; sys.path.append({folder!r}); import reload"
+    found = subprocess.check_output(
+        [sys.executable, "-c", f"{code}; reload.load_saved_model('', None)"],
+        env=environment,
+        text=True,
+    )
+    assert found == f"{own or 1}\n"
 
 
 @pytest.mark.parametrize("format_name", ("saved_model", *OTHER_FORMATS))

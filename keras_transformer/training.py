@@ -137,12 +137,18 @@ class TrainStep:
     def with_logits(self, inputs, labels, sample_weight=None):
         """The same step, with the whole batch at once, for metrics of it.
 
-        R-Drop has no such step: it never has the logits of all.
-
         Returns:
             The replica's `StepSums`, and logits `[B, T, V]` from before the
             update.
+
+        Raises:
+            ValueError: The step has R-Drop, which computes no logits of all.
         """
+        if self.r_drop:
+            raise ValueError(
+                "a step with R-Drop returns no logits. Received:"
+                f" r_drop={self.r_drop:g}"
+            )
         weights, global_tokens = self._weights(labels, sample_weight)
         sums, logits, gradients = self._compiled_whole(
             (inputs, labels, weights), global_tokens

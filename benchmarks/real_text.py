@@ -200,6 +200,7 @@ def make_translator(case):
 def make_ctranslate2(case):
     """The same with CTranslate2, which gets pieces and gives pieces."""
     import ctranslate2
+
     from keras_transformer.translator import Translator
     from keras_transformer.vocabulary import EOS
     from savedmodel import reload

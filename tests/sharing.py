@@ -8,7 +8,7 @@ import fcntl
 import pathlib
 import shutil
 
-directory = pathlib.Path()  # of the run; `conftest.py` sets it
+directory: pathlib.Path | None = None  # of the run; `conftest.py` sets it
 
 
 def make_once(name, make):
@@ -17,7 +17,12 @@ def make_once(name, make):
     Args:
         name: Its name in the directory of the run.
         make: Called in one process. If it fails, the next one tries again.
+
+    Raises:
+        RuntimeError: There is no test run, and so no directory that is removed.
     """
+    if directory is None:
+        raise RuntimeError("set sharing.directory to a directory first")
     path, done = directory / name, directory / f"{name}.done"
     with open(directory / f"{name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -3,12 +3,12 @@
 import keras
 import numpy as np
 import pytest
+import references
 import tensorflow as tf
 
 from keras_transformer.loss import projected_r_drop
 from keras_transformer.moving_average import MovingAverage
 from keras_transformer.training import TrainStep
-from tests import references
 
 ALPHA = 3.0
 DECAY = 0.4

@@ -245,7 +245,10 @@ def details(rows, results):
                 json.dumps(dataclasses.asdict(figure)), (row, figure)
             )
         if row.ceiling:
-            ceiling = dataclasses.replace(row, title="ceiling", unit="GFLOP/s")
+            kind = row.ceiling.where["type"]
+            ceiling = dataclasses.replace(
+                row, title=f"ceiling {kind}", unit="GFLOP/s"
+            )
             key = json.dumps(dataclasses.asdict(row.ceiling))
             shown.setdefault(key, (ceiling, row.ceiling))
     for row, figure in shown.values():
@@ -264,9 +267,12 @@ def details(rows, results):
     return "\n".join([*lines, ""])
 
 
-WIDTH, LEFT, RIGHT, BAR, TOP = 900, 400, 60, 26, 46
+SCALE_WIDTH, BAR, TOP, MARGIN = 400, 26, 68, 16
+COLUMNS = 46, 96  # right edges of the two numbers, beside the scale
+SIZE = 13  # of the letters, as `drawing.document` sets it
 INK = "#767d86"  # legible on white and on black
-MET, MISSED = "#3aa17e", "#e07b39"
+MET, MISSED, NO_GOAL = "#3aa17e", "#e07b39", "#6b8fc9"
+RANGE = "#59616a"  # also legible on the bars
 
 
 def draw(rows, results):
@@ -278,54 +284,84 @@ def draw(rows, results):
     greatest = max(
         max(*compared.ratios, row.goal or 0) for row, compared in found
     )
-    scale = (WIDTH - LEFT - RIGHT) / (1.05 * greatest)
+    left = 2 * MARGIN + max(
+        drawing.text_width(short(row.title), SIZE) for row, _ in found
+    )
+    right = left + SCALE_WIDTH
     bottom = TOP + BAR * len(found)
 
     def x_of(ratio):
-        return LEFT + scale * ratio
+        return left + SCALE_WIDTH * ratio / greatest
 
-    title = "Speed as a ratio to the fastest peer; bar: median, line: range"
+    title = "Speed as a ratio to the fastest peer"
     body = [
-        drawing.text(16, 20, title, INK),
-        drawing.text(16, 38, "dashed: as fast as the peer; |: goal", INK),
+        drawing.text(MARGIN, 20, title, INK, font_weight="bold"),
+        *draw_legend(40),
+        drawing.text(right + COLUMNS[0], TOP - 8, "ratio", INK, "end"),
+        drawing.text(right + COLUMNS[1], TOP - 8, "goal", INK, "end"),
+        drawing.text(x_of(1), TOP - 8, "1", INK, "middle"),
         drawing.line(
-            x_of(1), TOP, x_of(1), bottom, INK, stroke_dasharray="4 4"
+            x_of(1), TOP - 4, x_of(1), bottom, INK, stroke_dasharray="4 4"
         ),
     ]
     for i, (row, compared) in enumerate(found):
-        y = TOP + BAR * i + BAR / 2
-        color = MISSED if is_met(row, compared) is False else MET
+        body += draw_row(row, compared, TOP + BAR * i + BAR / 2, left, x_of)
+    theme = drawing.Theme(ink=INK, background=None)
+    width = right + COLUMNS[1] + MARGIN
+    picture = drawing.document(width, bottom + MARGIN, body, title, theme)
+    return picture + "\n"
+
+
+def draw_legend(y):
+    """What the colors and lines of the picture mean, in one line of text."""
+    body, x = [], float(MARGIN)
+    for color, words in ((MET, "goal met"), (MISSED, "goal missed")):
         body += [
-            drawing.text(LEFT - 8, y + 4, short(row.title), INK, "end"),
             drawing.element(
-                "rect",
-                x=float(LEFT),
-                y=y - 7,
-                width=x_of(compared.ratio) - LEFT,
-                height=14,
-                fill=color,
+                "rect", x=x, y=y - 10, width=10, height=10, fill=color
             ),
-            drawing.line(
-                x_of(min(compared.ratios)),
-                y,
-                x_of(max(compared.ratios)),
-                y,
-                INK,
-                stroke_width=2,
-            ),
+            drawing.text(x + 15, y, words, INK),
+        ]
+        x += 30 + drawing.text_width(words, SIZE)
+    words = "bar: median, thin line: range of the rounds, upright line: goal"
+    return [*body, drawing.text(x, y, words, INK)]
+
+
+def draw_row(row, compared, y, left, x_of):
+    """A row's name, bar and numbers, around the height `y`."""
+    color = {True: MET, False: MISSED, None: NO_GOAL}[is_met(row, compared)]
+    right = left + SCALE_WIDTH
+    body = [
+        drawing.text(left - 8, y + 4, short(row.title), INK, "end"),
+        drawing.element(
+            "rect",
+            x=float(left),
+            y=y - 7,
+            width=x_of(compared.ratio) - left,
+            height=14,
+            fill=color,
+        ),
+        drawing.line(
+            x_of(min(compared.ratios)),
+            y,
+            x_of(max(compared.ratios)),
+            y,
+            RANGE,
+            stroke_width=1.5,
+        ),
+        drawing.text(
+            right + COLUMNS[0], y + 4, f"{compared.ratio:.2f}", INK, "end"
+        ),
+    ]
+    if row.goal is not None:
+        x = x_of(row.goal)
+        body += [
+            drawing.line(x, y - 10, x, y + 10, INK, stroke_width=2),
             drawing.text(
-                x_of(max(*compared.ratios, row.goal or 0)) + 8,
-                y + 4,
-                f"{compared.ratio:.2f}",
-                INK,
+                right + COLUMNS[1], y + 4, f"{row.goal:.2f}", INK, "end"
             ),
         ]
-        if row.goal is not None:
-            x = x_of(row.goal)
-            body.append(drawing.line(x, y - 10, x, y + 10, INK, stroke_width=2))
-    theme = drawing.Theme(ink=INK, background=None)
-    picture = drawing.document(WIDTH, bottom + 16, body, title, theme)
-    return picture + "\n"
+    return body
 
 
 def short(title):

@@ -19,6 +19,7 @@ import pytest
 
 import keras_transformer as kt
 from keras_transformer.config import DecodingConfig
+from keras_transformer.figures import drawing
 
 BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
 
@@ -424,20 +425,31 @@ def test_the_table_of_results(comparison, two_rounds):
     )
     every = results.details(shown, found)
     assert "| PyTorch | 600 | 500 to 700 | 2 | 0.02 |" in every
+    assert "| ceiling fp32, GFLOP/s | matrix product | 200 |" in every
 
 
 def test_the_picture_of_results(comparison, two_rounds):
     _, rows, results = comparison
     picture = results.draw(rows.ROWS, results.Results(two_rounds))
-    [(x, width)] = re.findall(r'<rect x="(\S+)" y="\S+" width="(\S+)"', picture)
-    scale = (results.WIDTH - results.LEFT - results.RIGHT) / (1.05 * 3.2)
-    assert float(width) == pytest.approx(2.3 * scale, abs=0.01)
-    lines = re.findall(r'<line x1="(\S+)" y1="\S+" x2="(\S+)"', picture)
-    whisker = [results.LEFT + scale * ratio for ratio in (1.4, 3.2)]
-    assert any(
-        tuple(map(float, ends)) == pytest.approx(whisker, abs=0.01)
-        for ends in lines
+    name = "train base fp32"
+    assert f">{name}</text>" in picture
+    left = 2 * results.MARGIN + drawing.text_width(name, results.SIZE)
+    scale = results.SCALE_WIDTH / 3.2  # the greatest ratio
+    *_, bar = re.findall(
+        r'<rect x="(\S+)" y="\S+" width="(\S+)" \S+ fill="(\S+)"', picture
     )
+    assert float(bar[0]) == pytest.approx(left, abs=0.01)
+    assert float(bar[1]) == pytest.approx(2.3 * scale, abs=0.01)
+    assert bar[2] == results.MISSED
+    lines = re.findall(r'<line x1="(\S+)" y1="\S+" x2="(\S+)"', picture)
+    whisker = [left + scale * ratio for ratio in (1.4, 3.2)]
+    goal = [left + scale * 1.35] * 2
+    for wanted in (whisker, goal):
+        assert any(
+            tuple(map(float, ends)) == pytest.approx(wanted, abs=0.01)
+            for ends in lines
+        )
+    assert re.findall(r">([0-9.]+)</text>", picture) == ["1", "2.30", "1.35"]
 
 
 def test_results_go_on_where_they_were(comparison, tmp_path, monkeypatch):

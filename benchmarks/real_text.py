@@ -219,9 +219,9 @@ def make_ctranslate2(case):
     numbers = {piece: i for i, piece in enumerate(tokenizer.target.pieces)}
 
     def translate(lines):
-        rows = tokenizer.source.encode([line.strip() for line in lines])
+        rows = tokenizer.source.to_ids([line.strip() for line in lines])
         # Without EOS, which CTranslate2 adds.
-        rows = [[pieces[i] for i in row[:-1]] for row in rows.to_list()]
+        rows = [[pieces[i] for i in row[:-1]] for row in rows]
         found = translator.translate_batch(
             rows,
             beam_size=case["beam_size"],
@@ -236,10 +236,7 @@ def make_ctranslate2(case):
             [numbers[piece] for piece in result.hypotheses[0] if piece != end]
             for result in found
         ]
-        return [
-            line.decode("utf-8")
-            for line in tokenizer.target.decode(ids).numpy()
-        ]
+        return tokenizer.target.to_strings(ids)
 
     return translate
 

@@ -37,7 +37,7 @@ from keras_transformer.decoding import (
 from keras_transformer.layers import recorded_weights
 from keras_transformer.model import Memory, Transformer
 from keras_transformer.row_loop import pick_rows
-from keras_transformer.tokenization import Tokenizer, TokenizerPair, truncate
+from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.vocabulary import EOS, PAD, UNK
 from keras_transformer.workdir import WorkDirectory, named_weights
 
@@ -666,25 +666,19 @@ class Translator:
         """
         if not strings:
             return [], []
-        encoded = tokenizer.encode([string.strip() for string in strings])
-        lengths = encoded.row_lengths().numpy()
-        # One column more than is kept shows what is too long. A line of a
-        # million tokens must not make the others as wide.
-        width = min(max(lengths), max_length + 1)
-        ids, truncated = truncate(
-            encoded.to_tensor(PAD, shape=(None, width)), max_length
-        )
-        truncated = truncated.numpy().tolist()
-        for i in np.flatnonzero(truncated) if warn else ():
-            logging.warning(
-                "line %d has %d tokens, truncated to %d (%s ...)",
-                first_line + i,
-                lengths[i] - 1,
-                max_length - 1,
-                strings[i].strip()[:SHOWN],
-            )
-        rows = zip(ids.numpy(), lengths, strict=True)
-        return [row[:length].tolist() for row, length in rows], truncated
+        rows = tokenizer.to_ids([string.strip() for string in strings])
+        truncated = [len(row) > max_length for row in rows]
+        for i in np.flatnonzero(truncated):
+            if warn:
+                logging.warning(
+                    "line %d has %d tokens, truncated to %d (%s ...)",
+                    first_line + i,
+                    len(rows[i]) - 1,
+                    max_length - 1,
+                    strings[i].strip()[:SHOWN],
+                )
+            rows[i] = [*rows[i][: max_length - 1], EOS]
+        return rows, truncated
 
     def _batches(self, lengths) -> Iterator[list[int]]:
         """Lists of indices of rows that are computed together, shortest first.
@@ -808,9 +802,9 @@ class Translator:
                 f" Received: {len(prefixes)} and {len(rows)}"
             )
         forced = []
-        encoded = self.tokenizer.target.encode(
+        encoded = self.tokenizer.target.to_ids(
             [prefix.strip() for prefix in prefixes]
-        ).to_list()
+        )
         for line, (ids, row) in enumerate(
             zip(encoded, rows, strict=True), first_line
         ):
@@ -845,12 +839,7 @@ class Translator:
             for line, hypotheses in enumerate(found)
             for ids, _ in hypotheses
         ]
-        texts = [
-            string.decode("utf-8", "replace")
-            for string in self.tokenizer.target.decode(
-                [ids for _, ids in flat]
-            ).numpy()
-        ]
+        texts = self.tokenizer.target.to_strings([ids for _, ids in flat])
         places = [place for place, (_, ids) in enumerate(flat) if UNK in ids]
         lines = [strings[flat[place][0]] for place in places]
         tokenizer = self.tokenizer.source
@@ -912,11 +901,8 @@ class Translator:
     def _texts_of(self, found):
         """The text of each hypothesis of each sentence."""
         batch_size, beam_size, length = found.ids.shape
-        ids = tf.reshape(found.ids, (batch_size * beam_size, length))
-        strings = [
-            string.decode("utf-8", "replace")
-            for string in self.tokenizer.target.decode(ids).numpy()
-        ]
+        ids = found.ids.numpy().reshape(batch_size * beam_size, length)
+        strings = self.tokenizer.target.to_strings(ids.tolist())
         return [
             strings[start : start + beam_size]
             for start in range(0, len(strings), beam_size)

@@ -1,6 +1,7 @@
 """The tokenizer: training, round trips, graphs, files and errors."""
 
 import concurrent.futures
+import io
 import os
 import pathlib
 import random
@@ -15,6 +16,7 @@ import tensorflow as tf
 
 from keras_transformer.tokenization import Tokenizer, truncate
 from keras_transformer.vocabulary import BOS, EOS, PAD, UNK
+from trainers.importers.vocabularies import make_tokenizer
 
 WORDS = (
     "Ein Hund läuft über die Straße und die Frau sieht ihm im Garten zu"
@@ -117,6 +119,84 @@ def test_agrees_with_sentencepiece(tokenizer):
     )
     assert tokenizer.vocab_size == processor.get_piece_size() == 150
     assert tokenizer.pieces == [processor.id_to_piece(i) for i in range(150)]
+
+
+def unigram_with_bytes():
+    """A unigram vocabulary with byte fallback, of the same special ids."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(make_lines(500)),
+        model_writer=model,
+        vocab_size=400,
+        model_type="unigram",
+        byte_fallback=True,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        pad_id=PAD,
+        bos_id=BOS,
+        eos_id=EOS,
+        unk_id=UNK,
+    )
+    return Tokenizer(model.getvalue())
+
+
+def with_table(tokenizer):
+    """A table of ids in another order, with a code and without some pieces."""
+    special, pieces = tokenizer.pieces[:4], tokenizer.pieces[10:]
+    random.Random(5).shuffle(pieces)
+    table = [*special, ">>fra<<", *pieces]
+    return make_tokenizer(tokenizer.model_bytes, table, "model", False)
+
+
+@pytest.fixture(scope="module", params=["bpe", "unigram", "table"])
+def any_tokenizer(request, tokenizer):
+    if request.param == "unigram":
+        return unigram_with_bytes()
+    return with_table(tokenizer) if request.param == "table" else tokenizer
+
+
+def make_odd_strings():
+    """Text with white space, controls, codes, other scripts and half words."""
+    rng = random.Random(6)
+    odd = " \t\n\r\0\u3000\u200b\ufeff▁ﬁ⁇ÖöО日한ع😀e\u0301<s></s>"
+    strings = ["", " ", ">>fra<<", ">>fra<< A dog", "a >>fra<< dog", ">><<x"]
+    strings += [">>fra<<\nEin Hund", ">>deu<< Ein", "</s><pad> A", "A\0dog"]
+    for line in make_lines(150, seed=7):
+        characters = list(line)
+        for _ in range(rng.randint(0, 6)):
+            characters.insert(rng.randint(0, len(line)), rng.choice(odd))
+        strings.append("".join(characters))
+    return strings
+
+
+def test_to_ids_is_encode(any_tokenizer):
+    strings = make_odd_strings()
+    found = any_tokenizer.to_ids(strings)
+    assert found == any_tokenizer.encode(strings).to_list()
+    # With byte fallback nothing is unknown.
+    assert any_tokenizer.model_type == "unigram" or any(
+        UNK in row for row in found
+    )
+    assert any_tokenizer.to_ids([]) == []
+
+
+def test_to_strings_is_decode(any_tokenizer):
+    rng = random.Random(8)
+    size = any_tokenizer.vocab_size
+    rows = [[], [EOS], [PAD], [UNK], [UNK, UNK], [BOS, 5, PAD, 6, EOS, 7]]
+    for _ in range(200):
+        rows.append(rng.choices(range(size), k=rng.randint(0, 12)))
+        rows.append(rng.choices(range(EOS + 1, size), k=rng.randint(1, 12)))
+    rows += any_tokenizer.to_ids(make_odd_strings())
+    found = any_tokenizer.to_strings(rows)
+    assert found == strings_of(any_tokenizer.decode(rows))
+    assert any_tokenizer.to_strings(np.array(rows[-1:])) == found[-1:]
+    assert any_tokenizer.to_strings([]) == []
+
+
+def test_half_of_a_character_is_no_text(any_tokenizer):
+    with pytest.raises(ValueError, match=r"surrogates\. Received: 'a\\ud800'"):
+        any_tokenizer.to_ids(["fine", "a\ud800"])
 
 
 def test_works_in_a_graph_of_unknown_batch_size(tokenizer):

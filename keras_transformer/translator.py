@@ -886,9 +886,10 @@ class Translator:
         with self._one_traces:
             if key not in self._graphs:
                 # Concrete at once: TensorFlow warns of a function that is
-                # traced for many shapes, which XLA needs.
+                # traced for many shapes, which XLA needs. Without default
+                # values: with them it looks for two signatures in each call.
                 self._graphs[key] = tf.function(
-                    functools.partial(function, **options),
+                    lambda *arrays: function(*arrays, **options),
                     input_signature=[
                         tf.TensorSpec([None, length], tf.int32)
                         for length in lengths

@@ -1,8 +1,9 @@
-"""Strings to ids and back, in the TensorFlow graph.
+"""Strings to ids and back, in the TensorFlow graph or without it.
 
 One byte-pair vocabulary serves both languages, as in sec. 5.1 of the paper; or
-each has its own. SentencePiece trains it; TensorFlow Text applies it, so that
-an exported model takes and gives strings.
+each has its own. SentencePiece trains it. In a graph TensorFlow Text applies
+it, so that an exported model takes and gives strings; for lists of strings
+SentencePiece itself does, which is far quicker for a few of them.
 """
 
 import bisect

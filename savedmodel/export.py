@@ -8,7 +8,7 @@ onnx          ONNX Runtime; search and cache in one file
 ctranslate2   CTranslate2, fast on CPUs
 huggingface   a folder for transformers' MarianMTModel, and for the Hub
 
-The output is reloaded in a process of its own and compared with the live
+The output is reloaded in a separate process and compared with the live
 translator before it appears under its name; a failed export leaves nothing. The
 search flags override the work directory's. The export is made and verified on
 the CPU, and leaves a GPU to others.
@@ -407,7 +407,8 @@ def main(argv: list[str] | None = None) -> None:
     print(f"from {source.checkpoint}")
     print(*list_files(options.target), sep="\n")
     if comparison is not None:
-        print(f"verification in a process of its own {comparison}")
+        sentences = options.verify_text or "random sentences"
+        print(f"verified in a separate process with {sentences}: {comparison}")
     sys.stdout.flush()
 
 

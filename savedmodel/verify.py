@@ -24,6 +24,7 @@ import tempfile
 from keras_transformer import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp
+from keras_transformer.startup import load_tensorflow
 from savedmodel import reload
 from savedmodel.formats import FORMATS
 
@@ -59,11 +60,11 @@ class Comparison:
 
     Attributes:
         number: Sentences compared.
-        ties: Numbers of lines, from 1, whose tokens differ where both have the
-            same score: rounding decided.
-        different: Numbers of the other lines whose tokens differ.
+        ties: Numbers of sentences, from 1, whose tokens differ where both have
+            the same score: rounding decided.
+        different: Numbers of the other sentences whose tokens differ.
         far: Numbers of those of them whose scores differ by `FAR` or more.
-        exact: Whether there should be no such lines: the weights are not
+        exact: Whether there should be no such sentences: the weights are not
             quantized.
         computed_in: The type that the export was computed in, if its runtime
             says so.
@@ -100,7 +101,7 @@ class Comparison:
             (self.far, f"other tokens, score {FAR:g} or more apart"),
         ):
             if lines:
-                text += f"; {kind}: line {', '.join(map(str, lines))}"
+                text += f"; {kind}: sentence {', '.join(map(str, lines))}"
         if not self.passed:
             allowed = (
                 "only ties may differ: the weights are not quantized"
@@ -259,15 +260,29 @@ def read_sentences(path) -> list[str]:
 
 
 def load_translator(options):
-    """The `Translator` that an export is from."""
+    """The `Translator` that an export is from.
+
+    Raises:
+        ValueError: There is no export, or the work directory is another one.
+    """
     # Not at the top: bad flags are refused before TensorFlow is imported.
+    load_tensorflow()
     from keras_transformer.translator import Translator
 
     description = read_description(options.export)
+    checkpoint = os.path.join(options.workdir, description["checkpoint"])
+    if os.path.isdir(options.workdir) and not os.path.exists(
+        f"{checkpoint}.index"
+    ):
+        raise ValueError(
+            "expected the work directory that the export is from, with its"
+            f" checkpoint {description['checkpoint']}."
+            f" Received: {options.workdir}"
+        )
     return Translator.load(
         options.workdir,
         DecodingConfig(**description["decoding"]),
-        os.path.join(options.workdir, description["checkpoint"]),
+        checkpoint,
         max_source_length=description["max_source_length"],
     )
 

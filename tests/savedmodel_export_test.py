@@ -49,7 +49,7 @@ def test_it_prints_what_it_wrote_and_how_it_verified():
     assert "variables.data-00000-of-00001" in printed
     number = export.NUM_SAMPLES + 1
     assert (
-        "verification in a process of its own passed:"
+        "verified in a separate process with random sentences: passed:"
         f" {number} of {number} translations identical\n"
     ) in printed
     assert [path.name for path in directory.iterdir()] == ["1"]
@@ -160,19 +160,20 @@ def test_quantized_weights_may_differ_but_not_by_far():
         (
             compared(ties=(2,), computed_in="float32"),
             "passed: 3 of 4 translations identical, computed in float32; other"
-            " tokens of the same score (within 0.001): line 2",
+            " tokens of the same score (within 0.001): sentence 2",
         ),
         (
             compared(different=(1, 3), far=(3,)),
             "failed: 2 of 4 translations identical; other tokens, score within"
-            " 0.25: line 1; other tokens, score 0.25 or more apart: line 3."
-            " Expected: only ties may differ: the weights are not quantized",
+            " 0.25: sentence 1; other tokens, score 0.25 or more apart:"
+            " sentence 3. Expected: only ties may differ: the weights are not"
+            " quantized",
         ),
         (
             compared(different=(1, 2, 3), far=(1, 2, 3), exact=False),
             "failed: 1 of 4 translations identical; other tokens, score 0.25 or"
-            " more apart: line 1, 2, 3. Expected: at most 2 may be that far"
-            " apart",
+            " more apart: sentence 1, 2, 3. Expected: at most 2 may be that"
+            " far apart",
         ),
     ],
 )
@@ -413,7 +414,21 @@ def test_verify_names_the_lines_that_differ(tmp_path, capsys, monkeypatch):
     assert status.value.code == 1
     out = capsys.readouterr().out
     assert out.startswith("failed: 2 of 3 translations identical")
-    assert "0.25 or more apart: line 3" in out
+    assert "0.25 or more apart: sentence 3" in out
+
+
+def test_verify_names_the_work_directory_that_is_not_of_the_export(
+    tmp_path, capsys
+):
+    directory, _ = exports.exported("ctranslate2")
+    other = shutil.copytree(exports.workdir(), tmp_path / "other")
+    shutil.rmtree(other / "averaged")
+    text = tmp_path / "source.txt"
+    text.write_text("one dog\n")
+    argv = [f"--workdir={other}", f"--export={directory}", f"--text={text}"]
+    err = commands.fails(verify.main, argv, capsys)
+    assert "expected the work directory that the export is from" in err
+    assert "checkpoint averaged/ckpt-" in err and str(other) in err
 
 
 def test_verify_of_what_is_no_export(tmp_path, capsys):

@@ -59,7 +59,8 @@ def run(
         averaged, _ = average(
             trainer.workdir, configuration.training.average_last
         )
-        log(f"averaged {len(averaged)} checkpoints")
+        plural = "s" * (len(averaged) > 1)
+        log(f"averaged {len(averaged)} checkpoint{plural}")
         show_result(trainer.experiment, trainer.workdir, log)
 
 

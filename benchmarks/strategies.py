@@ -47,13 +47,17 @@ VARIANTS = {
 }
 COMMAND = """
 import sys
-import tensorflow as tf
-replicas = int(sys.argv.pop(1))
-if replicas > 1 and not tf.config.list_physical_devices("GPU"):
-    tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0],
-        [tf.config.LogicalDeviceConfiguration()] * replicas)
 from trainers import wmt
+replicas = int(sys.argv.pop(1))
+if replicas > 1:
+    from keras_transformer.startup import prepare_cpu
+    # As the trainer would, which cannot once TensorFlow is imported.
+    prepare_cpu(None, 1 if "--jit_compile" in sys.argv else None)
+    import tensorflow as tf
+    if not tf.config.list_physical_devices("GPU"):
+        tf.config.set_logical_device_configuration(
+            tf.config.list_physical_devices("CPU")[0],
+            [tf.config.LogicalDeviceConfiguration()] * replicas)
 wmt.main()
 """
 

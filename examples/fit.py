@@ -2,8 +2,8 @@
 
     python examples/fit.py
 
-The corpus is a few short pairs of the built-in phrasebook, which the model
-learns by heart in seconds. A model that translates new sentences needs more
+The corpus is a few short pairs of the built-in phrasebook; within seconds the
+model memorizes most of them. A model that translates new sentences needs more
 pairs and more weights: see `trainers/configs/quickstart.flags`.
 """
 

@@ -6,6 +6,7 @@ Once exported, the model needs TensorFlow and TensorFlow Text alone: `answer`
 imports nothing of this package. `docs/serving.md` has TensorFlow Serving.
 """
 
+import contextlib
 import pathlib
 import sys
 
@@ -15,13 +16,14 @@ def export(workdir, output):
     if not pathlib.Path(output, "1").exists():
         from savedmodel import export
 
-        export.main(
-            [
-                "--format=saved_model",
-                f"--workdir={workdir}",
-                f"--output={output}",
-            ]
-        )
+        with contextlib.redirect_stdout(sys.stderr):  # translations go there
+            export.main(
+                [
+                    "--format=saved_model",
+                    f"--workdir={workdir}",
+                    f"--output={output}",
+                ]
+            )
 
 
 def answer(output, sentences):
@@ -46,4 +48,6 @@ def main(workdir, output, lines):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        raise SystemExit("usage: serve.py WORKDIR OUTPUT < sentences.txt")
     main(*sys.argv[1:], sys.stdin)

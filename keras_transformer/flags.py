@@ -286,5 +286,8 @@ def _is_flagfile(argument):
 
 
 def _one_line(error):
-    """An error's message without line breaks and absl's "ERROR::"."""
-    return " ".join(str(error).replace("ERROR:: ", "").split())
+    """An error's message without line breaks, numbers and absl's "ERROR::"."""
+    text = str(error).replace("ERROR:: ", "")
+    if isinstance(error, OSError):
+        text = text.removeprefix(f"[Errno {error.errno}] ")
+    return " ".join(text.split())

@@ -6,6 +6,7 @@ import typing
 import keras
 from keras import ops
 
+from keras_transformer.ordering import after
 from keras_transformer.vocabulary import PAD
 
 
@@ -293,19 +294,23 @@ class _Projection:
         dtype = self._x.dtype
         precise = self._precise
         p = ops.cast(wide, dtype)
-        of_x = ops.cast(ops.matmul(p, self._w), precise)
-        of_x *= scales.softmax[:, None]
-        of_x -= scales.uniform[:, None] * (vocab_size * self._center)
-        rows = ops.take(self._matrix, self._labels, axis=0)
-        of_x -= scales.label[:, None] * ops.cast(rows, precise)
-
         x = ops.cast(self._x, precise)
         scaled_x = ops.cast(x * scales.softmax[:, None], dtype)
-        of_matrix = ops.cast(ops.matmul(ops.transpose(p), scaled_x), precise)
+        product = ops.matmul(ops.transpose(p), scaled_x)
+        of_matrix = ops.cast(product, precise)
         of_matrix -= ops.matmul(scales.uniform[None], x)  # [1, D]
         of_matrix -= ops.segment_sum(
             x * scales.label[:, None], self._labels, vocab_size
         )
+
+        # Put off to the end of the step, the product above would leave the
+        # other cores without work.
+        with after(product):
+            of_x = ops.matmul(p, self._w)
+        of_x = ops.cast(of_x, precise) * scales.softmax[:, None]
+        of_x -= scales.uniform[:, None] * (vocab_size * self._center)
+        rows = ops.take(self._matrix, self._labels, axis=0)
+        of_x -= scales.label[:, None] * ops.cast(rows, precise)
 
         gradients = [
             ops.cast(of_x, dtype),

@@ -12,7 +12,7 @@ PACKAGES = ("keras_transformer", "trainers", "savedmodel")
 # A module imports only from rows above its own.
 LIBRARY = (
     "vocabulary fields cache row_loop seeds startup locking linear"
-    " normalization optimizer dropout permutation figures.drawing",
+    " normalization optimizer ordering dropout permutation figures.drawing",
     "config masking chunks loss flags data.cleaning data.buckets figures.plots"
     " figures.attention_svg",
     "schedule tokenization decoding layers data.pairs moving_average",

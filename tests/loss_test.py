@@ -218,8 +218,8 @@ def test_r_drop_in_half_precision(dtype):
     np.testing.assert_allclose(losses, expected_r_drop(values, 0), atol=0.1)
 
 
-def test_the_gradient_of_the_logits_is_never_made():
-    """As wide as the vocabulary are the logits and their softmax only."""
+def graph_of_gradients():
+    """The graph of the gradients of states and matrix."""
 
     @tf.function
     def gradients(x, matrix):
@@ -228,16 +228,32 @@ def test_the_gradient_of_the_logits_is_never_made():
             losses = projected_cross_entropy(LABELS, x, matrix, None, 0.1)[0]
         return tape.gradient(losses, (x, matrix))
 
-    graph = gradients.get_concrete_function(
+    return gradients.get_concrete_function(
         tf.TensorSpec((2, 4, 3)), tf.TensorSpec((7, 3))
     ).graph
+
+
+def test_the_gradient_of_the_logits_is_never_made():
+    """As wide as the vocabulary are the logits and their softmax only."""
+
     wide = [
         op.type
-        for op in graph.get_operations()
+        for op in graph_of_gradients().get_operations()
         for output in op.outputs
         if output.shape == (8, 7) and op.type not in ("Reshape", "BroadcastTo")
     ]  # neither of which copies its input here
     assert sorted(wide) == ["MatMul", "Softmax"]
+
+
+def test_the_gradient_of_the_matrix_is_not_put_off():
+    """Nothing waits for it but the update, the last operation of a step."""
+    products = {
+        tuple(op.outputs[0].shape): op
+        for op in graph_of_gradients().get_operations()
+        if op.type == "MatMul"
+    }
+    of_x, of_matrix = products[8, 3], products[7, 3]
+    assert of_matrix in of_x.control_inputs
 
 
 def test_an_empty_batch_costs_nothing():

@@ -1,0 +1,22 @@
+"""The order of operations that do not need each other's results."""
+
+import contextlib
+import typing
+
+import keras
+
+ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
+if ON_TENSORFLOW:
+    import tensorflow as tf
+
+
+def after(*tensors: typing.Any) -> contextlib.AbstractContextManager[None]:
+    """A context, the operations of which wait until the tensors are computed.
+
+    TensorFlow computes what the rest of a graph waits for before results that
+    are needed only at the end. Other backends order operations themselves: the
+    context does nothing there.
+    """
+    if ON_TENSORFLOW:
+        return tf.control_dependencies(tensors)
+    return contextlib.nullcontext()

@@ -286,7 +286,7 @@ def _is_flagfile(argument):
 
 
 def _one_line(error):
-    """An error's message without line breaks, numbers and absl's "ERROR::"."""
+    """An error's message without line breaks, "[Errno N]" and "ERROR::"."""
     text = str(error).replace("ERROR:: ", "")
     if isinstance(error, OSError):
         text = text.removeprefix(f"[Errno {error.errno}] ")

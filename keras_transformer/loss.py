@@ -303,8 +303,8 @@ class _Projection:
             x * scales.label[:, None], self._labels, vocab_size
         )
 
-        # Put off to the end of the step, the product above would leave the
-        # other cores without work.
+        # TensorFlow would compute the product above at the end of the step, on
+        # one core, with no work left for the others.
         with after(product):
             of_x = ops.matmul(p, self._w)
         of_x = ops.cast(of_x, precise) * scales.softmax[:, None]

@@ -13,9 +13,10 @@ if ON_TENSORFLOW:
 def after(*tensors: typing.Any) -> contextlib.AbstractContextManager[None]:
     """A context, the operations of which wait until the tensors are computed.
 
-    TensorFlow computes what the rest of a graph waits for before results that
-    are needed only at the end. Other backends order operations themselves: the
-    context does nothing there.
+    Of operations that become ready together, TensorFlow's executor goes on with
+    one and puts the other expensive ones into the queue of its thread pool,
+    where they may stay until a thread has nothing else to do. Other backends
+    order operations themselves: the context does nothing there.
     """
     if ON_TENSORFLOW:
         return tf.control_dependencies(tensors)

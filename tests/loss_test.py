@@ -235,7 +235,6 @@ def graph_of_gradients():
 
 def test_the_gradient_of_the_logits_is_never_made():
     """As wide as the vocabulary are the logits and their softmax only."""
-
     wide = [
         op.type
         for op in graph_of_gradients().get_operations()
@@ -246,7 +245,7 @@ def test_the_gradient_of_the_logits_is_never_made():
 
 
 def test_the_gradient_of_the_matrix_is_not_put_off():
-    """Nothing waits for it but the update, the last operation of a step."""
+    """It comes before that of the states, which the backward pass waits for."""
     products = {
         tuple(op.outputs[0].shape): op
         for op in graph_of_gradients().get_operations()

@@ -53,7 +53,9 @@ setup(
     packages=[
         "keras_transformer",
         "keras_transformer.data",
+        "keras_transformer.decoding",
         "keras_transformer.figures",
+        "keras_transformer.layers",
         "trainers",
         "trainers.importers",
         "trainers.parsing",

@@ -15,7 +15,7 @@ import typing
 import numpy as np
 from keras import ops
 
-Tensor: typing.TypeAlias = typing.Any  # of the Keras backend, or NumPy's
+from keras_transformer.backend import Tensor
 
 
 class Position(typing.NamedTuple):

@@ -18,7 +18,8 @@ import typing
 
 from keras import ops
 
-Tensor: typing.TypeAlias = typing.Any  # of the Keras backend, or NumPy's
+from keras_transformer.backend import Tensor
+
 Size: typing.TypeAlias = typing.Any  # int, or an int scalar tensor
 
 # Queries of a chunk, at least: smaller matrices leave a processor idle.

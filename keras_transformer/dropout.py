@@ -7,13 +7,11 @@ that the backend's own generator draws for the call. The same seeds give the
 same units with and without XLA.
 """
 
-import typing
-
 import keras
 import numpy as np
 from keras import ops
 
-Tensor: typing.TypeAlias = typing.Any  # of the Keras backend
+from keras_transformer.backend import Tensor
 
 HAS_UNSIGNED = keras.backend.backend() in ("tensorflow", "jax")
 LEVELS = 2**16  # a unit's random number is one of these

@@ -9,6 +9,7 @@ import typing
 
 import keras
 
+from keras_transformer.backend import ON_TENSORFLOW
 from keras_transformer.loss import (
     SmoothedCrossEntropy,
     smoothed_cross_entropy,
@@ -16,7 +17,6 @@ from keras_transformer.loss import (
 )
 from keras_transformer.seeds import seed_variables
 
-ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 if ON_TENSORFLOW:
     from keras_transformer import training
 

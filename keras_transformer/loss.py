@@ -6,7 +6,7 @@ import typing
 import keras
 from keras import ops
 
-from keras_transformer.ordering import after
+from keras_transformer.backend import after, precise_dtype
 from keras_transformer.vocabulary import PAD
 
 
@@ -104,7 +104,7 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
 
         return ops.stack([nll + label_smoothing * margin, nll]), gradient
 
-    logits = ops.cast(logits, loss_dtype(logits.dtype))
+    logits = ops.cast(logits, precise_dtype(logits.dtype))
     losses = losses_of(ops.reshape(logits, (-1, vocab_size)))  # [2, B * T]
     return ops.reshape(losses[0], shape), ops.reshape(losses[1], shape)
 
@@ -239,7 +239,7 @@ def _projection_tensors(x, matrix, bias):
         ops.reshape(matrix, matrix.shape),
     ]
     if bias is not None:
-        bias = ops.cast(bias, loss_dtype(x.dtype))
+        bias = ops.cast(bias, precise_dtype(x.dtype))
         tensors.append(ops.reshape(bias, bias.shape))
     return tensors
 
@@ -266,7 +266,7 @@ class _Projection:
         self._x = x
         self._matrix = matrix
         self._has_bias = bool(biases)
-        self._precise = loss_dtype(x.dtype)
+        self._precise = precise_dtype(x.dtype)
         self._w = ops.cast(matrix, x.dtype)
         logits = ops.matmul(x, ops.transpose(self._w))
         self.logits = ops.cast(logits, self._precise)
@@ -366,12 +366,6 @@ def _likelihoods(labels, valid, logits):
     label_logits = ops.take_along_axis(logits, labels[:, None], axis=-1)[:, 0]
     nll = ops.where(valid, log_sum_exp - label_logits, math.nan)
     return softmax, nll, label_logits
-
-
-def loss_dtype(dtype: typing.Any) -> str:
-    """What losses are computed in: float64 for float64 logits, else float32."""
-    dtype = keras.backend.standardize_dtype(dtype)
-    return "float64" if dtype == "float64" else "float32"
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

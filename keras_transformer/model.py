@@ -11,11 +11,12 @@ import keras
 from keras import ops
 
 from keras_transformer import layers
+from keras_transformer.backend import Tensor
 from keras_transformer.cache import Position, Slots, reorder
 from keras_transformer.chunks import centered_neighborhood, last_neighborhood
 from keras_transformer.config import TransformerConfig
 from keras_transformer.fit import TokenExactTraining
-from keras_transformer.layers import KeyValue, Tensor
+from keras_transformer.layers import KeyValue
 from keras_transformer.masking import causal_mask, padding_mask
 from keras_transformer.normalization import LayerNorm
 

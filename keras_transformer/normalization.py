@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_transformer.backend import precise_dtype
+
 
 class LayerNorm(keras.layers.LayerNormalization):
     """gamma * (x - mean) / sqrt(variance + epsilon) + beta (Ba et al. 2016).
@@ -71,8 +73,7 @@ def _with_gradient(epsilon):
 
 def _normal(x, epsilon):
     """(x - mean) / sqrt(variance + epsilon), and 1 / sqrt(...): `[B, T, 1]`."""
-    is_double = keras.backend.standardize_dtype(x.dtype) == "float64"
-    x = ops.cast(x, "float64" if is_double else "float32")
+    x = ops.cast(x, precise_dtype(x.dtype))
     centered = x - ops.mean(x, axis=-1, keepdims=True)
     variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)
     scale = ops.rsqrt(variance + epsilon)

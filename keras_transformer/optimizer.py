@@ -8,7 +8,8 @@ import typing
 
 import keras
 
-ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
+from keras_transformer.backend import ON_TENSORFLOW
+
 if ON_TENSORFLOW:
     import tensorflow as tf
 

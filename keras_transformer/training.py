@@ -15,8 +15,8 @@ import typing
 import keras
 import tensorflow as tf
 
+from keras_transformer.backend import precise_dtype
 from keras_transformer.loss import (
-    loss_dtype,
     smoothed_cross_entropy,
     token_weights,
 )
@@ -211,7 +211,7 @@ class TrainStep:
     def _weights(self, labels, sample_weight):
         """Weights of the positions `[B, T]`, and their sum over replicas."""
         weights = token_weights(
-            labels, sample_weight, loss_dtype(self.model.compute_dtype)
+            labels, sample_weight, precise_dtype(self.model.compute_dtype)
         )
         replica = tf.distribute.get_replica_context()
         return weights, replica.all_reduce("SUM", tf.reduce_sum(weights))

@@ -11,14 +11,19 @@ PACKAGES = ("keras_transformer", "trainers", "savedmodel")
 
 # A module imports only from rows above its own.
 LIBRARY = (
-    "vocabulary fields cache row_loop seeds startup locking linear"
-    " normalization optimizer ordering dropout permutation figures.drawing",
-    "config masking chunks loss flags data.cleaning data.buckets figures.plots"
-    " figures.attention_svg",
-    "schedule tokenization decoding layers data.pairs moving_average",
-    "metrics training workdir data.corpus data.segmentation",
-    "fit data.shards data.subword_sampling figures.saving",
-    "model data.batches",
+    "vocabulary fields backend row_loop seeds startup locking linear"
+    " permutation figures.drawing layers.traced",
+    "config masking cache chunks loss flags normalization optimizer dropout"
+    " data.cleaning data.buckets figures.plots figures.attention_svg"
+    " padding layers.checks decoding.arguments decoding.selection",
+    "schedule tokenization data.pairs moving_average layers.attention"
+    " layers.feed_forward layers.embeddings layers.residual decoding.results"
+    " decoding.rules",
+    "metrics training workdir data.corpus data.segmentation layers"
+    " decoding.greedy",
+    "fit data.shards data.subword_sampling figures.saving decoding.beam"
+    " decoding.sampling",
+    "model decoding data.batches",
     "translator",
     "figures.attention",
 )
@@ -51,8 +56,11 @@ SAVEDMODEL = (
 )
 # Mathematics in keras.ops, so that it runs on every backend.
 ON_EVERY_BACKEND = (
-    "layers linear normalization dropout chunks model loss metrics schedule"
-    " masking row_loop decoding seeds fit"
+    "layers layers.attention layers.feed_forward layers.embeddings"
+    " layers.residual layers.traced linear normalization dropout cache chunks"
+    " model loss metrics schedule masking row_loop seeds fit decoding"
+    " decoding.arguments decoding.selection decoding.rules decoding.results"
+    " decoding.greedy decoding.sampling decoding.beam"
 )
 # Read before a command's flags are checked, so that bad ones are refused at
 # once.

@@ -18,7 +18,9 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer import decoding
+from keras_transformer import decoding, row_loop
+from keras_transformer.decoding.rules import int32_ids
+from keras_transformer.decoding.selection import blockwise_top_k
 from keras_transformer.vocabulary import BOS, EOS, PAD
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -443,8 +445,7 @@ def test_early_stop_changes_nothing(monkeypatch):
         )
         calls.append(model.calls)
     monkeypatch.setattr(
-        decoding,
-        "_cannot_improve",
+        "keras_transformer.decoding.beam._cannot_improve",
         lambda state, limit_penalties, num_best: ops.zeros_like(state.done),
     )
     model.calls = 0
@@ -635,7 +636,7 @@ def test_the_best_of_a_long_row_are_those_of_a_sort(k):
     values[0] = 3.0
     values[1, 5:] = -np.inf
     expected = np.argsort(-values, axis=-1, kind="stable")[:, :k]
-    best, positions = decoding._top_k(ops.convert_to_tensor(values), k)
+    best, positions = blockwise_top_k(ops.convert_to_tensor(values), k)
     np.testing.assert_array_equal(positions, expected)
     np.testing.assert_array_equal(
         best, np.take_along_axis(values, expected, axis=-1)
@@ -930,7 +931,7 @@ def pick_hypotheses(beam_size, sizes):
     def pick(cache, sentences):
         sizes.append(len(sentences))
         rows = sentences[:, None] * beam_size + np.arange(beam_size)
-        return decoding.row_loop.pick_rows(cache, ops.reshape(rows, (-1,)))
+        return row_loop.pick_rows(cache, ops.reshape(rows, (-1,)))
 
     return pick
 
@@ -1114,7 +1115,7 @@ def test_prefix_outside_the_vocabulary_fails_its_sentence_alone(wrong):
 def test_a_prefix_of_other_integers_keeps_its_wrong_ids_wrong(dtype):
     wrong = 2**31 + 5 if dtype == "uint32" else 2**32 + 5
     ids = ops.convert_to_tensor(np.array([[5, wrong]], dtype))
-    np.testing.assert_array_equal(decoding._int32_ids(ids), [[5, -1]])
+    np.testing.assert_array_equal(int32_ids(ids), [[5, -1]])
 
 
 def test_double_precision_models_are_searched():
@@ -1179,13 +1180,13 @@ def test_other_backends_find_the_same():
         ({"logits": np.ones(6)}, r"Received: logits.shape=\(6,\)"),
         ({"max_positions": 0}, "Received: max_positions=0"),
         (
-            {"max_positions": 3, "pick": decoding.row_loop.pick_rows},
+            {"max_positions": 3, "pick": row_loop.pick_rows},
             "Received: max_positions=3, no prefix",
         ),
         (
             {
                 "prefix": np.ones((2, 3), "int32"),
-                "pick": decoding.row_loop.pick_rows,
+                "pick": row_loop.pick_rows,
             },
             "Received: max_positions=None, a prefix",
         ),

@@ -9,8 +9,13 @@ import references
 import tensorflow as tf
 
 import keras_transformer as kt
-from keras_transformer import layers
 from keras_transformer.dropout import Dropout
+from keras_transformer.layers import (
+    attention,
+    embeddings,
+    feed_forward,
+    residual,
+)
 from trainers.formulas import count_parameters
 
 SOURCE = np.array([[5, 9, 4, 17, 2], [7, 3, 2, 0, 0]], "int32")
@@ -466,13 +471,13 @@ def test_dropout_acts_in_training_only(small_config):
 def test_each_dropout_has_the_rate_of_its_field(small_config, monkeypatch):
     """A layer that is told no rate has none: here every one is told."""
     rates = set()
-    make = layers.Dropout
 
     def remember(rate, name, **kwargs):
         rates.add((name, rate))
-        return make(rate, name=name, **kwargs)
+        return Dropout(rate, name=name, **kwargs)
 
-    monkeypatch.setattr(layers, "Dropout", remember)
+    for module in (attention, embeddings, feed_forward, residual):
+        monkeypatch.setattr(module, "Dropout", remember)
     fields = {"attention_dropout": 0.2, "activation_dropout": 0.3}
     kt.Transformer(dataclasses.replace(small_config, dropout=0.1, **fields))
     assert rates == {

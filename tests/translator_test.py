@@ -13,13 +13,9 @@ from keras_transformer import row_loop
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.data.batches import shift_right
 from keras_transformer.model import Transformer
+from keras_transformer.padding import pad_rows, room
 from keras_transformer.tokenization import Tokenizer
-from keras_transformer.translator import (
-    Translator,
-    pad_rows,
-    room,
-    shortened_outputs,
-)
+from keras_transformer.translator import Translator, shortened_outputs
 from keras_transformer.vocabulary import EOS, PAD, UNK
 from keras_transformer.workdir import WorkDirectory, named_weights
 

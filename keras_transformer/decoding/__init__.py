@@ -1,0 +1,51 @@
+"""Search for output sequences: greedy, beam (sec. 6.1), sampling.
+
+Nothing here knows a model. The caller hands over a function
+
+    step(ids, cache, index) -> (logits, cache)
+
+    ids     int32 `[N]`, the last token of each hypothesis; BOS at position 0
+    cache   any nest of tensors whose first axis is N
+    index   int32 scalar, the position of `ids`, 0 for BOS
+    logits  float32 `[N, V]`, they score the token that follows `ids`
+
+with N = B for `greedy_search` and `sample`, and N = B * W for `beam_search`:
+the W hypotheses of a sentence are neighbours. `step` is a closure over what
+does not change between positions, such as the projected encoder output.
+A cache that is not such a nest brings a function that reorders it.
+
+Choices that systems make differently:
+
+- Score: log-probability / ((5 + length) / 6) ^ length_penalty (Wu et al. 2016,
+  the paper's reference 38), and the length counts EOS. With
+  `length_normalization="power"` it is length ^ length_penalty.
+- Log-probabilities are the model's own, over all V tokens. PAD and BOS are
+  never emitted, and EOS only where the length reaches `min_length`. The
+  probability of these tokens is not redistributed to the others.
+- The length limit is one number for each sentence, EOS included. A hypothesis
+  that reaches it without EOS is returned as it is, without EOS.
+- A sentence whose search has ended is frozen while its neighbours go on, so a
+  result never depends on the rest of the batch. Rows that only pad the batch
+  have the limit 0 and are not searched.
+- `no_repeat_ngram` forbids a token that would end an n-gram which the
+  hypothesis has already. EOS ends no such n-gram.
+- Where these rules leave no token (`no_repeat_ngram=1` with a large
+  `min_length`), the hypothesis is dropped: no tokens, score and log-probability
+  `MISSING_SCORE`.
+- `prefix` forces the first tokens: their log-probabilities count, and they may
+  include tokens that are otherwise not emitted, or repeat n-grams.
+- A sentence fails if its logits at some position have a NaN or +inf, or nothing
+  but -inf, or if its prefix has an id that is not in the vocabulary: its scores
+  and log-probabilities are NaN, its ids `PAD`. The others of the batch are not
+  affected.
+
+The search computes in float32, whatever the dtype of the logits.
+"""
+
+from keras_transformer.decoding.beam import beam_search as beam_search
+from keras_transformer.decoding.greedy import greedy_search as greedy_search
+from keras_transformer.decoding.results import MISSING_SCORE as MISSING_SCORE
+from keras_transformer.decoding.results import UNFINISHED as UNFINISHED
+from keras_transformer.decoding.results import SearchResult as SearchResult
+from keras_transformer.decoding.results import rerank as rerank
+from keras_transformer.decoding.sampling import sample as sample

@@ -1,0 +1,149 @@
+"""Which tokens may be emitted where."""
+
+import typing
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_transformer.backend import Tensor
+from keras_transformer.decoding.arguments import check_max_length
+from keras_transformer.decoding.selection import blockwise_top_k, int_range
+from keras_transformer.vocabulary import BOS, EOS, PAD
+
+
+class Rules(typing.NamedTuple):
+    """Which tokens may be emitted where, whatever the model says.
+
+    Attributes:
+        min_length: Tokens, EOS included, as an int.
+        no_repeat_ngram: Tokens of an n-gram that may not occur twice, as an
+            int; 0: all may.
+        prefix: int32 `[N, T]`, forced tokens, `PAD` where free; or None.
+    """
+
+    min_length: int
+    no_repeat_ngram: int
+    prefix: Tensor | None
+
+
+def is_banned(ids, index, rules):
+    """Whether ids [N, k] may not be emitted at a position: bool [N, k]."""
+    banned = (ids == PAD) | (ids == BOS)
+    if rules.min_length > 1:
+        banned = banned | ((ids == EOS) & (index + 1 < rules.min_length))
+    if rules.prefix is not None:
+        forced = ops.take(rules.prefix, index, axis=1)[:, None]
+        banned = ops.where(forced == PAD, banned, ids != forced)
+    return banned
+
+
+def force_prefix(logits, index, rules):
+    """Leaves only the forced token, where there is one: [N, V] -> [N, V]."""
+    if rules.prefix is None:
+        return logits
+    forced = ops.take(rules.prefix, index, axis=1)[:, None]  # [N, T] -> [N, 1]
+    every_id = int_range(logits.shape[-1])[None]  # [1, V]
+    return ops.where((forced == PAD) | (forced == every_id), logits, -np.inf)
+
+
+def forbid_repeats(logits, ids, index, rules):
+    """-inf for tokens that would end an n-gram anew: [N, V] -> [N, V].
+
+    Args:
+        logits: float32 [N, V].
+        ids: int32 [N, T], the tokens before position `index`.
+        index: The position.
+        rules: The `Rules`.
+    """
+    size = rules.no_repeat_ngram
+    length, vocab_size = ids.shape[1], logits.shape[1]
+    if size > length:
+        return logits
+    # Every n-gram, by its start s: whether it is there, and whether it begins
+    # with the last n - 1 tokens.
+    starts = int_range(length - size + 1)
+    repeats = ops.broadcast_to(
+        starts + size <= index, (ops.shape(ids)[0], length - size + 1)
+    )  # [S] -> [N, S]
+    for offset in range(size - 1):
+        last = ops.take(
+            ids, ops.maximum(index - size + 1 + offset, 0), axis=1
+        )  # [N, T] -> [N]
+        same = ids[:, offset : offset + length - size + 1] == last[:, None]
+        repeats = repeats & same
+    if rules.prefix is not None:
+        forced = ops.take(rules.prefix, index, axis=1)[:, None]  # [N, 1]
+        repeats = repeats & (forced == PAD)
+    ends = ids[:, size - 1 :]  # [N, S]
+    rows = ops.arange(ops.shape(ids)[0], dtype="int32")[:, None]  # [N, 1]
+    counts = ops.segment_sum(  # [N * S] -> [N * V]
+        ops.reshape(ops.cast(repeats, "float32"), (-1,)),
+        ops.reshape(rows * vocab_size + ends, (-1,)),
+        num_segments=ops.shape(ids)[0] * vocab_size,
+    )
+    counts = ops.reshape(counts, (-1, vocab_size))
+    return ops.where(counts > 0.0, -np.inf, logits)
+
+
+def fail_at_wrong_prefix(values, logits, index, rules):
+    """NaN where the forced token is outside [0, V): [N, ...] -> [N, ...]."""
+    if rules.prefix is None:
+        return values
+    forced = ops.take(rules.prefix, index, axis=1)  # [N, T] -> [N]
+    known = (forced >= 0) & (forced < logits.shape[-1])
+    known = ops.reshape(known, (-1,) + (1,) * (len(values.shape) - 1))
+    return ops.where(known, values, np.nan)
+
+
+def allowed_candidates(logits, k, index, rules):
+    """The k best tokens that may be emitted, and up to three that may not.
+
+    Args:
+        logits: float32 [N, V].
+        k: How many.
+        index: The position.
+        rules: The `Rules`.
+
+    Returns:
+        Logits, float32 [N, k + 3] (or [N, V], if that is less), -inf for those
+        that may not be emitted; and their ids, int32.
+    """
+    # PAD and BOS, and EOS while banned, may take the best places of a row. A
+    # row is searched for that many more, and they are dropped from the few
+    # found: cheaper than masking all V.
+    values, ids = blockwise_top_k(logits, min(k + 3, logits.shape[-1]))
+    banned = is_banned(ids, index, rules)
+    return ops.where(banned, -np.inf, values), ids
+
+
+def pad_prefix(prefix, max_length, beam_size):
+    """Pads to the token buffers and repeats: [B, P] -> [B * W, T], or None."""
+    if prefix is None:
+        return None
+    check_max_length(max_length)
+    prefix = ops.convert_to_tensor(prefix)
+    if len(prefix.shape) != 2 or (prefix.shape[1] or 0) > max_length:
+        raise ValueError(
+            "prefix must be [B, P] with P at most max_length."
+            f" Received: prefix.shape={tuple(prefix.shape)},"
+            f" max_length={max_length}"
+        )
+    prefix = int32_ids(prefix)
+    free = ops.zeros_like(prefix[:, :1])  # [B, 1]
+    free = free + ops.zeros((max_length,), "int32")  # [B, 1] -> [B, T]
+    padded = ops.concatenate([prefix, free], axis=1)[:, :max_length]
+    return ops.repeat(padded, beam_size, axis=0)
+
+
+def int32_ids(ids):
+    """Integers of any size as int32; -1 for those that int32 has not."""
+    dtype = keras.backend.standardize_dtype(ids.dtype)
+    if "int" not in dtype:
+        raise ValueError(
+            f"prefix must be integers. Received: a prefix of dtype {dtype}"
+        )
+    if dtype in ("uint32", "int64", "uint64"):
+        ids = ops.cast(ids, "int64")
+        ids = ops.where((ids >= 0) & (ids < 2**31), ids, -1)
+    return ops.cast(ids, "int32")

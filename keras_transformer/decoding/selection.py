@@ -1,0 +1,100 @@
+"""Picking from arrays: best values, rows, columns."""
+
+import numpy as np
+from keras import ops
+
+from keras_transformer.vocabulary import PAD
+
+
+def blockwise_top_k(values, k):
+    """`ops.top_k` of long rows: [N, V] -> values and positions, both [N, k].
+
+    The k best of a row are in those k blocks of neighbours whose maxima are
+    greatest, and of equal maxima in the first; the rest is not looked at.
+
+    >>> blockwise_top_k(ops.array([[5.0, 1.0, 7.0, 7.0]]), 2)[1].numpy()
+    array([[2, 3]], dtype=int32)
+    """
+    # Never slice the result of a top_k over V: XLA would sort the whole
+    # vocabulary instead, a hundred times slower.
+    length = values.shape[-1]
+    size = block_size(length, k)
+    if size is None:
+        return ops.top_k(values, k)
+    num_blocks = length // size
+    blocks = ops.reshape(values, (-1, size))  # [N * V / size, size]
+    maxima = ops.reshape(ops.max(blocks, axis=-1), (-1, num_blocks))
+    _, best = ops.top_k(maxima, k)  # [N, V / size] -> [N, k]
+    # In the order of their positions, so that ties go to the lower.
+    best = ops.sort(best, axis=-1)
+    found = ops.take(blocks, row_numbers(values) * num_blocks + best, axis=0)
+    values, places = ops.top_k(ops.reshape(found, (-1, k * size)), k)
+    blocks = ops.take_along_axis(best, places // size, axis=-1)
+    return values, blocks * size + places % size
+
+
+def block_size(length, k):
+    """Tokens of a block, of which k are looked at; None: all tokens are."""
+    for size in range(32, 65):
+        if length % size == 0 and length >= 4 * k * size:
+            return size
+    return None
+
+
+def first_position(hits):
+    """Position of the first True in each row: bool [N, V] -> int32 [N]."""
+    # Two plain reductions (this and the maximum before it) take XLA half the
+    # time of one argmax, which it does not vectorize.
+    size = hits.shape[-1]
+    return ops.min(ops.where(hits, int_range(size), size - 1), axis=-1)
+
+
+def value_at(values, rank):
+    """Picks one of each row: values [N, k], rank [N] -> [N]."""
+    here = int_range(values.shape[-1]) == rank[:, None]  # [N, k]
+    return ops.sum(ops.where(here, values, ops.zeros_like(values)), axis=-1)
+
+
+def gather_rows(values, rows, sentences):
+    """Picks from axis 1: [B, M, ...], rows [B, k] -> [B, k, ...]."""
+    num_rows = values.shape[1]
+    flat = ops.reshape(values, (-1, *values.shape[2:]))
+    return ops.take(flat, sentences * num_rows + rows, axis=0)
+
+
+def write_column(ids, column, index):
+    """Writes ids[..., index] = column: [..., T], [...] -> [..., T]."""
+    here = int_range(ids.shape[-1]) == index  # [T]
+    return ops.where(here, column[..., None], ids)
+
+
+def row_numbers(sentences):
+    """0, 1, ... for each sentence: [B] -> int32 [B, 1]."""
+    return ops.arange(ops.shape(sentences)[0], dtype="int32")[:, None]
+
+
+def int_range(size):
+    """0, 1, ... as int32 [size]."""
+    # Of the backend: PyTorch's tensors cannot be compared with NumPy's arrays.
+    return ops.convert_to_tensor(np.arange(size, dtype="int32"))
+
+
+def count_tokens(ids):
+    """Length of each hypothesis: ids [..., T] -> int32 [...]."""
+    return ops.sum(ops.cast(ids != PAD, "int32"), axis=-1)
+
+
+def log_normalizer(logits):
+    """What turns logits into log-probabilities: [N, V] -> [N]; NaN if none.
+
+    Of logits that have a NaN or +inf, or nothing but -inf, the differences
+    below have a NaN.
+    """
+    greatest = ops.max(logits, axis=-1, keepdims=True)  # [N, 1]
+    mass = ops.sum(ops.exp(logits - greatest), axis=-1)
+    return greatest[:, 0] + ops.log(mass)
+
+
+def is_failure(log_probs):
+    """Whether they are what no log-probability can be: NaN, or +inf."""
+    return ops.logical_not(log_probs < np.inf)

@@ -1,0 +1,36 @@
+"""The parts of the Transformer, a file for each part of the paper's section 3.
+
+Letters of shapes: see the legend in `keras_transformer/__init__.py`.
+
+In a half-precision policy, softmax and positions are computed in float32, and
+logits are converted to float32. With dtype float64, all three are float64.
+"""
+
+from keras_transformer.layers.attention import KeyValue as KeyValue
+from keras_transformer.layers.attention import (
+    MultiHeadAttention as MultiHeadAttention,
+)
+from keras_transformer.layers.attention import (
+    attention_weights as attention_weights,
+)
+from keras_transformer.layers.attention import (
+    recorded_weights as recorded_weights,
+)
+from keras_transformer.layers.attention import (
+    scaled_dot_product_attention as scaled_dot_product_attention,
+)
+from keras_transformer.layers.embeddings import (
+    LearnedPositions as LearnedPositions,
+)
+from keras_transformer.layers.embeddings import (
+    PositionalEmbedding as PositionalEmbedding,
+)
+from keras_transformer.layers.embeddings import (
+    SoftmaxProjection as SoftmaxProjection,
+)
+from keras_transformer.layers.embeddings import (
+    positional_encoding as positional_encoding,
+)
+from keras_transformer.layers.feed_forward import FeedForward as FeedForward
+from keras_transformer.layers.residual import Residual as Residual
+from keras_transformer.layers.traced import TracedLayer as TracedLayer

@@ -1,0 +1,377 @@
+"""Embeddings, softmax projection and positions (sec. 3.4 and 3.5)."""
+
+import typing
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_transformer.backend import Tensor, precise_dtype
+from keras_transformer.config import SINUSOIDS, check_even
+from keras_transformer.dropout import Dropout
+from keras_transformer.layers.checks import check_choice, check_sizes
+from keras_transformer.layers.traced import TracedLayer
+from keras_transformer.loss import projected_cross_entropy, projected_r_drop
+from keras_transformer.vocabulary import PAD
+
+
+def positional_encoding(
+    length: int | Tensor,
+    d_model: int,
+    start: int | Tensor = 0,
+    dtype: str = "float32",
+    sinusoids: str = "paper",
+) -> Tensor:
+    """Sinusoids of sec. 3.5, sine and cosine interleaved.
+
+    PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i + 1) = cos(same).
+
+    Differs from the paper: with `sinusoids="t2t"` the exponent is
+    i / (d_model / 2 - 1), as in tensor2tensor, OpenNMT-tf and fairseq. These
+    have all sines before all cosines, too; see `permutation.py`.
+
+    Args:
+        length: Number of positions T, int or int scalar tensor.
+        d_model: Width D, even.
+        start: First position, int or int scalar tensor.
+        dtype: "float32" or "float64", which the angles are computed in, too.
+        sinusoids: "paper" or "t2t", which exponent.
+
+    Returns:
+        `[T, D]` of `dtype`.
+
+    Raises:
+        ValueError: `d_model` is odd, or there are no such sinusoids.
+
+    >>> positional_encoding(2, 4).numpy().round(2)
+    array([[0.  , 1.  , 0.  , 1.  ],
+           [0.84, 0.54, 0.01, 1.  ]], dtype=float32)
+    """
+    check_even(d_model)
+    check_choice(SINUSOIDS, sinusoids=sinusoids)
+    exponents = np.arange(0, d_model, 2) / d_model
+    if sinusoids == "t2t":
+        exponents = np.linspace(0, 1, d_model // 2)
+    rates = 10000.0**-exponents
+    positions = ops.cast(start + ops.arange(length, dtype="int32"), dtype)
+    angles = positions[:, None] * rates.astype(dtype)  # [T, D / 2]
+    pairs = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)
+    return ops.reshape(pairs, (-1, d_model))  # [T, D / 2, 2] -> [T, D]
+
+
+class _Softmax:
+    """The softmax projection of a layer that has `softmax_matrix`, `[V, D]`."""
+
+    softmax_matrix: typing.Any
+    logits_bias: typing.Any  # [V], or None
+    compute_dtype: str
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Scores of every token, x W^T, and a bias if there is one.
+
+        Args:
+            x: float `[B, T, D]`.
+
+        Returns:
+            float32 `[B, T, V]`; float64 if that is the compute dtype.
+        """
+        dtype = self.compute_dtype
+        matrix = ops.cast(self.softmax_matrix, dtype)
+        logits = ops.matmul(ops.cast(x, dtype), ops.transpose(matrix))
+        logits = ops.cast(logits, precise_dtype(dtype))
+        return logits if self.logits_bias is None else logits + self.logits_bias
+
+    def token_losses(
+        self,
+        x: Tensor,
+        labels: Tensor,
+        label_smoothing: float,
+        r_drop: float = 0.0,
+    ) -> tuple[Tensor, Tensor]:
+        """The losses of `smoothed_cross_entropy(labels, logits(x), ...)`.
+
+        Cheaper, since the gradient of the logits is never made.
+
+        Args:
+            x: float `[B, T, D]`; with R-Drop `[2 B, T, D]`.
+            labels: int `[B, T]`.
+            label_smoothing: As in `SmoothedCrossEntropy`.
+            r_drop: Alpha of R-Drop, as in `projected_r_drop`; 0: none.
+
+        Returns:
+            Two `[B, T]`: the smoothed loss, and -log p(label).
+        """
+        projection = (
+            ops.cast(x, self.compute_dtype),
+            self.softmax_matrix,
+            self.logits_bias,
+        )
+        if r_drop:
+            return projected_r_drop(
+                labels, *projection, label_smoothing, r_drop
+            )
+        return projected_cross_entropy(labels, *projection, label_smoothing)
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class PositionalEmbedding(_Softmax, TracedLayer):
+    """Scaled embeddings plus positions, and the tied softmax projection.
+
+    dropout(E[ids] * sqrt(d_model) + PE), sec. 3.4, 3.5 and 5.4; `logits` is
+    x E^T. The Transformer uses one such layer three times, so that there is a
+    single matrix E `[V, D]`.
+
+    Differs from the paper, for models of other systems: embeddings may be
+    added as they are, positions may be counted from another number than 0, a
+    norm may follow the sum, and logits may have a bias.
+
+    An id outside [0, V) has the embedding NaN, on every backend and device,
+    with and without XLA: a wrong vocabulary shows in the loss at once, and no
+    negative id means a row counted from the end.
+
+    Args:
+        vocab_size: Number of tokens V.
+        d_model: Width D, even.
+        dropout: Dropout rate of the sum, in [0, 1).
+        sinusoids: "paper" or "t2t", the PE that is added; see
+            `positional_encoding`. None: positions are learned, a call argument;
+            or relative, which attention adds.
+        first_position: Number of the first position in PE.
+        scale: Whether embeddings are multiplied by sqrt(d_model).
+        logits_bias: Whether logits have a bias `[V]`.
+
+    Call arguments:
+        ids: Integers of any size `[B, T]`, in [0, V).
+        start: Place of the first column, from 0, int or int scalar tensor.
+        positions: A `LearnedPositions`, whose rows are added; or None.
+        norm: A `LayerNorm` of the sum; or None. Source and target have one
+            each, where they share embeddings, too.
+        training: Whether dropout is active.
+
+    Returns:
+        float `[B, T, D]` in the compute dtype.
+
+    Raises:
+        ValueError: A size is below 1, or `d_model` is odd, or there are no
+            such sinusoids, or none to count from `first_position`, or `ids`
+            are not integers, or longer than `positions`.
+
+    >>> layer = PositionalEmbedding(vocab_size=10, d_model=4)
+    >>> x = layer(ops.array([[3, 4, 2]]))
+    >>> x.shape.as_list(), layer.logits(x).shape.as_list()
+    ([1, 3, 4], [1, 3, 10])
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        d_model: int,
+        dropout: float = 0.0,
+        sinusoids: str | None = "paper",
+        first_position: int = 0,
+        scale: bool = True,
+        logits_bias: bool = False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        check_sizes(vocab_size=vocab_size, d_model=d_model)
+        check_even(d_model)
+        check_choice((*SINUSOIDS, None), sinusoids=sinusoids)
+        if first_position and sinusoids is None:
+            raise ValueError(
+                "first_position is an option of sinusoids. Received:"
+                f" first_position={first_position}, sinusoids=None"
+            )
+        self.vocab_size = vocab_size
+        self.d_model = d_model
+        self.sinusoids = sinusoids
+        self.first_position = first_position
+        self.scale = d_model**0.5 if scale else 1.0
+        self.has_logits_bias = logits_bias
+        self.logits_bias: typing.Any = None  # [V]
+        self.sum_dropout = Dropout(
+            dropout, dtype=self.dtype_policy, name="sum_dropout"
+        )
+
+    def build(self, ids_shape=None):
+        self.embeddings = _add_table(
+            self, "embeddings", self.vocab_size, self.d_model
+        )
+        if self.has_logits_bias:
+            self.logits_bias = _add_logits_bias(self, self.vocab_size)
+        self.sum_dropout.build((None, None, self.d_model))
+
+    def call(self, ids, start=0, positions=None, norm=None):
+        ids = _checked_ids(ids)
+        dtype = precise_dtype(self.variable_dtype)
+        known = ops.clip(ids, 0, self.vocab_size - 1)
+        is_right = known == ids
+        if positions is not None:
+            is_right = is_right & positions.has_rows_for(ids, start)
+        # In the factor, where the check costs no pass over [B, T, D].
+        scale, nan = np.array([self.scale, np.nan], dtype)
+        scale = ops.where(is_right, scale, nan)
+        scale = scale[..., None]  # [B, T] -> [B, T, 1]
+        x = ops.take(self.embeddings, known, axis=0)  # [B, T] -> [B, T, D]
+        x = ops.cast(x, dtype) * scale
+        length = ops.shape(ids)[1]
+        if self.sinusoids is not None:
+            x += self._sinusoids(length, start, dtype)
+        if positions is not None:
+            x += ops.cast(positions.rows(length, start), dtype)
+        if norm is not None:
+            x = norm(x)
+        return self.sum_dropout(ops.cast(x, self.compute_dtype))
+
+    def _sinusoids(self, length, start, dtype):
+        """PE of `length` places from `start` on: [T, D]."""
+        if self.first_position:  # else no operation is added
+            start = start + self.first_position
+        return positional_encoding(
+            length, self.d_model, start, dtype, self.sinusoids
+        )
+
+    @property
+    def softmax_matrix(self):
+        return self.embeddings
+
+    def compute_output_shape(self, ids_shape):
+        return (*ids_shape, self.d_model)
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class SoftmaxProjection(_Softmax, keras.layers.Layer):
+    """A matrix of the softmax that is no embedding matrix: `logits` is x W^T.
+
+    Differs from the paper, which has one matrix for both (sec. 3.4): models of
+    other systems may have two.
+
+    It is no function of its own: the Transformer calls `logits`, as it does
+    that of `PositionalEmbedding`. Whoever makes it builds it.
+
+    Args:
+        vocab_size: Number of tokens V.
+        d_model: Width D.
+        logits_bias: Whether logits have a bias `[V]`.
+
+    >>> projection = SoftmaxProjection(vocab_size=10, d_model=4)
+    >>> projection.build()
+    >>> projection.logits(ops.ones((1, 3, 4))).shape.as_list()
+    [1, 3, 10]
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        d_model: int,
+        logits_bias: bool = False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        check_sizes(vocab_size=vocab_size, d_model=d_model)
+        self.vocab_size = vocab_size
+        self.d_model = d_model
+        self.has_logits_bias = logits_bias
+        self.logits_bias: typing.Any = None  # [V]
+
+    def build(self, input_shape=None):
+        self.matrix = _add_table(self, "matrix", self.vocab_size, self.d_model)
+        if self.has_logits_bias:
+            self.logits_bias = _add_logits_bias(self, self.vocab_size)
+
+    @property
+    def softmax_matrix(self):
+        return self.matrix
+
+
+def _add_table(layer, name, num_rows, width):
+    """A table of vectors, normal with a standard deviation of width^-0.5."""
+    return layer.add_weight(
+        name=name,
+        shape=(num_rows, width),
+        initializer=keras.initializers.RandomNormal(stddev=width**-0.5),
+        autocast=False,  # a lookup reads few rows of a large matrix
+    )
+
+
+def _add_logits_bias(layer, vocab_size):
+    """A bias `[V]` of a layer's logits, which half precision would round."""
+    return layer.add_weight(
+        name="logits_bias",
+        shape=(vocab_size,),
+        initializer="zeros",
+        autocast=False,
+    )
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class LearnedPositions(keras.layers.Layer):
+    """A table of learned positions `[P, D]`: Table 3, row E.
+
+    Its rows are added to the scaled embeddings, in place of sinusoids. The
+    Transformer has one table for the source and one for the target, as T2T's
+    `pos="emb"` and the convolutional model that row E cites (Gehring et al.
+    2017) have.
+
+    A token beyond the last row has the embedding NaN, as an id outside the
+    vocabulary has; where the length is static, it is refused. Padding may lie
+    beyond it. T2T would add zeros there, without a word.
+
+    Differs from the paper, which does not say how the table is initialized:
+    as embeddings here are, normal with a standard deviation of d_model^-0.5.
+
+    Args:
+        max_positions: Number of rows P.
+        d_model: Width D.
+
+    It is no function of its own: `PositionalEmbedding` reads it, and whoever
+    makes it builds it.
+
+    >>> positions = LearnedPositions(max_positions=10, d_model=4)
+    >>> positions.build()
+    >>> positions.rows(3).shape.as_list()
+    [3, 4]
+    """
+
+    def __init__(self, max_positions: int, d_model: int, **kwargs):
+        super().__init__(**kwargs)
+        check_sizes(max_positions=max_positions, d_model=d_model)
+        self.max_positions = max_positions
+        self.d_model = d_model
+
+    def build(self, input_shape=None):
+        self.table = _add_table(self, "table", self.max_positions, self.d_model)
+
+    def rows(self, length: int | Tensor, start: int | Tensor = 0) -> Tensor:
+        """The rows of `length` positions from `start` on: float `[T, D]`."""
+        positions = start + ops.arange(length, dtype="int32")
+        last = self.max_positions - 1
+        return ops.take(self.table, ops.minimum(positions, last), axis=0)
+
+    def has_rows_for(self, ids: Tensor, start: int | Tensor = 0) -> Tensor:
+        """Whether each of ids `[B, T]` has a row, or is padding: bool `[B, T]`.
+
+        Raises:
+            ValueError: There are more ids than rows.
+        """
+        length = ids.shape[1]
+        if length is not None and length > self.max_positions:
+            raise ValueError(
+                f"{self.name}: expected at most max_positions ="
+                f" {self.max_positions} ids. Received: {length}"
+            )
+        positions = start + ops.arange(ops.shape(ids)[1], dtype="int32")
+        return (ids == PAD) | (positions < self.max_positions)
+
+
+def _checked_ids(ids):
+    """Ids as int32; as int64 if their dtype has ids that int32 has not."""
+    ids = ops.convert_to_tensor(ids)
+    dtype = keras.backend.standardize_dtype(ids.dtype)
+    if "int" not in dtype:
+        raise ValueError(
+            "ids must be integers: floats of half precision cannot tell ids"
+            f" above 256 apart. Received: ids of dtype {dtype}"
+        )
+    is_large = dtype in ("uint32", "int64", "uint64")
+    return ops.cast(ids, "int64" if is_large else "int32")

@@ -52,13 +52,8 @@ def pad_rows(rows: list[list[int]], longest: int | None = None) -> np.ndarray:
     >>> pad_rows([[5, 2], [6, 7, 2], [8, 2]]).shape
     (4, 8)
     """
-    batch_size = 1 << (len(rows) - 1).bit_length()
-    length = padded_length(max(map(len, rows)))
-    length = length if longest is None else min(length, longest)
-    source_ids = np.full((batch_size, length), PAD, np.int32)
-    source_ids[:, 0] = EOS
-    for source, row in zip(source_ids, rows, strict=False):
-        source[: len(row)] = row
+    source_ids = _padded(rows, longest)
+    source_ids[len(rows) :, 0] = EOS
     return source_ids
 
 
@@ -72,9 +67,15 @@ def pad_prefixes(rows: list[list[int]], longest: int) -> np.ndarray:
     >>> pad_prefixes([[5], [], [6, 7]], longest=5).shape
     (4, 5)
     """
+    return _padded(rows, longest)
+
+
+def _padded(rows, longest):
+    """Rows as int32 `[B, T]`, `PAD` after each, in one of a few shapes."""
     batch_size = 1 << (len(rows) - 1).bit_length()
-    length = min(padded_length(max(map(len, rows))), longest)
-    prefix = np.full((batch_size, length), PAD, np.int32)
-    for ids, row in zip(prefix, rows, strict=False):
+    length = padded_length(max(map(len, rows)))
+    length = length if longest is None else min(length, longest)
+    padded = np.full((batch_size, length), PAD, np.int32)
+    for ids, row in zip(padded, rows, strict=False):
         ids[: len(row)] = row
-    return prefix
+    return padded

@@ -5,7 +5,11 @@ import typing
 from keras import ops
 
 from keras_transformer.backend import Tensor
-from keras_transformer.decoding.selection import gather_rows, int_range
+from keras_transformer.decoding.selection import (
+    gather_rows,
+    int_range,
+    row_numbers,
+)
 from keras_transformer.vocabulary import EOS
 
 MISSING_SCORE = -1e9  # stands for -inf in results: no such hypothesis
@@ -89,7 +93,7 @@ def rerank(result: SearchResult, rewards: Tensor) -> SearchResult:
     before = (first & ~second) | ((first == second) & better)
     places = ops.sum(ops.cast(before, "int32"), axis=1)  # [B, W]
     _, rows = ops.top_k(-places, scores.shape[1])  # those of a failure stay
-    sentences = ops.arange(ops.shape(scores)[0], dtype="int32")[:, None]
+    sentences = row_numbers(scores)
     return SearchResult(
         *(
             gather_rows(values, rows, sentences)

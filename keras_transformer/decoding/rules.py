@@ -8,7 +8,11 @@ from keras import ops
 
 from keras_transformer.backend import Tensor
 from keras_transformer.decoding.arguments import check_max_length
-from keras_transformer.decoding.selection import blockwise_top_k, int_range
+from keras_transformer.decoding.selection import (
+    blockwise_top_k,
+    int_range,
+    row_numbers,
+)
 from keras_transformer.vocabulary import BOS, EOS, PAD
 
 
@@ -76,7 +80,7 @@ def forbid_repeats(logits, ids, index, rules):
         forced = ops.take(rules.prefix, index, axis=1)[:, None]  # [N, 1]
         repeats = repeats & (forced == PAD)
     ends = ids[:, size - 1 :]  # [N, S]
-    rows = ops.arange(ops.shape(ids)[0], dtype="int32")[:, None]  # [N, 1]
+    rows = row_numbers(ids)  # [N, 1]
     counts = ops.segment_sum(  # [N * S] -> [N * V]
         ops.reshape(ops.cast(repeats, "float32"), (-1,)),
         ops.reshape(rows * vocab_size + ends, (-1,)),

@@ -1,4 +1,4 @@
-"""Picking from arrays: best values, rows, columns."""
+"""Operations on arrays that searches share."""
 
 import numpy as np
 from keras import ops
@@ -68,9 +68,9 @@ def write_column(ids, column, index):
     return ops.where(here, column[..., None], ids)
 
 
-def row_numbers(sentences):
-    """0, 1, ... for each sentence: [B] -> int32 [B, 1]."""
-    return ops.arange(ops.shape(sentences)[0], dtype="int32")[:, None]
+def row_numbers(values):
+    """0, 1, ... for each row: [B, ...] -> int32 [B, 1]."""
+    return ops.arange(ops.shape(values)[0], dtype="int32")[:, None]
 
 
 def int_range(size):

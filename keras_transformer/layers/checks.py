@@ -1,4 +1,4 @@
-"""Checks of the sizes and choices that a layer is made of."""
+"""Checks of what layers are constructed with: sizes and choices."""
 
 import typing
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from keras_transformer.fields import is_of_kind
 
 
 def check_sizes(**sizes: typing.Any) -> None:
-    """Raises ValueError if a size is no positive integer."""
+    """Raises ValueError if a size is not a positive integer."""
     for name, size in sizes.items():
         if not is_of_kind(size, int) or size < 1:
             raise ValueError(
@@ -16,7 +16,7 @@ def check_sizes(**sizes: typing.Any) -> None:
 
 
 def check_choice(choices: Iterable[typing.Any], **values: typing.Any) -> None:
-    """Raises ValueError if a value is none of the choices."""
+    """Raises ValueError if a value is not one of the choices."""
     for name, value in values.items():
         if value not in choices:
             raise ValueError(

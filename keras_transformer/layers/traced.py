@@ -1,4 +1,4 @@
-"""Layers of which symbolic inputs see every operation."""
+"""The base class of layers whose `call` must run on symbolic inputs."""
 
 import keras
 

@@ -3,7 +3,7 @@
     python benchmarks/compare.py --peers=DIR --environments=DIR --data=DIR \
         --workdir=DIR --results=FILE.jsonl [--rounds=3] [--rows=train,decode]
         [--picture=docs/benchmarks.svg]
-    python benchmarks/compare.py --print --results=FILE.jsonl
+    python benchmarks/compare.py --print --results=FILE.jsonl [--record]
 
 Every measurement is a process of its own, and the processes take turns, round
 by round. What a process prints is appended to the results when it ends, with
@@ -29,8 +29,18 @@ import subprocess
 import sys
 import time
 
-from compare_results import Results, describe, details, draw, is_beaten, table
+from compare_results import (
+    Results,
+    compare_all,
+    describe,
+    draw,
+    is_beaten,
+    record,
+    systems_of,
+    table,
+)
 from compare_rows import COMMANDS, CORES, ROWS, SETUPS
+from results import add_flag, code_commit, cpu_name, markdown
 
 ROOT = pathlib.Path(__file__).parents[1]
 PACKAGES = {
@@ -48,10 +58,13 @@ def main():
         measure(rows, arguments)
     results = Results(arguments.results)
     print(describe(results))
-    print(table(rows, results))
-    print(details(rows, results))
+    found = compare_all(rows, results)
+    print(table(rows, found))
+    print(markdown(systems_of(rows, results)))
+    if arguments.record:
+        record(rows, found, results)
     if arguments.picture:
-        arguments.picture.write_text(draw(rows, results), encoding="utf-8")
+        arguments.picture.write_text(draw(rows, found), encoding="utf-8")
     if results.errors:
         raise SystemExit("\n".join(results.errors))
 
@@ -69,6 +82,7 @@ def parse_arguments():
     parser.add_argument(
         "--print", action="store_true", help="show the results, measure nothing"
     )
+    add_flag(parser)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--peers", type=path, help="the peers' scripts")
     parser.add_argument(
@@ -252,33 +266,6 @@ def describe_machine(places):
         "commit": code_commit(),
         "versions": versions,
     }
-
-
-MEASURED = "keras_transformer", "trainers", "savedmodel", "benchmarks"
-
-
-def code_commit():
-    """The last commit that changed the code; "-dirty": it has changed since."""
-
-    def git(*words):
-        output = subprocess.check_output(
-            ["git", *words, "--", *MEASURED], cwd=ROOT, text=True
-        )
-        return output.strip()
-
-    dirty = "-dirty" if git("status", "--porcelain") else ""
-    return git("log", "-1", "--format=%h") + dirty
-
-
-def cpu_name():
-    """The CPU, with the extensions that decide how fast products are."""
-    words = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-    fields = dict(
-        map(str.strip, line.split(":", 1)) for line in words if ":" in line
-    )
-    known = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16")
-    flags = [flag for flag in known if flag in fields["flags"].split()]
-    return f"{fields['model name']} ({', '.join(flags)})"
 
 
 def check_machine(results, machine, keep):

@@ -1,6 +1,5 @@
 """The results of `compare.py`: read from its file, compared, shown, drawn."""
 
-import collections
 import dataclasses
 import datetime
 import json
@@ -8,9 +7,12 @@ import pathlib
 import statistics
 import typing
 
+import results as files
 from compare_rows import Figure, Row
 
 from keras_transformer.figures import drawing
+
+NAME = "compare"  # of the file in benchmarks/results
 
 
 class Results:
@@ -100,6 +102,11 @@ def compare(row: Row, results: Results) -> Compared | None:
     return Compared(ours, peer, ratios, shares)
 
 
+def compare_all(rows: dict, results: Results) -> dict[str, Compared | None]:
+    """The numbers of each row, by its name."""
+    return {name: compare(row, results) for name, row in rows.items()}
+
+
 def quotients(ours, others):
     """Of the rounds that both have.
 
@@ -147,19 +154,139 @@ def is_met(row: Row, compared: Compared) -> bool | None:
     return compared.ratio >= row.goal
 
 
+# Recording
+
+
+def record(rows, found, results):
+    """Replaces in benchmarks/results what was measured now."""
+    commit = results.machine["commit"]
+    measured = {
+        "rows": [
+            as_record(row, found[name], commit)
+            for name, row in rows.items()
+            if found[name]
+        ],
+        "systems": systems_of(rows, results),
+    }
+    names = {"rows": ("row",), "systems": ("row", "system")}
+    files.record(
+        NAME,
+        "This package and its peers",
+        {
+            table: merged(recorded_rows(table), measured[table], columns)
+            for table, columns in names.items()
+        },
+        date=days_of(results)[-1],
+        commit=commit,
+        versions=versions_of(results),
+    )
+
+
+def merged(kept, measured, columns):
+    """Rows of a table; of those with the same name the ones measured now.
+
+    >>> kept = [{"row": "a", "n": 1}, {"row": "b", "n": 1}]
+    >>> merged(kept, [{"row": "a", "n": 2}], ("row",))
+    [{'row': 'a', 'n': 2}, {'row': 'b', 'n': 1}]
+    """
+    found = {tuple(r[c] for c in columns): r for r in kept + measured}
+    return list(found.values())
+
+
+def recorded_rows(table):
+    """The rows of a table in benchmarks/results; none before the first."""
+    if not (files.FOLDER / f"{NAME}.json").exists():
+        return []
+    return files.read(NAME)["tables"][table]
+
+
+def versions_of(results):
+    """System and package -> version."""
+    return {
+        f"{package} ({system})": version
+        for system, packages in results.machine["versions"].items()
+        if system != "python"
+        for package, version in packages.items()
+    }
+
+
+def heading(row):
+    """The first cell of a row."""
+    return f"{row.title}, {row.unit}"
+
+
+def as_record(row, compared, commit):
+    """A row of the file."""
+    ours, peer = compared.ours, compared.peer
+    return {
+        "row": heading(row),
+        "this package": ours[0].label,
+        "its speed": rounded(median(ours)),
+        "peer": peer[0].label,
+        "the peer's speed": rounded(median(peer)),
+        "ratio": round(compared.ratio, 2),
+        "lowest ratio": round(min(compared.ratios), 2),
+        "highest ratio": round(max(compared.ratios), 2),
+        "share of the ceiling": (
+            round(compared.share, 2) if compared.shares else None
+        ),
+        "commit": commit,
+    }
+
+
+def rounded(value):
+    """Three digits, or a whole number.
+
+    >>> rounded(9330.4), rounded(27.64), rounded(0.5549)
+    (9330, 27.6, 0.555)
+    """
+    return round(value) if value >= 100 else float(f"{value:.3g}")
+
+
+def recorded(rows: dict) -> dict[str, Compared | None]:
+    """The numbers of each row as benchmarks/results has them."""
+    kept = {row["row"]: row for row in recorded_rows("rows")}
+    return {
+        name: from_record(kept[heading(row)]) if heading(row) in kept else None
+        for name, row in rows.items()
+    }
+
+
+def from_record(values):
+    """What `as_record` was given."""
+
+    def side(label, speed):
+        figure = Figure("", values[label], "", {})
+        return figure, {} if values[speed] is None else {1: values[speed]}
+
+    keys = "lowest ratio", "ratio", "highest ratio"
+    share = values["share of the ceiling"]
+    return Compared(
+        side("this package", "its speed"),
+        side("peer", "the peer's speed"),
+        [values[key] for key in keys],
+        [] if share is None else [share],
+    )
+
+
 # Showing
+
+
+def days_of(results):
+    """The days of measuring, in order."""
+    return sorted(
+        {
+            datetime.datetime.fromtimestamp(t, datetime.UTC).date().isoformat()
+            for t in results.times.values()
+        }
+    )
 
 
 def describe(results):
     """When, on what and with which versions, as lines of Markdown."""
     if not results.times:
         return "Nothing was measured."
-    days = sorted(
-        {
-            datetime.datetime.fromtimestamp(t, datetime.UTC).date().isoformat()
-            for t in results.times.values()
-        }
-    )
+    days = days_of(results)
     machine = results.machine
     versions = machine["versions"]
     shown = [f"Python {versions['python']}"] + [
@@ -176,39 +303,54 @@ def describe(results):
     )
 
 
-def table(rows, results):
-    """The rows as Markdown."""
+def table(rows, found):
+    """The rows as Markdown, as docs/benchmarks.md has them.
+
+    Args:
+        rows: Rows by name.
+        found: Their numbers; a ratio that reaches the goal is bold.
+    """
     lines = [
-        "| | ours | fastest peer | ratio | range | goal | met |",
-        "|---|---|---|---|---|---|---|",
+        "| | this package | fastest peer | ratio | range | goal |",
+        "|---|---|---|---|---|---|",
     ]
-    for row in rows.values():
-        compared = compare(row, results)
+    for name, row in rows.items():
+        compared = found[name]
         goal = "" if row.goal is None else f"{row.goal:g}"
         if row.share is not None:
-            goal += f", {row.share:.0%} of the ceiling"
+            goal += f", {percent(row.share)} of the ceiling"
         if compared is None:
-            cells = ["not measured", "", "", "", goal, ""]
+            cells = ["not measured", "", "", "", goal]
         else:
-            met = {True: "yes", False: "no", None: ""}[is_met(row, compared)]
             ratio = f"{compared.ratio:.2f}"
+            if is_met(row, compared):
+                ratio = f"**{ratio}**"
             if compared.shares:
-                ratio += f", {compared.share:.0%}"
+                ratio += f", {percent(compared.share)} of the ceiling"
             cells = [
                 cell(*compared.ours),
                 cell(*compared.peer),
                 ratio,
                 spread(compared.ratios),
                 goal,
-                met,
             ]
-        title = f"{row.title}, {row.unit}"
-        lines.append(f"| {' | '.join([title, *cells])} |")
+        lines.append(f"| {' | '.join([heading(row), *cells])} |")
     return "\n".join([*lines, ""])
 
 
+def percent(share):
+    """A share of 1 in words.
+
+    >>> percent(0.755)
+    '76 %'
+    """
+    return f"{100 * share:.0f} %"
+
+
 def cell(figure, values):
-    """A median and what it is of."""
+    """A median and its system; values of a record may be missing."""
+    if not values:
+        return figure.label
     return f"{number(statistics.median(values.values()))} ({figure.label})"
 
 
@@ -232,39 +374,36 @@ def number(value):
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def details(rows, results):
-    """Every figure that was measured, as Markdown."""
-    lines = [
-        "| | system | median | range | rounds | CPUs used by others |",
-        "|---|---|---|---|---|---|",
-    ]
-    shown = collections.OrderedDict()
+def systems_of(rows, results):
+    """Every figure that was measured, as rows of a table."""
+    shown = {}
     for row in rows.values():
         for figure in row.ours + row.peers:
-            shown.setdefault(
-                json.dumps(dataclasses.asdict(figure)), (row, figure)
-            )
+            key = json.dumps(dataclasses.asdict(figure))
+            shown.setdefault(key, (heading(row), figure))
         if row.ceiling:
-            kind = row.ceiling.where["type"]
-            ceiling = dataclasses.replace(
-                row, title=f"ceiling {kind}", unit="GFLOP/s"
-            )
             key = json.dumps(dataclasses.asdict(row.ceiling))
-            shown.setdefault(key, (ceiling, row.ceiling))
-    for row, figure in shown.values():
-        values = list(results.values(figure).values())
+            name = f"ceiling {row.ceiling.where['type']}, GFLOP/s"
+            shown.setdefault(key, (name, row.ceiling))
+    found = []
+    for name, figure in shown.values():
+        values = results.values(figure)
         if values:
-            foreign = max(
-                results.foreign[n, figure.command]
-                for n in results.values(figure)
+            numbers = list(values.values())
+            found.append(
+                {
+                    "row": name,
+                    "system": figure.label,
+                    "median": rounded(statistics.median(numbers)),
+                    "lowest": rounded(min(numbers)),
+                    "highest": rounded(max(numbers)),
+                    "rounds": len(values),
+                    "CPUs used by others": max(
+                        results.foreign[n, figure.command] for n in values
+                    ),
+                }
             )
-            lines.append(
-                f"| {row.title}, {row.unit} | {figure.label}"
-                f" | {number(statistics.median(values))}"
-                f" | {number(min(values))} to {number(max(values))}"
-                f" | {len(values)} | {foreign:.2f} |"
-            )
-    return "\n".join([*lines, ""])
+    return found
 
 
 SCALE_WIDTH, BAR, TOP, MARGIN = 400, 26, 68, 16
@@ -275,9 +414,9 @@ MET, MISSED, NO_GOAL = "#3aa17e", "#e07b39", "#6b8fc9"
 RANGE = "#59616a"  # also legible on the bars
 
 
-def draw(rows, results):
+def draw(rows, numbers):
     """The ratios as bars, with their range and their goal, as SVG."""
-    found = [(row, compare(row, results)) for row in rows.values()]
+    found = [(row, numbers[name]) for name, row in rows.items()]
     found = [(row, compared) for row, compared in found if compared]
     if not found:
         raise SystemExit("There is nothing to draw: no row was measured.")

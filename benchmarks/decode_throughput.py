@@ -12,7 +12,6 @@ timed in four groups, as those of CTranslate2's pools are.
 import argparse
 import concurrent.futures
 import os
-import types
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
@@ -25,7 +24,8 @@ from peers import load_reporter, read_corpus
 
 import keras_transformer as kt
 from keras_transformer.config import DecodingConfig
-from keras_transformer.translator import Translator, pad_rows
+from keras_transformer.translation.batching import Graphs, pad_rows
+from keras_transformer.translation.inference import Inference
 
 
 def main():
@@ -43,8 +43,8 @@ def main():
         decoding = DecodingConfig(
             beam_size=beam_size, min_length=arguments.length
         )
-        translator = ForcedLengthTranslator(
-            model, decoding, arguments.jit_compile
+        inference = ForcedLengthInference(
+            model, decoding, max_source_length=256
         )
         for batch_size in arguments.batches:
             batches = [
@@ -59,7 +59,11 @@ def main():
                 beam_size,
                 arguments.length,
                 measure(
-                    translator, batches, arguments.workers, reporter.Clock()
+                    inference,
+                    arguments.jit_compile,
+                    batches,
+                    arguments.workers,
+                    reporter.Clock(),
                 ),
             )
 
@@ -112,37 +116,27 @@ def variant_of(arguments):
     return f"graph-fp32{compiled}{several}"
 
 
-class ForcedLengthTranslator(Translator):
-    """A translator of ids whose every output has the same length."""
+class ForcedLengthInference(Inference):
+    """Inference whose every output has the same length."""
 
-    def __init__(self, model, decoding, jit_compile):
-        vocabulary = types.SimpleNamespace(vocab_size=model.config.vocab_size)
-        vocabulary.source = vocabulary.target = vocabulary
-        super().__init__(
-            vocabulary,
-            model,
-            decoding,
-            max_source_length=256,
-            jit_compile=jit_compile,
-        )
-
-    def output_limits(self, source_ids, longest_source=None):
+    def output_limits(self, source_ids):
         length = self.decoding.min_length
         limits = ops.full((ops.shape(source_ids)[0],), length, "int32")
         return limits, length
 
 
-def measure(translator, batches, workers, clock):
+def measure(inference, jit_compile, batches, workers, clock):
     """A dictionary of times and counts for every group of batches."""
-    length = translator.decoding.min_length
+    length = inference.decoding.min_length
+    graph = Graphs(jit_compile)
     padded = [pad_rows(batch) for batch in batches]
     by_shape = {source_ids.shape: source_ids for source_ids in padded}
 
     def search(source_ids):
-        found = translator._graph(
-            translator.translate_ids,
+        found = graph(
+            inference.translate_ids,
             source_ids,
-            fixed_shapes=translator.jit_compile,
+            shapes="static" if jit_compile else "free",
         )
         return found.lengths[:, 0].numpy()
 

@@ -22,6 +22,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
 import sacrebleu
+from results import add_flag, parse_table, record
 
 from keras_transformer import DecodingConfig, Translator
 from keras_transformer.workdir import WorkDirectory
@@ -66,13 +67,19 @@ def main():
         )
         for beam_size in beams.values()
     }
-    print(HEAD, "|---" * HEAD.count(" | ") + "|---|", sep="\n")
+    lines = []
+
+    def show(line):
+        print(line, flush=True)
+        lines.append(line)
+
+    show(HEAD)
+    show("|---" * HEAD.count(" | ") + "|---|")
     for beam_size, one in live.items():
         bleu = score(one.texts, references)
-        print(
+        show(
             f"| trainers.translate | float32 | {beam_size} | {len(sentences)}"
-            f" | | {bleu:.2f} | | {len(sentences) / one.seconds:.1f} | |",
-            flush=True,
+            f" | | {bleu:.2f} | | {len(sentences) / one.seconds:.1f} | |"
         )
     notes = []
     for format_name, precision, beam in ROWS:
@@ -85,12 +92,11 @@ def main():
         bleu = score([result["text"] for result in results], references)
         ties, different = one.compare(results)
         same = len(sentences) - len(ties) - len(different)
-        print(
+        show(
             f"| {format_name} | {precision} | {beams[beam]} | {same}"
             f" | {len(ties)} | {bleu:.2f} | {megabytes(directory):.1f}"
             f" | {len(sentences) / found['seconds']:.1f}"
-            f" | {found['computed_in'] or ''} |",
-            flush=True,
+            f" | {found['computed_in'] or ''} |"
         )
         if precision == "float32" and (ties or different):
             notes.append(
@@ -98,6 +104,10 @@ def main():
                 f" others {different[:10]}"
             )
     print("", *notes, sep="\n")
+    if arguments.record:
+        table = {"exports": parse_table("\n".join(lines))}
+        title = "Exports and the live translator"
+        record("export_table", title, table, notes="; ".join(notes))
 
 
 def parse_arguments():
@@ -117,6 +127,7 @@ def parse_arguments():
         default=64,
         help="longest source in tokens; shorter is faster",
     )
+    add_flag(parser)
     parser.add_argument("--formats", nargs="+", choices=list(FORMATS))
     return parser.parse_args()
 

@@ -22,6 +22,7 @@ import time
 
 import numpy as np
 from processes import measure_apart
+from results import add_flag, parse_table, record
 
 # Width 128, 4 heads, feed-forward 256: the preset `tiny`.
 FIXED = {"length": 32, "batch": 8, "beam": 4, "vocabulary": 8000, "depth": 4}
@@ -74,7 +75,11 @@ def main():
         ]
         rows.append(row_of(task, variable, sizes, points))
         print(rows[-1], flush=True)
-    print("\n".join([*HEAD, *rows]))
+    table = "\n".join([*HEAD, *rows])
+    print(table)
+    if arguments.record:
+        title = "Growth of time and memory with each size"
+        record("growth", title, {"sizes": parse_table(table)})
 
 
 def parse_arguments():
@@ -87,6 +92,7 @@ def parse_arguments():
     parser.add_argument(
         "--results", type=pathlib.Path, help="file of points, kept and read"
     )
+    add_flag(parser)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -186,21 +192,21 @@ def random_ids(rows, point):
 
 def make_search(point):
     """A function that translates some rows, and waits."""
-    from decode_throughput import ForcedLengthTranslator
+    from decode_throughput import ForcedLengthInference
 
     from keras_transformer.config import DecodingConfig
+    from keras_transformer.translation.batching import Graphs
 
     decoding = DecodingConfig(
         beam_size=point["beam"], min_length=point["length"]
     )
-    translator = ForcedLengthTranslator(
-        make_model(point), decoding, jit_compile=False
+    inference = ForcedLengthInference(
+        make_model(point), decoding, max_source_length=256
     )
+    graph = Graphs(jit_compile=False)
 
     def search(rows):
-        found = translator._graph(
-            translator.translate_ids, random_ids(rows, point)
-        )
+        found = graph(inference.translate_ids, random_ids(rows, point))
         found.scores.numpy()
 
     return search
@@ -212,7 +218,7 @@ def make_step(point):
 
     import keras_transformer as kt
     from keras_transformer.data.batches import shift_right
-    from keras_transformer.training import TrainStep
+    from keras_transformer.training.step import TrainStep
 
     model = make_model(point)
     train_step = TrainStep(
@@ -243,8 +249,8 @@ def make_step(point):
 # Showing
 
 HEAD = (
-    "| task | size | CPU seconds | exponent | theory at most | MB | exponent"
-    " | theory at most | |",
+    "| task | size | CPU seconds | exponent of time | at most in theory | MB"
+    " | exponent of memory | of memory, at most in theory | above theory |",
     "|---|---|---|---|---|---|---|---|---|",
 )
 

@@ -1,22 +1,19 @@
-"""Draws README's learning curve from the tables of BUILD_NOTES.md.
+"""Draws README's learning curve from `results/multi30k_ende.json`.
 
     python benchmarks/learning_curve.py
 
-Reads the Multi30k tables (validation BLEU by minute, test BLEU by minute) and
-writes `docs/learning_curve.svg`. The colors are legible on white and on black,
-since the picture has no background of its own. Needs nothing but Python.
+Reads its tables (validation BLEU by minute, test BLEU by minute) and writes
+`docs/learning_curve.svg`. The colors are legible on white and on black, since
+the picture has no background of its own. Needs nothing but Python.
 """
 
 import pathlib
 
+import results
+
 ROOT = pathlib.Path(__file__).parents[1]
-NOTES = ROOT / "BUILD_NOTES.md"
+NAME = "multi30k_ende"
 PICTURE = ROOT / "docs/learning_curve.svg"
-VALIDATION_HEAD = (
-    "| step | epoch | minutes | validation loss | perplexity"
-    " | validation BLEU |"
-)
-TEST_HEAD = "| minutes | step | averaged | BLEU | lower-cased | chrF |"
 PUBLISHED = 41.02  # Wu et al. 2021, the same data and test set
 
 WIDTH, HEIGHT = 720, 360
@@ -25,23 +22,6 @@ MAX_MINUTES, MAX_BLEU = 32, 45
 LEGEND = 12  # minutes, where its lines begin
 INK, CURVE, TEST = "#767d86", "#3987e5", "#e07b39"
 FAINT = ' stroke-opacity="0.3"'
-
-
-def read_table(text, head):
-    """Rows of a Markdown table as lists of text.
-
-    >>> read_table("| a | b |\\n|---|---|\\n| 1 | **2** |\\n", "| a | b |")
-    [['1', '2']]
-    """
-    if text.count(head) != 1:
-        raise SystemExit(f"expected one table that begins with {head}")
-    rows = []
-    for line in text.split(head)[1].splitlines()[2:]:
-        if not line.startswith("|"):
-            break
-        cells = line.strip("|").split("|")
-        rows.append([cell.strip().strip("*") for cell in cells])
-    return rows
 
 
 def x_of(minutes):
@@ -119,19 +99,20 @@ def draw(validation, test):
     )
 
 
-def picture_of(notes):
-    """The picture of the tables in the text of BUILD_NOTES.md."""
-    validation = read_table(notes, VALIDATION_HEAD)
-    test = read_table(notes, TEST_HEAD)
+def picture_of(tables):
+    """The picture of the tables of a result."""
     return draw(
-        [(float(row[2]), float(row[5])) for row in validation],
-        [(float(row[0]), float(row[3])) for row in test],
+        [
+            (row["minutes"], row["validation BLEU"])
+            for row in tables["training"]
+        ],
+        [(row["minutes"], row["BLEU"]) for row in tables["test"]],
     )
 
 
 def main():
-    picture = picture_of(NOTES.read_text(encoding="utf-8"))
-    PICTURE.write_text(picture, encoding="utf-8")
+    picture = picture_of(results.read(NAME)["tables"])
+    results.write(PICTURE, picture)
     print(PICTURE)
 
 

@@ -5,6 +5,7 @@
     python benchmarks/opus_mt.py compare DIR
     python benchmarks/opus_mt.py export DIR EXPORTS
     python benchmarks/opus_mt.py race DIR EXPORTS SENTENCES PYTHON [COUNT [N]]
+        [--record]
 
 `make` writes a randomly initialised model of the configuration of
 Helsinki-NLP/opus-mt-en-de into DIR: d_model 512, 6 + 6 layers, 58,101 subwords,
@@ -34,6 +35,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from operator import eq
+
+import results
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FORMATS = ("saved_model", "tflite", "onnx", "ctranslate2", "huggingface")
@@ -43,6 +47,7 @@ LONGEST_SOURCE = 64  # tokens: TFLite computes every source with this length
 TIE = 1e-3  # between log-probabilities per token: that of `savedmodel.verify`
 VOCAB_SIZE = 58101
 LONGEST = 64  # tokens of an output: random weights never end one
+RECORD = "--record"
 
 
 def make(directory, text):
@@ -233,17 +238,26 @@ def race(directory, exports, sentences, python, count="200", rounds="1"):
         python, exports / "huggingface", sentences, count
     )
     seconds = {name: [] for name in runners}
+    same = {}
     for _ in range(int(rounds)):
         for name, runner in runners.items():
             found = runner()
             seconds[name].append(found["seconds"])
             if name == "transformers":
                 expected = found
+            same[name] = sum(map(eq, expected["answers"], found["answers"]))
             print(f"{name}: {found['seconds']:.1f} s", end="; ")
             print(_comparison(expected, found), flush=True)
+    rows = []
     for name, values in seconds.items():
-        median = statistics.median(values)
-        print(f"{name}: {len(lines) / median:.2f} sentences/s")
+        speed = round(len(lines) / statistics.median(values), 2)
+        print(f"{name}: {speed:.2f} sentences/s")
+        columns = "system", "translations", "as transformers", "sentences/s"
+        row = name, len(lines), same[name], speed
+        rows.append(dict(zip(columns, row, strict=True)))
+    if RECORD in sys.argv:
+        title = "A model of OPUS-MT's size, in every format"
+        results.record("opus_mt", title, {"formats": rows})
 
 
 def _comparison(expected, found):
@@ -332,7 +346,7 @@ def _original(id):
 
 
 if __name__ == "__main__":
-    command, directory, *others = sys.argv[1:]
+    command, directory, *others = (w for w in sys.argv[1:] if w != RECORD)
     functions = {
         "make": make,
         "answer": answer,

@@ -32,6 +32,8 @@ import time
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
+from results import add_flag, record
+
 import keras_transformer as kt
 from keras_transformer.data.shards import read_prepared
 
@@ -48,6 +50,7 @@ def main():
     if not tokenizer.exists():
         lines = (line for pair in base for line in pair)
         kt.Tokenizer.train(lines, arguments.vocab_size).save(tokenizer)
+    tables = {"preparing": [], "reading": []}
     for number, num_pairs in enumerate(arguments.sizes):
         prefix = folder / f"generated-{num_pairs}"
         write_corpus(base, num_pairs, prefix)
@@ -55,17 +58,20 @@ def main():
         vocabulary = [f"--tokenizer={tokenizer}"]
         if arguments.train_vocabulary:
             vocabulary = [f"--vocab_size={arguments.vocab_size}"]
-        report(
-            pairs=num_pairs,
-            train_vocabulary=arguments.train_vocabulary,
-            **measure_prepare(prefix, output, vocabulary),
-        )
+        found = measure_prepare(prefix, output, vocabulary)
+        tables["preparing"].append(report(pairs=num_pairs, **found))
         if number == 0:
-            report(pairs=num_pairs, **measure_reading(prefix, output))
+            found = measure_reading(prefix, output)
+            tables["reading"].append(report(pairs=num_pairs, **found))
         if not arguments.keep:
             shutil.rmtree(output)
             for language in LANGUAGES:
                 pathlib.Path(f"{prefix}.{language}").unlink()
+    if arguments.record:
+        name, title = "prepare_scale", "Preparing corpora, and reading them"
+        if arguments.train_vocabulary:
+            name, title = f"{name}_vocabulary", f"{title}, vocabulary learned"
+        record(name, title, tables)
 
 
 def parse_arguments():
@@ -88,12 +94,14 @@ def parse_arguments():
         help="let the command learn its vocabulary, too",
     )
     parser.add_argument("--keep", action="store_true", help="what was written")
+    add_flag(parser)
     return parser.parse_args()
 
 
 def report(**values):
-    """Prints a JSON line."""
+    """Prints a JSON line, and returns it."""
     print(json.dumps(values), flush=True)
+    return values
 
 
 def write_corpus(base, num_pairs, prefix):

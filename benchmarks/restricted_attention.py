@@ -24,6 +24,7 @@ import time
 
 import numpy as np
 from processes import measure_apart
+from results import add_flag, parse_table, record
 
 D_MODEL, NUM_HEADS = 512, 8  # of the base model
 TARGET_TOKENS = 128  # of the training step
@@ -50,7 +51,14 @@ def main():
                 result = measure_apart(__file__, case, {})
                 print(json.dumps({**case, **result}), flush=True)
                 found.setdefault((length, window), []).append(result)
-    print(table(found, arguments.lengths, arguments.window))
+    shown = table(found, arguments.lengths, arguments.window)
+    print(shown)
+    if arguments.record:
+        name, what = "restricted_attention", "One layer of self-attention"
+        if arguments.step:
+            name, what = f"{name}_step", "A training step of `base`"
+        title = f"{what}, restricted and full, by length"
+        record(name, title, {"lengths": parse_table(shown)})
 
 
 def parse_arguments():
@@ -73,6 +81,7 @@ def parse_arguments():
         help="those at which full attention is measured, too",
     )
     parser.add_argument("--rounds", type=int, default=3)
+    add_flag(parser)
     parser.add_argument("--repeats", type=int, default=3, help="in a process")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -174,8 +183,8 @@ def table(found, lengths, window):
         memory = [median(n, None, mib) for n in measured]
         curve = np.polyfit(measured, memory, 2)
     lines = [
-        f"| n | full, s | r = {window}, s | ratio | full, MiB |"
-        f" r = {window}, MiB | ratio |",
+        f"| n | full, s | r = {window}, s | ratio of time | full, MiB |"
+        f" r = {window}, MiB | ratio of memory |",
         "|---|---|---|---|---|---|---|",
     ]
     for n in lengths:

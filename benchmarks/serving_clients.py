@@ -24,6 +24,7 @@ import threading
 import time
 
 import numpy as np
+from results import add_flag, parse_table, record
 
 ROOT = pathlib.Path(__file__).parents[1]
 CORES = len(os.sched_getaffinity(0))
@@ -59,6 +60,9 @@ def main():
                     line = {"server": name, "clients": number, **result}
                     print(json.dumps(line), flush=True)
     print(table(found))
+    if arguments.record:
+        title = "Concurrent clients of a served SavedModel"
+        record("serving_clients", title, {"clients": parse_table(table(found))})
 
 
 def parse_arguments():
@@ -72,6 +76,7 @@ def parse_arguments():
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 4, 16])
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--rounds", type=int, default=3)
+    add_flag(parser)
     parser.add_argument("--serve", choices=SERVERS, help=argparse.SUPPRESS)
     return parser.parse_args()
 

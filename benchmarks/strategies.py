@@ -19,6 +19,8 @@ import subprocess
 import sys
 import tempfile
 
+from results import add_flag, parse_table, record
+
 ROOT = pathlib.Path(__file__).parents[1]
 VARIANTS = {
     "one_device": ["--strategy=one_device"],
@@ -72,11 +74,10 @@ def main():
             speeds[name].append(speed)
             line = {"variant": name, "tokens_per_second": round(speed)}
             print(json.dumps(line), flush=True)
-    first = statistics.median(speeds[chosen[0]])
-    print("| variant | source + target tokens/s | ratio |\n|---|---|---|")
-    for name, values in speeds.items():
-        speed = statistics.median(values)
-        print(f"| {name} | {speed:,.0f} | {speed / first:.2f} |")
+    print(table(speeds))
+    if arguments.record:
+        title = "Training speed by strategy, XLA and precision"
+        record("strategies", title, {"variants": parse_table(table(speeds))})
 
 
 def parse_arguments():
@@ -86,12 +87,23 @@ def parse_arguments():
     parser.add_argument("--data", required=True, help="prefix of the pairs")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--only", default="", help="variants with this in them")
+    add_flag(parser)
     parser.add_argument("--reports", type=int, default=6, help="of 10 steps")
     parser.add_argument("--skip", type=int, default=3, help="reports left out")
     parser.add_argument(
         "flags", nargs="*", help="more flags of trainers.wmt, after --"
     )
     return parser.parse_args()
+
+
+def table(speeds):
+    """Medians as Markdown; the ratio is to the first variant."""
+    lines = ["| variant | source + target tokens/s | ratio |", "|---|---|---|"]
+    medians = {n: statistics.median(values) for n, values in speeds.items()}
+    first = next(iter(medians.values()))
+    for name, speed in medians.items():
+        lines.append(f"| {name} | {speed:,.0f} | {speed / first:.2f} |")
+    return "\n".join(lines)
 
 
 def measure(name, arguments):

@@ -17,6 +17,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
 import sentencepiece
+from results import add_flag, record
 
 import keras_transformer as kt
 from keras_transformer.vocabulary import BOS, EOS, PAD, UNK
@@ -29,6 +30,7 @@ def main():
     pairs = list(
         kt.read_parallel_files([f"{arguments.data}/train"], "en", "de")
     )
+    rows = []
     for model_type in ("bpe", "unigram"):
         tokenizer = train(model_type, pairs, arguments.vocab_size)
         seconds, _ = timed(kt.encode_corpus, pairs, tokenizer, MAX_LENGTH)
@@ -50,6 +52,21 @@ def main():
             f" {min(epochs):.1f} to {max(epochs):.1f} s"
         )
         print(f"  {corpus}")
+        rows.append(
+            {
+                "vocabulary": model_type,
+                "tokens of an epoch, by the canonical ones": round(
+                    num_tokens(corpus.first) / num_tokens(corpus.canonical), 2
+                ),
+                "encoded, s": round(seconds, 1),
+                "opened, s": round(opened, 1),
+                "an epoch sampled, s, at least": round(min(epochs), 1),
+                "at most": round(max(epochs), 1),
+            }
+        )
+    if arguments.record:
+        title = "Time to sample the segmentations of an epoch"
+        record("subword_sampling", title, {"vocabularies": rows})
 
 
 def parse_arguments():
@@ -60,6 +77,7 @@ def parse_arguments():
     parser.add_argument("--vocab_size", type=int, default=6000)
     parser.add_argument("--alpha", type=float, default=0.1)
     parser.add_argument("--epochs", type=int, default=3)
+    add_flag(parser)
     return parser.parse_args()
 
 
@@ -79,6 +97,11 @@ def train(model_type, pairs, vocab_size):
         unk_id=UNK,
     )
     return kt.Tokenizer(model.getvalue())
+
+
+def num_tokens(corpus):
+    """Tokens of both sides of a `Corpus`."""
+    return int(corpus.source.lengths.sum() + corpus.target.lengths.sum())
 
 
 def timed(function, *arguments, **options):

@@ -1,6 +1,6 @@
 """Measures Table 1 of the paper: the cost of layers over length and width.
 
-    python benchmarks/table1.py --picture=docs/table1.svg --json=table1.json
+    python benchmarks/table1.py --picture=docs/table1.svg --record
 
 Times one forward and backward pass of each kind of layer over the length n and
 over the width d, fits the exponents of both, and counts the operations that
@@ -16,13 +16,11 @@ that is not timed.
 """
 
 import argparse
-import contextlib
 import dataclasses
 import json
 import math
 import os
 import pathlib
-import platform
 import time
 from collections.abc import Callable
 from unittest import mock
@@ -33,6 +31,7 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 import keras
 import numpy as np
 import tensorflow as tf
+from results import add_flag, cpu_name, parse_table, record, write
 
 import keras_transformer as kt
 
@@ -220,8 +219,9 @@ def main():
         print(json.dumps(results[-1]), flush=True)
     document = {"machine": arguments.machine, "layers": results}
     print(table(document))
-    if arguments.json:
-        write(arguments.json, json.dumps(document, indent=1) + "\n")
+    if arguments.record:
+        title = "Table 1: exponents of time, and loop iterations"
+        record("table1", title, {"layers": parse_table(table(document))})
     if arguments.picture:
         write(arguments.picture, draw(document))
 
@@ -231,27 +231,11 @@ def parse_arguments():
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--picture", type=pathlib.Path, help="SVG to write")
-    parser.add_argument("--json", type=pathlib.Path, help="file of all times")
+    add_flag(parser)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default="", help="layers with this in them")
-    parser.add_argument("--machine", default=machine(), help="its name")
+    parser.add_argument("--machine", default=cpu_name(), help="its name")
     return parser.parse_args()
-
-
-def machine():
-    """What the processor is called."""
-    with contextlib.suppress(OSError):  # /proc is Linux'
-        for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return " ".join(line.partition(":")[2].split())
-    return platform.processor() or platform.machine()
-
-
-def write(path, text):
-    """Writes a file, complete or not at all."""
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.replace(path)
 
 
 # Measuring
@@ -352,8 +336,9 @@ def table(document):
     """The results in Markdown, theory beside each."""
     lengths = " / ".join(map(str, LOOP_LENGTHS))
     lines = [
-        "| layer | operations | exponent of n: theory | measured | n, at d"
-        " | exponent of d: theory | measured | d, at n | sequential: theory"
+        "| layer | operations | exponent of n: theory | of n: measured"
+        " | n, at d | exponent of d: theory | of d: measured | d, at n"
+        " | sequential: theory"
         f" | loop iterations at n = {lengths} |",
         "|" + "---|" * 10,
     ]

@@ -30,7 +30,7 @@ from peers import load_reporter, read_corpus
 
 import keras_transformer as kt
 from keras_transformer.data.batches import make_batches
-from keras_transformer.training import TrainStep
+from keras_transformer.training.step import TrainStep
 
 
 def main():

@@ -11,6 +11,8 @@ MOST_POSITIONS = 10**6  # of a sentence
 GREATEST_WIDTH = 10**6
 MOST_LAYERS = 10**4
 PRECISIONS = ("float32", "bfloat16")  # of a `Translator`
+# Of a work directory; the first of them that exists is served.
+CHECKPOINT_KINDS = ("averaged", "best", "latest")
 POSITIONS = ("sinusoidal", "learned", "relative")
 SINUSOIDS = ("paper", "t2t")
 ACTIVATIONS = ("relu", "swish", "gelu", "gelu_tanh")
@@ -289,6 +291,15 @@ class TransformerConfig(Fields):
         return self.sharing in ("inputs", "none")
 
 
+def check_alignment_layer(model: TransformerConfig, layer: int | None) -> None:
+    """Raises ValueError unless the decoder has a layer, counted from 1."""
+    if (layer or 1) > model.decoder_depth:
+        raise ValueError(
+            f"alignment_layer must be at most {model.decoder_depth}, the layers"
+            f" of the decoder. Received: alignment_layer={layer}"
+        )
+
+
 def check_position_limit(config: TransformerConfig, **lengths: int) -> None:
     """Raises ValueError if a length exceeds the learned positions.
 
@@ -337,10 +348,9 @@ class DecodingConfig(Fields):
     )
     stopping: str = hp(
         "exact",
-        "When a beam search ends: exact: no hypothesis can still enter the best"
-        " ones; transformers: as there, no hypothesis is better at its present"
-        " length, and only the best of a position may finish; fairseq (and so"
-        " CTranslate2), marian, opennmt_tf: as these systems end theirs.",
+        "When a beam search ends. exact: no hypothesis can still enter the best"
+        " ones. transformers, fairseq (CTranslate2 with a length penalty does"
+        " the same), marian, opennmt_tf: as in these systems.",
         choices=("exact", "transformers", "fairseq", "marian", "opennmt_tf"),
     )
     extra_length: int = hp(
@@ -368,24 +378,12 @@ class DecodingConfig(Fields):
         low=0,
         high=MOST_POSITIONS,
     )
-    coverage_penalty: float = hp(
-        0.0,
-        "Beta of the coverage penalty (Wu et al. 2016, eq. 14), by which the"
-        " hypotheses found are ranked anew; 0: none.",
-        low=0.0,
-        high=10.0,
-    )
     alignment_layer: int | None = hp(
         None,
-        "Decoder layer, from 1, whose attention aligns words, and measures"
-        " coverage; left out: the middle one.",
+        "Decoder layer, from 1, whose attention aligns words. Default: the"
+        " middle one.",
         low=1,
         high=MOST_LAYERS,
-    )
-    replace_unknown: bool = hp(
-        False,
-        "Put the source word that it attends to most in the place of an unknown"
-        " token of the output.",
     )
     sampling: bool = hp(
         False, "Sample from the model's distribution instead of searching."

@@ -13,6 +13,7 @@ import math
 import os
 import signal
 import sys
+import tempfile
 import textwrap
 
 from absl import flags
@@ -42,6 +43,15 @@ READERS = {
     str: str,
     tuple: lambda text: tuple(item for item in text.split(",") if item),
 }
+
+
+def how_to_install(extra: str) -> str:
+    """The command that installs the packages of an extra of this project.
+
+    >>> how_to_install("onnx")
+    "pip install 'keras-transformer-nmt[onnx]'"
+    """
+    return f"pip install 'keras-transformer-nmt[{extra}]'"
 
 
 class CommandError(Exception):
@@ -115,7 +125,7 @@ def parse(argv, description, *sections):
             f" Received: {' '.join(files)} ({error.reason}, byte {error.start})"
         ) from error
     if values["help"].value:
-        _show(usage(description, *sections))
+        show(usage(description, *sections))
         raise SystemExit(0)
     if rest:
         raise CommandError(f"expected flags, --name=value. Received: {rest[0]}")
@@ -178,11 +188,124 @@ def exit_status(command):
     try:
         yield
     except CommandError as error:
-        print(f"{command}: {error}", file=sys.stderr)
+        _complain(f"{command}: {error}")
         raise SystemExit(error.status) from None
     except KeyboardInterrupt:
-        print(f"{command}: interrupted", file=sys.stderr)
+        _complain(f"{command}: interrupted")
         raise SystemExit(128 + signal.SIGINT) from None
+
+
+def _complain(line):
+    """Writes a line to standard error, if that is open."""
+    if sys.stderr is not None:
+        print(_encodable(line, sys.stderr), file=sys.stderr)
+
+
+def check_streams(*names):
+    """Refuses to begin where a standard stream that a command needs is closed.
+
+    Args:
+        *names: "stdin", "stdout".
+
+    Raises:
+        RunError: It is closed.
+    """
+    for name in names:
+        if getattr(sys, name) is None:
+            raise RunError(f"expected an open {name}. It is closed")
+
+
+def show(*lines):
+    """Writes lines to standard output at once.
+
+    If nobody reads on, as with `| head`, it ends as if all were written.
+
+    Args:
+        *lines: Texts; a character that the output's encoding lacks is escaped.
+
+    Raises:
+        RunError: The device is full, or the like.
+    """
+    with output_errors():
+        print_at_once(*lines)
+
+
+def print_at_once(*lines):
+    """As `show`, but the system's errors are raised as they are."""
+    if sys.stdout is None:  # closed, and not needed: see `check_streams`
+        return
+    for line in lines:
+        print(_encodable(line, sys.stdout))
+    sys.stdout.flush()
+
+
+def _encodable(text, file):
+    """A text, the characters escaped that the encoding of a file lacks."""
+    encoding = file.encoding or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+@contextlib.contextmanager
+def output_errors(file=None):
+    """Ends its body quietly if nobody reads its output on.
+
+    Args:
+        file: The output; None: standard output.
+
+    Raises:
+        RunError: The output cannot be written for another reason.
+    """
+    try:
+        yield
+    except OSError as error:
+        discard_output(file)
+        if not isinstance(error, BrokenPipeError):
+            raise RunError(f"standard output: {error.strerror}") from error
+
+
+def discard_output(file=None):
+    """Sends nowhere what an output still holds, and what follows.
+
+    Python would try again to write it when it exits.
+    """
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), (file or sys.stdout).fileno())
+
+
+def check_output(path, inputs=()):
+    """Finds out before the work whether a file can be written.
+
+    Directories that it lacks are made when it is written.
+
+    Args:
+        path: The file.
+        inputs: Files that the command reads.
+
+    Raises:
+        ValueError: The file is a directory, or one of `inputs`, or cannot be
+            written.
+    """
+    for read in inputs:
+        there = os.path.exists(path) and os.path.exists(read)
+        if there and os.path.samefile(path, read):
+            raise ValueError(
+                "output must not be a file that the command reads. Received:"
+                f" output={path!r}, which is {str(read)!r}"
+            )
+    if os.path.isdir(path):
+        raise ValueError(f"output={path!r} is a directory")
+    if os.path.exists(path) and not os.path.isfile(path):  # /dev/stderr
+        return
+    directory = os.path.dirname(os.path.realpath(path))
+    while not os.path.lexists(directory):
+        directory = os.path.dirname(directory)
+    try:
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise ValueError(
+            f"output={path!r} cannot be written: {directory}: {error.strerror}"
+        ) from error
 
 
 class _FieldParser(flags.ArgumentParser):
@@ -200,6 +323,10 @@ class _FieldParser(flags.ArgumentParser):
             return argument
         if self.may_be_none and argument.lower() == _absent(self.kind):
             return None
+        try:
+            argument.encode()
+        except UnicodeEncodeError:  # neither config.json can hold it
+            raise ValueError("expected UTF-8 text") from None
         try:
             return READERS[self.kind](argument)
         except ValueError:
@@ -233,15 +360,6 @@ def _spell(value, kind):
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(value) if isinstance(value, tuple) else str(value)
-
-
-def _show(text):
-    """Prints a text, though its reader, such as `head`, may end before it."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        # Python would try again to write what is left when it exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _explain(field, kind):

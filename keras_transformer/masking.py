@@ -30,33 +30,22 @@ def padding_mask(ids: typing.Any, hide_eos: bool = False) -> typing.Any:
     return mask[:, None, None, :]  # [B, S] -> [B, 1, 1, S]
 
 
-def causal_mask(
-    length: typing.Any,
-    first: typing.Any = 0,
-    num_queries: typing.Any = None,
-) -> typing.Any:
+def causal_mask(length: typing.Any) -> typing.Any:
     """Hides the future: position i attends to positions up to i (sec. 3.2.3).
 
     Args:
-        length: Number of keys, int or int scalar tensor.
-        first: Position of the first query.
-        num_queries: Number of queries; left out: one for each key.
+        length: Number of positions T, int or int scalar tensor.
 
     Returns:
-        bool `[1, 1, num_queries, length]`.
+        bool `[1, 1, T, T]`.
 
     >>> causal_mask(3)[0, 0].numpy()
     array([[ True, False, False],
            [ True,  True, False],
            [ True,  True,  True]])
-    >>> causal_mask(4, first=2, num_queries=1)[0, 0].numpy()
-    array([[ True,  True,  True, False]])
     """
-    queries = first + ops.arange(
-        length if num_queries is None else num_queries, dtype="int32"
-    )
-    keys = ops.arange(length, dtype="int32")
-    return (keys[None, :] <= queries[:, None])[None, None]
+    positions = ops.arange(length, dtype="int32")
+    return (positions[None, :] <= positions[:, None])[None, None]
 
 
 def band_mask(

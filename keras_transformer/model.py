@@ -15,10 +15,10 @@ from keras_transformer.backend import Tensor
 from keras_transformer.cache import Position, Slots, reorder
 from keras_transformer.chunks import centered_neighborhood, last_neighborhood
 from keras_transformer.config import TransformerConfig
-from keras_transformer.fit import TokenExactTraining
+from keras_transformer.kernels.normalization import LayerNorm
 from keras_transformer.layers import KeyValue
 from keras_transformer.masking import causal_mask, padding_mask
-from keras_transformer.normalization import LayerNorm
+from keras_transformer.training.fit import TokenExactTraining
 
 
 class Memory(typing.NamedTuple):
@@ -479,22 +479,12 @@ class Transformer(TokenExactTraining, keras.Model):
             with EOS; and `target_ids`, int32 `[B, T]`, rows that start with
             BOS. `PAD` fills both.
         training: Whether dropout is active.
-        labels: None; or int `[B, T]`, the token that follows each of
-            `target_ids`. Then the losses are returned, not the logits: that
-            takes less time and memory than logits and their loss.
-        label_smoothing: With labels: as in `SmoothedCrossEntropy`.
-        r_drop: With labels: alpha of R-Drop (Liang et al. 2021), 0: none. Else
-            `inputs` have 2 B rows, those of the labels and then the same again,
-            for which dropout differs, and the divergence of both distributions
-            of a token is added to its loss; see `projected_r_drop`.
 
     Returns:
         Logits, float32 `[B, T, V]` (float64 if that is the dtype): those at
         position t score the token that follows `target_ids[:, t]`. An id
         outside [0, V) makes all logits of its sentence NaN; so does a token
-        beyond `max_positions` learned positions. With labels: two `[B, T]`, the
-        smoothed cross-entropy and -log p(label), in nats, NaN for a label
-        outside [0, V).
+        beyond `max_positions` learned positions.
 
     Raises:
         ValueError: Ids are not integers, or longer than `max_positions`.
@@ -613,21 +603,9 @@ class Transformer(TokenExactTraining, keras.Model):
             return self.embedding
         return self.separate_softmax
 
-    def call(
-        self,
-        inputs,
-        training=None,
-        labels=None,
-        label_smoothing=0.0,
-        r_drop=0.0,
-    ):
-        states = self._decoder_output(
+    def call(self, inputs, training=None):
+        return self.decode(
             inputs["target_ids"], self.encode(inputs["source_ids"])
-        )
-        if labels is None:
-            return self.softmax.logits(states)
-        return self.softmax.token_losses(
-            states, labels, label_smoothing, r_drop
         )
 
     def encode(self, source_ids: Tensor) -> Memory:
@@ -641,10 +619,18 @@ class Transformer(TokenExactTraining, keras.Model):
 
     def decode(self, target_ids: Tensor, memory: Memory) -> Tensor:
         """Scores a target: int32 `[B, T]` -> logits, float32 `[B, T, V]`."""
-        return self.softmax.logits(self._decoder_output(target_ids, memory))
+        return self.softmax.logits(self.decoder_states(target_ids, memory))
 
-    def _decoder_output(self, target_ids, memory):
-        """What the logits are made of: int32 `[B, T]` -> `[B, T, D]`."""
+    def decoder_states(self, target_ids: Tensor, memory: Memory) -> Tensor:
+        """The decoder's output before the softmax projection (sec. 3.4).
+
+        Args:
+            target_ids: int32 `[B, T]`.
+            memory: What `encode` returned.
+
+        Returns:
+            float `[B, T, D]` in the compute dtype.
+        """
         # Restricted to the last positions, attention is causal by itself.
         mask = None
         if self.config.attention_window is None:

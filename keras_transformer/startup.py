@@ -1,38 +1,19 @@
-"""TensorFlow's start, without the lines that it prints on every start.
+"""TensorFlow's start: its threads, its memory, its log.
 
 A command calls `load_tensorflow` after its flags are parsed and before it
-imports what needs TensorFlow: bad flags are refused at once, and what a user
-reads on stderr is the command's own.
+imports modules that need TensorFlow: bad flags are refused at once.
 """
 
-import contextlib
-import hashlib
 import importlib
-import importlib.metadata
 import os
-import platform
 import sys
-import tempfile
 
-# TensorFlow's C++ libraries print these while they are loaded and while they
-# look for devices, some before TF_CPP_MIN_LOG_LEVEL is read. They are about the
-# machine, and the same on every start.
-ROUTINE_LINES = (
-    "All log messages before absl::InitializeLog",
-    "oneDNN custom operations are on",
-    "Could not find cuda drivers",
-    "failed call to cuInit",
-    "To enable the following instructions",
-    "This TensorFlow binary is optimized",
-)
+from keras_transformer.machine import count_cores, find_gpus, memory_limit
 
-XLA_CACHE = "tf_xla_persistent_cache_directory"  # an option of TF_XLA_FLAGS
 SLICE_TOKENS = 256  # of each side, at least, in a slice of a training batch
-
-
-def count_cores() -> int:
-    """The CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0))
+# Each slice has gradients of its own: with more slices they take more memory
+# and time than the slices save.
+MAX_SLICES = 8
 
 
 def count_slices(
@@ -55,11 +36,13 @@ def count_slices(
     4
     >>> count_slices(cpu_threads=64, num_tokens=1024, jit_compile=False)
     4
+    >>> count_slices(cpu_threads=64, num_tokens=25000, jit_compile=False)
+    8
     """
     if jit_compile:
         return 1
     threads = cpu_threads or count_cores()
-    return max(1, min(threads, num_tokens // SLICE_TOKENS))
+    return max(1, min(threads, num_tokens // SLICE_TOKENS, MAX_SLICES))
 
 
 def prepare_cpu(cpu_threads: int | None, num_slices: int | None = None) -> None:
@@ -87,7 +70,7 @@ def prepare_cpu(cpu_threads: int | None, num_slices: int | None = None) -> None:
         side_by_side = threads if slices == 1 else slices
         os.environ.setdefault("TF_NUM_INTRAOP_THREADS", str(threads // slices))
         os.environ.setdefault("TF_NUM_INTEROP_THREADS", str(side_by_side))
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    memory = memory_limit()
     os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "true")
     os.environ.setdefault("TF_CPU_BFC_MEM_LIMIT_IN_MB", str(memory // 2**20))
 
@@ -109,80 +92,13 @@ def prepare_search(jit_compile: bool) -> None:
         os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
 
-def keep_xla_programs(directory: str) -> None:
-    """Lets XLA write its compiled programs to a directory, and read them again.
-
-    A process that needs the same programs then does not compile them. Another
-    CPU, number of cores, version of TensorFlow or value of XLA_FLAGS has a
-    folder of its own. When TensorFlow reads a program it logs an error about
-    features that no CPU has; so its errors are raised, but not logged.
-
-    Call it before `load_tensorflow`.
-
-    Args:
-        directory: Its path; it is made if there is none. "": nothing is kept.
-
-    Raises:
-        OSError: It cannot be made.
-        ValueError: TensorFlow is imported already, and reads no such option any
-            more.
-    """
-    if not directory:
-        return
-    folder = os.path.join(os.path.abspath(directory), _machine_name())
-    option = f'--{XLA_CACHE}="{folder}"'
-    flags = os.environ.get("TF_XLA_FLAGS", "")
-    if option in flags:
-        return
-    if "tensorflow" in sys.modules:
-        raise ValueError(
-            "xla_cache must be given to a new process, in which TensorFlow is"
-            f" not imported yet. Received: xla_cache={directory!r}"
-        )
-    os.makedirs(folder, exist_ok=True)
-    os.environ["TF_XLA_FLAGS"] = f"{flags} {option}".strip()
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-
-def _machine_name():
-    """A folder's name for what XLA compiles here."""
-    cpu = platform.processor()
-    with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
-        cpu = next((line for line in file if line.startswith("flags")), cpu)
-    xla_flags = os.environ.get("XLA_FLAGS", "")
-    text = f"{platform.machine()} {cpu} {count_cores()} {xla_flags}"
-    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-    return f"tensorflow-{importlib.metadata.version('tensorflow')}-{digest}"
-
-
 def load_tensorflow() -> None:
-    """Imports TensorFlow and lets it find its devices, without routine lines.
+    """Imports TensorFlow, which then logs warnings and errors alone.
 
-    Anything else that is printed on stderr meanwhile is shown afterwards, an
-    error's message included. Does nothing if TensorFlow is imported already.
+    Where there is a GPU it logs everything, so that the reason is seen if it
+    cannot use it. TensorFlow prints a few lines before it reads the level; they
+    are not hidden. A level that is set already stays. Does nothing if
+    TensorFlow is imported already.
     """
-    if "tensorflow" in sys.modules:
-        return
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    with _without_routine_lines():
-        tensorflow = importlib.import_module("tensorflow")
-        tensorflow.config.list_physical_devices()
-
-
-@contextlib.contextmanager
-def _without_routine_lines():
-    """Holds stderr back, the C++ libraries' too, and shows what is left."""
-    sys.stderr.flush()
-    stderr = os.dup(2)
-    with tempfile.TemporaryFile() as held_back:
-        os.dup2(held_back.fileno(), 2)
-        try:
-            yield
-        finally:
-            sys.stderr.flush()
-            os.dup2(stderr, 2)
-            os.close(stderr)
-            held_back.seek(0)
-            for line in held_back.read().decode(errors="replace").splitlines():
-                if not any(routine in line for routine in ROUTINE_LINES):
-                    print(line, file=sys.stderr)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if find_gpus() else "2")
+    importlib.import_module("tensorflow")

@@ -8,13 +8,14 @@ SentencePiece itself does, which is far quicker for a few of them.
 
 import bisect
 import functools
+import hashlib
 import io
 import os
 import pathlib
 import re
 import threading
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import sentencepiece
@@ -28,6 +29,8 @@ SPACE = "\u2581"  # how SentencePiece writes the space before a word
 # A piece that is no text. Pieces before it are a table of ids that was given
 # with the model; those after it segment text as well, but have no id there.
 END_OF_TABLE = "<end of table>"
+# The same, where `>>fra<<` is a language code only if the table has it.
+END_OF_TABLE_WITH_CODES = "<end of table with codes>"
 # What a source line of a multilingual model may begin with: ">>fra<< Hello".
 LANGUAGE_CODE = r"(?s)(>>.*?<<)(.*)"
 MOST_FINGERPRINTS = 2**63 - 1
@@ -72,10 +75,13 @@ class Tokenizer(tf.Module):
     Attributes:
         model_bytes: As given.
         vocab_size: Number of tokens V, special ones included.
-        has_table: Whether the pieces up to `END_OF_TABLE` are a table of V ids.
-            Then a segment of text has the id that the table has for it, or
-            `UNK`; and a language code at the beginning of a string, such as
-            `>>fra<<`, is a segment of its own.
+        has_table: Whether the pieces up to `END_OF_TABLE` or
+            `END_OF_TABLE_WITH_CODES` are a table of V ids. Then a segment of
+            text has the id that the table has for it, or `UNK`; and a language
+            code at the beginning of a string, such as `>>fra<<`, is a segment
+            of its own: with the first end every code, as in Marian models of
+            Hugging Face; with the second those codes that the table has and
+            the model does not know.
 
     Raises:
         ValueError: The bytes are no such model.
@@ -103,33 +109,47 @@ class Tokenizer(tf.Module):
                 f" {SPECIAL_IDS}. Received: {special_ids}"
             )
         end = processor.piece_to_id(END_OF_TABLE)
+        self._has_any_code = end != UNK
+        if end == UNK:
+            end = processor.piece_to_id(END_OF_TABLE_WITH_CODES)
         self.has_table = end != UNK
         self.vocab_size = end if self.has_table else processor.get_piece_size()
 
     @functools.cached_property
     def _processor(self):
-        """The model as SentencePiece's own object."""
-        processor = sentencepiece.SentencePieceProcessor()
-        try:
-            processor.LoadFromSerializedProto(self.model_bytes)
-        except RuntimeError as error:
-            raise ValueError(
-                "model_bytes must be a SentencePiece model."
-                f" Received: {len(self.model_bytes)} bytes"
-            ) from error
-        return processor
+        """The model as SentencePiece's own object: all pieces, by id."""
+        return _load_processor(self.model_bytes)
 
-    def _operations(self):
-        """TensorFlow Text's tokenizer, made anew wherever it is used.
+    @functools.cached_property
+    def _segmenter(self):
+        """The model that strings are segmented with."""
+        if self.has_table:
+            return _load_processor(self.segmenting_bytes)
+        return self._processor
 
-        One that is kept loses its model when TensorFlow clears its caches, as
-        `keras.utils.set_random_seed` makes it do. In a graph a new one costs
-        nothing, and the graph carries the model with it; eagerly, below 1 ms.
+    @functools.cached_property
+    def segmenting_bytes(self) -> bytes:
+        """The SentencePiece model that strings are segmented with.
+
+        Pieces that only the table has are not in it: implementations of
+        SentencePiece differ in the segments and errors that such pieces cause.
+        Without a table it is `model_bytes`.
         """
-        with _ONE_AT_A_TIME:
-            return tensorflow_text.SentencepieceTokenizer(
-                model=self.model_bytes, out_type=tf.int32, add_eos=True
-            )
+        if not self.has_table:
+            return self.model_bytes
+        model = self._proto()
+        kind = sentencepiece_model_pb2.ModelProto.SentencePiece
+        pieces = [
+            kind.FromString(piece.SerializeToString())
+            for id, piece in enumerate(model.pieces)
+            if id in SPECIAL_IDS
+            or id > self.vocab_size
+            or piece.type not in (kind.UNUSED, kind.CONTROL)
+        ]
+        del model.pieces[:]
+        model.pieces.extend(pieces)
+        model.trainer_spec.vocab_size = len(pieces)
+        return model.SerializeToString(deterministic=True)
 
     @property
     def source(self) -> "Tokenizer":
@@ -200,17 +220,19 @@ class Tokenizer(tf.Module):
             )
         if self.has_table:
             return self._look_up_segments(strings)
-        return self._operations().tokenize(strings)
+        return _operations(self.model_bytes, tf.int32).tokenize(strings)
 
     def _look_up_segments(self, strings):
         """`encode` where segments have the ids of a table."""
         has_code = tf.strings.regex_full_match(strings, LANGUAGE_CODE)
         codes = tf.strings.regex_replace(strings, LANGUAGE_CODE, r"\1")
         texts = tf.strings.regex_replace(strings, LANGUAGE_CODE, r"\2")
-        with _ONE_AT_A_TIME:
-            segments = tensorflow_text.SentencepieceTokenizer(
-                model=self.model_bytes, out_type=tf.string
-            ).tokenize(tf.where(has_code, texts, strings))
+        if not self._has_any_code:
+            known = tf.constant(self._codes, tf.string, [len(self._codes)])
+            has_code &= tf.reduce_any(codes[:, None] == known, axis=1)
+        segments = _operations(self.segmenting_bytes, tf.string).tokenize(
+            tf.where(has_code, texts, strings)
+        )
         codes = tf.ragged.boolean_mask(codes[:, None], has_code[:, None])
         segments = tf.concat([codes, segments], axis=1)
         ids = segments.with_flat_values(
@@ -222,8 +244,8 @@ class Tokenizer(tf.Module):
     def _ids_in_table(self, segments):
         """Ids of segments, as a graph: string [N] -> int32 [N].
 
-        A table of TensorFlow would be a resource, which `_operations` has no
-        room for: so segments are found by their fingerprints.
+        A table of TensorFlow would be a resource, which whoever saves the graph
+        would have to own: so segments are found by their fingerprints.
         """
         fingerprints, ids = self._fingerprints
         sought = tf.strings.to_hash_bucket_fast(segments, MOST_FINGERPRINTS)
@@ -249,6 +271,17 @@ class Tokenizer(tf.Module):
         first = len(SPECIAL_IDS)
         return {p: id for id, p in enumerate(self.pieces[first:], first)}
 
+    @functools.cached_property
+    def _codes(self):
+        """Language codes of the table that the model does not know itself."""
+        processor = self._processor
+        return [
+            piece
+            for piece, id in self._table.items()
+            if re.fullmatch(">>.*<<", piece)
+            and (processor.is_unused(id) or processor.is_control(id))
+        ]
+
     def to_ids(self, strings: Sequence[str]) -> list[list[int]]:
         """`encode` as lists, without TensorFlow: far quicker for a few strings.
 
@@ -265,13 +298,13 @@ class Tokenizer(tf.Module):
         if self.has_table:
             rows = self._segments_in_table(strings)
         else:
-            rows = self._processor.encode(list(strings), num_threads=1)
+            rows = self._segmenter.encode(list(strings), num_threads=1)
         return [[*row, EOS] for row in rows]
 
     def _segments_in_table(self, strings):
         """`to_ids` where segments have the ids of a table, without `EOS`."""
         codes, texts = self._split_codes(strings)
-        found = self._processor.encode(texts, out_type=str, num_threads=1)
+        found = self._segmenter.encode(texts, out_type=str, num_threads=1)
         return [
             [
                 self._table.get(segment, UNK)
@@ -286,6 +319,8 @@ class Tokenizer(tf.Module):
             return [""] * len(strings), list(strings)
         found = [re.fullmatch(LANGUAGE_CODE, string) for string in strings]
         codes = [code[1] if code else "" for code in found]
+        if not self._has_any_code:
+            codes = [code if code in self._codes else "" for code in codes]
         return codes, [
             string[len(code) :]
             for string, code in zip(strings, codes, strict=True)
@@ -306,14 +341,14 @@ class Tokenizer(tf.Module):
             length = row.index(EOS) if EOS in row else len(row)
             rows.append([id for id in row[:length] if id not in (PAD, BOS)])
         strings = self._processor.decode(rows, num_threads=1) if rows else []
-        if self.has_table:
-            return [string.strip(ASCII_SPACES) for string in strings]
-        return strings
+        return [string.strip(ASCII_SPACES) for string in strings]
 
     def decode(
         self, ids: tf.Tensor | tf.RaggedTensor | list[list[int]]
     ) -> tf.Tensor:
         """Strings of ids, each up to its first `EOS`, without `PAD` and `BOS`.
+
+        ASCII white space at both ends is left out.
 
         Args:
             ids: Integers `[N, T]`: a tensor, a ragged tensor, or a list of
@@ -330,8 +365,9 @@ class Tokenizer(tf.Module):
         ended = tf.cumsum(tf.cast(ids == EOS, tf.int32), axis=1) > 0
         keep = ~ended & (ids != PAD) & (ids != BOS)
         ids = tf.ragged.boolean_mask(ids, keep)
-        strings = self._operations().detokenize(ids)
-        return tf.strings.strip(strings) if self.has_table else strings
+        strings = _operations(self.model_bytes, tf.int32).detokenize(ids)
+        # Implementations of SentencePiece differ in the spaces that they leave.
+        return tf.strings.strip(strings)
 
     def tokens(self, strings: Sequence[str]) -> list[list[Token]]:
         """The tokens that `encode` finds, and which words they belong to.
@@ -343,7 +379,7 @@ class Tokenizer(tf.Module):
             For each string a list of `Token`, `EOS` left out.
         """
         codes, texts = self._split_codes(strings)
-        encoded = self._processor.encode(texts, out_type="serialized_proto")
+        encoded = self._segmenter.encode(texts, out_type="serialized_proto")
         return [
             self._tokens_of(string, code, _pieces_in(proto))
             for string, code, proto in zip(strings, codes, encoded, strict=True)
@@ -373,25 +409,6 @@ class Tokenizer(tf.Module):
             word = bisect.bisect(ends, start + piece.begin)
             tokens.append(Token(id, piece.surface.strip(), word))
         return tokens
-
-    def fill(self, ids: Sequence[int], texts: Mapping[int, str]) -> str:
-        """`decode` of one row, with other text in the place of some tokens.
-
-        Args:
-            ids: The row, without special tokens but `UNK`.
-            texts: Text by index into the row; white space around it counts.
-
-        Returns:
-            A string without runs of white space.
-        """
-        decoded = self._processor.decode(
-            [int(id) for id in ids], out_type="serialized_proto"
-        )
-        parts = [
-            texts.get(i, piece.surface)
-            for i, piece in enumerate(_pieces_in(decoded))
-        ]
-        return " ".join("".join(parts).split())
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the model to a file, which appears when it is complete."""
@@ -496,6 +513,43 @@ class Tokenizer(tf.Module):
                 raise errors[0] from None
             raise ValueError(_explain(str(error), vocab_size)) from error
         return cls(model.getvalue())
+
+
+def _load_processor(model_bytes):
+    """A model as SentencePiece's own object."""
+    processor = sentencepiece.SentencePieceProcessor()
+    try:
+        processor.LoadFromSerializedProto(model_bytes)
+    except RuntimeError as error:
+        raise ValueError(
+            "model_bytes must be a SentencePiece model."
+            f" Received: {len(model_bytes)} bytes"
+        ) from error
+    return processor
+
+
+def _operations(model_bytes, out_type):
+    """TensorFlow Text's tokenizer of a model, made anew wherever it is used.
+
+    One that is kept loses its model when TensorFlow clears its caches, as
+    `keras.utils.set_random_seed` makes it do. In a graph a new one costs
+    nothing, and the graph carries the model with it; eagerly, below 1 ms.
+
+    In a process that loads a SavedModel, operations of one name share the model
+    that the first of them has: so each model has a name of its own.
+
+    Args:
+        model_bytes: The SentencePiece model.
+        out_type: `tf.int32` for ids, with `EOS`, or `tf.string` for segments.
+    """
+    name = f"sentencepiece_{hashlib.sha256(model_bytes).hexdigest()[:16]}"
+    with _ONE_AT_A_TIME:
+        return tensorflow_text.SentencepieceTokenizer(
+            model=model_bytes,
+            out_type=out_type,
+            add_eos=out_type == tf.int32,
+            name=name,
+        )
 
 
 def _check_unicode(strings):

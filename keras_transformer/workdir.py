@@ -34,8 +34,9 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from keras_transformer.config import LengthConfig
+from keras_transformer.config import CHECKPOINT_KINDS, LengthConfig
 from keras_transformer.fields import kinds_of
+from keras_transformer.locking import lock_file
 from keras_transformer.tokenization import (
     PAIR_FILES,
     SHARED_FILE,
@@ -52,8 +53,8 @@ TOKENIZER_SUMS = {
     name: name.replace(".model", "_sha256")
     for name in (SHARED_FILE, *PAIR_FILES)
 }
+CHECKPOINT = r"ckpt-(0|[1-9]\d*)"  # ckpt-0006 is none: no step is spelled so
 SHOWN = 60  # characters of a wrong value that a message shows
-PREFERENCE = ("averaged", "best", "latest")  # what is served, if there is any
 
 
 class WorkDirectory:
@@ -227,13 +228,14 @@ class WorkDirectory:
         """
         path = self.path.absolute()
         made = [p for p in (path, *path.parents) if not p.exists()]
-        lock = self._lock()
+        lock = None
         try:
+            lock = self._lock()
             with tempfile.TemporaryFile(dir=path):
                 pass  # not writable: say so before any work is done
             yield
         except BaseException:
-            if made:
+            if made and lock is not None:
                 (path / LOCK).unlink()
                 os.close(lock)
             for directory in made:
@@ -242,28 +244,18 @@ class WorkDirectory:
             raise
 
     def _lock(self):
-        """The file descriptor of the lock, held by this process."""
-        path = self.path / LOCK
-        while True:
-            try:
-                self.path.mkdir(parents=True, exist_ok=True)
-                file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-            except (FileExistsError, NotADirectoryError):
-                raise self._not_a_directory() from None
-            except FileNotFoundError:
-                continue  # another process has just removed the directory
-            # Never closed: the kernel drops the lock with the process, however
-            # that ends. Within a process it can be taken again.
-            try:
-                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except (BlockingIOError, PermissionError):
-                os.close(file)
-                raise ValueError(
-                    f"another process is training in {self.path}"
-                ) from None
-            if path.exists() and os.path.samestat(os.fstat(file), path.stat()):
-                return file
-            os.close(file)  # of a directory that was removed meanwhile
+        """The file descriptor of the lock, held by this process.
+
+        It is never closed: the kernel drops the lock with the process, however
+        that ends. Within a process it can be taken again.
+        """
+        try:
+            lock = lock_file(self.path / LOCK, fcntl.lockf)
+        except (FileExistsError, NotADirectoryError):
+            raise self._not_a_directory() from None
+        if lock is None:
+            raise ValueError(f"another process is training in {self.path}")
+        return lock
 
     def _not_a_directory(self):
         """The error of a path that is a file."""
@@ -287,13 +279,14 @@ class WorkDirectory:
         Raises:
             ValueError: There is no such checkpoint, or it is corrupt.
         """
-        if choice not in (None, *PREFERENCE):
+        if choice not in (None, *CHECKPOINT_KINDS):
             prefix = re.sub(r"\.index$", "", str(choice))
             reason = corruption(prefix)
             if not is_there(prefix):
                 raise ValueError(
-                    f"no such checkpoint: expected {', '.join(PREFERENCE)}, or"
-                    f" a checkpoint's path. Received: checkpoint={choice!r}"
+                    "no such checkpoint: expected"
+                    f" {', '.join(CHECKPOINT_KINDS)}, or a checkpoint's path."
+                    f" Received: checkpoint={choice!r}"
                 )
             if reason:
                 raise ValueError(f"corrupt checkpoint {prefix}: {reason}")
@@ -304,7 +297,7 @@ class WorkDirectory:
             f" Received: workdir={str(self.path)!r}"
         )
         skipped = []
-        for name in PREFERENCE if choice is None else (choice,):
+        for name in CHECKPOINT_KINDS if choice is None else (choice,):
             checkpoints = getattr(self, name)
             try:
                 prefix = checkpoints.find_intact()
@@ -339,7 +332,7 @@ class WorkDirectory:
         while True:
             prefix = self.choose_checkpoint(choice)
             try:
-                restore_weights(weights, prefix)
+                restore_weights(weights, prefix, self.config_path)
                 return prefix
             except Exception:  # of half a dozen kinds, if its files are gone
                 if is_there(prefix):
@@ -392,8 +385,8 @@ class Checkpoints:
         """Paths without ending, newest first; intact or not."""
         steps = []
         for path in self.directory.glob("ckpt-*.index"):
-            match = re.fullmatch(r"ckpt-(\d+)\.index", path.name)
-            if match:
+            match = re.fullmatch(rf"{CHECKPOINT}\.index", path.name)
+            if match and path.exists():  # and not a link that leads nowhere
                 steps.append(int(match.group(1)))
         return [self._prefix(step) for step in sorted(steps, reverse=True)]
 
@@ -422,7 +415,7 @@ class Checkpoints:
             self.directory.iterdir(), key=lambda path: path.suffix != ".index"
         )
         for path in paths:
-            name = re.match(r"ckpt-\d+(?=[._]|$)", path.name)
+            name = re.match(rf"{CHECKPOINT}(?=[._]|$)", path.name)
             if name and name[0] not in kept:
                 _remove(path)
         return prefix
@@ -511,22 +504,56 @@ def weight_name(weight: keras.Variable) -> str:
     return ".".join(weight.path.split("/")[1:])
 
 
-def restore_weights(weights: dict[str, tf.Variable], prefix: str) -> None:
-    """Sets what `named_weights` returned from a checkpoint."""
-    names = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
-    num_weights = sum(name.startswith("weights/") for name in names)
-    if num_weights != len(weights):
-        raise ValueError(
-            f"{prefix}: expected the {len(weights)} weights of the model in"
-            f" config.json. Received: {num_weights} weights"
-        )
-    status = tf.train.Checkpoint(weights=weights).read(prefix)
-    try:
-        status.assert_existing_objects_matched().expect_partial()
-    except AssertionError:
-        raise ValueError(
-            f"{prefix}: these are not the weights of the model in config.json"
-        ) from None
+def restore_weights(
+    weights: dict[str, tf.Variable],
+    prefix: str,
+    config_path: str | os.PathLike = "config.json",
+) -> None:
+    """Sets what `named_weights` returned from a checkpoint.
+
+    Args, Raises: As in `check_weights`.
+    """
+    check_weights(weights, prefix, config_path)
+    tf.train.Checkpoint(weights=weights).read(prefix).expect_partial()
+
+
+def check_weights(
+    weights: dict[str, tf.Variable],
+    prefix: str,
+    config_path: str | os.PathLike,
+) -> None:
+    """Compares names and shapes of weights with those in a checkpoint.
+
+    Args:
+        weights: What `named_weights` returned.
+        prefix: Path of the checkpoint, without ending.
+        config_path: File that the model was made from, for the error.
+
+    Raises:
+        ValueError: They are not the same.
+    """
+    shapes = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
+    found = {
+        # TensorFlow spells the dots of a name twice.
+        key.split("/")[1].replace("..", "."): tuple(shape)
+        for key, shape in shapes.items()
+        if key.startswith("weights/")
+    }
+    expected = {name: tuple(w.shape) for name, w in weights.items()}
+    if found == expected:
+        return
+    name = min(
+        name
+        for name in found.keys() | expected.keys()
+        if found.get(name) != expected.get(name)
+    )
+    received = f"{len(found)} weights instead of {len(expected)}"
+    if name in found and name in expected:
+        received = f"{name} of {found[name]} instead of {expected[name]}"
+    raise ValueError(
+        f"{prefix}: expected the weights of the model in {config_path}."
+        f" Received: {received}"
+    )
 
 
 def step_of(prefix: str) -> int:
@@ -535,10 +562,17 @@ def step_of(prefix: str) -> int:
 
 
 def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
-    """Writes a file so that readers see all of it, or the one before."""
+    """Writes a file so that readers see all of it, or the one before.
+
+    A link stays one: its target is written. What is no regular file, such as
+    /dev/stderr, is written in its place.
+    """
     if isinstance(content, str):
         content = content.encode("utf-8")
-    path = pathlib.Path(path)
+    path = pathlib.Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        path.write_bytes(content)
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(path.name + f".{os.getpid()}")
     try:

@@ -2,7 +2,8 @@
 
     python -m savedmodel.client --server=HOST:PORT < source.txt > found.txt
 
-Needs the extra `client` (pip install -e '.[client]'), and no model here.
+Needs the extra `client` (pip install 'keras-transformer-nmt[client]'), and no
+model here.
 """
 
 import dataclasses
@@ -90,14 +91,19 @@ def main(argv: list[str] | None = None) -> None:
             client = Client(options)
         except ImportError as error:
             raise flags.CommandError(
-                "needs the extra 'client': pip install -e '.[client]' where"
-                f" this project is ({error})"
+                f"needs the extra 'client': {flags.how_to_install('client')}"
+                f" ({error})"
             ) from error
+        flags.check_streams("stdin", "stdout")
         lines = (line.rstrip(b"\n") for line in sys.stdin.buffer)
         try:
-            while batch := list(itertools.islice(lines, options.batch_size)):
-                for translation in client.translate(batch):
-                    sys.stdout.buffer.write(translation + b"\n")
+            with flags.output_errors():
+                while batch := list(
+                    itertools.islice(lines, options.batch_size)
+                ):
+                    for translation in client.translate(batch):
+                        sys.stdout.buffer.write(translation + b"\n")
+                    sys.stdout.flush()
         except grpc.RpcError as error:
             raise flags.RunError(
                 f"{options.server}: {error.code().name}: {error.details()}"

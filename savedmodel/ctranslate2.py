@@ -24,8 +24,8 @@ from keras import ops
 
 from keras_transformer.flags import CommandError
 from keras_transformer.layers import positional_encoding
-from keras_transformer.tokenization import save_tokenizer
 from keras_transformer.vocabulary import BOS, EOS, UNK
+from savedmodel.formats import save_vocabulary
 
 MAX_INPUT_LENGTH = 1024  # what CTranslate2 truncates sources to by default
 # Names in its enumeration of activations.
@@ -65,7 +65,7 @@ def write(translator, directory, options, description, examples):
         else options.precision
     )
     spec.save(str(directory))
-    save_tokenizer(translator.tokenizer, directory)
+    save_vocabulary(translator.tokenizer, directory)
 
 
 def make_spec(model, num_positions):

@@ -22,7 +22,6 @@ import json
 import os
 import pathlib
 import random
-import sys
 import typing
 
 from absl import logging
@@ -42,7 +41,9 @@ from savedmodel.formats import (
     missing_to_verify,
 )
 
-NUM_SAMPLES = 8  # sentences that an export is verified with
+NUM_SAMPLES = 8  # sentences of random pieces that an export is verified with
+# Others: without tokens, and with what vocabularies differ in.
+OTHER_SAMPLES = ("", "\x85 ß\u3000>>x<< C:\\x ''☃☃ ä日本 ")
 # What a disk, and who else writes there, may do to an export.
 DISK_ERRORS = (*flags.DISK_ERRORS, errno.EEXIST, errno.ENOTEMPTY)
 
@@ -128,9 +129,7 @@ SEARCH_FIELDS = (
     "max_output_length",
     "min_length",
     "no_repeat_ngram",
-    "coverage_penalty",
     "alignment_layer",
-    "replace_unknown",
 )
 SearchOptions = dataclasses.make_dataclass(
     "SearchOptions",
@@ -179,7 +178,7 @@ def export(
         CommandError: The format does not know such a model.
         ExportError: The export does not translate as the translator does.
     """
-    sentences = ["", *make_examples(source.translator)]
+    sentences = [*OTHER_SAMPLES, *make_examples(source.translator)]
     if options.verify_text:
         sentences = verify.read_sentences(options.verify_text)
     description = write(source, options, directory)
@@ -281,7 +280,7 @@ def load_source(
     # Not at the top: bad flags are refused before TensorFlow is imported.
     load_tensorflow()
     from keras_transformer.translator import Translator
-    from keras_transformer.workdir import WorkDirectory
+    from keras_transformer.workdir import WorkDirectory, is_there
 
     workdir = WorkDirectory(options.workdir)
     before = workdir.read_section("decoding", DecodingConfig)
@@ -298,37 +297,43 @@ def load_source(
     others: dict[str, typing.Any] = {}
     if options.max_source_length is not None:
         others["max_source_length"] = options.max_source_length
-    with recorded_warnings() as warnings:
-        checkpoint = workdir.choose_checkpoint(options.checkpoint)
     data = workdir.read_config().get("data", {})
-    translator = Translator.load(
-        options.workdir, DecodingConfig(**decoding), checkpoint, **others
-    )
+    while True:
+        with recorded_warnings() as warnings:
+            checkpoint = workdir.choose_checkpoint(options.checkpoint)
+        try:
+            translator = Translator.load(
+                options.workdir,
+                DecodingConfig(**decoding),
+                checkpoint,
+                **others,
+            )
+            break
+        except ValueError:
+            if is_there(checkpoint):
+                raise
+            # A training that runs beside has removed it: the next one.
     languages = data.get("source_language"), data.get("target_language")
     return Source(translator, checkpoint, warnings, languages)
 
 
 def check_search(name: str, decoding: dict) -> None:
-    """Checks that a format can do what a search is asked for.
+    """Checks that a format can search as it is asked to.
 
     Args:
         name: The format.
         decoding: The values of `SEARCH_FIELDS`.
 
     Raises:
-        ValueError: It cannot.
+        ValueError: The format searches by its own rules, which lack
+            `no_repeat_ngram`.
     """
-    refused = ["replace_unknown"]  # looks at strings, after the search
-    if FORMATS[name].own_search:
-        refused += ["no_repeat_ngram", "coverage_penalty"]
-    for field in refused:
-        default = getattr(DecodingConfig, field)
-        if decoding[field] != default:
-            raise ValueError(
-                f"format={name} has no {field}: export with"
-                f" --{field}={str(default).lower()}."
-                f" Received: {field}={decoding[field]!r}"
-            )
+    if FORMATS[name].own_search and decoding["no_repeat_ngram"]:
+        raise ValueError(
+            f"format={name} has no no_repeat_ngram: export with"
+            " --no_repeat_ngram=0."
+            f" Received: no_repeat_ngram={decoding['no_repeat_ngram']}"
+        )
 
 
 @contextlib.contextmanager
@@ -403,13 +408,16 @@ def main(argv: list[str] | None = None) -> None:
                 reservation.publish()
         except verify.ExportError as error:
             raise flags.RunError(str(error)) from None
-    print(f"{options.target}: {options.format}, {options.precision},", end=" ")
-    print(f"from {source.checkpoint}")
-    print(*list_files(options.target), sep="\n")
-    if comparison is not None:
-        sentences = options.verify_text or "random sentences"
-        print(f"verified in a separate process with {sentences}: {comparison}")
-    sys.stdout.flush()
+        flags.show(
+            f"{options.target}: {options.format}, {options.precision},"
+            f" from {source.checkpoint}",
+            *list_files(options.target),
+        )
+        if comparison is not None:
+            sentences = options.verify_text or "random sentences"
+            flags.show(
+                f"verified in a separate process with {sentences}: {comparison}"
+            )
 
 
 if __name__ == "__main__":

@@ -11,7 +11,10 @@ import importlib.util
 import pathlib
 import typing
 
+from keras_transformer import flags
+
 PRECISIONS = ("float32", "float16", "int16", "int8")
+SEGMENTS = ".segments.model"  # see `reload.Vocabulary`
 
 
 class Exporter(typing.Protocol):
@@ -28,7 +31,7 @@ class Exporter(typing.Protocol):
         """Writes a translator in one format.
 
         A vocabulary that the model does not contain is written beside it, by
-        `tokenization.save_tokenizer`.
+        `save_vocabulary`.
 
         Args:
             translator: The `keras_transformer.Translator`.
@@ -97,6 +100,20 @@ FORMATS = {
 }
 
 
+def save_vocabulary(tokenizer: typing.Any, directory: pathlib.Path) -> None:
+    """Writes the files of a vocabulary that `reload.Vocabulary` reads.
+
+    Args:
+        tokenizer: The `Tokenizer` or `TokenizerPair`.
+        directory: Exists.
+    """
+    for name, of_side in tokenizer.files.items():
+        path = directory / name
+        of_side.save(path)
+        if of_side.has_table:
+            path.with_suffix(SEGMENTS).write_bytes(of_side.segmenting_bytes)
+
+
 def load_exporter(name: str) -> Exporter:
     """The module of a format, which keeps the contract of `Exporter`."""
     return typing.cast(Exporter, importlib.import_module(f"savedmodel.{name}"))
@@ -117,7 +134,7 @@ def check_requirements(name: str) -> None:
     for requirement in FORMATS[name].requirements:
         if importlib.util.find_spec(requirement) is None:
             raise ValueError(
-                f"format={name} needs the extra {name!r}: pip install"
-                f" -e '.[{name}]' where this project is. Received: no module"
+                f"format={name} needs the extra {name!r}:"
+                f" {flags.how_to_install(name)}. Received: no module"
                 f" {requirement!r}"
             )

@@ -18,7 +18,6 @@ import struct
 
 import numpy as np
 from absl import logging
-from sentencepiece import sentencepiece_model_pb2
 
 from keras_transformer.flags import CommandError
 from keras_transformer.permutation import reorder, to_blocks
@@ -80,7 +79,7 @@ def write(translator, directory, options, description, examples):
         directory / "model.safetensors", tensors, options.precision
     )
     for side, name in (("source", "source.spm"), ("target", "target.spm")):
-        content = _without_table(getattr(tokenizer, side))
+        content = getattr(tokenizer, side).segmenting_bytes
         (directory / name).write_bytes(content)
     pieces = tokenizer.target.pieces
     _write_ids(directory / "vocab.json", tokenizer.source.pieces, source_order)
@@ -276,25 +275,6 @@ def write_safetensors(path, tensors, precision):
         file.write(struct.pack("<Q", len(text)) + text)
         for array in tensors.values():
             file.write(np.ascontiguousarray(array, dtype).tobytes())
-
-
-def _without_table(tokenizer):
-    """A SentencePiece model without the pieces of an import's other side."""
-    if not tokenizer.has_table:
-        return tokenizer.model_bytes
-    model = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.model_bytes)
-    kind = sentencepiece_model_pb2.ModelProto.SentencePiece
-    pieces = [
-        kind.FromString(piece.SerializeToString())
-        for id, piece in enumerate(model.pieces)
-        if id in SPECIAL_IDS
-        or id > tokenizer.vocab_size
-        or piece.type not in (kind.UNUSED, kind.CONTROL)
-    ]
-    del model.pieces[:]
-    model.pieces.extend(pieces)
-    model.trainer_spec.vocab_size = len(pieces)
-    return model.SerializeToString(deterministic=True)
 
 
 def _write_ids(path, pieces, order):

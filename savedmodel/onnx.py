@@ -3,7 +3,7 @@
 Input: `source_ids` int32 [N, S], rows of tokens, then EOS; see `search.py`.
 Outputs: `ids` int32 [N, W, T], `scores` float32 [N, W], `lengths` int32 [N, W],
 `truncated` bool [N]. N and S are free. It is the graph of
-`Translator.translate_ids`: greedy if the beam size is 1.
+`Inference.translate_ids`: greedy if the beam size is 1.
 
 ONNX has no assertions. A row that is no source (an id outside the vocabulary,
 no EOS) has the score NaN and no tokens.
@@ -22,8 +22,8 @@ import onnx
 import tf2onnx
 from onnxruntime import quantization
 
-from keras_transformer.tokenization import save_tokenizer
 from savedmodel import onnx_rewrites
+from savedmodel.formats import save_vocabulary
 from savedmodel.search import make_search
 
 OPSET = 18
@@ -55,7 +55,7 @@ def write(translator, directory, options, description, examples):
         },
     )
     onnx.save(model, str(directory / "model.onnx"))
-    save_tokenizer(translator.tokenizer, directory)
+    save_vocabulary(translator.tokenizer, directory)
 
 
 def make_model(translator):

@@ -62,7 +62,7 @@ def reserved(
     that were made for it. So is what killed exports left beside the target.
 
     Args:
-        target: The directory that is to appear.
+        target: The directory that is to appear; a link: where it leads.
         overwrite: Whether an export that is there may be replaced.
 
     Raises:
@@ -70,7 +70,10 @@ def reserved(
             is exporting to the same place.
         OSError: Nothing can be written there.
     """
-    target = target.absolute()
+    try:
+        target = target.resolve()
+    except RuntimeError as error:  # of links that lead to each other
+        raise ValueError(f"{target}: {error}") from error
     parents = [p for p in target.parents if not p.exists()]
     workshop = target.with_name(f".{target.name}.unfinished")
     try:
@@ -121,6 +124,8 @@ def _remove_leftovers(parent):
             continue  # not killed: an export that runs, this one among them
         except FileNotFoundError:
             continue  # its owner has just removed it
+        except PermissionError:
+            continue  # of another user
 
 
 def _exchange(first, second):

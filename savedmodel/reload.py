@@ -10,6 +10,10 @@ was truncated), the `seconds` that they took, without loading, and
 `computed_in`, the type that CTranslate2 computes in (null for other formats).
 BEAM is the beam size, for formats where the caller chooses it: any size with
 ctranslate2; 1 or the export's with tflite.
+
+To ask any signature of a SavedModel, input is a JSON object: `sentences`,
+the list of strings, and `requests`, signature names with their inputs. Then
+output has their outputs as `answers`, without attention weights.
 """
 
 import json
@@ -23,12 +27,18 @@ import time
 DESCRIPTION = "export.json"  # beside each model: its format and its limits
 PAD, EOS, UNK = 0, 2, 3
 END_OF_TABLE = "<end of table>"  # see `Vocabulary`
+END_OF_TABLE_WITH_CODES = "<end of table with codes>"
+SEGMENTS = ".segments.model"  # the ending of its other file
+ASCII_SPACES = " \t\n\v\f\r"  # which no text has at its ends
 BATCH_SIZE = 32  # sentences of about the same length translated together
 
 
 def main():
     directory = find_export(sys.argv[1])
-    sentences = json.load(sys.stdin)
+    asked = json.load(sys.stdin)
+    if isinstance(asked, list):
+        asked = {"sentences": asked, "requests": {}}
+    sentences = asked["sentences"]
     description = json.loads((directory / DESCRIPTION).read_text())
     if sys.argv[2:]:
         description["decoding"]["beam_size"] = int(sys.argv[2])
@@ -37,12 +47,17 @@ def main():
     started = time.perf_counter()
     translations = translate_all(translate, sentences)
     seconds = time.perf_counter() - started
+    answers = {
+        name: translate.ask(name, inputs)
+        for name, inputs in asked["requests"].items()
+    }
     ours = {name.split(".")[0] for name in sys.modules}
     if ours & {"keras_transformer", "savedmodel"}:
         raise SystemExit("an export must run without this package")
     found = {
         "translations": translations,
         "seconds": seconds,
+        "answers": answers,
         "computed_in": getattr(translate, "computed_in", None),
     }
     json.dump(found, sys.stdout)
@@ -96,7 +111,7 @@ def find_export(output):
 
 
 def load_saved_model(directory, description):
-    """The `n_best` signature.
+    """The `n_best` signature; as an attribute, `ask`, any signature.
 
     Operations of a position are too short to be divided among threads.
     """
@@ -107,6 +122,22 @@ def load_saved_model(directory, description):
 
     model = tf.saved_model.load(str(directory))
     signature = model.signatures["n_best"]
+
+    def ask(name, inputs):
+        if name not in model.signatures:
+            return None
+        _, specs = model.signatures[name].structured_input_signature
+        found = model.signatures[name](
+            **{
+                key: tf.constant(value, specs[key].dtype)
+                for key, value in inputs.items()
+            }
+        )
+        return {
+            key: as_lists(value.numpy())
+            for key, value in found.items()
+            if len(value.shape) < 4
+        }
 
     def translate(sentences):
         found = signature(text=tf.constant(sentences, tf.string))
@@ -119,6 +150,7 @@ def load_saved_model(directory, description):
             )
         ]
 
+    translate.ask = ask
     return translate
 
 
@@ -234,9 +266,12 @@ def load_ctranslate2(directory, description):
 class Vocabulary:
     """A SentencePiece model; with a table of ids, if it is an imported one.
 
-    Pieces before `END_OF_TABLE` are the table. There a segment has the id of
-    its text, whatever piece it is; and a language code, `>>fra<<`, is a segment
-    of its own at the beginning.
+    Pieces before `END_OF_TABLE` or `END_OF_TABLE_WITH_CODES` are the table.
+    There a segment has the id of its text, whatever piece it is; and a language
+    code, `>>fra<<`, is a segment of its own at the beginning: with the first
+    end any code, with the second one that only the table has. The file beside
+    it, `*.segments.model`, has the segments: pieces that only the table has are
+    not in it.
     """
 
     def __init__(self, path):
@@ -245,27 +280,42 @@ class Vocabulary:
         self.processor = sentencepiece.SentencePieceProcessor(
             model_file=str(path)
         )
+        self.segmenter = self.processor
+        if path.with_suffix(SEGMENTS).exists():
+            self.segmenter = sentencepiece.SentencePieceProcessor(
+                model_file=str(path.with_suffix(SEGMENTS))
+            )
         end = self.processor.piece_to_id(END_OF_TABLE)
-        self.table = None
+        self.table = self.codes = None
+        has_any_code = end != UNK
+        if not has_any_code:
+            end = self.processor.piece_to_id(END_OF_TABLE_WITH_CODES)
         if end != UNK:
             ids = range(UNK + 1, end)
             pieces = self.processor.id_to_piece(list(ids))
             self.table = dict(zip(pieces, ids, strict=True))
+        if end != UNK and not has_any_code:
+            self.codes = {
+                piece
+                for piece, id in self.table.items()
+                if self.processor.is_unused(id) or self.processor.is_control(id)
+            }
 
     def encode(self, sentence):
         """Ids without EOS."""
         if self.table is None:
             return self.processor.encode(sentence)
         code, rest = re.fullmatch("(?s)(>>.*?<<)?(.*)", sentence).groups()
-        segments = self.processor.encode(rest, out_type=str)
+        if self.codes is not None and code not in self.codes:
+            code, rest = None, sentence
+        segments = self.segmenter.encode(rest, out_type=str)
         if code:
             segments.insert(0, code)
         return [self.table.get(segment, UNK) for segment in segments]
 
     def decode(self, ids):
         """A string of ids without PAD and EOS."""
-        string = self.processor.decode(ids)
-        return string if self.table is None else string.strip()
+        return self.processor.decode(ids).strip(ASCII_SPACES)
 
 
 def load_vocabularies(directory):
@@ -304,6 +354,17 @@ def penalty(decoding, length):
     if decoding["length_normalization"] == "power":
         return length ** decoding["length_penalty"]
     return ((5 + length) / 6) ** decoding["length_penalty"]
+
+
+def as_lists(value):
+    """An array as nested lists, with strings for bytes."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, list):
+        return [as_lists(item) for item in value]
+    return (
+        value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    )
 
 
 def answer(ids, text, score, truncated):
@@ -362,7 +423,9 @@ def load_huggingface(directory, description):
         row = found.sequences[0, 1:].tolist()
         row = [id for id in row if id != model.config.pad_token_id]
         ours = [special.get(id, id - first + UNK + 1) for id in row]
-        text = tokenizer.decode(row, skip_special_tokens=True)
+        text = tokenizer.decode(
+            row, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
         score = gains[0, : len(row)].sum().item() / penalty(decoding, len(row))
         return answer(ours, text, score, truncated)
 

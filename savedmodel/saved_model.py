@@ -16,7 +16,7 @@ Signatures (N sentences, W hypotheses, S source and T target tokens):
 and from each `truncated` [N]: an input of the sentence was longer than the
 model takes, and the answer is about its beginning.
 
-Every signature runs the graph of `Translator.translate_ids`, or the model
+Every signature runs the graph of `Inference.translate_ids`, or the model
 itself. A blank source has an empty translation, as in `Translator.translate`.
 Every input string has one answer, even if it is not valid UTF-8. Inputs of the
 wrong rank, two inputs with different numbers of sentences, and ids that are no
@@ -34,6 +34,10 @@ log-probability of a text is that of this sequence alone. A prefix is forced
 token by token: after "hou", the model cannot go on to "house" if that is one
 token. A character that the vocabulary lacks becomes the unknown token, in a
 prefix, too; the translation then has " \u2047 " in its place.
+
+Of a text that is far longer than any that the model takes, only the beginning
+is segmented: SentencePiece in TensorFlow Text takes quadratic time for a run of
+unknown characters. Such a text is truncated, even if its tokens are few.
 """
 
 import functools
@@ -49,6 +53,9 @@ from savedmodel.search import (
     hold_variables,
     read_sources,
 )
+
+# Of a decomposed text: a letter with its accents, the parts of a syllable.
+MOST_CHARACTERS_IN_ONE = 4
 
 
 def write(translator, directory, options, description, examples):
@@ -95,9 +102,9 @@ class Signatures:
         self._search_best, self._search_all = (
             tf.function(
                 functools.partial(
-                    translator.translate_ids,
+                    translator.inference.translate_ids,
                     num_best=num_best,
-                    fixed_shapes=jit_compile,
+                    shapes="static" if jit_compile else "free",
                 ),
                 jit_compile=jit_compile,
                 autograph=False,
@@ -154,13 +161,15 @@ class Signatures:
             text=text, target_prefix=target_prefix
         )
         sources = self._read(text)
-        prefix = self._encode_target(target_prefix)
+        prefix, is_cut = self._encode_target(
+            target_prefix, self.max_target_length
+        )
         prefix = at_least_one(tf.where(prefix == EOS, PAD, prefix))
-        limits, _ = self.translator.output_limits(sources.ids)
+        limits, _ = self.translator.inference.output_limits(sources.ids)
         too_long = (count_tokens(prefix) > limits)[: tf.shape(text)[0]]
         return self._best(
             self._search_best(sources.ids, prefix),
-            sources.truncated | too_long,
+            sources.truncated | is_cut | too_long,
         )
 
     def n_best(self, text):
@@ -206,17 +215,16 @@ class Signatures:
         """
         text, reference = check_pairs(text=text, reference=reference)
         sources = self._read(text)
-        labels, too_long = truncate(
-            at_least_one(self._encode_target(reference)),
-            self.max_target_length,
-        )
-        log_probs = self.translator.score_ids(sources.ids, labels)  # [N, T]
+        labels, too_long = self._read_target(reference)
+        log_probs = self.translator.inference.score_ids(
+            sources.ids, labels
+        )  # [N, T]
         number = tf.shape(text)[0]
         log_probs = log_probs[:number]
         return {
             "log_probs": log_probs,
             "log_prob": tf.reduce_sum(log_probs, axis=1),
-            "truncated": sources.truncated | too_long[:number],
+            "truncated": sources.truncated | too_long,
         }
 
     def attention(self, text):
@@ -240,10 +248,7 @@ class Signatures:
         """
         text, reference = check_pairs(text=text, reference=reference)
         sources = self._read(text)
-        forced, too_long = truncate(
-            at_least_one(self._encode_target(reference)),
-            self.max_target_length,
-        )
+        forced, too_long = self._read_target(reference)
         # The tokens of an empty one are EOS alone.
         is_forced = count_tokens(forced) > 1
         # A source of nothing but PAD needs no search.
@@ -263,7 +268,7 @@ class Signatures:
             "attention": maps.cross,
             "encoder_attention": maps.encoder,
             "decoder_attention": maps.decoder,
-            "truncated": sources.truncated | too_long[:number],
+            "truncated": sources.truncated | too_long,
         }
 
     def _attention(self, sources, target_ids):
@@ -280,7 +285,19 @@ class Signatures:
 
     def _read(self, text):
         """Strings [N] as `Sources`."""
-        return self._read_ids(self._encode(text))
+        ids, is_cut = self._encode(text, self.max_source_length)
+        sources = self._read_ids(ids)
+        return sources._replace(truncated=sources.truncated | is_cut)
+
+    def _read_target(self, text):
+        """Strings [N] as ids [N', T], at least one row, and what is truncated.
+
+        Returns:
+            The ids, and bool [N].
+        """
+        ids, is_cut = self._encode_target(text, self.max_target_length)
+        ids, truncated = truncate(at_least_one(ids), self.max_target_length)
+        return ids, truncated[: tf.shape(text)[0]] | is_cut
 
     def _read_ids(self, ids):
         """Ids [N, S] as `Sources`."""
@@ -329,13 +346,33 @@ def make_speller(tokenizer):
 
 
 def make_encoder(tokenizer):
-    """A tokenizer as a graph: text [N] -> ids [N, (tokens)], then PAD."""
+    """A tokenizer as a graph: text [N] -> ids [N, (tokens)], then PAD.
+
+    Args:
+        tokenizer: The `Tokenizer`.
+
+    Returns:
+        A `tf.function` of the text and of the most tokens that are wanted, a
+        number: what cannot be part of them is cut off before the text is
+        segmented. It returns the ids, and bool [N]: whether something was cut
+        off.
+    """
+    longest = max(len(piece) for piece, _, _ in tokenizer.entries)
+
+    def encode(text, max_length):
+        limit = MOST_CHARACTERS_IN_ONE * longest * max_length
+        # As commands read their input: U+FFFD for what is not UTF-8.
+        text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
+        is_cut = tf.strings.length(text, unit="UTF8_CHAR") > limit
+        text = tf.strings.substr(text, 0, limit, unit="UTF8_CHAR")
+        return tokenizer.encode(text).to_tensor(PAD), is_cut
+
     return tf.function(
-        lambda text: tokenizer.encode(
-            # As commands read their input: U+FFFD for what is not UTF-8.
-            tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
-        ).to_tensor(PAD),
-        input_signature=[tf.TensorSpec([None], tf.string)],
+        encode,
+        input_signature=[
+            tf.TensorSpec([None], tf.string),
+            tf.TensorSpec([], tf.int32),
+        ],
         autograph=False,
     )
 

@@ -94,7 +94,9 @@ def make_search(translator: Translator, length: int | None = None):
             source_ids, vocab_size, length or translator.max_source_length
         )
         # Converters know one loop, in which a batch stays as it is.
-        found = translator.translate_ids(sources.ids, leaving=False)
+        found = translator.inference.translate_ids(
+            sources.ids, shapes="growing"
+        )
         number = tf.shape(source_ids)[0]
         outputs = {
             "ids": found.ids[:number],

@@ -4,7 +4,7 @@ Signatures `greedy` and `beam`: `source_ids` int32 [1, S], tokens, then EOS (see
 `search.py`) -> `ids` int32 [1, W, T], `scores` float32 [1, W], `lengths` int32
 [1, W]. One sentence at a time; S is the translator's `max_source_length`, and
 every sentence is computed with it. The graph is that of
-`Translator.translate_ids`.
+`Inference.translate_ids`.
 
 TFLite has no assertions. A row that is no source (an id outside the vocabulary,
 no EOS) has the score NaN and no tokens.
@@ -14,7 +14,7 @@ import tempfile
 
 import tensorflow as tf
 
-from keras_transformer.tokenization import save_tokenizer
+from savedmodel.formats import save_vocabulary
 from savedmodel.search import hold_variables, make_search
 
 
@@ -25,7 +25,7 @@ def write(translator, directory, options, description, examples):
         save_searches(translator, saved_model)
         content = convert(saved_model, options.precision)
     (directory / "model.tflite").write_bytes(content)
-    save_tokenizer(translator.tokenizer, directory)
+    save_vocabulary(translator.tokenizer, directory)
 
 
 def save_searches(translator, directory):

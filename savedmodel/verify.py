@@ -9,7 +9,9 @@ runs a SavedModel would find its memory taken.
 
 The last line is the verdict. Float32 weights pass if every translation has the
 same tokens or, where rounding decides, the same score. Quantized weights pass
-if at most half of the translations are far from the translator's in score.
+if at most half of the translations are far from the translator's in score. The
+text must be that of the tokens, whatever the weights. Of a SavedModel every
+signature is asked, about the first sentences.
 """
 
 import dataclasses
@@ -23,14 +25,24 @@ import tempfile
 
 from keras_transformer import flags
 from keras_transformer.config import DecodingConfig
-from keras_transformer.fields import Fields, hp
+from keras_transformer.fields import Fields, hp, is_of_kind
 from keras_transformer.startup import load_tensorflow
+from keras_transformer.vocabulary import EOS, PAD, UNK
 from savedmodel import reload
 from savedmodel.formats import FORMATS
 
 TIE = 1e-3  # two searches may part where scores are closer than this
 FAR = 0.25  # between scores: more than quantized weights explain
-FIELDS = ("format", "precision", "checkpoint", "max_source_length", "decoding")
+NUM_ASKED = 16  # sentences that all signatures of a SavedModel are asked about
+# What `export.json` must say, and of which kind it is.
+FIELDS = {
+    "format": str,
+    "precision": str,
+    "checkpoint": str,
+    "max_source_length": int,
+    "decoding": dict,
+}
+KIND_NAMES = {str: "text", int: "a whole number", dict: "an object"}
 
 
 class ExportError(Exception):
@@ -68,6 +80,9 @@ class Comparison:
             quantized.
         computed_in: The type that the export was computed in, if its runtime
             says so.
+        texts: Numbers of sentences whose text is not that of the tokens.
+        signatures: Of signatures that answer otherwise than the translator,
+            their names with the numbers of sentences.
     """
 
     number: int
@@ -76,6 +91,8 @@ class Comparison:
     far: tuple[int, ...]
     exact: bool
     computed_in: str | None = None
+    texts: tuple[int, ...] = ()
+    signatures: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -84,6 +101,8 @@ class Comparison:
         Quantized weights may find other translations, but seldom of far other
         scores.
         """
+        if self.texts or self.signatures:
+            return False
         if self.exact:
             return not self.different
         return 2 * len(self.far) <= self.number
@@ -99,15 +118,21 @@ class Comparison:
             (self.ties, f"other tokens of the same score (within {TIE:g})"),
             (near, f"other tokens, score within {FAR:g}"),
             (self.far, f"other tokens, score {FAR:g} or more apart"),
+            (self.texts, "not the text of the tokens"),
+            *(
+                (lines, f"another answer of the signature {name}")
+                for name, lines in self.signatures
+            ),
         ):
             if lines:
                 text += f"; {kind}: sentence {', '.join(map(str, lines))}"
         if not self.passed:
-            allowed = (
-                "only ties may differ: the weights are not quantized"
-                if self.exact
-                else f"at most {self.number // 2} may be that far apart"
-            )
+            if self.texts or self.signatures:
+                allowed = "texts and answers are the translator's"
+            elif self.exact:
+                allowed = "only ties may differ: the weights are not quantized"
+            else:
+                allowed = f"at most {self.number // 2} may be that far apart"
             text += f". Expected: {allowed}"
         return text
 
@@ -132,16 +157,23 @@ def compare(translator, directory, sentences: list[str]) -> Comparison:
     beam_size = 1 if FORMATS[description["format"]].own_search else None
     if beam_size:
         translator = translator.with_decoding(beam_size=beam_size)
-    found = run(directory, sentences, beam_size)
+    expected = translator.n_best_ids(sentences)
+    checks = None
+    if description["format"] == "saved_model":
+        asked = slice(NUM_ASKED)
+        checks = Checks(translator, sentences[asked], expected[asked])
+    found = run(
+        directory, sentences, beam_size, checks.requests if checks else None
+    )
     ties: list[int] = []
     different: list[int] = []
     far: list[int] = []
+    texts: list[int] = []
     for number, (hypotheses, result) in enumerate(
-        zip(
-            translator.n_best_ids(sentences), found["translations"], strict=True
-        ),
-        1,
+        zip(expected, found["translations"], strict=True), 1
     ):
+        if not _is_text_of(result, translator, description["format"]):
+            texts.append(number)
         ids, score = hypotheses[0]
         if ids != result["ids"]:
             distance = abs(score - result["score"])
@@ -155,16 +187,169 @@ def compare(translator, directory, sentences: list[str]) -> Comparison:
         far=tuple(far),
         exact=description["precision"] == "float32",
         computed_in=found["computed_in"],
+        texts=tuple(texts),
+        signatures=checks.differing(found["answers"]) if checks else (),
     )
 
 
-def run(directory, sentences, beam_size=None) -> dict:
+def _is_text_of(result, translator, format_name):
+    """Whether a translation of an export has the text of its tokens.
+
+    transformers leaves unknown tokens out, so there the texts that have some
+    are not compared.
+    """
+    if format_name == "huggingface" and UNK in result["ids"]:
+        return True
+    [text] = translator.tokenizer.target.to_strings([result["ids"]])
+    return result["text"] == text
+
+
+class Checks:
+    """Requests to every signature of a SavedModel, and the right answers.
+
+    Prefixes and references are those of the translator's own translations.
+
+    Args:
+        translator: The `Translator`.
+        sentences: List of `str`.
+        hypotheses: What `Translator.n_best_ids` returned of them.
+
+    Attributes:
+        requests: Inputs by name, by the name of the signature.
+    """
+
+    def __init__(self, translator, sentences, hypotheses):
+        self._translator = translator
+        source, target = (
+            translator.tokenizer.source,
+            translator.tokenizer.target,
+        )
+        self._ids = {piece: id for id, piece in enumerate(target.pieces)}
+        self._hypotheses = [
+            [(target.to_strings([ids])[0], score) for ids, score in row]
+            for row in hypotheses
+        ]
+        texts = [row[0][0] for row in self._hypotheses]
+        prefixes = [" ".join(text.split()[:1]) for text in texts]
+        self._forced = translator.n_best(sentences, prefixes=prefixes)
+        self._scores = translator.score(
+            list(zip(sentences, texts, strict=True))
+        )
+        limit = translator.max_source_length
+        self._sources = [
+            row if len(row) <= limit else [*row[: limit - 1], EOS]
+            for row in source.to_ids(sentences)
+        ]
+        longest = max(map(len, self._sources), default=0)
+        rows = [row + [PAD] * (longest - len(row)) for row in self._sources]
+        text, pairs = (
+            {"text": sentences},
+            {"text": sentences, "reference": texts},
+        )
+        self.requests = {
+            "n_best": text,
+            "serving_default": text,
+            "forced": {**text, "target_prefix": prefixes},
+            "tokens": {"source_ids": rows},
+            "score": pairs,
+            "attention": text,
+            "attention_maps": pairs,
+        }
+
+    def differing(self, answers) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """Names of signatures, with the numbers of wrong answers, from 1.
+
+        Args:
+            answers: Outputs by name, by the name of the signature; None where
+                there is no such signature.
+        """
+        found = []
+        for name in self.requests:
+            is_right, outputs = getattr(self, f"_is_{name}"), answers[name]
+            wrong = tuple(
+                number + 1
+                for number in range(len(self._sources))
+                if outputs is None
+                or not is_right(
+                    number, {key: rows[number] for key, rows in outputs.items()}
+                )
+            )
+            if wrong:
+                found.append((name, wrong))
+        return tuple(found)
+
+    # Each takes the number of a sentence, from 0, and the outputs of its row.
+
+    def _is_n_best(self, number, row):
+        return row["hypotheses"] == self._texts_of(row["ids"])
+
+    def _is_tokens(self, number, row):
+        text = self._texts_of(row["ids"][:1])[0]
+        return _is_among(self._hypotheses[number], text, row["scores"][0])
+
+    def _is_serving_default(self, number, row):
+        found = row["translation"], row["score"]
+        return _is_among(self._hypotheses[number], *found)
+
+    def _is_forced(self, number, row):
+        found = row["translation"], row["score"]
+        return _is_among(self._forced[number], *found)
+
+    def _is_score(self, number, row):
+        expected = self._scores[number].log_probs
+        found = row["log_probs"]
+        padding = [0.0] * (len(found) - len(expected))
+        return (
+            all(
+                abs(one - other) < TIE
+                for one, other in zip([*expected, *padding], found, strict=True)
+            )
+            and abs(sum(found) - row["log_prob"]) < TIE
+        )
+
+    def _is_attention(self, number, row):
+        texts = [text for text, _ in self._hypotheses[number]]
+        return row["translation"] in texts and self._has_pieces(number, row)
+
+    def _is_attention_maps(self, number, row):
+        reference = self._scores[number].ids
+        if len(reference) == 1:  # EOS: the translation stands in its place
+            return self._is_attention(number, row)
+        return self._has_pieces(number, row) and self._target(row) == reference
+
+    def _has_pieces(self, number, row):
+        """Whether pieces are those of the source, and of the translation."""
+        pieces = self._translator.tokenizer.source.pieces
+        source = [pieces[id] for id in self._sources[number]]
+        [text] = self._texts_of([self._target(row)])
+        return [
+            piece for piece in row["source_pieces"] if piece
+        ] == source and text == row["translation"]
+
+    def _target(self, row):
+        """The ids of the target's pieces; PAD has the piece ""."""
+        return [self._ids.get(p, UNK) for p in row["target_pieces"] if p]
+
+    def _texts_of(self, ids):
+        return self._translator.tokenizer.target.to_strings(ids)
+
+
+def _is_among(hypotheses, text, score):
+    """Whether the translator has found a text with this score, too."""
+    return any(
+        text == its_text and abs(score - its_score) < TIE
+        for its_text, its_score in hypotheses
+    )
+
+
+def run(directory, sentences, beam_size=None, requests=None) -> dict:
     """What an export answers, from a process of its own; see `reload.py`.
 
     Args:
         directory: The export.
         sentences: List of `str`.
         beam_size: For formats that leave the choice; None: the export's.
+        requests: Of a SavedModel: inputs by the name of the signature.
 
     Raises:
         ExportError: It cannot be loaded or run.
@@ -177,7 +362,9 @@ def run(directory, sentences, beam_size=None) -> dict:
     with tempfile.TemporaryDirectory() as elsewhere:
         process = subprocess.run(
             command,
-            input=json.dumps(list(sentences)),
+            input=json.dumps(
+                {"sentences": list(sentences), "requests": requests or {}}
+            ),
             cwd=elsewhere,
             # This process, or a training, may have taken the GPU's memory.
             env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
@@ -194,7 +381,8 @@ def read_description(directory) -> dict:
     """`export.json` of an export.
 
     Raises:
-        ValueError: There is none, or it lacks something.
+        ValueError: There is none, or it lacks something, or a value cannot be
+            used: it is of another version of this package.
     """
     path = reload.find_export(directory) / reload.DESCRIPTION
     try:
@@ -207,11 +395,35 @@ def read_description(directory) -> dict:
         raise ValueError(
             f"{path} is of no export: without {', '.join(missing)}"
         )
-    if description["format"] not in FORMATS:
+    name = description["format"]
+    if name not in list(FORMATS):
         raise ValueError(
             f"{path}: format must be one of {', '.join(FORMATS)}."
-            f" Received: format={description['format']!r}"
+            f" Received: format={name!r}"
         )
+    for field, kind in [*FIELDS.items(), ("sha256", dict)]:
+        if not is_of_kind(description.get(field, kind()), kind):
+            raise ValueError(
+                f"{path}: {field} must be {KIND_NAMES[kind]}."
+                f" Received: {field}={description[field]!r}"
+            )
+    precision = description["precision"]
+    if precision not in FORMATS[name].precisions:
+        raise ValueError(
+            f"{path}: precision must be one of"
+            f" {', '.join(FORMATS[name].precisions)}."
+            f" Received: precision={precision!r}"
+        )
+    known = {field.name for field in dataclasses.fields(DecodingConfig)}
+    if unknown := sorted(set(description["decoding"]) - known):
+        raise ValueError(
+            f"{path}: decoding must have options of this version of the"
+            f" package. Received: {', '.join(unknown)}"
+        )
+    try:
+        DecodingConfig(**description["decoding"])
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
     return description
 
 
@@ -308,7 +520,7 @@ def main(argv: list[str] | None = None) -> None:
             comparison = compare(translator, options.export, sentences)
         except ExportError as error:
             raise flags.RunError(str(error)) from None
-    print(comparison)
+        flags.show(str(comparison))
     if not comparison.passed:
         raise SystemExit(1)
 

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import doctest
 import importlib
 import json
 import pathlib
@@ -14,6 +15,7 @@ import types
 from concurrent import futures
 
 import exports
+import keras
 import numpy as np
 import pytest
 
@@ -58,27 +60,23 @@ def test_a_missing_folder_is_named(peers, tmp_path):
         peers.load_reporter(tmp_path)
 
 
-def test_learning_curve_is_that_of_the_notes():
+def test_learning_curve_is_that_of_the_result():
     curve = load("learning_curve")
     picture = curve.PICTURE.read_text(encoding="utf-8")
-    assert picture == curve.picture_of(curve.NOTES.read_text(encoding="utf-8"))
+    tables = load("results").read(curve.NAME)["tables"]
+    assert picture == curve.picture_of(tables)
 
 
 def test_learning_curve_goes_through_the_points_of_the_tables():
     curve = load("learning_curve")
-    notes = "\n".join(
-        [
-            curve.VALIDATION_HEAD,
-            "|---|---|---|---|---|---|",
-            "| 1,000 | 1.9 | 0 | 4.049 | 25.7 | 45 |",
-            f"| 2,000 | 3.9 | {curve.MAX_MINUTES} | 3.340 | 11.0 | 0 |",
-            "",
-            curve.TEST_HEAD,
-            "|---|---|---|---|---|---|",
-            f"| {curve.MAX_MINUTES} | 2,000 | 5 | **45** | 38.22 | 61.75 |",
-        ]
-    )
-    picture = curve.picture_of(notes)
+    tables = {
+        "training": [
+            {"minutes": 0, "validation BLEU": 45},
+            {"minutes": curve.MAX_MINUTES, "validation BLEU": 0},
+        ],
+        "test": [{"minutes": curve.MAX_MINUTES, "BLEU": 45}],
+    }
+    picture = curve.picture_of(tables)
     left, right = curve.LEFT, curve.WIDTH - curve.RIGHT
     top, bottom = curve.TOP, curve.HEIGHT - curve.BOTTOM
     [points] = re.findall(r'points="([^"]*)"', picture)
@@ -377,30 +375,30 @@ def test_rounds_leave_out_what_is_clearly_slower(
     }
 
 
-def test_results_belong_to_the_commit_of_the_code(
-    comparison, tmp_path, monkeypatch
-):
-    compare, _, _ = comparison
-    monkeypatch.setattr(compare, "ROOT", tmp_path)
+def test_results_belong_to_the_commit_of_the_code(tmp_path, monkeypatch):
+    results = load("results")
+    monkeypatch.setattr(results, "ROOT", tmp_path)
 
     def git(*words):
         identity = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
         subprocess.check_call(["git", *identity, *words], cwd=tmp_path)
 
     git("init", "-q")
-    for name in compare.MEASURED:
+    for name in "keras_transformer trainers savedmodel benchmarks".split():
         (tmp_path / name).mkdir()
         (tmp_path / name / "code.py").write_text("1")
     git("add", ".")
     git("commit", "-q", "-m", "code")
-    code = compare.code_commit()
+    code = results.code_commit()
     (tmp_path / "README.md").write_text("words")
-    assert compare.code_commit() == code
+    (tmp_path / "benchmarks/results").mkdir()
+    (tmp_path / "benchmarks/results/a.json").write_text("{}")
+    assert results.code_commit() == code
     git("add", ".")
     git("commit", "-q", "-m", "words")
-    assert compare.code_commit() == code
+    assert results.code_commit() == code
     (tmp_path / "benchmarks/code.py").write_text("2")
-    assert compare.code_commit() == code + "-dirty"
+    assert results.code_commit() == code + "-dirty"
 
 
 def test_the_table_of_results(comparison, two_rounds):
@@ -409,28 +407,33 @@ def test_the_table_of_results(comparison, two_rounds):
         name: rows.ROWS[name] for name in ("train_base_fp32", "train_base_bf16")
     }
     found = results.Results(two_rounds)
-    *_, first, second = results.table(shown, found).rstrip().splitlines()
+    numbers = results.compare_all(shown, found)
+    *_, first, second = results.table(shown, numbers).rstrip().splitlines()
     assert first == (
         "| train `base` fp32, target tokens/s | 1,500 (plain)"
-        " | 750 (OpenNMT-tf) | 2.30, 70% | 1.40 to 3.20"
-        " | 1.35, 75% of the ceiling | no |"
+        " | 750 (OpenNMT-tf) | 2.30, 70 % of the ceiling | 1.40 to 3.20"
+        " | 1.35, 75 % of the ceiling |"
     )
     assert second == (
         "| train `base` bf16, target tokens/s | not measured |  |  | "
-        " | 1.7, 68% of the ceiling |  |"
+        " | 1.7, 68 % of the ceiling |"
     )
+    row = shown["train_base_fp32"]
+    shown = {"train_base_fp32": dataclasses.replace(row, share=0.7)}
+    assert "| **2.30**, 70 % of" in results.table(shown, numbers)
     assert found.errors == ["round 1: base bf16: out of memory"]
     assert "2 cores of one & only; commit abc; 2 rounds" in results.describe(
         found
     )
-    every = results.details(shown, found)
-    assert "| PyTorch | 600 | 500 to 700 | 2 | 0.02 |" in every
+    every = load("results").markdown(results.systems_of(shown, found))
+    assert "| PyTorch | 600 | 500 | 700 | 2 | 0.02 |" in every
     assert "| ceiling fp32, GFLOP/s | matrix product | 200 |" in every
 
 
 def test_the_picture_of_results(comparison, two_rounds):
     _, rows, results = comparison
-    picture = results.draw(rows.ROWS, results.Results(two_rounds))
+    found = results.Results(two_rounds)
+    picture = results.draw(rows.ROWS, results.compare_all(rows.ROWS, found))
     name = "train base fp32"
     assert f">{name}</text>" in picture
     left = 2 * results.MARGIN + drawing.text_width(name, results.SIZE)
@@ -489,6 +492,135 @@ def test_results_go_on_where_they_were(comparison, tmp_path, monkeypatch):
         compare.choose("train,other")
 
 
+@pytest.fixture
+def results_folder(tmp_path, monkeypatch):
+    """benchmarks/results, empty."""
+    results = load("results")
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["/a/growth.py", "--only=a b", "--record"])
+    return results
+
+
+def test_rows_measured_again_replace_the_recorded_ones(
+    comparison, results_folder, two_rounds
+):
+    _, rows, results = comparison
+    found = results.Results(two_rounds)
+    numbers = results.compare_all(rows.ROWS, found)
+    assert results.recorded(rows.ROWS) == dict.fromkeys(rows.ROWS)
+    results.record(rows.ROWS, numbers, found)
+    again = results.recorded(rows.ROWS)
+    assert results.table(rows.ROWS, again) == results.table(rows.ROWS, numbers)
+    assert results.draw(rows.ROWS, again) == results.draw(rows.ROWS, numbers)
+    document = results_folder.read("compare")
+    assert document["commit"] == "abc" and document["date"] == "2027-01-15"
+    assert document["versions"] == {"tensorflow (ours)": "2.21"}
+    systems = len(document["tables"]["systems"])
+    assert systems == 6  # three of base fp32, one of base bf16, two ceilings
+    name = "train_base_fp32"
+    faster = numbers[name]._replace(ratios=[5.0])
+    found.machine["commit"] = "def"
+    results.record({name: rows.ROWS[name]}, {name: faster}, found)
+    tables = results_folder.read("compare")["tables"]
+    [row] = tables["rows"]
+    assert row["ratio"] == 5.0 and row["commit"] == "def"
+    assert len(tables["systems"]) == systems
+
+
+# The current results
+
+
+@pytest.mark.parametrize(
+    "name",
+    sorted(
+        path.stem
+        for path in BENCHMARKS.glob("*.py")
+        if ">>>" in path.read_text(encoding="utf-8")
+    ),
+)
+def test_examples_of_docstrings(name):
+    found = doctest.testmod(load(name))
+    assert found.attempted and not found.failed
+
+
+def test_a_result_is_replaced_with_its_page(results_folder):
+    row = {"n": 1024, "s": 0.5, "what": None}
+    tables = {"a": [row, row | {"what": "much"}], "b": [{"x": 2}]}
+    results_folder.record("some", "Old", tables)
+    results_folder.record("some", "New", tables, notes="Idle.", commit="abc")
+    folder = results_folder.FOLDER
+    assert sorted(p.name for p in folder.iterdir()) == [
+        "README.md",
+        "some.json",
+    ]
+    document = json.loads((folder / "some.json").read_text())
+    assert document["title"] == "New" and document["tables"] == tables
+    command = "python benchmarks/growth.py '--only=a b'"
+    assert document["command"] == command
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d", document["date"])
+    assert document["versions"]["keras"] == keras.__version__
+    assert " cores of " in document["machine"]
+    page = (folder / "README.md").read_text()
+    assert page == results_folder.page()
+    assert "\n## New\n" in page and "Old" not in page
+    assert "; commit abc; " in page and ". Idle.\n" in page
+    table = "| n | s | what |\n|---|---|---|\n| 1,024 | 0.5 |  |\n"
+    assert f"### a\n\n{table}| 1,024 | 0.5 | much |\n" in page
+    with pytest.raises(ValueError, match="same columns in some"):
+        results_folder.record("some", "New", {"a": [row, {"n": 1}]})
+
+
+def test_tables_become_rows(results_folder):
+    parse = results_folder.parse_table
+    text = "| n | s | what |\n|---|---|---|\n| 1,024 | **0.50** | 2 x 3 |\n"
+    assert parse(text) == [{"n": 1024, "s": 0.5, "what": "2 x 3"}]
+    assert parse(text + "| -1 | | no |")[1] == {"n": -1, "s": "", "what": "no"}
+    with pytest.raises(ValueError, match="different names"):
+        parse("| n | n |\n|---|---|\n| 1 | 2 |")
+
+
+def test_the_page_of_results_is_that_of_the_files():
+    results = load("results")
+    page = (results.FOLDER / results.PAGE).read_text(encoding="utf-8")
+    assert page == results.page()
+    for path in results.FOLDER.glob("*.json"):
+        script = re.match(
+            r"python (\S+\.py) ", results.read(path.stem)["command"]
+        )
+        assert not script or (results.ROOT / script[1]).exists(), path
+
+
+def test_the_comparison_in_the_docs_is_the_recorded_one(comparison):
+    _, rows, results = comparison
+    found = results.recorded(rows.ROWS)
+    docs = BENCHMARKS.parent / "docs"
+    table = results.table(rows.ROWS, found)
+    assert table in (docs / "benchmarks.md").read_text(encoding="utf-8")
+    picture = (docs / "benchmarks.svg").read_text(encoding="utf-8")
+    assert picture == results.draw(rows.ROWS, found)
+
+
+@pytest.mark.parametrize(
+    "page, name, table",
+    [
+        ("positions", "restricted_attention", "lengths"),
+        ("positions", "restricted_attention_step", "lengths"),
+        ("serving", "serving_clients", "clients"),
+    ],
+)
+def test_tables_of_the_docs_have_the_recorded_numbers(page, name, table):
+    results = load("results")
+    rows = results.read(name)["tables"][table]
+    text = (BENCHMARKS.parent / f"docs/{page}.md").read_text(encoding="utf-8")
+    shown = [
+        [results.value(cell.strip()) for cell in line.strip("|").split("|")]
+        for line in text.splitlines()
+    ]
+    for row in rows:
+        cells = ["-" if value is None else value for value in row.values()]
+        assert cells in shown, cells
+
+
 def test_every_figure_is_of_a_command(comparison):
     compare, rows, _ = comparison
     needed = {f.command for row in rows.ROWS.values() for f in row.figures}
@@ -524,6 +656,8 @@ def test_the_reports_of_the_trainer_are_read():
         "step 100 | lr 1e-3 | 19000 source+target tokens/s | 12 s\n"
     )
     assert recipe.rates_of(text) == [18700.0, 19000.0]
+    text += "  a step: 1,000 source and 3,000 target tokens on average, on 1"
+    assert recipe.target_share(text) == 0.75
 
 
 # The server that stands in for TensorFlow Serving

@@ -84,11 +84,13 @@ class Browser:
             mobile=False,
         )
 
-    def open(self, path):
-        """Opens a file, and waits until its program is ready."""
+    def open(self, path, hash=""):
+        """Opens a file anew, and waits until it is complete."""
+        self._call("Page.navigate", url="about:blank")
         self.requests.clear()
         self._loaded = False
-        self._call("Page.navigate", url=pathlib.Path(path).as_uri())
+        end = f"#{hash}" if hash else ""
+        self._call("Page.navigate", url=pathlib.Path(path).as_uri() + end)
         self.wait("document.readyState === 'complete'")
 
     def prefer(self, scheme):

@@ -13,7 +13,8 @@ import unittest.mock
 
 import pytest
 
-from trainers import loop, session, wmt
+from trainers import wmt
+from trainers.run import loop, session
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -27,6 +28,14 @@ def fails(main, argv, capsys, code=2):
     err = capsys.readouterr().err
     assert err.count("\n") == 1, err
     return err
+
+
+def fails_without_room(main, argv, monkeypatch, capsys):
+    """A command whose standard output is full ends with one line."""
+    with open("/dev/full", "w") as full, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", full)
+        message = fails(main, argv, capsys, code=1)
+    assert message.endswith(": standard output: No space left on device\n")
 
 
 def write_pairs(prefix, pairs):
@@ -70,7 +79,7 @@ def largest_batch_untried():
     Its step counts as so short that no run is worth a trial of XLA.
     """
     return unittest.mock.patch.object(
-        loop.Trainer, "probe_memory", lambda self: 1e-3
+        loop.Trainer, "try_largest_batches", lambda self: 1e-3
     )
 
 

@@ -6,8 +6,9 @@ from random_pairs import make_pairs
 
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.workdir import WorkDirectory
-from trainers import corpora, evaluation, experiment
-from trainers.config import Configuration, DataConfig, TrainingConfig
+from trainers.run import corpora, experiment
+from trainers.run.config import Configuration, DataConfig, TrainingConfig
+from trainers.scoring import metrics
 
 
 def write_split(prefix, pairs):
@@ -44,7 +45,7 @@ def configure(tmp_path):
 def read(tmp_path):
     """Reads an experiment; returns it and the lines that it logs."""
 
-    def read(configuration, make_metric=evaluation.make_translation_metric):
+    def read(configuration, make_metric=metrics.make_translation_metric):
         lines = []
         made = experiment.read_experiment(
             WorkDirectory(tmp_path / "run"),

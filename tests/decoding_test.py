@@ -394,6 +394,8 @@ def searched_as(system, model, sentence, limit, beam_size, alpha):
         if len(finished) == beam_size or not live:
             live = []
             break
+    if system == "marian":  # at the limit all hypotheses are ranked together
+        return sorted([*finished, *live], reverse=True)
     return [*sorted(finished, reverse=True), *sorted(live, reverse=True)]
 
 
@@ -419,14 +421,7 @@ def test_searches_end_as_in_other_systems(system):
             )
             num_found = int(ops.sum(result.lengths[sentence] > 0))
             assert num_found == min(len(expected), beam_size)
-            score, log_prob, ids = expected[0]
-            found = ops.convert_to_numpy(result.ids)[sentence, 0]
-            assert (
-                tuple(found[: len(ids)]) == ids and not found[len(ids) :].any()
-            )
-            np.testing.assert_allclose(
-                result.scores[sentence, 0], score, rtol=2e-5, atol=1e-5
-            )
+            assert_hypotheses(result, sentence, expected[:beam_size])
     assert (exact.ids[:, 0] != result.ids[:, 0]).numpy().any()
 
 
@@ -445,8 +440,8 @@ def test_early_stop_changes_nothing(monkeypatch):
         )
         calls.append(model.calls)
     monkeypatch.setattr(
-        "keras_transformer.decoding.beam._cannot_improve",
-        lambda state, limit_penalties, num_best: ops.zeros_like(state.done),
+        "keras_transformer.decoding.stopping.Exact.is_over",
+        lambda self, state, limit_penalties: ops.zeros_like(state.done),
     )
     model.calls = 0
     full = run_beam(model, sentences, limits, 3, max_length=20)
@@ -515,6 +510,40 @@ def transformers_beam(model, sentence, limit, beam_size, alpha):
         (score, log_prob, ids[:limit] if len(ids) > limit else ids)
         for score, log_prob, ids in finished
     ]
+
+
+def test_equal_tokens_of_two_blocks_keep_their_order():
+    """The block of the second has the best token of all."""
+    logits = np.full(640, -9.0, "float32")
+    logits[[40, 200, 201]] = 1.0, 3.0, 1.0
+    result = decoding.beam_search(
+        lambda ids, cache, index: (np.tile(logits, (3, 1)), cache),
+        (),
+        np.array([1]),
+        max_length=1,
+        beam_size=3,
+        length_penalty=0.0,
+        min_length=9,
+    )
+    assert ops.convert_to_numpy(result.ids)[0, :, 0].tolist() == [200, 40, 201]
+
+
+@pytest.mark.parametrize("stopping", ["transformers", "marian"])
+def test_no_hypothesis_has_two_places(stopping):
+    """Where fewer than W exist at the limit: two, without EOS and PAD."""
+    table = np.log([1e-9, 1e-9, 1e-9, 0.6, 0.4]).astype("float32")
+    result = decoding.beam_search(
+        lambda ids, cache, index: (np.tile(table, (4, 1)), cache),
+        (),
+        np.array([1]),
+        max_length=1,
+        beam_size=4,
+        length_penalty=1.0,
+        min_length=9,
+        stopping=stopping,
+    )
+    assert ops.convert_to_numpy(result.ids)[0, :, 0].tolist() == [3, 4, 0, 0]
+    assert ops.convert_to_numpy(result.lengths)[0].tolist() == [1, 1, 0, 0]
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0, 2.5])
@@ -743,33 +772,6 @@ def test_rules_that_leave_no_token_leave_no_hypothesis():
         for values in (result.scores, result.log_probs):
             values = ops.convert_to_numpy(values)
             assert (values == np.float32(decoding.MISSING_SCORE)).all()
-
-
-def test_rewards_rank_hypotheses_anew():
-    lost = decoding.MISSING_SCORE
-    result = decoding.SearchResult(
-        ids=np.array(
-            [
-                [[5, EOS], [6, EOS], [7, EOS], [8, 9]],  # the last: truncated
-                [[5, EOS], [6, EOS], [7, EOS], [PAD, PAD]],
-                [[PAD, PAD]] * 4,
-            ]
-        ),
-        scores=np.float32([[-1, -2, -3, -9], [-1, -1, -2, lost], [np.nan] * 4]),
-        log_probs=np.float32([[-2, -4, -6, -9], [-2, -2, -4, lost], [0] * 4]),
-        lengths=np.array([[2] * 4, [2, 2, 2, 0], [0] * 4]),
-    )
-    rewards = np.float32([[-5, 0, -1, 20], [0, 0, 3, 0], [-1, -2, -3, -4]])
-    found = decoding.rerank(result, rewards)
-    np.testing.assert_array_equal(
-        ops.convert_to_numpy(found.ids)[:, :, 0],
-        [[6, 7, 5, 8], [7, 5, 6, PAD], [PAD] * 4],
-    )
-    np.testing.assert_array_equal(
-        found.scores, [[-2, -4, -6, 11], [1, -1, -1, lost], [np.nan] * 4]
-    )
-    np.testing.assert_array_equal(found.log_probs[0], [-4, -6, -2, -9])
-    np.testing.assert_array_equal(found.lengths[1], [2, 2, 2, 0])
 
 
 # ---- Independence of the batch ----------------------------------------------

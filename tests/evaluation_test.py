@@ -5,13 +5,14 @@ import dataclasses
 import itertools
 import json
 import math
+import sys
 import types
 
 import numpy as np
 import pytest
 import sacrebleu
 import tensorflow as tf
-from commands import fails
+from commands import fails, fails_without_room
 from sacrebleu import dataset as sacrebleu_dataset
 from sacrebleu import utils as sacrebleu_utils
 from sacrebleu.metrics.bleu import _TOKENIZERS
@@ -22,10 +23,14 @@ from keras_transformer.data.batches import make_batches
 from keras_transformer.data.corpus import Corpus, CorpusCounts, TokenRows
 from keras_transformer.vocabulary import EOS
 from keras_transformer.workdir import WorkDirectory
-from trainers import comparison, config, evaluate, evaluation
-from trainers.evaluation import TranslationMetric, choose_tokenizer
-from trainers.loop import Trainer
-from trainers.progress import Progress
+from trainers import evaluate
+from trainers.run import config, validation
+from trainers.run.loop import Trainer
+from trainers.run.progress import Progress
+from trainers.run.tensorflow_engine import make_loss_sums
+from trainers.scoring import comparison
+from trainers.scoring.metrics import TranslationMetric, choose_tokenizer
+from trainers.scoring.test_sets import TestOptions, read_test_pairs
 
 
 @pytest.fixture
@@ -85,7 +90,7 @@ def test_tokenizer_is_that_of_sacrebleu(with_mecab, language, tokenizer):
 def test_a_missing_package_is_told(without_mecab, language, caplog):
     assert choose_tokenizer(language) == "char"
     (record,) = caplog.records
-    assert f"pip install -e '.[{language}]'" in record.getMessage()
+    assert f"'keras-transformer-nmt[{language}]'" in record.getMessage()
     assert "BLEU uses char" in record.getMessage()
     with pytest.raises(
         ValueError, match=rf"\[{language}\].*Received: bleu_tok"
@@ -290,6 +295,41 @@ def test_randomization_counts_the_exchanges_of_outputs():
     )
 
 
+def test_no_difference_is_significant_without_one():
+    """sacreBLEU finds p-values near 0 where all samples are as different."""
+    references = [f"{line} {i}" for i, line in enumerate(GERMAN * 4)]
+    base = [line.replace("Hund", "Hase") for line in references]
+    one = [*base[:-1], references[-1]]
+    systems = {
+        "base": base,
+        "spaced": [line.replace(", ", " , ") for line in base],
+        "one": one,
+        "eight": [*references[:8], *base[8:]],
+    }
+    metrics = {"BLEU": sacrebleu.BLEU(), "TER": sacrebleu.TER()}
+    result = comparison.compare(
+        [comparison.System(*system) for system in systems.items()],
+        [references],
+        metrics,
+        {"ar": 2000, "bs": 100},
+    )
+    spaced, single, several = (system["BLEU"] for system in result["systems"])
+    assert spaced["difference"] == 0 < single["difference"]
+    assert spaced["paired_bootstrap"] == 1
+    assert spaced["approximate_randomization"] == 1
+    assert result["systems"][0]["TER"]["difference"] != 0
+    # The exchange of the one output changes the sign of the difference alone.
+    assert single["approximate_randomization"] == 1
+    # Two of the eight outputs are better: all exchanges but 2 of 4.
+    assert several["approximate_randomization"] == pytest.approx(0.5, abs=0.1)
+    row = next(
+        line
+        for line in comparison.table(result, ["BLEU"])
+        if line.startswith("spaced")
+    )
+    assert "+0.00" in row and "*" not in row
+
+
 class ShareOfEqual:
     """A metric that is not of translation."""
 
@@ -324,14 +364,14 @@ def upper_case(monkeypatch):
             return [s if s == "b" else s.upper() for s in sources]
 
     monkeypatch.setattr(
-        evaluation.Translator, "load", lambda *_, **__: UpperCase()
+        validation.Translator, "load", lambda *_, **__: UpperCase()
     )
 
 
 @pytest.mark.parametrize("dataset", ["files", "phrasebook"])
 def test_the_end_of_training_shows_the_experiments_metric(upper_case, dataset):
     lines, workdir = [], types.SimpleNamespace(path="run")
-    evaluation.show_result(make_experiment(dataset, []), workdir, lines.append)
+    validation.show_result(make_experiment(dataset, []), workdir, lines.append)
     assert lines[-1].startswith(
         "validation equal outputs 0.50 on 2 sentences, averaged"
     )
@@ -343,14 +383,14 @@ def test_the_end_of_training_shows_the_experiments_metric(upper_case, dataset):
     told = any("small grammar" in line for line in lines)
     assert told == (dataset == "phrasebook")
     experiment = make_experiment(dataset, [("x", "X")])
-    evaluation.show_result(experiment, workdir, lines.append)
+    validation.show_result(experiment, workdir, lines.append)
     assert lines[-1].startswith("test equal outputs 1.00 on 1 sentences")
 
 
 def test_no_pairs_nothing_to_show():
     experiment = make_experiment("files", [])
     experiment.valid_pairs = []
-    evaluation.show_result(experiment, None, pytest.fail)
+    validation.show_result(experiment, None, pytest.fail)
 
 
 # ------------------------------------------------------------------- command
@@ -388,12 +428,12 @@ def test_evaluate_takes_the_tokenizer(work_directory, capsys, given, used):
     "flag, message",
     [
         ("--bleu_tokenizer=mecab", "must be one of 'auto', '13a'"),
-        ("--bleu_tokenizer=ja-mecab", "pip install -e '.[ja]'"),
+        ("--bleu_tokenizer=ja-mecab", "'keras-transformer-nmt[ja]'"),
         ("--test_files=", "expected --test_files=PREFIX"),
         ("--test_files=no", "No such file: no.en"),
         ("--test_set=wmt14", "expected test_files or test_set"),
-        ("--output=/", "output='/' is no file in a directory that exists"),
-        ("--output=/no/such/file", "is no file in a directory that exists"),
+        ("--output=/", "output='/' is a directory"),
+        ("--output=/proc/no/such", "output='/proc/no/such' cannot be written"),
         ("--moses_prefixes=/no/such", "No such file or directory: '/no/such'"),
         ("--compare=/no/such", "No such file or directory: '/no/such'"),
         ("--compare=a,b,a", "must name each system once"),
@@ -402,6 +442,44 @@ def test_evaluate_takes_the_tokenizer(work_directory, capsys, given, used):
 )
 def test_evaluate_refuses(work_directory, without_mecab, capsys, flag, message):
     assert message in fails(evaluate.main, [*work_directory, flag], capsys)
+
+
+@pytest.mark.parametrize("name", ["test.ja", "test.en", "other", "prefixes"])
+def test_evaluate_overwrites_nothing_that_it_reads(
+    work_directory, tmp_path, capsys, name
+):
+    for other in ("other", "prefixes"):
+        (tmp_path / other).write_text("a\nb\n")
+    before = (tmp_path / name).read_bytes()
+    argv = [*work_directory, f"--compare={tmp_path}/other"]
+    argv += [f"--moses_prefixes={tmp_path}/prefixes"]
+    message = fails(
+        evaluate.main, [*argv, f"--output={tmp_path / name}"], capsys
+    )
+    assert "output must not be a file that the command reads" in message
+    if name == "test.ja":  # also where training has named it
+        data = config.DataConfig(
+            dataset="files",
+            train_files=("train",),
+            test_files=(f"{tmp_path}/test",),
+            target_language="ja",
+        )
+        WorkDirectory(tmp_path / "run").replace_section("data", data)
+        argv = [argv[0], f"--output={tmp_path / name}"]
+        assert "file that the command reads" in (
+            fails(evaluate.main, argv, capsys)
+        )
+    assert (tmp_path / name).read_bytes() == before
+
+
+def test_evaluate_without_room_for_its_result(
+    work_directory, monkeypatch, capsys
+):
+    fails_without_room(evaluate.main, work_directory, monkeypatch, capsys)
+    monkeypatch.setattr(evaluate, "load_tensorflow_for", pytest.fail)
+    monkeypatch.setattr(sys, "stdout", None)
+    message = fails(evaluate.main, work_directory, capsys, code=1)
+    assert "expected an open stdout" in message
 
 
 def test_evaluate_writes_the_translations(
@@ -487,6 +565,11 @@ def test_a_test_set_by_name(test_sets, work_directory, capsys):
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert result["bleu"] == pytest.approx(100)  # the second reference is ours
     assert result["signature"].startswith("nrefs:2|")
+    data = WorkDirectory(workdir.removeprefix("--workdir=")).read_section(
+        "data", config.DataConfig
+    )
+    pairs = read_test_pairs(data, TestOptions(test_set="fake/full"))
+    assert list(pairs) == [("a", JAPANESE[0]), ("b c", JAPANESE[1])]
     for name, message in (
         ("fake/away", "sacreBLEU cannot download fake/away for en-ja into"),
         ("fake/none", "(fake/away, fake/full"),
@@ -530,12 +613,12 @@ def test_validation_is_of_all_tokens_and_of_the_first_sentences(small_config):
             return 10 * len(outputs) + len(references)
 
     experiment = make_experiment("files", [])
-    experiment.training.label_smoothing = smoothing
     experiment.training.valid_beam_size = 3
     experiment.valid_batches = batches
     experiment.metric = CountOutputs()
     experiment.make_translator = make_translator
-    found = evaluation.Validator(model, experiment).run()
+    loss_sums = make_loss_sums(model, smoothing)
+    found = validation.Validator(model, experiment, loss_sums).run()
     loss, nll, tokens = 0.0, 0.0, 0
     assert batches.steps_per_epoch > 1
     for indices, shape in batches.epoch_order(0):

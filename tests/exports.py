@@ -19,7 +19,7 @@ import tensorflow as tf
 import keras_transformer as kt
 from keras_transformer.workdir import WorkDirectory, named_weights
 from savedmodel import export, onnx, tflite
-from trainers.config import DataConfig
+from trainers.run.config import DataConfig
 
 WORDS = {
     "one": "eins",
@@ -42,7 +42,7 @@ SENTENCES = (
     "one two three one two three one two three one two three red",
     "a ☃ dog",
     "   ",
-    "green green",
+    "\x85green\u3000green\u2028 \x1f",  # white space to Python
 )
 
 

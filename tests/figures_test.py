@@ -15,6 +15,7 @@ import tensorflow as tf
 import keras_transformer as kt
 from keras_transformer.figures import attention, drawing, plots, saving
 from keras_transformer.figures.drawing import PAPER
+from keras_transformer.vocabulary import UNK
 
 OLD_RUN = pathlib.Path(__file__).parent / "fixtures/workdir_0_1/run"
 NUM_LAYERS, NUM_HEADS = {"encoder": 2, "decoder": 3, "cross": 3}, 2
@@ -88,6 +89,8 @@ def test_the_page_has_the_maps(figure):
     assert texts["written"] == ["die", "Hund", "e", "da", "EOS"]
     assert texts["read"] == ["BOS", "die", "Hund", "e", "da"]
     assert [s["language"] for s in data["sentences"]] == ["en", "de"]
+    assert [s["direction"] for s in data["sentences"]] == ["ltr", "ltr"]
+    assert len(pages.Elements(figure.html()).of("h1")) == 1
 
 
 def test_the_page_asks_for_nothing(figure):
@@ -111,6 +114,94 @@ def test_text_stays_text(text):
     [(_, attributes, _)] = pages.Elements(figure._repr_html_()).of("iframe")
     assert attributes["srcdoc"] == page
     assert attributes["sandbox"] == "allow-scripts"
+
+
+def test_every_head_stands_out_from_the_page(figure):
+    style = figure.html()
+    light, dark = re.findall(r"--paper: (#\w{6})", style)
+    for num_heads in (1, 2, 7, 8, 16, 32):
+        for paper, is_dark in ((light, False), (dark, True)):
+            colors = [
+                attention.attention_svg.head_color(head, num_heads, is_dark)
+                for head in range(num_heads)
+            ]
+            assert len(set(colors)) == num_heads
+            for color in colors:
+                found = pages.contrast(pages.rgb(color), pages.rgb(paper))
+                assert found >= 3, (num_heads, color)
+    data, _ = pages.data_of(style)
+    assert data["kinds"][0]["colors"] == {
+        "light": [attention.attention_svg.head_color(i, 2) for i in range(2)],
+        "dark": [
+            attention.attention_svg.head_color(i, 2, True) for i in range(2)
+        ],
+    }
+
+
+def test_notes_are_in_page_and_drawings(figure):
+    note = "The <source> is truncated."
+    figure = attention.AttentionFigure(
+        "a", "b", SOURCE, TARGET, figure.maps, notes=[note]
+    )
+    [(_, _, shown)] = [
+        found
+        for found in pages.Elements(figure.html()).of("p")
+        if found[1].get("class") == "warning"
+    ]
+    assert shown == note
+    for view in attention.VIEWS:
+        found = pages.drawing(figure.svg(view=view))
+        [place] = [at for at, text in found["text"] if text == note]
+        [(size, _)] = found["svg"]
+        # Below all else, and inside.
+        assert float(place["y"]) < float(size["height"])
+        assert float(size["width"]) > 6 * len(note)
+        others = [at for at, text in found["text"] if text != note]
+        assert all(
+            float(at["y"]) < float(place["y"]) - 6
+            for at in others
+            if "transform" not in at
+        )
+
+
+def test_unknown_texts_are_named(figure):
+    pieces = [*SOURCE[:2], "<unk>", "</s>"]
+    figure = attention.AttentionFigure(
+        "the dog☃",
+        "b",
+        pieces,
+        ["<unk>", "▁Hund", "<unk>", "<unk>", "</s>"],
+        figure.maps,
+        unknown=(["☃"], ["ab", "", "☃"]),
+    )
+    assert figure.tokens["source"][2] == ("UNK ☃", True, True)
+    texts = [token.text for token in figure.tokens["written"]]
+    assert texts == ["UNK ab", "Hund", "UNK", "UNK ☃", "EOS"]
+    assert figure.notes == [
+        "Not in the vocabulary, read as UNK: ☃ (U+2603 SNOWMAN), ab."
+    ]
+    many = attention.AttentionFigure(
+        "", "", pieces, TARGET, figure.maps, unknown=(list("abcdefgh"), ())
+    )
+    assert many.notes[0].endswith("e (U+0065 LATIN SMALL LETTER E) and 3 more.")
+
+
+@pytest.mark.parametrize(
+    "language, direction",
+    [
+        ("ar", "rtl"),
+        ("fa_IR", "rtl"),
+        ("heb_Hebr", "rtl"),
+        ("ku-Arab", "rtl"),
+        ("ur-Latn-PK", "ltr"),
+        ("EN", "ltr"),
+        ("arn", "ltr"),  # Mapudungun
+        ("", "auto"),
+        (None, "auto"),
+    ],
+)
+def test_direction_is_that_of_the_language(language, direction):
+    assert drawing.direction(language) == direction
 
 
 # The drawings
@@ -223,7 +314,7 @@ def test_files_by_their_endings(figure, tmp_path, monkeypatch):
         with pytest.raises(ValueError, match=re.escape(message)):
             figure.save(tmp_path / name, **choice)
     monkeypatch.setitem(sys.modules, "resvg_py", None)
-    with pytest.raises(ValueError, match=r"pip install -e '\.\[png\]'"):
+    with pytest.raises(ValueError, match=r"keras-transformer-nmt\[png\]'"):
         figure.save(tmp_path / "b.png")
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"a.html", "a.svg", "a.png"}
@@ -239,7 +330,11 @@ def translator():
 
 @pytest.mark.parametrize(
     "text, reference",
-    [(" a dog runs.", None), ("a dog " * 30, "ein Hund rennt.")],
+    [
+        (" a dog runs.", None),
+        ("a dog " * 30, "ein Hund rennt."),
+        ("a dog☃ runs.", "ein ☃☂ rennt."),
+    ],
 )
 def test_attention_is_that_of_the_model(translator, text, reference, caplog):
     figure = kt.attention_figure(translator, text, reference)
@@ -251,8 +346,17 @@ def test_attention_is_that_of_the_model(translator, text, reference, caplog):
     else:
         [target] = translator.tokenizer.encode([reference]).to_list()
         assert figure.target == reference
-        source = [*source[: translator.max_source_length - 1], kt.EOS]
+    notes = []
+    if len(source) > 40:
+        notes = [
+            "The source is truncated: the model reads the first 39 of its"
+            f" {len(source) - 1} tokens."
+        ]
+        source = [*source[:39], kt.EOS]
         assert "truncated to 39" in caplog.text
+    if "☃" in text:
+        notes = ["Not in the vocabulary, read as UNK: ☃ (U+2603 SNOWMAN), ☃☂."]
+    assert figure.notes == notes
     expected = translator.model.attention_maps(
         {
             "source_ids": tf.constant([source]),
@@ -262,7 +366,10 @@ def test_attention_is_that_of_the_model(translator, text, reference, caplog):
     for kind, weights in expected._asdict().items():
         np.testing.assert_array_equal(figure.maps[kind], weights[0])
     shown = [token.text for token in figure.tokens["source"]]
-    plain = [pieces[i].replace("▁", "") or "␣" for i in source[:-1]]
+    plain = [
+        "UNK ☃" if i == UNK else pieces[i].replace("▁", "") or "␣"
+        for i in source[:-1]
+    ]
     assert shown == [*plain, "EOS"]
     assert len(figure.tokens["written"]) == len(target)
     assert figure.forced == (reference is not None)
@@ -274,6 +381,22 @@ def test_attention_is_that_of_the_model(translator, text, reference, caplog):
 def test_blank_sentences_are_refused(translator, arguments, name):
     with pytest.raises(ValueError, match=f"{name} must have a word"):
         kt.attention_figure(translator, *arguments)
+
+
+def test_truncated_translations_are_noted(translator):
+    short = translator.with_decoding(max_output_length=2, min_length=2)
+    [[(ids, _), *_]] = short.n_best_ids(["a dog runs."])
+    assert len(ids) == 2 and ids[-1] != kt.EOS
+    figure = kt.attention_figure(short, "a dog runs.")
+    assert figure.notes == [
+        "The translation is truncated: it may have 2 tokens."
+    ]
+    figure = kt.attention_figure(short, "a dog runs.", "ein Hund rennt.")
+    tokens = len(translator.tokenizer.to_ids(["ein Hund rennt."])[0]) - 1
+    assert figure.notes == [
+        "The reference is truncated: the model reads the first 1 of its"
+        f" {tokens} tokens."
+    ]
 
 
 # Plots

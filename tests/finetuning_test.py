@@ -17,14 +17,19 @@ import keras_transformer as kt
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.translator import Translator
-from keras_transformer.workdir import WorkDirectory, named_weights
-from trainers import loop, session, wmt, xla
-from trainers.checkpoints import write
-from trainers.config import Configuration, DataConfig, TrainingConfig
-from trainers.corpora import read_split
-from trainers.evaluation import Validation, Validator
-from trainers.formulas import peak_learning_rate
-from trainers.freezing import find_frozen
+from keras_transformer.workdir import (
+    WorkDirectory,
+    named_weights,
+    weight_name,
+)
+from trainers import wmt
+from trainers.experiments.formulas import peak_learning_rate
+from trainers.run import loop, session
+from trainers.run.checkpoints import write
+from trainers.run.config import Configuration, DataConfig, TrainingConfig
+from trainers.run.corpora import read_split
+from trainers.run.freezing import find_frozen
+from trainers.run.validation import Validation, Validator
 
 MODEL = (
     "--vocab_size=120",
@@ -145,12 +150,12 @@ def test_a_run_begins_with_weights_and_vocabulary(opened, parent):
     initial = parent / "averaged/ckpt-4"
     assert f"initial weights: {initial}\n" in out
     expected = tensors(initial, "weights")
-    found = named_weights(trainer.model)
+    found = named_weights(trainer.engine.model)
     assert found.keys() == expected.keys()
     for name, variable in found.items():
         np.testing.assert_array_equal(variable.numpy(), expected[name], name)
     assert trainer.progress.step == 0
-    assert trainer.optimizer.iterations.numpy() == 0
+    assert trainer.engine.optimizer.iterations.numpy() == 0
     vocabulary = trainer.workdir.tokenizer_path.read_bytes()
     assert vocabulary == (parent / "tokenizer.model").read_bytes()
     ours = trainer.experiment.configuration
@@ -232,6 +237,8 @@ def test_what_an_imported_model_does_not_say_is_not_compared(
         ("--init_from=/no/such", "init_from must be a work directory"),
         ("--init_from= --init_checkpoint=best", "init_checkpoint needs init_"),
         ("--init_checkpoint=best", "no best checkpoint yet"),
+        ("--init_checkpoint={strange}", "expected the weights of the model in"),
+        ("--alignment_layer=2", "alignment_layer must be at most 1"),
         ("--tokenizer={other}", "is another vocabulary than that of init_from"),
         ("--freeze=encodr", "as decoder, embedding, encoder or encoder.layer"),
         ("--freeze=embeddings,encoder,decoder", "freeze must leave weights"),
@@ -244,6 +251,12 @@ def test_what_contradicts_the_weights_is_refused(
         other = tmp_path / "other.model"
         Tokenizer.train(["another text than theirs"], 22).save(other)
         flags = flags.format(other=other)
+    if "{strange}" in flags:
+        model = kt.Transformer(
+            vocab_size=120, d_model=16, d_ff=8, num_heads=2, num_layers=1
+        )
+        checkpoint = tf.train.Checkpoint(weights=named_weights(model))
+        flags = flags.format(strange=checkpoint.write(f"{tmp_path}/ckpt-4"))
     argv = [*command, f"--workdir={tmp_path}/run", *flags.split()]
     assert message in fails(wmt.main, argv, capsys)
     assert not (tmp_path / "run").exists()
@@ -339,6 +352,23 @@ def test_averages_are_what_is_validated_and_saved(unbroken):
     Translator.load(path, checkpoint="latest")  # as of any training
 
 
+def test_embeddings_are_the_tables_alone():
+    """Norms and the bias of the logits are no embeddings."""
+    model = kt.Transformer(
+        vocab_size=9, source_vocab_size=8, d_model=4, d_ff=4, num_heads=1,
+        num_layers=1, positions="learned", max_positions=5,
+        embedding_norm=True, logits_bias=True, share_embeddings="none",
+    )  # fmt: skip
+    names = [weight_name(weight) for weight in model.weights]
+    assert {"source_embedding_norm.gamma", "softmax.logits_bias"} < set(names)
+    assert sorted(find_frozen(names, ["embeddings"])) == [
+        "embedding.embeddings",
+        "source_embedding.embeddings",
+        "source_positions.table",
+        "target_positions.table",
+    ]
+
+
 def test_frozen_weights_do_not_change(unbroken, parent):
     path, out, _ = unbroken
     before = tensors(parent / "averaged/ckpt-4", "weights")
@@ -392,83 +422,14 @@ def test_a_stopped_fine_tuning_resumes_without_its_parent(
 # XLA or not
 
 
-@pytest.fixture
-def measured(monkeypatch):
-    """Trials without steps: lists of what they measure, and what they took."""
-    results, trials = [], []
-
-    def measure(plain, compiled):
-        trials.append(results.pop(0))
-        return trials[-1]
-
-    monkeypatch.setattr(xla, "measure", measure)
-    monkeypatch.setattr(loop.Trainer, "probe_memory", lambda self: 100.0)
-    return results, trials
-
-
-FASTER = xla.Trial(plain=1.0, xla=0.5, compilation=1.0)
-
-
-def has_xla(trainer):
-    """Whether XLA compiles the gradients of its next program."""
-    step = trainer.train_step._compiled_gradients
-    found = bool(getattr(step, "_jit_compile", False))
-    assert found == trainer.jit_compile == bool(trainer.progress.xla)
-    return found
-
-
-def test_a_trial_chooses_xla_and_the_run_keeps_the_choice(
-    command, tmp_path, measured, capsys
-):
-    results, trials = measured
-    argv = [*command, "--train_steps=100", f"--workdir={tmp_path}/run"]
-    results.append(FASTER)
-    trainer = open_trainer(argv, try_largest=True)
-    assert has_xla(trainer)
-    out = capsys.readouterr().out
-    assert "XLA is used: a step of " in out
-    assert "takes 1 s without and 0.5 s with it" in out
-    trainer.progress.step = trainer.progress.data_step = 1
-    trainer.checkpoint.save()
-    assert has_xla(
-        open_trainer(argv, try_largest=True)
-    )  # without another trial
-    argv.append("--nojit_compile")
-    assert not has_xla(open_trainer(argv, try_largest=True))
-    assert trials == [FASTER]
-
-
 @pytest.mark.parametrize(
-    "flags, trial",
-    [
-        ("", xla.Trial(plain=1.0, xla=0.99, compilation=0.0)),
-        ("--train_steps=8", None),  # too short
-        ("--nojit_compile", None),
-        ("--cpu_threads=2 --batch_tokens=600", None),  # two slices
-    ],
+    "flag, expected", [("", False), ("--jit_compile", True)]
 )
-def test_xla_is_not_used_unless_it_is_worth_it(
-    flags, trial, command, tmp_path, measured
+def test_xla_compiles_a_step_on_a_cpu_only_on_request(
+    flag, expected, command, tmp_path
 ):
-    results, trials = measured
-    expected = [trial] if trial else []
-    results.extend(expected)
-    argv = [*command, "--train_steps=100", f"--workdir={tmp_path}/run"]
-    argv += flags.split()
-    assert not has_xla(open_trainer(argv, try_largest=True))
-    assert trials == expected
-
-
-def test_a_trial_measures_both_programs_in_turn(monkeypatch):
-    calls, now = [], [0.0]
-    monkeypatch.setattr(xla.time, "monotonic", lambda: now[0])
-
-    def step(name, seconds):
-        def make():
-            calls.append(name)
-            now[0] += seconds if calls.count(name) > 1 else 20.0
-
-        return make
-
-    assert xla.measure(step("plain", 3.0), step("xla", 2.0)) == (3, 2, 20)
-    assert calls == ["plain", "xla"] * (1 + xla.ROUNDS)
+    argv = [*command, f"--workdir={tmp_path}/run", *filter(None, [flag])]
+    trainer = open_trainer(argv)
+    gradients = trainer.engine._train_step._whole._compiled
+    assert bool(getattr(gradients, "_jit_compile", False)) == expected
+    assert bool(trainer.engine.num_programs) == expected

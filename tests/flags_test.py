@@ -1,6 +1,7 @@
 """Flags are generated from dataclass fields, and say clearly what is wrong."""
 
 import dataclasses
+import io
 import os
 import pydoc
 import sys
@@ -16,7 +17,7 @@ from keras_transformer.config import (
     preset,
 )
 from keras_transformer.fields import Fields, check_values, hp, kinds_of
-from trainers.config import DataConfig, TrainingConfig
+from trainers.run.config import DataConfig, TrainingConfig
 
 SECTIONS = (TransformerConfig, DecodingConfig, DataConfig, TrainingConfig)
 
@@ -126,6 +127,8 @@ def test_a_command_reads_the_arguments_of_its_process(monkeypatch):
         ("--spoons=" + "9" * 5000, "expected a whole number"),
         ("--pepper=1e39", "pepper must be below 3.4e+38. Received"),
         ("--pepper=1e400", "expected a number"),
+        ("--drink=caf\udce9", "expected UTF-8 text"),
+        ("--guests=Ann,B\udcf6b", "expected UTF-8 text"),
         ("--minutes=0", "minutes must be at least 1. Received: minutes=0"),
     ],
 )
@@ -260,6 +263,77 @@ def test_help_explains_every_flag(capsys):
         for field in dataclasses.fields(section):
             assert field.name in text
             assert field.metadata["help"] in text
+
+
+@pytest.fixture
+def output(monkeypatch):
+    """Replaces standard output."""
+    return lambda file: monkeypatch.setattr(sys, "stdout", file)
+
+
+def test_a_full_output_is_one_line(output, capsys):
+    with open("/dev/full", "w") as full:
+        output(full)
+        with pytest.raises(SystemExit) as status, flags.exit_status("eat"):
+            flags.show("soup")
+        full.write("what Python still holds at its exit")
+    assert status.value.code == 1
+    assert capsys.readouterr().err == (
+        "eat: standard output: No space left on device\n"
+    )
+
+
+def test_output_is_there_at_once_in_any_encoding(output):
+    written = io.BytesIO()
+    with io.TextIOWrapper(written, "latin-1") as file:
+        output(file)
+        flags.show("Soße", "für \u20ac 3")
+        assert written.getvalue() == b"So\xdfe\nf\xfcr \\u20ac 3\n"
+    output(io.StringIO())  # which has no encoding
+    flags.show("Soße \u20ac")
+    assert sys.stdout.getvalue() == "Soße \u20ac\n"
+
+
+def test_an_output_that_is_closed(output, monkeypatch):
+    flags.check_streams("stdin", "stdout")
+    output(None)
+    flags.show("soup")
+    with monkeypatch.context() as patch, pytest.raises(SystemExit) as status:
+        patch.setattr(sys, "stderr", None)
+        with flags.exit_status("eat"):
+            raise flags.CommandError("burnt")
+    assert status.value.code == 2
+    flags.check_streams("stdin")
+    expected = "^expected an open stdout. It is closed$"
+    with pytest.raises(flags.RunError, match=expected):
+        flags.check_streams("stdin", "stdout")
+
+
+def test_an_output_that_cannot_be_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gold").write_text("mine")
+    (tmp_path / "link").symlink_to("gold")
+    (tmp_path / "dangling").symlink_to("new")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "away").symlink_to("/proc/new")
+    pipe = os.pipe()
+    special = f"/proc/self/fd/{pipe[1]}"  # which no file can be made beside
+    for path in ("gold", "new", "a/b/new", "dangling", special):
+        flags.check_output(path, ["none"])
+    for descriptor in pipe:
+        os.close(descriptor)
+    for path, inputs, message in (
+        ("gold", ["none", "gold"], "that the command reads. Received: output="),
+        ("link", ["gold"], "Received: output='link', which is 'gold'"),
+        ("folder", [], "output='folder' is a directory"),
+        ("gold/new", [], "cannot be written: .*/gold: Not a directory"),
+        ("/proc/no/new", [], "cannot be written: /proc: No such file"),
+        ("away", [], "output='away' cannot be written: /proc: No such file"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            flags.check_output(path, inputs)
+    assert (tmp_path / "gold").read_text() == "mine"
+    assert len(list(tmp_path.iterdir())) == 5
 
 
 def test_help_ends_well_if_nobody_reads_it(monkeypatch, capsys):

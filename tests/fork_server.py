@@ -19,7 +19,7 @@ import sys
 import tensorflow as tf
 
 from keras_transformer import workdir
-from trainers import session  # noqa: F401  imported once, for every fork
+from trainers.run import session  # noqa: F401  imported once, for every fork
 
 # Accidents: what goes wrong in a training. They patch the process that they
 # are called in.

@@ -16,9 +16,11 @@ import struct
 import zipfile
 
 import numpy as np
+import original_models
 import pytest
 import tensorflow as tf
 from commands import fails
+from sentencepiece import sentencepiece_model_pb2
 
 from keras_transformer.config import TransformerConfig
 from keras_transformer.flags import CommandError
@@ -30,7 +32,14 @@ from savedmodel import export, reload
 from savedmodel.huggingface import check_model, write_safetensors
 from savedmodel.huggingface import write as write_huggingface
 from trainers import import_model
-from trainers.importers import huggingface
+from trainers.importers import (
+    find_importer,
+    huggingface,
+    marian,
+    read_model,
+    safetensors,
+)
+from trainers.importers.imported import describe_tables
 from trainers.importers.safetensors import read_safetensors
 from trainers.importers.torch_pickle import Plain, read_torch
 from trainers.importers.vocabularies import make_tokenizer
@@ -51,8 +60,7 @@ class Import:
         self.translator = Translator.load(workdir)
         self.expected = json.loads((source / "expected.json").read_text())
         self.logits = np.load(source / "logits.npz")["logits"]
-        options = huggingface._read_options(source / "config.json")
-        self.tables = huggingface._read_tables(source, options)
+        self.tables = tables_of(source)
 
     def ours(self, rows, side):
         """Rows of the original's ids as ours."""
@@ -125,7 +133,7 @@ def test_translations_are_those_of_generate(imports, source, search):
     translator = model.translator
     if search == "greedy":
         translator = translator.with_decoding(beam_size=1)
-    found = translator.translate_ids(model.sources())
+    found = translator.inference.translate_ids(model.sources())
     limit = translator.decoding.max_output_length
     # transformers adds an EOS at the limit, which costs nothing.
     expected = [
@@ -147,6 +155,65 @@ def test_translations_are_those_of_generate(imports, source, search):
         assert texts == model.expected["texts"]
 
 
+@pytest.mark.parametrize("number", range(11))
+def test_fields_of_generate_change_what_they_change_there(copy, number):
+    """`searches.json` has what `generate` gives with some fields.
+
+    Sums of log-probabilities of its outputs are its scores, and their lengths
+    are the limits; PAD has a probability of 0.1 in the first ones.
+    """
+    values = json.loads((SHARED / "searches.json").read_text())
+    search = values["searches"][number]
+    fields = search["fields"]
+    # Where transformers has no limit, the fixture had this one.
+    limits = {"max_length": 5 if "max_new_tokens" in fields else 24}
+    change_json("generation_config.json", **(limits | fields))(copy)
+    if search["pad_bias"] is not None:
+        assert 0.09 < search["pad_probability"] < 0.11
+        weights = read_safetensors(copy / "model.safetensors")
+        bias = np.array(weights["final_logits_bias"], np.float32)
+        bias[0, 105] = search["pad_bias"]
+        change_tensors(final_logits_bias=bias)(copy)
+    imported = huggingface.read(copy)
+    is_forced = fields.get("forced_eos_token_id", 0) is not None
+    assert len(imported.notes) == (not is_forced)
+    decoding = imported.decoding
+    lengths = [len(row) for row in search["tokens"]]
+    assert max(lengths) == decoding.max_output_length + is_forced
+    shortest = {"min_new_tokens": 10, "min_length": 9}  # both with EOS
+    assert decoding.min_length == shortest.get(min(fields, default=""), 0)
+    if search["scores"] is None:
+        return
+    ids = tables_of(copy).target.ids
+    target = [[ids.index(id) for id in row] for row in search["tokens"]]
+    padded = tf.ragged.constant([[BOS, *row] for row in target]).to_tensor(PAD)
+    sources = imported.tokenizer.source.encode(values["sources"])
+    logits = original_models.make_model(imported)(
+        {"source_ids": sources.to_tensor(PAD), "target_ids": padded}
+    )
+    log_probs = tf.nn.log_softmax(logits).numpy()
+    for i, row in enumerate(target):
+        # At the limit transformers adds an EOS, which costs nothing.
+        own = row[: decoding.max_output_length]
+        total = sum(log_probs[i, t, id] for t, id in enumerate(own))
+        np.testing.assert_allclose(
+            total / len(row), search["scores"][i], atol=1e-4
+        )
+
+
+def tables_of(directory):
+    """The ids of both sides."""
+    options = huggingface._read_options(directory / "config.json")
+    search = huggingface._search_options(directory, options)
+    return huggingface._read_tables(directory, options, search)
+
+
+def test_an_output_without_a_forced_eos_is_named(copy):
+    change_json("generation_config.json", forced_eos_token_id=None)(copy)
+    (note,) = huggingface.read(copy).notes
+    assert "forced_eos_token_id=null" in note
+
+
 def test_the_work_directory_has_what_commands_read(imports):
     model = imports[SHARED]
     config = json.loads((model.workdir / "config.json").read_text())
@@ -159,6 +226,9 @@ def test_the_work_directory_has_what_commands_read(imports):
     assert config["model"]["layer_norm_epsilon"] == 1e-5
     assert len(config["source_tokenizer_sha256"]) == 64
     assert not [p for p in model.workdir.parent.iterdir() if p.name[0] == "."]
+    mask = os.umask(0)
+    os.umask(mask)
+    assert model.workdir.stat().st_mode & 0o777 == 0o777 & ~mask
     texts = model.translator.translate(["", model.expected["sources"][0]])
     assert texts == ["", model.expected["texts"][0]]
     separate = json.loads(
@@ -351,6 +421,13 @@ HOSTILE = {
         lambda directory: (directory / "target.spm").unlink(),
         "target.spm",
     ),
+    "fifo": (
+        lambda directory: [
+            (directory / "source.spm").unlink(),
+            os.mkfifo(directory / "source.spm"),
+        ],
+        "source.spm. Received: none",
+    ),
     "positions": (
         change_tensors(
             **{"model.encoder.embed_positions.weight": np.zeros((9, 16))}
@@ -386,8 +463,26 @@ HOSTILE = {
         change_json("config.json", eos_token_id=105),
         "expected different ids of padding, end and unknown",
     ),
+    "more ids than embeddings": (
+        change_json("config.json", vocab_size=10**9),
+        "expected embeddings of vocab_size=1000000000 tokens. Received: of",
+    ),
+    "more target ids than embeddings": (
+        change_json("config.json", decoder_vocab_size=10**9),
+        "expected embeddings of decoder_vocab_size=1000000000 tokens.",
+    ),
+    "banned words": (
+        change_json("generation_config.json", bad_words_ids=5),
+        "bad_words_ids must be a list of lists of ids. Received:",
+    ),
+    "positions without axes": (
+        change_tensors(
+            **{"model.encoder.embed_positions.weight": np.zeros(())}
+        ),
+        "embed_positions.weight of shape (0, 16). Received: ()",
+    ),
     "special id without subword": (
-        change_json("config.json", vocab_size=107, pad_token_id=106),
+        change_json("config.json", pad_token_id=106),
         "expected different ids of padding, end and unknown",
     ),
     "no unknown": (
@@ -395,7 +490,7 @@ HOSTILE = {
         "expected an id of <unk>",
     ),
     "start": (
-        change_json("config.json", decoder_start_token_id=106),
+        change_json("generation_config.json", decoder_start_token_id=106),
         "expected a decoder_start_token_id below vocab_size=106",
     ),
     "no target vocabulary": (
@@ -488,6 +583,12 @@ def test_options_of_the_search_are_taken_over(copy):
         repetition_penalty=1.5,
         diversity_penalty=0.0,
         bad_words_ids=[[105], [7, 8]],
+        begin_suppress_tokens=[7],
+        sequence_bias=[],
+        eos_token_id=[0, 7],
+        forced_eos_token_id=7,
+        renormalize_logits=True,
+        min_p=0.5,
     )(copy)
     change_json("tokenizer_config.json", model_max_length=100)(copy)
     found = huggingface.read(copy)
@@ -498,7 +599,16 @@ def test_options_of_the_search_are_taken_over(copy):
     assert (decoding.temperature, decoding.top_p) == (0.5, 0.75)
     assert decoding.top_k == 50  # as transformers has it
     notes = "\n".join(found.notes)
-    assert len(found.notes) == 3
+    for part in (
+        "begin_suppress_tokens=[7] has no counterpart",
+        "eos_token_id=[0, 7]: here an output ends with 0",
+        "forced_eos_token_id=7: here the score of an output at its limit is",
+        "probability of tokens that are forbidden by min_length",
+        "num_beams=4 has no counterpart",
+        "min_p=0.5 has no counterpart",
+    ):
+        assert part in notes
+    assert len(found.notes) == 9
     assert "50 tokens more than its source has, where" in notes
     assert "repetition_penalty=1.5 has no counterpart" in notes
     assert "of bad_words_ids, only padding is banned" in notes
@@ -507,14 +617,299 @@ def test_options_of_the_search_are_taken_over(copy):
     assert huggingface.read(copy).max_length == 128
 
 
+def test_no_probability_is_left_to_what_is_banned(copy):
+    for banned, is_left in (
+        ([[105]], (False, True)),
+        ([[105], [7]], (False, False)),
+        ([[7]], (True, False)),
+    ):
+        change_json(
+            "generation_config.json",
+            bad_words_ids=banned,
+            decoder_start_token_id=7,
+            renormalize_logits=True,
+            no_repeat_ngram_size=3,
+        )(copy)
+        found = huggingface.read(copy)
+        bias = found.weights[BIAS]
+        assert bias[PAD] > -100 if is_left[0] else bias[PAD] == -1e4
+        # A start that is not banned is a token, and BOS a row of its own.
+        assert len(bias) == 106 + is_left[1] and bias[BOS] == -1e4
+        notes = "\n".join(found.notes)
+        assert ("has no padding, which is banned here" in notes) == is_left[0]
+        assert "forbidden by min_length or no_repeat_ngram_size" in notes
+    change_json("generation_config.json", renormalize_logits=False)(copy)
+    assert huggingface.read(copy).weights[BIAS][BOS] > -100
+
+
+def test_ids_that_generation_config_leaves_out(copy):
+    path = copy / "generation_config.json"
+    search = json.loads(path.read_text())
+    for name in ("decoder_start_token_id", "forced_eos_token_id"):
+        del search[name]
+    path.write_text(json.dumps({**search, "bos_token_id": 7}))
+    found = huggingface.read(copy)
+    # Without a start the decoder starts with BOS, and no EOS is forced.
+    table = found.weights["embedding/embeddings"]
+    np.testing.assert_array_equal(table[BOS], table[4 + 5])
+    assert found.decoding.max_output_length == search["max_length"] - 1
+    # In a config.json alone MarianConfig has an EOS.
+    values = json.loads((copy / "config.json").read_text())
+    del values["forced_eos_token_id"]
+    (copy / "config.json").write_text(json.dumps({**search, **values}))
+    path.unlink()
+    found = huggingface.read(copy)
+    assert found.decoding.max_output_length == search["max_length"] - 2
+    assert not found.notes
+
+
+def test_limits_and_activations(copy):
+    change_json("tokenizer_config.json", model_max_length=2)(copy)
+    change_json("generation_config.json", max_length=130)(copy)
+    for theirs, ours in (("gelu_new", "gelu_tanh"), ("silu", "swish")):
+        change_json("config.json", activation_function=theirs)(copy)
+        found = huggingface.read(copy)
+        assert found.config.activation == ours
+    assert (found.max_length, found.decoding.extra_length) == (2, 128)
+    assert not found.notes
+
+
 def test_a_start_that_is_a_token_has_a_row_of_its_own(copy):
-    change_json("config.json", decoder_start_token_id=7)(copy)
+    for name in ("config.json", "generation_config.json"):
+        change_json(name, decoder_start_token_id=7)(copy)
     weights = huggingface.read(copy).weights
     table, bias = weights["embedding/embeddings"], weights[BIAS]
     assert len(table) == 107 and bias[BOS] == -1e4
     # Id 7 stays: of ours PAD, BOS, EOS and UNK come first, of its 0, 1, 105.
     np.testing.assert_array_equal(table[BOS], table[4 + 5])
     assert bias[4 + 5] > -100
+
+
+def write_shards(directory, **values):
+    """Replaces model.safetensors by two shards and their index."""
+    path = directory / "model.safetensors"
+    tensors = {n: np.array(a) for n, a in read_safetensors(path).items()}
+    path.unlink()
+    names = sorted(tensors)
+    weight_map = {}
+    for number, part in enumerate((names[:30], names[30:])):
+        name = f"model-0000{number + 1}-of-00002.safetensors"
+        shard = {name: tensors[name] for name in part}
+        write_safetensors(directory / name, shard, "float32")
+        weight_map |= {tensor: name for tensor in part}
+    index = directory / huggingface.INDEX
+    index.write_text(json.dumps({"weight_map": weight_map | values}))
+
+
+def test_shards_are_one_model(copy):
+    expected = huggingface.read(copy).weights
+    write_shards(copy)
+    found = huggingface.read(copy).weights
+    assert set(found) == set(expected)
+    for path, array in expected.items():
+        np.testing.assert_array_equal(found[path], array, path)
+    (copy / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(ValueError, match="names model-00002.*no such file"):
+        huggingface.read(copy)
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"more": "../model-00001-of-00002.safetensors"}, "files beside it"),
+        ({"more": 5}, "files beside it"),
+        ({"more": "model-00001-of-00002.safetensors"}, "such as more"),
+        ({NORM: "model-00001-of-00002.safetensors"}, f"such as {NORM}"),
+    ],
+)
+def test_an_index_that_does_not_fit_is_refused(copy, values, message):
+    write_shards(copy, **values)
+    with pytest.raises(ValueError, match=message):
+        huggingface.read(copy)
+
+
+def test_an_index_that_is_none_is_refused(copy, monkeypatch):
+    (copy / "model.safetensors").unlink()
+    index = copy / huggingface.INDEX
+    for content, message in (
+        ("{", "not JSON"),
+        ("[]", "expected a weight_map"),
+        ("{}", "expected a weight_map"),
+        ('{"a": 1, "a": 2}', "occurs twice"),
+    ):
+        index.write_text(content)
+        with pytest.raises(ValueError, match=message):
+            huggingface.read(copy)
+    monkeypatch.setattr(safetensors, "MOST_INDEX", 1)
+    with pytest.raises(ValueError, match="expected at most 1 bytes"):
+        huggingface.read(copy)
+
+
+def test_weights_are_read_before_the_vocabularies(copy):
+    """They are wrong more often, and vocabularies take longer."""
+    change_tensors(extra=np.zeros(3))(copy)
+    (copy / "source.spm").write_bytes(b"no model")
+    with pytest.raises(ValueError, match="Received: extra"):
+        huggingface.read(copy)
+
+
+POINTER = (
+    "version https://git-lfs.github.com/spec/v1\n"
+    f"oid sha256:{'b3cf01e8' * 8}\n"
+    "size 930040720\n"
+)
+
+
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "source.spm", "vocab.json", "config.json"]
+)
+def test_a_pointer_of_git_lfs_is_named(copy, tmp_path, capsys, name):
+    (copy / name).write_text(POINTER)
+    argv = [f"--source={copy}", f"--workdir={tmp_path / 'run'}"]
+    err = fails(import_model.main, argv, capsys)
+    assert f"{copy / name} is a Git LFS pointer" in err
+    assert "git lfs pull" in err and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("ending", ["index", "data-00000-of-00001"])
+def test_a_pointer_of_a_checkpoint_is_named(tmp_path, ending):
+    shutil.copytree(FIXTURES / "opennmt_tf/separate", tmp_path / "run")
+    path = tmp_path / f"run/ckpt-5000.{ending}"
+    path.write_text(POINTER)
+    with pytest.raises(ValueError, match=f"{path} is a Git LFS pointer"):
+        read_model(tmp_path / "run")
+
+
+def test_a_pointer_that_nobody_reads_does_no_harm(copy, tmp_path):
+    (copy / "tf_model.h5").write_text(POINTER)
+    model = read_model(copy)[1]
+    assert model.config == huggingface.read(SHARED).config
+    change_json("config.json", normalize_before=True)(copy)
+    with pytest.raises(ValueError, match="expected normalize_before=false"):
+        read_model(copy)
+
+
+def as_torch(*keys):
+    """A file as PyTorch writes it, of these keys."""
+    content = pickle.dumps(dict.fromkeys(keys, 0), protocol=2)
+
+    def write(directory):
+        with zipfile.ZipFile(directory / "model.pt", "w") as archive:
+            archive.writestr("archive/data.pkl", content)
+
+    return write
+
+
+def as_file(name, content):
+    def write(directory):
+        (directory / name).write_bytes(content)
+
+    return write
+
+
+OTHERS = {
+    "m2m": (
+        as_file("config.json", b'{"model_type": "m2m_100"}'),
+        "model_type='m2m_100': M2M100 or NLLB",
+    ),
+    "mbart": (as_file("config.json", b'{"model_type": "mbart"}'), "mBART"),
+    "t5": (as_file("config.json", b'{"model_type": "t5"}'), ": T5"),
+    "bart": (as_file("config.json", b'{"model_type": "bart"}'), ": BART"),
+    "fsmt": (as_file("config.json", b'{"model_type": "fsmt"}'), ": FSMT"),
+    "gpt": (
+        as_file("config.json", b'{"model_type": "gpt2"}'),
+        "model_type='gpt2': another model than Marian's",
+    ),
+    "peft": (as_file("adapter_config.json", b"{}"), "an adapter of PEFT"),
+    "ctranslate2": (
+        as_file("model.bin", b"\2\0\0\0\x10\0TransformerBase\0\7\0\0\0"),
+        "a model of CTranslate2",
+    ),
+    "opennmt-py": (
+        as_torch("model", "generator", "vocab", "opt"),
+        "a model of OpenNMT-py: model.pt",
+    ),
+    "fairseq": (
+        as_torch("args", "model"),
+        "without the dictionaries of fairseq: expected dict.SOURCE.txt",
+    ),
+    "opus": (as_file("decoder.yml", b"models: [a.npz]"), "without its .npz"),
+    "pointer": (
+        as_file("opus.npz", POINTER.encode()),
+        "with Git LFS pointers, not the files (git lfs pull): opus.npz",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("format_name", [None, "huggingface"])
+def test_models_of_other_systems_are_named(tmp_path, name, format_name):
+    make, message = OTHERS[name]
+    make(tmp_path)
+    with pytest.raises(ValueError) as error:
+        read_model(tmp_path, format_name)
+    assert message in str(error.value)
+    assert "expected a model of " in str(error.value)
+
+
+def test_what_a_format_is_not_is_named(copy, tmp_path):
+    package = FIXTURES / "marian_npz"  # a release of OPUS-MT
+    with pytest.raises(ValueError, match="huggingface;.*, the format marian$"):
+        read_model(package, "huggingface")
+    with pytest.raises(ValueError, match="fairseq;.*, the format huggingface"):
+        read_model(copy, "fairseq")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="expected a file .*config.json"):
+        read_model(tmp_path / "empty", "huggingface")
+    (tmp_path / "empty/config.json").write_text("{}")
+    with pytest.raises(ValueError, match="must be int"):
+        read_model(tmp_path / "empty", "huggingface")
+    # Beside each other the first of both is read, or the one that is named.
+    for path in package.iterdir():
+        if not (copy / path.name).exists():
+            shutil.copy(path, copy)
+    assert find_importer(copy) is huggingface
+    assert find_importer(copy, "marian") is marian
+
+
+def test_notes_say_which_share_of_the_pieces_has_ids(copy, tmp_path, capsys):
+    expected = huggingface.read(copy)
+    lines = describe_tables(expected.tokenizer)
+    ids = json.loads((copy / "vocab.json").read_text())
+    for line, side in zip(lines, ("source", "target"), strict=True):
+        model = sentencepiece_model_pb2.ModelProto.FromString(
+            (copy / f"{side}.spm").read_bytes()
+        )
+        pieces = [p.piece for p in model.pieces if p.type == p.NORMAL]
+        known = sum(piece in ids for piece in pieces)
+        assert 0 < known < len(pieces)
+        assert line == (
+            f"{side} vocabulary: {known} of the {len(pieces)} pieces of its"
+            f" SentencePiece model have an id ({known / len(pieces):.1%})"
+        )
+    (one,) = describe_tables(expected.tokenizer.target)
+    assert one == lines[1].removeprefix("target ")
+    argv = [f"--source={copy}", f"--workdir={tmp_path / 'run'}"]
+    import_model.main(argv)
+    assert lines[0] in capsys.readouterr().out
+
+
+def test_two_sides_of_one_language_are_named_apart(copy, tmp_path, capsys):
+    languages = {"source_lang": "gem", "target_lang": "gem"}
+    change_json("tokenizer_config.json", **languages)(copy)
+    for flags, expected, is_noted in (
+        ([], ("source", "target"), True),
+        (["--target_language=de"], ("gem", "de"), False),
+    ):
+        workdir = tmp_path / f"run{len(flags)}"
+        import_model.main([f"--source={copy}", f"--workdir={workdir}", *flags])
+        data = json.loads((workdir / "config.json").read_text())["data"]
+        assert (data["source_language"], data["target_language"]) == expected
+        out = capsys.readouterr().out
+        assert ("both languages are gem: here they are" in out) == is_noted
+    argv = [f"--source={copy}", f"--workdir={tmp_path}/a"]
+    argv += ["--source_language=de", "--target_language=de"]
+    assert "must differ" in fails(import_model.main, argv, capsys)
 
 
 BIAS = "embedding/logits_bias"
@@ -524,9 +919,9 @@ def test_the_target_alone_is_decoded(monkeypatch):
     """The vocabulary of a source may have pieces that cannot be decoded."""
     encode_only = {}
 
-    def make(content, table, path, for_source):
+    def make(content, table, path, for_source, end):
         encode_only[path.name] = for_source
-        return make_tokenizer(content, table, path, for_source)
+        return make_tokenizer(content, table, path, for_source, end)
 
     monkeypatch.setattr(huggingface, "make_tokenizer", make)
     huggingface.read(SHARED)

@@ -5,7 +5,13 @@ import shutil
 
 import numpy as np
 import pytest
-from original_models import FIXTURES, Original, check_logits, translate
+from original_models import (
+    FIXTURES,
+    Original,
+    check_logits,
+    check_text,
+    translate,
+)
 
 import keras_transformer as kt
 from trainers import import_model
@@ -65,6 +71,53 @@ def test_command_translates_a_model(tmp_path):
     expected = original.expected
     found = translator.translate(expected["sources"])
     assert found == [best["text"] for best in expected["greedy"]]
+
+
+def test_text_is_that_of_the_sentencepiece_model_alone():
+    tokenizer = fairseq.read(MODELS / "iwslt").tokenizer.source
+    for text in (">>de<< The boy", ">>The boy<< buys", "The boy buys it."):
+        check_text(tokenizer, MODELS / "iwslt/spm.en.model", text)
+
+
+def test_dictionaries_of_a_training_are_found(tmp_path, monkeypatch):
+    folder, data = tmp_path / "model", tmp_path / "model/data-bin"
+    shutil.copytree(MODELS / "iwslt", folder)
+    expected = fairseq.read(folder).tokenizer.source.pieces
+    inner = data / "wmt.en-de"
+    for place in (data, inner):
+        place.mkdir()
+        for path in [*folder.glob("dict.*.txt"), *data.glob("dict.*.txt")]:
+            path.rename(place / path.name)
+        assert find_importer(folder) is fairseq
+        assert fairseq.read(folder).tokenizer.source.pieces == expected
+    shutil.copytree(inner, data / "another")
+    with pytest.raises(ValueError, match="Received those of: .*another, .*en-"):
+        find_importer(folder)
+    for path in inner.glob("dict.*.txt"):
+        path.unlink()
+    (data / "another/dict.de.txt").unlink()
+    with pytest.raises(ValueError, match="expected two dictionaries.*data-bin"):
+        fairseq.read(folder)
+
+    def read_with_languages(path, plain):
+        state = read_torch(path, plain)
+        state["cfg"]["task"] = {"source_lang": "en", "target_lang": "de"}
+        return state
+
+    monkeypatch.setattr(fairseq, "read_torch", read_with_languages)
+    with pytest.raises(
+        ValueError, match=r"dict\.de\.txt, there or in data-bin"
+    ):
+        fairseq.read(folder)
+
+
+def test_a_dictionary_has_lines_that_newlines_end(tmp_path):
+    path = tmp_path / "dict.en.txt"
+    path.write_bytes("a 3\n\u2028 2\r\nb\x85 1\n".encode())
+    assert fairseq._read_symbols(path)[4:] == ("a", "\u2028", "b\x85")
+    path.write_bytes(b"a 3\n\nb 1\n")
+    with pytest.raises(ValueError, match="line 2: expected a subword and its"):
+        fairseq._read_symbols(path)
 
 
 REFUSED = [

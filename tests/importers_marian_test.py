@@ -1,6 +1,7 @@
 """Import of Marian's .npz: its logits, its translations, what is refused."""
 
 import dataclasses
+import json
 import shutil
 import zipfile
 
@@ -12,9 +13,12 @@ import yaml
 from original_models import FIXTURES, Original, check_logits
 
 import keras_transformer as kt
-from keras_transformer.vocabulary import BOS
+from keras_transformer.tokenization import SPACE, save_tokenizer
+from keras_transformer.vocabulary import BOS, EOS
+from savedmodel import reload
 from trainers import import_model
 from trainers.importers import find_importer, marian
+from trainers.importers.options import Options
 
 PACKAGE = FIXTURES / "marian_npz"
 OPTIONS = "special:model.yml"
@@ -41,6 +45,54 @@ def test_package_has_the_logits_and_the_ids_of_marian(original):
     expected = [piece if piece in pieces else "<unk>" for piece in made]
     found = [tokenizer.source.pieces[id] for id in row]
     assert found == [*expected, "</s>"]
+
+
+def test_language_codes_are_those_of_the_table(tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(PACKAGE, folder)
+    model = folder / "source.spm"
+    unknown = ">>fra<< They buy it."
+    original_models.check_text(
+        marian.read(folder).tokenizer.source, model, unknown
+    )
+    # OPUS-MT's packages write a code before the pieces.
+    vocabulary = folder / "opus.vocab.yml"
+    ids = yaml.safe_load(vocabulary.read_text("utf-8"))
+    piece = list(ids)[-1]
+    ids[">>fra<<"] = ids.pop(piece)
+    text = "".join(f"{json.dumps(p)}: {id}\n" for p, id in ids.items())
+    vocabulary.write_text(text, encoding="utf-8")
+    imported = marian.read(folder)
+    tokenizer = imported.tokenizer.source
+    (row,) = tokenizer.to_ids([unknown])
+    (rest,) = tokenizer.to_ids(["They buy it."])
+    assert row == [tokenizer.pieces.index(">>fra<<"), *rest]
+    assert tokenizer.encode([unknown]).to_list() == [row]
+    save_tokenizer(imported.tokenizer, tmp_path)
+    vocabulary = reload.load_vocabularies(tmp_path)[0]
+    for text in (unknown, ">>deu<< They buy it.", "They buy it."):
+        assert [[*vocabulary.encode(text), EOS]] == tokenizer.to_ids([text])
+    original_models.check_text(tokenizer, model, ">>deu<< They buy it.")
+
+
+def test_a_code_that_the_model_knows_is_its_own(tmp_path):
+    """A vocabulary that is a SentencePiece model segments the whole line."""
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["they buy it", "it is a rose"] * 5),
+        model_prefix=str(tmp_path / "vocab"),
+        vocab_size=30,
+        user_defined_symbols=[">>fra<<"],
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    path = (tmp_path / "vocab.model").rename(tmp_path / "vocab.spm")
+    tokenizer = marian._make_tokenizer([marian._read_spm_side(path)] * 2)
+    text = ">>fra<< they buy it"
+    original_models.check_text(tokenizer, path, text)
+    assert SPACE in [tokenizer.pieces[id] for id in tokenizer.to_ids([text])[0]]
+    save_tokenizer(tokenizer, tmp_path)
+    (vocabulary, _) = reload.load_vocabularies(tmp_path)
+    assert [[*vocabulary.encode(text), EOS]] == tokenizer.to_ids([text])
 
 
 def test_command_translates_as_marian_does(original, tmp_path, capsys):
@@ -232,6 +284,8 @@ VARIANTS = {
         "tied-embeddings-src": True,
         "transformer-postprocess": "dan",
         "transformer-dropout": 0.25,
+        "transformer-dropout-attention": 0.125,
+        "transformer-dropout-ffn": 0.0625,
     },
 }
 # Of the last one, what has these values if it is left out.
@@ -262,7 +316,11 @@ def test_other_options_have_the_logits_of_marians_formula(tmp_path, name):
     imported = marian.read(tmp_path)
     decoding = imported.decoding  # without a decoder.yml, Marian's own
     assert (decoding.beam_size, decoding.length_penalty) == (12, 0.0)
-    assert imported.config.dropout == changes.get("transformer-dropout", 0.0)
+    for field, part in (("", ""), ("attention_", "-attention")):
+        found = getattr(imported.config, f"{field}dropout")
+        assert found == changes.get(f"transformer-dropout{part}", 0.0)
+    found = imported.config.activation_dropout
+    assert found == changes.get("transformer-dropout-ffn", 0.0)
     source, target = (
         processor.encode(text) + [processor.eos_id()]
         for processor, text in zip(
@@ -306,6 +364,10 @@ REFUSED = [
     ({"dim-emb": "wide"}, "--dim-emb='wide' is not a whole number"),
     ({"transformer-heads": None}, "no option --transformer-heads"),
     ({"transformer-tied-layers": [1]}, "--transformer-tied-layers=[1]"),
+    (
+        {"transformer-tied-layers": [[1], 2]},
+        "--transformer-tied-layers=[[1], 2]",
+    ),
     ({"transformer-tied-layers": [1, 9]}, "--transformer-tied-layers=[1, 9]"),
     ({"tied-embeddings-all": True}, "embeddings are shared, but EOS"),
     ({"ulr": 0}, "--ulr=0 cannot be imported"),
@@ -413,6 +475,22 @@ def test_the_decoders_options_come_first(tmp_path):
     assert imported.config == expected.config
     assert imported.decoding.length_penalty == 0.5
     assert imported.notes == ["the search here has no word-penalty"]
+
+
+def test_options_of_a_validation_are_those_there_are(tmp_path):
+    shutil.copytree(PACKAGE, tmp_path / "model")
+    path = tmp_path / "model/decoder.yml"
+    path.rename(path.with_name("opus.npz.best-bleu.npz.decoder.yml"))
+    decoding = marian.read(tmp_path / "model").decoding
+    assert decoding == marian.read(PACKAGE).decoding
+
+
+def test_one_matrix_needs_the_same_order_of_both_sides(tmp_path):
+    side = marian.Side(["</s>", "<unk>", "a"], 0, 1, b"", tmp_path)
+    options = Options({"vocabs": []}, tmp_path)
+    marian._check_same_ids(options, [side, side._replace(pieces=["b"] * 3)])
+    with pytest.raises(ValueError, match="embeddings are shared, but EOS"):
+        marian._check_same_ids(options, [side, side._replace(unk=2)])
 
 
 def test_models_without_special_pieces_are_refused(tmp_path):

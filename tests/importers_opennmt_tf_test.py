@@ -211,11 +211,12 @@ def test_options_of_the_run_are_taken_over(tmp_path):
     }
     (run / "data.yml").write_text(yaml.safe_dump(config))
     imported = opennmt_tf.read(run)
-    assert "coverage_penalty" in " ".join(imported.notes)
+    for name in ("coverage_penalty", "replace_unknown_target"):
+        assert f"{name} of the run is not supported" in " ".join(imported.notes)
     assert imported.config.dropout == 0.25
     decoding = imported.decoding
     assert decoding.beam_size == 4 and decoding.length_penalty == 1.0
-    assert decoding.replace_unknown and decoding.min_length == 2
+    assert decoding.min_length == 2
 
 
 @pytest.mark.parametrize(

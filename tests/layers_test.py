@@ -10,12 +10,12 @@ from keras import ops
 import keras_transformer as kt
 from keras_transformer import chunks
 from keras_transformer.cache import Slots
+from keras_transformer.kernels.normalization import LayerNorm
 from keras_transformer.layers import (
     LearnedPositions,
     Residual,
     SoftmaxProjection,
 )
-from keras_transformer.normalization import LayerNorm
 
 
 def random(*shape, seed=0):
@@ -542,6 +542,23 @@ def test_relative_attention_is_that_of_shaw():
         np.testing.assert_allclose(result[b], expected, atol=1e-5)
     for index, (row, _) in enumerate(steps(layer, x, Slots(9, 1, None))):
         np.testing.assert_allclose(row, result[:, index], atol=1e-5)
+
+
+def test_relative_attention_sees_both_sides_of_a_query():
+    """As in an encoder: keys to the right have vectors of their own."""
+    layer = kt.MultiHeadAttention(2, 4, 3, max_relative_position=2)
+    x = random(1, 7, 8)
+    result = layer(x, x)
+    key_vectors, value_vectors, *weights = [w.numpy() for w in layer.weights]
+    expected = references.multi_head_attention(
+        x[0],
+        x[0],
+        weights,
+        2,
+        np.ones((7, 7), bool),
+        (key_vectors, value_vectors),
+    )
+    np.testing.assert_allclose(result[0], expected, atol=1e-5)
 
 
 def test_options_of_self_attention_refuse_two_sequences():

@@ -7,10 +7,14 @@ import references
 import tensorflow as tf
 
 import keras_transformer as kt
-from keras_transformer.loss import (
+from keras_transformer.kernels.cross_entropy import (
+    smoothed_cross_entropy,
+)
+from keras_transformer.kernels.projected_loss import (
     projected_cross_entropy,
     projected_r_drop,
-    smoothed_cross_entropy,
+)
+from keras_transformer.training.loss import (
     token_weights,
 )
 
@@ -374,3 +378,48 @@ def test_metrics_are_token_means_over_batches():
         assert float(metric.total) == float(metric.count) == 0
     # Of no token at all.
     assert float(accuracy.result()) == 0.0 and float(perplexity.result()) == 1.0
+
+
+def test_infinite_logits_of_padding_do_not_count():
+    """As of models that never emit it."""
+    logits = LOGITS.copy()
+    logits[:, :, 0] = -np.inf
+    expected = references.smoothed_cross_entropy(
+        np.where(REAL, LABELS - 1, 0), LOGITS[:, :, 1:], 0.0
+    )[REAL].mean()
+    loss = kt.SmoothedCrossEntropy(0.0)(LABELS, logits)
+    np.testing.assert_allclose(loss, expected, rtol=1e-5)
+    perplexity = kt.Perplexity()
+    perplexity.update_state(LABELS, logits)
+    np.testing.assert_allclose(perplexity.result(), np.exp(expected), rtol=1e-5)
+    variable = tf.Variable(logits)
+    with tf.GradientTape() as tape:
+        loss = kt.SmoothedCrossEntropy(0.0)(LABELS, variable)
+    gradient = tape.gradient(loss, variable).numpy()
+    assert np.isfinite(gradient).all() and not gradient[~REAL].any()
+
+
+@pytest.mark.parametrize("reduction", ["sum", "none", None])
+def test_there_is_one_reduction(reduction):
+    with pytest.raises(ValueError, match="reduction must be 'sum_over_batch"):
+        kt.SmoothedCrossEntropy(0.1, reduction=reduction)
+    config = kt.SmoothedCrossEntropy(0.1).get_config()
+    assert kt.SmoothedCrossEntropy.from_config(config).label_smoothing == 0.1
+
+
+def test_the_mean_of_the_vocabulary_is_precise_in_bfloat16():
+    """The logit of the label is rounded, as all are; their mean is not."""
+    random = np.random.default_rng(2)
+    matrix = (1.005 + 0.001 * random.normal(size=(64, 4))).astype("float32")
+    x = np.ones((1, 4, 4), "float32")
+    labels = np.array([[3, 5, 6, 2]])
+    loss, nll = projected_cross_entropy(
+        labels, tf.cast(x, "bfloat16"), matrix, None, 0.5
+    )
+    half = tf.cast(matrix, "bfloat16")
+    logits = tf.matmul(tf.cast(x[0], "bfloat16"), half, transpose_b=True)
+    label_logits = tf.cast(logits, "float32").numpy()[range(4), labels[0]]
+    mean = matrix.mean(0, dtype="float64").sum()
+    np.testing.assert_allclose(
+        (loss - nll)[0], 0.5 * (label_logits - mean), atol=2e-3
+    )

@@ -9,14 +9,15 @@ import references
 import tensorflow as tf
 
 import keras_transformer as kt
-from keras_transformer.dropout import Dropout
+from keras_transformer.kernels.dropout import Dropout
 from keras_transformer.layers import (
     attention,
     embeddings,
     feed_forward,
     residual,
 )
-from trainers.formulas import count_parameters
+from keras_transformer.training.token_losses import TokenLosses
+from trainers.experiments.formulas import count_parameters
 
 SOURCE = np.array([[5, 9, 4, 17, 2], [7, 3, 2, 0, 0]], "int32")
 TARGET = np.array([[1, 12, 6, 5], [1, 8, 0, 0]], "int32")
@@ -160,7 +161,7 @@ def test_logits_are_figure_1(small_config, fields):
         {"pre_norm": True, "source_vocab_size": 23},
     ],
 )
-def test_with_labels_come_the_losses_of_the_logits(small_config, fields):
+def test_token_losses_are_the_losses_of_the_logits(small_config, fields):
     model = kt.Transformer(
         dataclasses.replace(small_config, **fields), dtype="float64"
     )
@@ -169,7 +170,7 @@ def test_with_labels_come_the_losses_of_the_logits(small_config, fields):
         variable.assign_add(random.normal(size=variable.shape, scale=0.2))
     inputs = {"source_ids": SOURCE, "target_ids": TARGET}
     labels = np.array([[12, 6, 5, 2], [8, 2, 0, 0]])
-    loss, nll = model(inputs, labels=labels, label_smoothing=0.1)
+    loss, nll = TokenLosses(model, label_smoothing=0.1)(inputs, labels)
     for result, label_smoothing in ((loss, 0.1), (nll, 0.0)):
         expected = references.smoothed_cross_entropy(
             labels, logits_of(model), label_smoothing

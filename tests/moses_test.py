@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainers.moses import MosesTokenizer, split_compounds
+from trainers.scoring.moses import MosesTokenizer, split_compounds
 
 # Commit 59119c004 of mosesdecoder, with -no-escape.
 PRINTED = {
@@ -96,3 +96,11 @@ def test_a_file_of_prefixes_replaces_the_lists(tmp_path):
 def test_compounds_are_split_at_hyphens_inside_words(tokens, expected):
     """By hand from `s{(\\S)-(\\S)}{$1 ##AT##-##AT## $2}g`, and by Perl."""
     assert split_compounds(tokens) == expected
+
+
+def test_commas_between_numbers_of_any_kind_stay():
+    """Perl's IsN: letters that are numbers and other scripts' digits, too."""
+    tokenize = MosesTokenizer("en")
+    assert tokenize("Ⅷ,Ⅸ and 5,Ⅷ or ٣,٤ but x,Ⅷ") == (
+        "Ⅷ,Ⅸ and 5,Ⅷ or ٣,٤ but x , Ⅷ"
+    )

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import keras_transformer as kt
-from keras_transformer.optimizer import FusedAdam
+from keras_transformer.kernels.adam import FusedAdam
 
 SETTINGS = {"beta_1": 0.9, "beta_2": 0.98, "epsilon": 1e-9}
 
@@ -75,3 +75,17 @@ def test_a_saved_optimizer_is_restored():
     )
     assert isinstance(copy, FusedAdam)
     assert copy.get_config() == optimizer.get_config()
+
+
+def test_accumulated_gradients_are_those_of_keras_adam():
+    """Its counter of updates is then a tensor."""
+    found = []
+    for kind in (FusedAdam, keras.optimizers.Adam):
+        variable = keras.Variable([1.0, -2.0])
+        optimizer = kind(0.1, gradient_accumulation_steps=2)
+        for step in range(6):
+            gradient = tf.constant([0.5 - step, 2.0 * step])
+            optimizer.apply([gradient], [variable])
+        found.append(variable.numpy())
+    assert abs(found[0][0] - 1.0) > 0.01
+    np.testing.assert_allclose(*found, rtol=1e-5)

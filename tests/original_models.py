@@ -11,9 +11,10 @@ import pathlib
 import typing
 
 import numpy as np
+import sentencepiece
 
 import keras_transformer as kt
-from keras_transformer.vocabulary import BOS, EOS
+from keras_transformer.vocabulary import BOS, EOS, UNK
 from keras_transformer.workdir import named_weights
 from trainers.importers.imported import Imported, assign
 
@@ -35,6 +36,16 @@ class Original(typing.NamedTuple):
     def expected(self) -> dict:
         """What the system makes of it."""
         return json.loads((self.folder / "expected.json").read_text("utf-8"))
+
+
+def check_text(tokenizer: kt.Tokenizer, model: pathlib.Path, text: str) -> None:
+    """A text has the ids of the pieces that a SentencePiece model makes."""
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    pieces = processor.encode(text, out_type=str)
+    ids = {piece: id for id, piece in enumerate(tokenizer.pieces)}
+    expected = [*(ids.get(piece, UNK) for piece in pieces), EOS]
+    assert tokenizer.to_ids([text]) == [expected]
+    assert tokenizer.encode([text]).to_list() == [expected]
 
 
 def make_model(imported: Imported) -> kt.Transformer:

@@ -7,7 +7,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 
@@ -15,7 +14,7 @@ import pytest
 
 import keras_transformer as kt
 from keras_transformer import startup
-from trainers import align, evaluate, score, translate, wmt
+from trainers import align, evaluate, score, translate
 
 ROOT = pathlib.Path(__file__).parents[1]
 THREADS = "TF_NUM_INTRAOP_THREADS"
@@ -37,9 +36,20 @@ COMMANDS = (
 # Public names
 
 
+def homes():
+    """Public names -> the modules that the stub imports them from."""
+    tree = ast.parse((ROOT / "keras_transformer/__init__.pyi").read_text())
+    return {
+        alias.name: f"keras_transformer.{node.module}"
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+
 @pytest.mark.parametrize("name", kt.__all__)
-def test_every_public_name_is_where_the_table_says(name):
-    home = importlib.import_module(f"keras_transformer.{kt._HOMES[name]}")
+def test_every_public_name_is_where_the_stub_says(name):
+    home = importlib.import_module(homes()[name])
     assert getattr(kt, name) is getattr(home, name)
     module = getattr(getattr(kt, name), "__module__", home.__name__)
     in_home = f"{module}.".startswith(f"{home.__name__}.")
@@ -47,43 +57,55 @@ def test_every_public_name_is_where_the_table_says(name):
     assert name in dir(kt)
 
 
-def test_type_checkers_see_the_same_names():
-    """What is imported under TYPE_CHECKING, as `from module import X as X`."""
-    tree = ast.parse(pathlib.Path(kt.__file__).read_text("utf-8"))
-    (block,) = (
-        node
-        for node in tree.body
-        if isinstance(node, ast.If)
-        and ast.unparse(node.test) == "typing.TYPE_CHECKING"
-    )
-    seen = {}
-    for node in block.body:
-        for alias in node.names:
-            assert alias.asname == alias.name
-            seen[alias.name] = node.module.removeprefix("keras_transformer.")
-    assert seen == kt._HOMES
+def test_the_stub_lists_the_public_names():
+    assert sorted(homes()) == sorted(kt.__all__)
+    assert {"Transformer", "Translator", "preset"} < set(kt.__all__)
 
 
 def test_an_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="'no_such_name'"):
+    with pytest.raises(AttributeError, match="no_such_name"):
         _ = kt.no_such_name
 
 
-def test_serializable_classes_are_registered():
-    """Each class that registers itself is in a module that the hook imports."""
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import keras; import keras_transformer",
+        "import keras_transformer as kt; kt.Transformer; import keras",
+    ],
+)
+def test_serializable_classes_are_registered(program):
+    """Keras loads files with these classes once they are imported."""
+    expected = set()
     for path in (ROOT / "keras_transformer").rglob("*.py"):
-        if "@keras.saving.register" in path.read_text("utf-8"):
-            module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-            home = module.split(".")[1]
-            assert home in kt._SERIALIZABLE
-            if path.stem != home:  # a part of a package, which imports it
-                package = (path.parent / "__init__.py").read_text("utf-8")
-                assert f"\nfrom {module} import " in package
+        expected.update(
+            re.findall(
+                r'^@keras\.saving\.register_keras_serializable\("'
+                r'keras_transformer"\)\n(?:class|def) (\w+)',
+                path.read_text("utf-8"),
+                re.MULTILINE,
+            )
+        )
+    assert "Transformer" in expected
+    run = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"{program}; print(*keras.saving.get_custom_objects())",
+        ],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    names = {f"keras_transformer>{name}" for name in expected}
+    assert names <= set(run.stdout.split())
 
 
 def test_version_is_one():
     assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+)?", kt.__version__)
-    assert kt.__version__ not in (ROOT / "setup.py").read_text("utf-8")
+    for name in ("setup.py", "pyproject.toml"):
+        assert f'"{kt.__version__}"' not in (ROOT / name).read_text("utf-8")
 
 
 def unannotated(function):
@@ -142,20 +164,15 @@ def test_bad_flags_are_refused_before_anything_slow_is_imported():
     }
 
 
-def test_routine_lines_are_left_out(capfd):
-    with startup._without_routine_lines():
-        os.write(2, b"I0000 Could not find cuda drivers on your machine\n")
-        os.write(2, b"E0000 something else\n")
-    os.write(2, b"afterwards\n")
-    assert capfd.readouterr().err == "E0000 something else\nafterwards\n"
-
-
-def test_an_error_during_the_start_is_shown(capfd):
-    with pytest.raises(ZeroDivisionError):
-        with startup._without_routine_lines():
-            os.write(2, b"why\n")
-            raise ZeroDivisionError
-    assert capfd.readouterr().err == "why\n"
+@pytest.mark.parametrize("gpus, level", [([], "2"), (["NVIDIA A"], "0")])
+def test_tensorflow_tells_why_it_cannot_use_a_gpu(gpus, level, monkeypatch):
+    monkeypatch.setattr(os, "environ", {})
+    monkeypatch.setattr(startup, "find_gpus", lambda: gpus)
+    startup.load_tensorflow()
+    assert os.environ == {"TF_CPP_MIN_LOG_LEVEL": level}
+    monkeypatch.setattr(os, "environ", {"TF_CPP_MIN_LOG_LEVEL": "1"})
+    startup.load_tensorflow()
+    assert os.environ == {"TF_CPP_MIN_LOG_LEVEL": "1"}
 
 
 def prepared_environment(monkeypatch, environment, *arguments):
@@ -237,91 +254,5 @@ def test_commands_prepare_their_search(flag, tmp_path, monkeypatch):
             command.main([*argv, "--test_files=some"])
 
 
-def test_a_second_process_compiles_nothing(tmp_path):
-    """XLA writes what it compiles; there is nothing if it does not compile."""
-    dump, cache = tmp_path / "dump", tmp_path / "a cache"
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "XLA_FLAGS": f"--xla_dump_to={dump}",
-    }
-    environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
-    for compiles in (True, False):
-        run = subprocess.run(
-            [sys.executable, str(PROGRAMS / "keep_xla_programs.py"), cache],
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
-        assert run.returncode == 0, run.stderr[-2000:]
-        assert run.stdout == "[[3.0, 3.0], [3.0, 3.0]]\n"
-        assert run.stderr == ""
-        assert dump.exists() == compiles
-        [folder] = cache.iterdir()
-        assert len(list(folder.iterdir())) == 1
-        shutil.rmtree(dump, ignore_errors=True)
-
-
-def test_programs_of_other_conditions_are_kept_apart(monkeypatch, tmp_path):
-    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
-    for environment, cores in (
-        ({}, 2),
-        ({}, 3),
-        ({"XLA_FLAGS": "--one"}, 2),
-        ({}, 2),
-    ):
-        environment["TF_XLA_FLAGS"] = "--another"
-        monkeypatch.setattr(os, "environ", environment)
-        monkeypatch.setattr(startup, "count_cores", lambda n=cores: n)
-        startup.keep_xla_programs(str(tmp_path / "cache"))
-        another, option = environment["TF_XLA_FLAGS"].split(" ", 1)
-        assert another == "--another"
-        assert option.startswith(f'--{startup.XLA_CACHE}="{tmp_path}')
-    assert len(list((tmp_path / "cache").iterdir())) == 3
-
-
-def test_programs_are_kept_from_the_start_or_not_at_all(monkeypatch, tmp_path):
-    monkeypatch.setattr(os, "environ", {})
-    monkeypatch.setitem(sys.modules, "tensorflow", None)
-    startup.keep_xla_programs("")
-    assert not os.environ
-    with pytest.raises(ValueError, match="not imported yet"):
-        startup.keep_xla_programs(str(tmp_path / "cache"))
-    assert not list(tmp_path.iterdir())
-    monkeypatch.delitem(sys.modules, "tensorflow")
-    startup.keep_xla_programs(str(tmp_path / "cache"))
-    before = dict(os.environ)
-    monkeypatch.setitem(sys.modules, "tensorflow", None)
-    startup.keep_xla_programs(str(tmp_path / "cache"))  # a second time
-    assert before == os.environ
-
-
 class Kept(Exception):
     """Ends a command where it prepares what TensorFlow reads."""
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "align",
-        "evaluate",
-        "parse",
-        "parse_evaluate",
-        "parse_text",
-        "score",
-        "translate",
-        "wmt",
-    ],
-)
-def test_commands_keep_the_programs_of_xla(command, tmp_path, monkeypatch):
-    def keep(directory):
-        raise Kept(directory)
-
-    monkeypatch.setattr(translate, "keep_xla_programs", keep)
-    monkeypatch.setattr(wmt, "keep_xla_programs", keep)
-    main = importlib.import_module(f"trainers.{command}").main
-    argv = [f"--workdir={tmp_path}/run", "--xla_cache=here"]
-    if command in ("align", "evaluate", "score"):
-        argv.append("--test_files=some")
-    with pytest.raises(Kept, match="^here$"):
-        main(argv)

@@ -1,10 +1,12 @@
 """The package as `pip install .` leaves it: complete, away from the clone."""
 
+import email
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 
 import pytest
@@ -13,6 +15,7 @@ import keras_transformer as kt
 
 ROOT = pathlib.Path(__file__).parents[1]
 PACKAGES = ("keras_transformer", "trainers", "savedmodel")
+DISTRIBUTION = "keras-transformer-nmt"
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 
 
@@ -73,14 +76,90 @@ def test_wheel_has_every_file_of_the_packages(wheel):
     assert "keras_transformer/py.typed" in found
 
 
-def test_metadata(wheel):
+@pytest.fixture(scope="module")
+def metadata(wheel):
+    """The wheel's METADATA, which has the form of an e-mail."""
     with zipfile.ZipFile(wheel) as archive:
         [name] = [n for n in archive.namelist() if n.endswith("/METADATA")]
-        metadata = archive.read(name).decode()
-    assert f"\nVersion: {kt.__version__}\n" in metadata
-    for extra in ("client", "ctranslate2", "onnx", "tflite", "test"):
-        assert f"Provides-Extra: {extra}\n" in metadata
-    assert re.search(r"\n# keras_transformer\n", metadata)  # README
+        return email.message_from_bytes(archive.read(name))
+
+
+def test_metadata(metadata, wheel):
+    assert (
+        wheel.name == f"keras_transformer_nmt-{kt.__version__}-py3-none-any.whl"
+    )
+    assert metadata["Name"] == DISTRIBUTION
+    assert metadata["Version"] == kt.__version__
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["Requires-Python"] == ">=3.11"
+    for version in ("3.11", "3.12", "3.13"):
+        classifier = f"Programming Language :: Python :: {version}"
+        assert classifier in metadata.get_all("Classifier")
+    urls = dict(line.split(", ") for line in metadata.get_all("Project-URL"))
+    names = {"Repository", "Documentation", "Changelog", "Issues", "Paper"}
+    assert urls.keys() == names
+    for name in names - {"Paper"}:
+        assert urls[name].startswith(urls["Repository"])
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f'repository-code: "{urls["Repository"]}"' in citation
+
+
+def test_extra_of_the_tests_has_every_package_of_the_others(metadata):
+    """Except those of `ja` and `ko`, which are large."""
+    required = metadata.get_all("Requires-Dist")
+    [own] = [line for line in required if line.startswith(DISTRIBUTION)]
+    names, condition = re.fullmatch(
+        rf"{DISTRIBUTION}\[(.+)\]; (.+)", own
+    ).groups()
+    assert condition == 'extra == "test"'
+    extras = set(metadata.get_all("Provides-Extra"))
+    assert set(names.split(",")) == extras - {"ja", "ko", "test"}
+
+
+def test_readme_of_the_index_depends_on_no_other_file(metadata):
+    """Its links and images are those of README, at this version."""
+    description = metadata.get_payload()
+    assert description.startswith("# keras_transformer\n")
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    repository = project()["urls"]["Repository"]
+    found = re.findall(r"(!?)\[[^\]]*\]\(([^)]+)\)", description)
+    paths = set()
+    for image, link in found:
+        assert link.startswith("https://"), link
+        if link.startswith(repository):
+            page = "raw" if image else "blob"
+            start = f"{repository}/{page}/v{kt.__version__}/"
+            assert link.startswith(start), link
+            paths.add(link.removeprefix(start).partition("#")[0])
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    relative = re.findall(r"\]\((?!https://)([^)#]+)", readme)
+    assert paths == set(relative) and len(paths) > 10
+    assert all((ROOT / path).exists() for path in paths)
+
+
+def project():
+    """The section `project` of pyproject.toml."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)["project"]
+
+
+def test_what_is_to_be_installed_exists():
+    """Pages and messages name this distribution and its extras."""
+    extras = project()["optional-dependencies"]
+    paths = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
+    for package in PACKAGES:
+        paths += (ROOT / package).rglob("*.py")
+    named = set()
+    for path in paths:
+        text = path.read_text(encoding="utf-8")
+        for name, extra in re.findall(r"pip install '([^'[]*)\[(\w+)\]", text):
+            assert name == DISTRIBUTION, path
+            named.add(extra)
+        for extra in re.findall(r'how_to_install\("(\w+)"\)', text):
+            named.add(extra)
+        assert "pip install -e '." not in text, path
+    assert named <= extras.keys()
+    assert len(named) > 4
 
 
 def test_a_command_finds_its_recipes_elsewhere(installed, tmp_path):

@@ -101,6 +101,26 @@ def drawing(svg):
     return found
 
 
+def contrast(one, two):
+    """The contrast of two colors (red, green, blue; 0 to 255), as in WCAG 2."""
+    darker, lighter = sorted(map(luminance, (one, two)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def luminance(color):
+    """Relative luminance as in WCAG 2."""
+    parts = np.array(color) / 255
+    linear = np.where(
+        parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4
+    )
+    return linear @ [0.2126, 0.7152, 0.0722]
+
+
+def rgb(code):
+    """The numbers of a color such as `#ba516f`."""
+    return [int(code[i : i + 2], 16) for i in (1, 3, 5)]
+
+
 def pixels_of(uri):
     """The picture in a `data:` address: int `[height, width, 3]`."""
     encoded = uri.removeprefix("data:image/png;base64,")

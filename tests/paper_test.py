@@ -5,17 +5,17 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
-from commands import ROOT, fails, open_trainer
+from commands import ROOT, fails, fails_without_room, open_trainer
 
 import keras_transformer as kt
 from trainers import paper, wmt
-from trainers.formulas import (
+from trainers.experiments.formulas import (
     count_parameters,
     multiply_adds,
     peak_learning_rate,
     training_flops,
 )
-from trainers.published import PUBLISHED, cost_of
+from trainers.experiments.published import PUBLISHED, cost_of
 
 # Table 3 as printed; what a row leaves empty is "base".
 # name: N, d_model, d_ff, h, d_k, d_v, P_drop, e_ls, steps, PPL, BLEU, 10^6
@@ -247,6 +247,11 @@ def test_the_list_shows_what_was_published(capsys):
     assert "Received: recipes=table3_c9" in message
 
 
+def test_the_list_without_room(monkeypatch, capsys):
+    argv = ["--recipes=table3_c4"]
+    fails_without_room(paper.main, argv, monkeypatch, capsys)
+
+
 def test_a_row_starts(tmp_path, train_files):
     """A recipe on other files; its smoothing and Adam reach the training."""
     trainer = open_trainer(
@@ -264,5 +269,5 @@ def test_a_row_starts(tmp_path, train_files):
         ]
     )
     assert trainer.experiment.training.label_smoothing == 0.2
-    assert trainer.optimizer.beta_2 == 0.9
-    assert trainer.model.config.key_size == 2  # 8 heads of d_model 16
+    assert trainer.engine.optimizer.beta_2 == 0.9
+    assert trainer.engine.model.config.key_size == 2  # 8 heads of d_model 16

@@ -9,12 +9,10 @@ import tensorflow as tf
 from commands import ROOT, fails
 
 from keras_transformer import flags
+from keras_transformer.translator import Translation
 from keras_transformer.workdir import WorkDirectory
 from savedmodel import export, reload, saved_model
 from trainers import parse, parse_evaluate, parse_text, wmt
-from trainers.config import DataConfig
-from trainers.corpora import open_tokenizer, read_split
-from trainers.experiment import check_same
 from trainers.parsing.bracketing import count_brackets, sum_counts
 from trainers.parsing.config import ParserDecoding, TreesConfig
 from trainers.parsing.linearization import linearize
@@ -27,6 +25,9 @@ from trainers.parsing.trees import (
     retag,
     write_tree,
 )
+from trainers.run.config import DataConfig
+from trainers.run.corpora import open_tokenizer, read_split
+from trainers.run.experiment import check_same
 
 SMALL = (
     "--vocab_size=150 --d_model=32 --d_ff=64 --num_heads=2 --num_layers=1"
@@ -102,8 +103,11 @@ def answer(monkeypatch, capfdbinary):
 class Flat:
     """Stands for a parser: every tree is flat, and has two words."""
 
-    def n_best(self, strings, first_line, prefixes, num_best):
-        return [[("(S XX XX )S" if s else "", 0.0)] for s in strings]
+    def search(self, strings, prefixes, num_best):
+        return [
+            Translation(["(S XX XX )S" if s else ""], [[]], [0.0], [])
+            for s in strings
+        ]
 
 
 def test_training_is_scored_by_f1(run):
@@ -164,6 +168,15 @@ def test_evaluation_counts_what_it_writes(
     assert result["precision"] == counts.precision
     assert result["sentences"] == 4 and 0 < result["f1"] < 100
     assert result["well_formed"] == 100 and result["complete_match"] < 100
+    monkeypatch.setattr(parse_evaluate, "load_parser", pytest.fail)
+    for other, message in (
+        (path, "output must not be a file that the command reads"),
+        (tmp_path, "is a directory"),
+        ("/proc/x", "cannot be written: /proc"),
+    ):
+        argv = [*command[:2], f"--output={other}"]
+        assert message in fails(parse_evaluate.main, argv, capsys)
+    assert list(read_trees(path)) == gold
 
 
 def test_an_export_gives_linear_trees(
@@ -235,11 +248,6 @@ def test_bad_input_is_one_line(run, tmp_path, capsys):
             parse_evaluate.main,
             [f"--workdir={path}", none[2:]],
             "expected flags",
-        ),
-        (
-            parse_evaluate.main,
-            [f"--workdir={path}", f"--output={path}"],
-            "output must be a file",
         ),
     ):
         assert message in fails(main, given, capsys)

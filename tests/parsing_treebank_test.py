@@ -5,7 +5,6 @@ import random
 
 import pytest
 
-from trainers.config import DataConfig
 from trainers.parsing.config import TreesConfig
 from trainers.parsing.corpus import find_symbols, make_pair, read_split
 from trainers.parsing.grammar import TreeSampler
@@ -13,6 +12,7 @@ from trainers.parsing.lexicon import CARRIED, FRAMES, NOUNS, VERBS
 from trainers.parsing.linearization import linearize
 from trainers.parsing.treebank import SPLITS, make_trees
 from trainers.parsing.trees import Leaf, Node, leaves, walk, write_tree
+from trainers.run.config import DataConfig
 
 
 def words_of(tree):

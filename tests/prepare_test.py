@@ -14,22 +14,18 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
-from commands import fails, write_pairs
+from commands import fails, fails_without_room, write_pairs
 
 from keras_transformer.data import batches as batches_module
 from keras_transformer.data import cleaning, shards
 from keras_transformer.data import corpus as corpus_module
 from keras_transformer.flags import CommandError, user_errors
 from keras_transformer.tokenization import Tokenizer
-from trainers import (
-    corpora,
-    phrasebook,
-    preparation,
-    preparation_folder,
-    prepare,
-    wmt,
-)
+from trainers import phrasebook, prepare, wmt
 from trainers.importers.vocabularies import make_tokenizer
+from trainers.preparing import folder as preparation_folder
+from trainers.preparing import preparation
+from trainers.run import corpora
 
 VOCAB_SIZE = 120
 LOOSE = {
@@ -230,21 +226,27 @@ def test_pieces_with_spaces_inside_are_not_found_by_word(tmp_path):
 def test_processes_keep_the_order_and_end(tokenizer):
     chunks = [(n, [f"word {n}"] * n, ["Wort"] * n) for n in range(1, 30)]
     model = tokenizer.read_bytes()
-    with cleaning.open_processes(2, model, LOOSE) as opened:
-        results = list(opened.clean_chunks(iter(chunks)))
-        processes = [process._process for process in opened._processes]
+    results = cleaning.clean_chunks(iter(chunks), 2, model, LOOSE)
+    first = next(results)
+    processes = multiprocessing.active_children()
+    assert len(processes) == 2
+    results = [first, *results]
     assert [tag for tag, _ in results] == list(range(1, 30))
     assert [len(r["hashes"]) for _, r in results] == list(range(1, 30))
-    assert [process.returncode for process in processes] == [0, 0]
+    for process in processes:
+        process.join(timeout=60)
+        assert process.exitcode == 0
 
 
 def test_a_lost_process_is_told(tokenizer):
-    with cleaning.open_processes(1, tokenizer.read_bytes(), LOOSE) as opened:
-        opened._processes[0]._process.kill()
-        with pytest.raises(
-            cleaning.LostProcessError, match="early, with status -9"
-        ):
-            list(opened.clean_chunks([(0, ["a"], ["b"])]))
+    chunks = [(n, ["a"], ["b"]) for n in range(9)]
+    model = tokenizer.read_bytes()
+    results = cleaning.clean_chunks(chunks, 1, model, LOOSE)
+    next(results)
+    [process] = multiprocessing.active_children()
+    process.kill()
+    with pytest.raises(cleaning.LostProcessError, match="ended early"):
+        list(results)
 
 
 # ------------------------------------------------------------------- command
@@ -661,6 +663,14 @@ def test_a_full_disk_is_one_line_and_resumed(
     assert contents(tmp_path / "out") == contents(prepared)
 
 
+def test_a_full_output_is_not_the_directorys_fault(
+    tmp_path, monkeypatch, capsys
+):
+    argv = ["--dataset=phrasebook", "--phrasebook_pairs=9"]
+    argv += [f"--output={tmp_path}/out"]
+    fails_without_room(prepare.main, argv, monkeypatch, capsys)
+
+
 def test_a_mask_takes_its_room_at_once(tmp_path, small_disk):
     """A write to mapped memory on a full disk would kill the process."""
     mask = preparation._make_mask(tmp_path / "mask", 100_000)
@@ -673,16 +683,18 @@ def test_a_mask_takes_its_room_at_once(tmp_path, small_disk):
 
 
 def test_a_lost_process_is_one_line(command, tmp_path, capsys, monkeypatch):
-    real = cleaning._Process.clean
+    read_chunks = preparation.Preparation._read_chunks
 
-    def clean(self, chunk):
-        self._process.kill()
-        return real(self, chunk)
+    def read_and_kill(self, first):
+        for chunk in read_chunks(self, first):
+            yield chunk
+            for process in multiprocessing.active_children():
+                process.kill()
 
-    monkeypatch.setattr(cleaning._Process, "clean", clean)
+    monkeypatch.setattr(preparation.Preparation, "_read_chunks", read_and_kill)
     argv = [*command, f"--output={tmp_path}/out"]
     message = fails(prepare.main, argv, capsys, code=1)
-    assert "a cleaning process ended early, with status -9. Rerun" in message
+    assert "a cleaning process ended early. Rerun" in message
 
 
 # ------------------------------------------------------------------ training

@@ -12,7 +12,6 @@ import pathlib
 import re
 import sys
 
-import architecture_test
 import exports
 import pytest
 
@@ -24,9 +23,10 @@ ROOT = pathlib.Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 PAGES += sorted(ROOT.glob("benchmarks/*.md"))
 SENTENCE = "A dog runs."  # which the scripts translate
-# Flags of TensorFlow Serving, of Marian and fairseq, and one form of a flag of
-# the benchmarks.
+# Flags of TensorFlow and its Serving, of Marian and fairseq, and one form of a
+# flag of the benchmarks.
 FLAGS_OF_OTHERS = {
+    "tf_xla_persistent_cache_directory",
     "allow-unk",
     "layernorm-embedding",
     "no-cross-attention",
@@ -241,38 +241,6 @@ def test_architecture_names_every_module_and_no_other():
         assert any((ROOT / f / name).exists() for f in folders), name
 
 
-def test_architecture_shows_the_table_of_imports():
-    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    section = text.split("## Who may import whom")[1]
-    table = re.search(r"```\n(.*?)```", section, re.S)[1]
-    shown = {}
-    for line in table.splitlines():
-        if not line.startswith(" "):
-            rows = shown[line] = []
-        else:
-            rows.append(line)
-    kept = {
-        "keras_transformer": architecture_test.LIBRARY,
-        "trainers": architecture_test.TRAINERS,
-        "savedmodel": architecture_test.SAVEDMODEL,
-    }
-    assert list(shown) == list(kept)
-    for package, rows in kept.items():
-        assert modules_in(package, shown[package]) == modules_in(package, rows)
-
-
-def modules_in(package, rows):
-    """The modules of each row that exist."""
-    return [
-        {
-            name
-            for name in row.split()
-            if f"{package}.{name}" in architecture_test.MODULES
-        }
-        for row in rows
-    ]
-
-
 def test_figure_names_classes_and_files_that_exist():
     figure = (ROOT / "docs/figure1.svg").read_text(encoding="utf-8")
     labels = re.findall(r'monospace" font-weight="bold">([^<]+)<', figure)
@@ -287,5 +255,6 @@ def test_figure_names_classes_and_files_that_exist():
 def test_versions_agree():
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert f"\nversion: {kt.__version__}\n" in citation
+    [day] = re.findall(r"\ndate-released: (\d{4}-\d\d-\d\d)\n", citation)
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert f"\n## [{kt.__version__}]" in changes
+    assert f"\n## [{kt.__version__}] - {day}\n" in changes

@@ -2,18 +2,25 @@
 
 import math
 import pathlib
+import platform
 import re
 import shutil
+import types
 
 import numpy as np
 import pages
 import pytest
 import sacrebleu
-from commands import fails
+import tensorflow as tf
+from commands import fails, fails_without_room
 
-from trainers import report, report_page
-from trainers.progress import Reporter
-from trainers.records import Records, read_records
+import keras_transformer as kt
+from keras_transformer.figures.drawing import PAPER
+from trainers import report
+from trainers.reporting import page as report_page
+from trainers.reporting.records import Records, read_records
+from trainers.run.experiment import Experiment
+from trainers.run.progress import Reporter
 
 FIXTURE = pathlib.Path(__file__).parent / "fixtures/workdir_0_1"
 
@@ -41,6 +48,9 @@ def record_run(logs, scale=1.0):
                 "bleu": float(last),
                 "wall_seconds": 6.0 * last,
             },
+        )
+        reporter.describe(
+            first, {"host": f"host {last}", "versions": "1 <&> 2"}
         )
         reporter.close()
         # TensorBoard reads the files in the order of the seconds in their
@@ -104,8 +114,160 @@ def test_records_are_what_was_recorded_each_step_once(runs):
     assert records.not_finite == 1
     assert records.last_step() == 60
     assert Records({"a": [(1, 0.5), (7, 0.5)]}, 0).last_step() == 7
+    assert records.facts == {"host": "host 60", "versions": "1 <&> 2"}
     nothing = read_records(runs[0] / "none")
     assert nothing == Records({}, 0) and nothing.last_step() == 0
+
+
+def summary_of(page):
+    """The rows of the table at the top: name -> its values."""
+    rows = re.findall(r"<tr><th>(.*?)</th>(.*?)</tr>", page)
+    return {
+        name: re.findall("<td>(.*?)</td>", cells)
+        for name, cells in rows
+        if "<td>" in cells
+    }
+
+
+def test_step_and_time_are_those_of_the_run(runs, page):
+    found = summary_of(page)
+    assert found["last step"] == ["6 in the newest checkpoint, 60 recorded"] * 2
+    assert found["host"] == ["host 60"] * 2
+    assert found["versions"] == ["1 &lt;&amp;&gt; 2"] * 2
+    assert found["training data"] == ["not recorded"] * 2
+    run = report.read_run(runs[0], "one")
+    assert run.progress.step == 6 and 0 < run.progress.wall_seconds < 60
+    run.progress.step = 64
+    run.progress.wall_seconds, run.progress.train_seconds = 600.0, 480.0
+    found = summary_of(report_page.make_page([run], ""))
+    assert found["last step"] == ["64"]
+    run.progress.step = 60
+    assert summary_of(report_page.make_page([run], ""))["last step"] == ["60"]
+    assert found["time"] == ["10.0 minutes, 8.0 of them training"]
+    run.progress = None
+    found = summary_of(report_page.make_page([run], ""))
+    assert found["last step"] == ["60, as far as recorded"]
+    assert found["time"] == ["6.0 minutes to step 60, validation included"]
+
+
+def test_corrupt_checkpoints_cost_a_report_nothing_else(runs, tmp_path, caplog):
+    path = shutil.copytree(runs[0], tmp_path / "run")
+    [data] = (path / "checkpoints").glob("*.data*")
+    data.write_bytes(b"")
+    assert report.read_run(path, "one").progress is None
+    assert "corrupt checkpoint" in caplog.text
+
+
+def test_facts_name_the_machine_and_the_data():
+    def batches(counts):
+        return types.SimpleNamespace(
+            corpus=types.SimpleNamespace(counts=counts)
+        )
+
+    parts = dict.fromkeys(
+        ("configuration", "tokenizer", "strategy", "metric", "valid_pairs")
+    )
+    made = Experiment(
+        train_batches=batches("9 pairs read"),
+        valid_batches=None,
+        test_pairs=[("a", "b")] * 1200,
+        **parts,
+    )
+    facts = made.facts()
+    assert facts.keys() == set(report_page.FACTS)
+    assert facts["training data"] == "9 pairs read"
+    assert facts["validation data"] == "no pairs"
+    assert facts["test data"] == "1,200 pairs"
+    assert platform.node() in facts["host"]
+    assert f"TensorFlow {tf.__version__}, Keras " in facts["versions"]
+
+
+def test_noisy_curves_have_a_smooth_one():
+    rng = np.random.default_rng(4)
+    values = 3 + rng.normal(size=200)
+    records = {
+        name: [(10 * i, float(value)) for i, value in enumerate(values, 1)]
+        for name in ("train/loss", "train/learning_rate", "validation/loss")
+    }
+    run = report.Run("one", {}, [], Records(records, 0))
+    loss, _, rate, _ = report_page.CURVES
+    raw, smooth, validation = report_page._series_of(loss, [run])
+    assert raw.opacity < 0.5 < smooth.opacity == 1
+    assert smooth.name == "training, mean of 9"
+    assert raw.points == validation.points == records["train/loss"]
+    steps, found = map(np.array, zip(*smooth.points, strict=True))
+    np.testing.assert_array_equal(steps, 10 * np.arange(1, 201))
+    mean = np.convolve(values, np.ones(9) / 9, "valid")
+    np.testing.assert_allclose(found[4:-4], mean)
+    np.testing.assert_allclose(
+        found[[0, 1, -2, -1]],
+        [
+            values[0],
+            values[:3].mean(),
+            values[-3:].mean(),
+            values[-1],
+        ],
+    )
+    [only] = report_page._series_of(rate, [run])
+    assert only.opacity == 1
+    short = {"train/loss": records["train/loss"][:49]}
+    run = report.Run("one", {}, [], Records(short, 0))
+    assert len(report_page._series_of(loss, [run])) == 2
+
+
+def test_the_mouse_reads_the_values_of_a_step():
+    train = [(step, step / 7) for step in range(10, 2001, 10)]
+    valid = [(995, 5.0), (2000, 1.0)]
+    series = [
+        report_page.Series("<training>", train),
+        report_page.Series("validation", valid),
+    ]
+    page = report_page._readings(series, 2000)
+    strips = pages.Elements(page).of("div")[1:]
+    assert 50 < len(strips) <= report_page.READINGS
+    end = 0.0
+    for _, attributes, text in strips:
+        style = dict(part.split(":") for part in attributes["style"].split(";"))
+        width, place = float(style["flex"]), float(style["--place"][:-1])
+        start, end = end, end + width
+        words = re.split("(?=<training>|validation)", text)
+        step = int(words[0].removeprefix("step ").replace(",", ""))
+        assert start + width * place / 100 == pytest.approx(step, abs=1)
+        shown = float(re.match(r"<training>: (\S+)", words[1])[1])
+        assert shown == pytest.approx(step / 7, rel=1e-3, abs=1)
+    assert end == 2000
+    texts = [text for _, _, text in strips]
+    with_validation = [text for text in texts if "validation" in text]
+    assert len(with_validation) == 2
+    assert "validation: 5 (step 995)" in with_validation[0]
+    assert with_validation[1].endswith("validation: 1")
+    box = pages.Elements(page).of("div")[0][1]["style"]
+    left, right = (float(x) for x in re.findall(r":(\S+?)%", box))
+    plot = report_page.plot(
+        series, label="", x_label="", y_label="", theme=PAPER, x_low=0
+    )
+    [axis] = [
+        at
+        for at, _ in pages.drawing(plot)["line"]
+        if at["y1"] == at["y2"]
+        and "stroke-opacity" not in at
+        and at["stroke"] == PAPER.ink
+    ]
+    width = float(pages.drawing(plot)["svg"][0][0]["width"])
+    assert left == pytest.approx(100 * float(axis["x1"]) / width, abs=0.01)
+    assert right == pytest.approx(
+        100 - 100 * float(axis["x2"]) / width, abs=0.01
+    )
+
+
+@pytest.mark.parametrize("number", [0, 1, 9, 10, 19, 100, 101])
+def test_listed_translations_are_spread_evenly(number):
+    found = report_page._spread(number, 10)
+    assert len(found) == len(set(found)) == min(number, 10)
+    if found:
+        assert found[0] == 0 and set(found) <= set(range(number))
+        gaps = np.diff([*found, number])
+        assert gaps.max() - gaps.min() <= 1
 
 
 def test_the_page_asks_for_nothing_and_keeps_names_as_text(page):
@@ -185,9 +347,12 @@ def test_translations_are_scored_as_sacrebleu_scores(runs):
     assert run.scores["bleu"] == pytest.approx(
         sacrebleu.corpus_bleu(outputs, [[r for _, r in pairs]]).score
     )
-    html = report_page.make_page([run], what)
+    run.sections["data"]["target_language"] = "fa"
+    page = report_page.make_page([run], what)
+    directions = re.findall(r'<td dir="(\w+)" lang="(\w+)"', page)
+    assert set(directions) == {("ltr", "en"), ("rtl", "fa")}
     for heading, best in (("Best by", 0), ("Worst by", 4)):
-        after = html.split(f"<h3>{heading}")[1]
+        after = page.split(f"<h3>{heading}")[1]
         shown = re.search(r"<td[^>]*>([^<]*)</td>", after)[1]
         assert shown == pairs[best][0]
 
@@ -208,8 +373,6 @@ class Parrot:
         return self.outputs
 
     def encode(self, sources):
-        import tensorflow as tf
-
         return tf.ragged.constant([[*source.split(), ""] for source in sources])
 
     def count_params(self):
@@ -252,6 +415,45 @@ def test_a_report_without_records_or_samples_says_so(tmp_path, capsys):
     assert capsys.readouterr().out == f"{output}\n"
 
 
+def test_the_page_is_written_before_its_name(tmp_path, monkeypatch, capsys):
+    page, parrot = tmp_path / "a.html", Parrot(["Hund"] * 2)
+    monkeypatch.setattr(kt.Translator, "load", lambda *_, **__: parrot)
+    argv = [f"--workdir={FIXTURE}/run", f"--test_files={FIXTURE}/pairs"]
+    argv += ["--samples=2", f"--output={page}"]
+    fails_without_room(report.main, argv, monkeypatch, capsys)
+    assert "</html>" in page.read_text("utf-8")
+
+
+def test_no_record_of_a_long_run_is_left_out(tmp_path):
+    """TensorBoard's own reader keeps a sample of 500."""
+    reporter = Reporter(tmp_path, 0, 510, is_chief=True)
+    for step in range(1, 511):
+        reporter.record(step, "train", {"loss": 1 / step})
+    reporter.close()
+    points = read_records(tmp_path).curves["train/loss"]
+    assert [step for step, _ in points] == list(range(1, 511))
+
+
+def test_records_that_cannot_be_read_are_told(runs, tmp_path, caplog):
+    logs = shutil.copytree(runs[0] / "logs", tmp_path / "logs")
+    read_records(logs)
+    assert "corrupt" not in caplog.text
+    path = max(logs.iterdir(), key=lambda path: path.stat().st_size)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    records = read_records(logs)
+    assert re.search(f"{path} is corrupt after [1-9]\\d* records", caplog.text)
+    assert records.last_step() > 0
+
+
+def test_lines_of_flags_end_at_newlines_alone(tmp_path):
+    path = shutil.copytree(FIXTURE / "run", tmp_path / "run")
+    lines = ["--train_files=a\u2028b", "--beam_size=4"]
+    (path / "flags.txt").write_text("\n".join([*lines, ""]), encoding="utf-8")
+    assert report.read_run(path, "run").flag_lines == lines
+
+
 @pytest.mark.parametrize(
     "flags, message",
     [
@@ -263,6 +465,16 @@ def test_a_report_without_records_or_samples_says_so(tmp_path, capsys):
             ("--workdir=x", "--output=a.html", "--samples=0", "--test_files=p"),
             "test_files has no effect without samples.",
         ),
+        (
+            (
+                "--workdir=x",
+                "--compare=y",
+                "--output=a.html",
+                "--checkpoint=x/best/ckpt-1",
+            ),
+            "with compare, checkpoint must be one of averaged, best, latest",
+        ),
+        (("--workdir=x", "--output=/proc/a.html"), "cannot be written: /proc"),
         (
             (f"--workdir={FIXTURE}/run", "--output=a.html"),
             "expected pairs to translate: --test_files=PREFIX, or --samples=0",

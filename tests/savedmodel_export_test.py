@@ -16,8 +16,10 @@ import commands
 import exports
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_transformer import flags
+from keras_transformer.translator import Translator
 from savedmodel import ctranslate2, export, reload, verify
 from savedmodel.formats import FORMATS
 
@@ -47,7 +49,7 @@ def test_it_prints_what_it_wrote_and_how_it_verified():
     directory, printed = exports.exported("saved_model")
     assert printed.startswith(f"{directory / '1'}: saved_model, float32, from")
     assert "variables.data-00000-of-00001" in printed
-    number = export.NUM_SAMPLES + 1
+    number = export.NUM_SAMPLES + len(export.OTHER_SAMPLES)
     assert (
         "verified in a separate process with random sentences: passed:"
         f" {number} of {number} translations identical\n"
@@ -99,17 +101,8 @@ def test_missing_tokenizer(run, tmp_path, capsys):
         (["--temperature=0.5"], "Unknown command line flag 'temperature'"),
         (["--beam_size=0"], "beam_size must be at least 1"),
         (
-            ["--replace_unknown"],
-            "format=saved_model has no replace_unknown: export with"
-            " --replace_unknown=false. Received: replace_unknown=True",
-        ),
-        (
             ["--format=ctranslate2", "--no_repeat_ngram=3"],
             "format=ctranslate2 has no no_repeat_ngram: export with",
-        ),
-        (
-            ["--format=ctranslate2", "--coverage_penalty=0.2"],
-            "format=ctranslate2 has no coverage_penalty: export with",
         ),
         (["--verify_text=/nowhere"], "/nowhere"),
         (["--version=0"], "version must be at least 1"),
@@ -175,10 +168,89 @@ def test_quantized_weights_may_differ_but_not_by_far():
             " more apart: sentence 1, 2, 3. Expected: at most 2 may be that"
             " far apart",
         ),
+        (
+            compared(texts=(2,), exact=False),
+            "failed: 4 of 4 translations identical; not the text of the tokens:"
+            " sentence 2. Expected: texts and answers are the translator's",
+        ),
+        (
+            compared(signatures=(("score", (1, 3)), ("forced", (2,)))),
+            "failed: 4 of 4 translations identical; another answer of the"
+            " signature score: sentence 1, 3; another answer of the signature"
+            " forced: sentence 2. Expected: texts and answers are the"
+            " translator's",
+        ),
     ],
 )
 def test_the_verdict_says_why(comparison, verdict):
     assert str(comparison) == verdict
+
+
+@pytest.fixture(scope="module")
+def checks():
+    """Of a SavedModel, and the answers of its signatures."""
+    directory = exports.exported("saved_model")[0] / "1"
+    translator, lines = exports.translator(), list(exports.SENTENCES[:6])
+    checks = verify.Checks(translator, lines, translator.n_best_ids(lines))
+    description = verify.read_description(directory)
+    ask = reload.LOADERS["saved_model"](directory, description).ask
+    answers = {
+        name: ask(name, *given) for name, *given in checks.requests.items()
+    }
+    saved = saved_model_pb2.SavedModel()
+    saved.ParseFromString((directory / "saved_model.pb").read_bytes())
+    [meta_graph] = saved.meta_graphs
+    names = {n for n in meta_graph.signature_def if not n.startswith("__")}
+    assert set(checks.requests) == names
+    assert ask("no such signature", {}) is None
+    return checks, answers
+
+
+def test_every_signature_answers_as_the_translator(checks):
+    checks, answers = checks
+    assert checks.differing(answers) == ()
+    without = {**answers, "tokens": None}
+    assert checks.differing(without) == (("tokens", (1, 2, 3, 4, 5, 6)),)
+
+
+def spoiled(value):
+    """Another text, a number a bit greater, or a list that begins with them."""
+    if isinstance(value, list):
+        return [spoiled(value[0]), *value[1:]]
+    return value + ("s" if isinstance(value, str) else 1)
+
+
+@pytest.mark.parametrize("row", [0, 5])
+@pytest.mark.parametrize(
+    "name, output",
+    [
+        ("n_best", "hypotheses"),
+        ("n_best", "ids"),
+        ("serving_default", "translation"),
+        ("serving_default", "score"),
+        ("forced", "translation"),
+        ("forced", "score"),
+        ("tokens", "ids"),
+        ("tokens", "scores"),
+        ("score", "log_probs"),
+        ("score", "log_prob"),
+        ("attention", "translation"),
+        ("attention", "source_pieces"),
+        ("attention", "target_pieces"),
+        ("attention_maps", "translation"),
+        ("attention_maps", "source_pieces"),
+        ("attention_maps", "target_pieces"),
+    ],
+)
+def test_a_wrong_answer_of_any_signature_is_named(checks, name, output, row):
+    checks, answers = checks
+    outputs = dict(answers[name])
+    outputs[output] = [
+        spoiled(value) if number == row else value
+        for number, value in enumerate(outputs[output])
+    ]
+    wrong = checks.differing({**answers, name: outputs})
+    assert wrong == ((name, (row + 1,)),)
 
 
 def test_an_export_is_replaced_only_if_told_to(tmp_path, capsys):
@@ -229,6 +301,26 @@ def test_a_skipped_checkpoint_is_reported(run, tmp_path):
     )
 
 
+def test_a_checkpoint_that_is_removed_meanwhile_gives_way(
+    run, tmp_path, monkeypatch
+):
+    shutil.copytree(run / "averaged", run / "best")
+    load = Translator.load
+
+    def load_later(*arguments, **options):
+        shutil.rmtree(run / "averaged", ignore_errors=True)
+        return load(*arguments, **options)
+
+    monkeypatch.setattr(Translator, "load", load_later)
+    options = export.ExportOptions(workdir=str(run), output=str(tmp_path / "o"))
+    source = export.load_source(options)
+    assert source.checkpoint == source.translator.checkpoint
+    assert source.checkpoint == str(run / "best/ckpt-3")
+    shutil.rmtree(run / "best")
+    with pytest.raises(ValueError, match="no usable checkpoint"):
+        export.load_source(options)
+
+
 def test_flags_override_the_work_directory(run, tmp_path, caplog):
     shutil.copytree(run / "averaged", run / "best")
     config = json.loads((run / "config.json").read_text())
@@ -270,7 +362,10 @@ def test_a_missing_extra_is_named(tmp_path, capsys, monkeypatch):
     )
     monkeypatch.setitem(FORMATS, "onnx", without)
     err = fails(arguments(tmp_path / "out", "--format=onnx"), capsys)
-    assert "needs the extra 'onnx': pip install -e '.[onnx]' where" in err
+    expected = (
+        "needs the extra 'onnx': pip install 'keras-transformer-nmt[onnx]'."
+    )
+    assert expected in err
     assert "no module 'no_onnx'" in err
     assert not any(tmp_path.iterdir())
 
@@ -370,8 +465,8 @@ def test_it_verifies_with_the_sentences_given(failing, tmp_path, monkeypatch):
     export.main(arguments(tmp_path / "a", "--overwrite"))
     given, made = compared_with
     assert given == ["one", "two dogs"]
-    assert made[0] == "" and len(made) == 1 + export.NUM_SAMPLES
-    assert all(made[1:])
+    assert tuple(made[:2]) == export.OTHER_SAMPLES
+    assert len(made) == 2 + export.NUM_SAMPLES and all(made[1:])
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
@@ -401,12 +496,18 @@ def test_verify_names_the_lines_that_differ(tmp_path, capsys, monkeypatch):
     verdict = "passed: 3 of 3 translations identical, computed in float32\n"
     assert capsys.readouterr().out == verdict
 
-    def run(directory, sentences, beam_size):
-        wrong = {"ids": [5, 2], "score": -9.0}
+    def run(directory, sentences, beam_size, requests):
+        assert requests is None
         greedy = exports.translator().with_decoding(beam_size=beam_size)
-        right = [h[0][0] for h in greedy.n_best_ids(sentences)]
-        found = [{"ids": ids, "score": -1.0} for ids in right[:2]]
-        return {"translations": [*found, wrong], "computed_in": None}
+        found = [h[0][0] for h in greedy.n_best_ids(sentences)]
+        found[2] = [5, 2]
+        texts = greedy.tokenizer.to_strings(found)
+        texts[1] = "one"
+        answers = [
+            {"ids": ids, "score": -9.0, "text": text}
+            for ids, text in zip(found, texts, strict=True)
+        ]
+        return {"translations": answers, "computed_in": None}
 
     monkeypatch.setattr(verify, "run", run)
     with pytest.raises(SystemExit) as status:
@@ -415,6 +516,7 @@ def test_verify_names_the_lines_that_differ(tmp_path, capsys, monkeypatch):
     out = capsys.readouterr().out
     assert out.startswith("failed: 2 of 3 translations identical")
     assert "0.25 or more apart: sentence 3" in out
+    assert "; not the text of the tokens: sentence 2. Expected: texts" in out
 
 
 def test_verify_names_the_work_directory_that_is_not_of_the_export(
@@ -444,6 +546,23 @@ def test_verify_of_what_is_no_export(tmp_path, capsys):
     (tmp_path / "export.json").write_text(json.dumps(description))
     err = commands.fails(verify.main, [*argv, f"--text={text}"], capsys)
     assert "format must be one of" in err and "format='pdf'" in err
+    directory, _ = exports.exported("ctranslate2")
+    other = json.loads((directory / "export.json").read_text())
+    for changes, message in (
+        ({"format": []}, "format must be one of"),
+        ({"precision": 5}, "precision must be text. Received: precision=5"),
+        ({"precision": "int4"}, "precision must be one of float32, float16"),
+        ({"checkpoint": None}, "checkpoint must be text"),
+        ({"max_source_length": "9"}, "max_source_length must be a whole numb"),
+        ({"max_source_length": True}, "max_source_length must be a whole nu"),
+        ({"decoding": [1]}, "decoding must be an object. Received: decoding="),
+        ({"decoding": {"new": 1, "other": 2}}, "Received: new, other"),
+        ({"decoding": {"beam_size": "4"}}, "export.json: beam_size must be a"),
+        ({"sha256": ["a"]}, "sha256 must be an object"),
+    ):
+        (tmp_path / "export.json").write_text(json.dumps({**other, **changes}))
+        err = commands.fails(verify.main, [*argv, f"--text={text}"], capsys)
+        assert message in err and str(tmp_path) in err
     (tmp_path / "export.json").write_text("{")
     err = commands.fails(verify.main, [*argv, f"--text={text}"], capsys)
     assert "export.json is not JSON" in err
@@ -561,7 +680,8 @@ def test_client_without_a_server(monkeypatch, capsys):
     assert "localhost:1: UNAVAILABLE: " in err
     monkeypatch.setitem(sys.modules, "grpc", None)  # as if not installed
     err = commands.fails(client.main, argv, capsys)
-    assert "needs the extra 'client': pip install -e '.[client]'" in err
+    assert "needs the extra 'client': pip install" in err
+    assert "'keras-transformer-nmt[client]' (" in err
 
 
 @contextlib.contextmanager

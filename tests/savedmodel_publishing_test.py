@@ -162,6 +162,52 @@ def test_what_a_killed_process_left_is_removed(version, target, tmp_path):
     assert names(tmp_path) == sorted([".notes.unfinished", version])
 
 
+def test_leftovers_of_another_user_stay(target, tmp_path, monkeypatch):
+    (tmp_path / ".2.unfinished").mkdir()
+    others = tmp_path / ".2.unfinished" / publishing.LOCK
+    others.touch()
+
+    def refused(path, *arguments):
+        assert path == others
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(publishing, "open", refused, raising=False)
+    monkeypatch.setattr(
+        publishing.pathlib.Path, "glob", lambda *_: iter([others])
+    )
+    with publishing.reserved(target) as reservation:
+        reservation.publish()
+    assert names(tmp_path) == [
+        ".2.unfinished",
+        f".2.unfinished/{publishing.LOCK}",
+        "1",
+    ]
+
+
+@pytest.mark.parametrize("link", ["1", "parent/1"])
+def test_a_link_is_followed(link, tmp_path):
+    """One that leads nowhere yet, and one to an export that is replaced."""
+    path = tmp_path / link
+    (tmp_path / link.split("/")[0]).symlink_to(tmp_path / "disk" / "there")
+    for name, overwrite in (("old", False), ("new", True)):
+        with publishing.reserved(path, overwrite) as reservation:
+            (reservation.directory / publishing.DESCRIPTION).touch()
+            (reservation.directory / name).touch()
+            reservation.publish()
+        assert (path / name).is_file() and path.parent.is_dir()
+        assert (tmp_path / link.split("/")[0]).is_symlink()
+    assert not (path / "old").exists()
+    assert not list(tmp_path.rglob("*.unfinished"))
+
+
+def test_links_that_lead_to_each_other(tmp_path):
+    for one, other in ("ab", "ba"):
+        (tmp_path / one).symlink_to(tmp_path / other)
+    with pytest.raises(ValueError, match="[Ll]oop"):
+        with publishing.reserved(tmp_path / "a"):
+            pass
+
+
 def test_a_file_in_the_way(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="is not an export"):

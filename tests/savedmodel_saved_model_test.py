@@ -1,17 +1,21 @@
 """The SavedModel: signatures, hostile input, operations, warm-up."""
 
+import io
 import pathlib
 import resource
 import types
+import unicodedata
 
 import exports
 import numpy as np
 import pytest
+import sentencepiece
 import tensorflow as tf
+from random_pairs import make_pairs
 from tensorflow.core.protobuf import config_pb2, saved_model_pb2
 
 import keras_transformer as kt
-from keras_transformer.vocabulary import EOS, PAD
+from keras_transformer.vocabulary import EOS, PAD, UNK
 from savedmodel import saved_model, search
 from trainers import visualize
 
@@ -36,8 +40,8 @@ CORE_OPS = set(
     SaveV2 Select SelectV2 Shape ShardedFilename Sigmoid Sin Size Softmax
     Split Sqrt Square SquaredDifference Squeeze StatefulPartitionedCall
     StatelessIf StatelessWhile StaticRegexFullMatch StopGradient
-    StridedSlice StringJoin Sub Sum TensorScatterUpdate Tile TopKV2
-    Transpose UnicodeTranscode
+    StridedSlice StringJoin StringLength StringStrip Sub Substr Sum
+    TensorScatterUpdate Tile TopKV2 Transpose UnicodeTranscode
     Unpack VarHandleOp Where While ZerosLike
     """.split()
 )
@@ -398,6 +402,66 @@ def test_hostile_lines_are_answered_in_order(signatures):
     for name, line in HOSTILE.items():
         alone = translations(signatures, [line])
         assert alone == [answers[2 * list(HOSTILE).index(name) + 1]], name
+
+
+def hangul(number):
+    """Syllables as some keyboards write them: three characters each."""
+    syllables = "".join(chr(0xAC01 + 28 * i) for i in range(number))
+    return unicodedata.normalize("NFD", syllables)
+
+
+def test_only_the_beginning_of_a_long_text_is_segmented():
+    """As much of it as the tokens that are wanted can possibly be."""
+    syllables = unicodedata.normalize("NFC", hangul(30))
+    lines = [*map(" ".join, make_pairs(200)), syllables]
+    for model_type, size in (("bpe", 100), ("char", 80)):
+        model = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines), model_writer=model,
+            vocab_size=size, model_type=model_type, minloglevel=2,
+            character_coverage=1.0, pad_id=0, bos_id=1, eos_id=2, unk_id=3,
+        )  # fmt: skip
+        tokenizer = kt.Tokenizer(model.getvalue())
+        longest = max(map(len, tokenizer.pieces))
+        encode = saved_model.make_encoder(tokenizer)
+        limit = 4 * longest * 9
+        texts = [
+            " ".join(lines[:30]),
+            "\u3000".join(lines[:30]),
+            hangul(30),
+            "ﬁ" * 300,
+            "x" * (limit - 4) + " dog",
+            "\0" * limit + " dog",
+            "one dog",
+        ]
+        ids, is_cut = encode(texts, 9)
+        assert is_cut.numpy().tolist() == [len(t) > limit for t in texts]
+        assert is_cut.numpy().tolist()[-3:] == [False, True, False]
+        whole = tokenizer.to_ids(texts)
+        for row, expected in zip(
+            ids.numpy().tolist()[:-2], whole, strict=False
+        ):
+            assert row[:9] == (expected + [PAD] * 9)[:9]
+        # All that is left is NUL: a space and one unknown token.
+        expected = [*whole[-2][:2], EOS]
+        assert UNK in expected and len(whole[-2]) > 3
+        assert [i for i in ids.numpy()[-2] if i != PAD] == expected
+
+
+def test_text_that_was_cut_off_is_reported(signatures):
+    """White space is no token: so the tokens are few, but not all."""
+    text = tf.constant(["one dog" + " " * 5000 + "tree", "one dog"])
+    short = tf.constant(["one dog", "one dog"])
+    for name, inputs in {
+        "serving_default": {"text": text},
+        "forced": {"text": short, "target_prefix": text},
+        "score": {"text": short, "reference": text},
+        "attention_maps": {"text": short, "reference": text},
+    }.items():
+        found = signatures[name](**inputs)
+        assert found["truncated"].numpy().tolist() == [True, False], name
+    found = signatures["serving_default"](text=text)["translation"].numpy()
+    assert found[0] == found[1]
 
 
 def test_an_answer_does_not_depend_on_the_company(signatures):

@@ -12,6 +12,8 @@ from keras_transformer.config import PRECISIONS
 from keras_transformer.flags import RunError
 from keras_transformer.translator import Alignment, PairScore, Translator
 from trainers import align, score
+from trainers.run.config import DataConfig
+from trainers.scoring.test_sets import TestOptions, read_test_pairs
 
 RUN = pathlib.Path(__file__).parent / "fixtures/workdir_0_1/run"
 PAIRS = [
@@ -26,6 +28,13 @@ def arguments(tmp_path_factory):
     """A work directory, and pairs of which one is too long for it."""
     prefix = tmp_path_factory.mktemp("pairs") / "test"
     return [f"--workdir={RUN}", f"--test_files={write_pairs(prefix, PAIRS)}"]
+
+
+def test_pairs_may_be_files_whatever_the_training_had(arguments):
+    prefix = arguments[1].removeprefix("--test_files=")
+    options = TestOptions(test_files=(prefix,))
+    found = read_test_pairs(DataConfig(dataset="phrasebook"), options)
+    assert list(found) == PAIRS
 
 
 def test_score_prints_what_the_translator_finds(
@@ -77,12 +86,12 @@ def test_pairs_are_scored_as_they_are_read():
             target=types.SimpleNamespace(pieces=["a"])
         )
 
-        def score(self, pairs, first_line):
-            asked.append((len(pairs), first_line))
-            if first_line == 5:
-                raise FloatingPointError("line 5: not finite")
+        def score(self, pairs):
+            asked.append(len(pairs))
+            if len(pairs) == 1:
+                raise FloatingPointError("not finite")
             half = math.log(0.5)
-            return [PairScore([0, 0], [half, half], False) for _ in pairs]
+            return [PairScore([0, 0], [half, half], []) for _ in pairs]
 
     def pairs():
         for number in range(5):
@@ -91,8 +100,8 @@ def test_pairs_are_scored_as_they_are_read():
 
     lines = score.score_lines(HalfEach(), pairs(), False, chunk_size=2)
     assert next(lines) == f"{2 * math.log(0.5):.6f}\t2"
-    assert [next(lines) for _ in range(3)] and asked == [(2, 1), (2, 3)]
-    with pytest.raises(RunError, match="^line 5: not finite$"):
+    assert [next(lines) for _ in range(3)] and asked == [2, 2]
+    with pytest.raises(RunError, match="^not finite$"):
         next(lines)
     lines = score.score_lines(HalfEach(), [("a", "b")] * 3, False)
     summary = json.loads(list(lines)[-1])
@@ -144,6 +153,7 @@ def test_the_layer_is_that_of_the_lowest_error_rate():
     )
     assert (summary["layer"], summary["criterion"]) == (2, "aer")
     assert alignments[1].links == [(0, 0), (1, 1)]
+    assert align.error_rate([[]], [(set(), set())]) == 0  # nothing is wrong
 
 
 def test_without_gold_the_layer_is_that_of_most_anchors():
@@ -159,13 +169,13 @@ def test_align_prints_links_and_the_layer(
 ):
     monkeypatch.setattr(align, "load_translator", lambda _: Layers())
     gold = tmp_path / "gold"
-    gold.write_text("0-0 1-1\n\n2p2\n")
+    gold.write_text("0-0 1-1\n\n2p1\n")
     align.main([*arguments, f"--gold={gold}"])
     *lines, last = capfdbinary.readouterr().out.decode().splitlines()
     assert lines == ["0-0 1-1", "", "0-0 1-1 2-2 3-3 4-4"]
     summary = json.loads(last)
     assert summary["layer"] == 2 and len(summary["layers"]) == 3
-    assert summary["aer"] == min(summary["layers"]) == 1 - 5 / 9
+    assert summary["aer"] == min(summary["layers"]) == 1 - 4 / 9
     assert (summary["pairs"], summary["truncated"]) == (3, 0)
     monkeypatch.setattr(align, "load_translator", lambda _: Layers(3))
     align.main([*arguments, "--alignment_layer=3"])
@@ -180,11 +190,19 @@ def test_align_prints_links_and_the_layer(
         ("--alignment_layer=9", "the layers of the decoder. Received: alig"),
         ("--gold={}/short", "must have 3 lines, one for each source"),
         ("--gold={}/wrong", "line 2: a link must be as 0-0 or 0p0. Received"),
+        (
+            "--gold={}/from_1",
+            "from_1, line 1: the pair has 2 and 3 words, counted from 0."
+            " Received: a link of 2 and 2\n",
+        ),
+        ("--gold={}/target", "line 3: the pair has 5 and 2 words"),
     ],
 )
 def test_align_refuses(arguments, tmp_path, capsys, flag, message):
     (tmp_path / "short").write_text("0-0\n")
     (tmp_path / "wrong").write_text("0-0\n1:1\n\n")
+    (tmp_path / "from_1").write_text("1-1 2-2\n\n5-2\n")
+    (tmp_path / "target").write_text("1-2\n\n4p2\n")
     argv = [*arguments, flag.format(tmp_path)]
     assert message in fails(align.main, argv, capsys)
 

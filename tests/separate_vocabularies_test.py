@@ -8,16 +8,19 @@ import numpy as np
 import onnx
 import pytest
 import tensorflow as tf
+import tokenization_test
 from commands import open_trainer, write_pairs
 from random_pairs import make_pairs
 
 import keras_transformer as kt
 from keras_transformer.decoding import SearchResult
+from keras_transformer.vocabulary import EOS
 from keras_transformer.workdir import WorkDirectory
-from savedmodel import export, formats, reload
+from savedmodel import export, formats, reload, verify
 from savedmodel.search import make_search
 from trainers import phrasebook, wmt
-from trainers.config import Configuration, DataConfig, TrainingConfig
+from trainers.importers.vocabularies import make_tokenizer
+from trainers.run.config import Configuration, DataConfig, TrainingConfig
 
 SENTENCES = ["the dog sees a house", "", "a cat", "red", "the dog " * 5]
 FILES = ["source_tokenizer.model", "target_tokenizer.model"]
@@ -200,6 +203,76 @@ def test_both_files_lie_beside_a_model_of_ids(
     assert decode(pair.target.encode(["der Hund"]).to_list()[0]) == "der Hund"
 
 
+@pytest.fixture(scope="module")
+def joint():
+    """A byte-pair and a character model over one table of ids, as imported."""
+    source = tokenization_test.trained("bpe")
+    target = tokenization_test.trained("char")
+    table = [*source.pieces, *{*target.pieces} - {*source.pieces}]
+    tokenizer = kt.TokenizerPair(
+        make_tokenizer(source.model_bytes, table, "source", True),
+        make_tokenizer(target.model_bytes, table, "target", False),
+    )
+    model = kt.Transformer(
+        vocab_size=len(table), d_model=8, d_ff=12, num_heads=2, num_layers=1,
+        logits_bias=True,
+    )  # fmt: skip
+    random = np.random.default_rng(5)
+    for weight in model.weights:
+        weight.assign_add(random.normal(size=weight.shape, scale=0.5))
+    return kt.Translator(
+        tokenizer, model, kt.DecodingConfig(beam_size=2, extra_length=4), 12
+    )
+
+
+def test_a_saved_model_of_two_vocabularies_answers_in_text(
+    joint, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(joint, "checkpoint", "averaged/ckpt-3")
+    export_to(tmp_path, "saved_model", joint)
+    lines = [
+        "the dog",
+        "",
+        "ß ä ☃ C:\\x",
+        "Straße ''",
+        ">>fra<< the",
+        "dog " * 9,
+    ]
+    comparison = verify.compare(joint, tmp_path, lines)
+    assert str(comparison) == "passed: 6 of 6 translations identical"
+    texts = joint.translate(lines)
+    assert texts[1] == "" and len(set(texts)) >= 4
+
+
+@pytest.mark.parametrize("kind", tokenization_test.KINDS)
+def test_the_files_beside_a_model_segment_alike(kind, tmp_path):
+    """Text to ids and back, as in the scripts of exports."""
+    tokenizer = tokenization_test.trained(*tokenization_test.KINDS[kind])
+    pairs = [
+        kt.TokenizerPair(
+            tokenization_test.with_table(tokenizer, for_source=True),
+            tokenization_test.with_table(tokenizer),
+        ),
+        kt.TokenizerPair(
+            *map(tokenization_test.with_foreign_pair, (True, False))
+        ),
+        tokenizer,
+    ]
+    strings = [*tokenization_test.make_odd_strings(), "abcd"]
+    for number, pair in enumerate(pairs):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        formats.save_vocabulary(pair, directory)
+        found = reload.load_vocabularies(directory)
+        for vocabulary, of_side in zip(
+            found, (pair.source, pair.target), strict=True
+        ):
+            rows = of_side.to_ids(strings)
+            assert [[*vocabulary.encode(s), EOS] for s in strings] == rows
+            texts = [vocabulary.decode(row[:-1]) for row in rows]
+            assert texts == of_side.to_strings(rows)
+
+
 def test_an_export_takes_ids_of_the_source(translator, monkeypatch):
     """70 is an id of the target alone."""
 
@@ -212,7 +285,7 @@ def test_an_export_takes_ids_of_the_source(translator, monkeypatch):
             lengths=tf.ones(shape, tf.int32),
         )
 
-    monkeypatch.setattr(translator, "translate_ids", translate_ids)
+    monkeypatch.setattr(translator.inference, "translate_ids", translate_ids)
     search = make_search(translator, length=12)
     for last, valid in ((69, True), (70, False)):
         ids = np.array([[last, 2] + 10 * [0]], np.int32)

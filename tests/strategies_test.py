@@ -1,13 +1,11 @@
 """One device to many: the same numbers, and what workers owe each other."""
 
 import contextlib
-import dataclasses
 import functools
 import json
 import re
 import signal
 import socket
-from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -20,15 +18,19 @@ from keras_transformer import startup
 from keras_transformer.data import batches as batches_module
 from keras_transformer.data import corpus as corpus_module
 from keras_transformer.flags import CommandError
-from keras_transformer.training import TrainStep, seeds_of, spread_seeds
+from keras_transformer.training.step import (
+    TrainStep,
+    seeds_of,
+    spread_seeds,
+)
 from keras_transformer.workdir import WorkDirectory
-from trainers import parse, phrasebook, strategies, wmt
-from trainers.budget import activations, largest_shape
-from trainers.cluster import Cluster, find_cluster, read_cluster
-from trainers.config import Configuration, DataConfig, TrainingConfig
-from trainers.evaluation import make_translation_metric
-from trainers.experiment import Experiment, read_experiment
-from trainers.loop import Trainer
+from trainers import parse, phrasebook, wmt
+from trainers.run import strategies
+from trainers.run.cluster import Cluster, find_cluster, read_cluster
+from trainers.run.config import Configuration, DataConfig, TrainingConfig
+from trainers.run.experiment import Experiment, read_experiment
+from trainers.run.tensorflow_engine import TensorFlowEngine
+from trainers.scoring.metrics import make_translation_metric
 
 SIZES = dict(
     vocab_size=16, d_model=8, d_ff=16, num_heads=2, num_layers=1, dropout=0.0
@@ -222,7 +224,7 @@ def test_two_workers_are_one_device(processes, tmp_path):
 
 
 def test_the_cores_are_divided_among_the_replicas(monkeypatch):
-    monkeypatch.setattr(startup, "count_cores", lambda: 5)
+    monkeypatch.setattr(strategies, "count_cores", lambda: 5)
     one = tf.distribute.get_strategy()
     two = two_replicas()
     for strategy, num_workers, cpu_threads, num_tokens, expected in (
@@ -240,11 +242,11 @@ def test_the_cores_are_divided_among_the_replicas(monkeypatch):
 
 
 def num_slices_of(argv):
-    return open_trainer(argv).train_step.num_slices
+    return open_trainer(argv).engine.num_slices
 
 
 def test_a_trainer_divides_its_rows(command, tmp_path, monkeypatch):
-    monkeypatch.setattr(startup, "count_cores", lambda: 3)
+    monkeypatch.setattr(strategies, "count_cores", lambda: 3)
     monkeypatch.setattr(startup, "SLICE_TOKENS", 100)
     argv = [*command, f"--workdir={tmp_path}/run", "--batch_tokens=400"]
     assert num_slices_of(argv) == 3
@@ -351,7 +353,9 @@ def command(train_files):
 
 
 def state_of(trainer):
-    variables = trainer.model.variables + trainer.optimizer.variables
+    variables = (
+        trainer.engine.model.variables + trainer.engine.optimizer.variables
+    )
     return [variable.value.numpy() for variable in variables]
 
 
@@ -390,7 +394,7 @@ def test_calls_of_several_steps_are_those_steps(command, tmp_path, monkeypatch):
 def test_trying_the_largest_batch_leaves_no_trace(command, tmp_path):
     trainer = open_trainer([*command, f"--workdir={tmp_path}", "--dropout=0.3"])
     before = state_of(trainer)
-    assert trainer.probe_memory() > 0
+    assert trainer.try_largest_batches() > 0
     for a, b in zip(before, state_of(trainer), strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -401,7 +405,7 @@ def test_too_long_a_batch_is_one_clear_line(command, tmp_path, monkeypatch):
             None, None, "OOM when allocating"
         )
 
-    monkeypatch.setattr(Trainer, "_sum_over_replicas", out_of_memory)
+    monkeypatch.setattr(TensorFlowEngine, "_sum_over_replicas", out_of_memory)
     with pytest.raises(CommandError, match="largest batch.*accumulate_steps"):
         open_trainer([*command, f"--workdir={tmp_path}"], try_largest=True)
 
@@ -418,26 +422,8 @@ def test_dry_run_shows_and_writes_nothing(command, tmp_path, capsys):
     parameters += attention + feed_forward + 2 * norms
     parameters += 2 * attention + feed_forward + 3 * norms
     assert f"budget: {parameters:,} parameters; 24 steps are" in out
-    assert "the largest batch, " in out
+    assert "the largest batches, " in out
     assert "step 1 " not in out
-
-
-def test_the_largest_shape_need_not_be_the_longest():
-    """Rows are rounded down to whole micro-batches."""
-
-    def largest(*shapes):
-        experiment = SimpleNamespace(
-            train_batches=SimpleNamespace(shapes=shapes),
-            configuration=SimpleNamespace(
-                model=kt.TransformerConfig(**SIZES), training=None
-            ),
-            training=TrainingConfig(accumulate_steps=3),
-            rows_multiple=3,
-        )
-        return largest_shape(experiment)
-
-    assert largest((33, 12), (6, 40)) == (33, 12)
-    assert largest((33, 12), (9, 40)) == (9, 40)
 
 
 def test_validation_computes_no_more_at_once_than_training(tmp_path):
@@ -503,21 +489,6 @@ def test_a_position_counted_from_step_0_is_understood(command, tmp_path):
     inputs, _ = next(iter(trainer._batches()))
     expected, _ = batches.assemble(*batches.epoch_order(2)[1])
     np.testing.assert_array_equal(inputs["source_ids"], expected["source_ids"])
-
-
-def test_activations_grow_with_the_batch_and_its_length():
-    config = kt.preset("tiny", vocab_size=1000)
-    one = activations(config, 10, 20, 4)
-    assert activations(config, 20, 20, 4) == 2 * one
-    assert activations(config, 5, 40, 4) > one  # attention is quadratic
-    assert activations(config, 10, 20, 2) < one
-    # The gradient of swish needs its input: in eight layers, 256 wide.
-    swish = dataclasses.replace(config, activation="swish")
-    assert activations(swish, 10, 20, 4) - one == 4 * 10 * 20 * 8 * 256
-    # Restricted: one of two attentions of a decoder layer stays quadratic.
-    restricted = dataclasses.replace(config, attention_window=9)
-    saved = activations(config, 1, 200, 4) - activations(restricted, 1, 200, 4)
-    assert saved == 200 * 4 * 2 * 4 * (4 + 4) * (200 - (32 + 8))
 
 
 def test_each_slice_has_gradients_of_its_own(

@@ -1,6 +1,7 @@
 """The tokenizer: training, round trips, graphs, files and errors."""
 
 import concurrent.futures
+import functools
 import io
 import os
 import pathlib
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import sentencepiece
 import tensorflow as tf
+from sentencepiece import sentencepiece_model_pb2
 
 from keras_transformer.tokenization import Tokenizer, truncate
 from keras_transformer.vocabulary import BOS, EOS, PAD, UNK
@@ -121,38 +123,150 @@ def test_agrees_with_sentencepiece(tokenizer):
     assert tokenizer.pieces == [processor.id_to_piece(i) for i in range(150)]
 
 
-def unigram_with_bytes():
-    """A unigram vocabulary with byte fallback, of the same special ids."""
+@functools.cache
+def trained(model_type, *others):
+    """SentencePiece's own vocabulary, of the same special ids.
+
+    Args:
+        model_type: One of its four.
+        *others: Pairs of further options.
+    """
     model = io.BytesIO()
+    options = dict(others)
+    if model_type != "bpe":
+        options["hard_vocab_limit"] = False
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(make_lines(500)),
         model_writer=model,
-        vocab_size=400,
-        model_type="unigram",
-        byte_fallback=True,
-        hard_vocab_limit=False,
+        vocab_size=400 if BYTES in others else 150,
+        model_type=model_type,
         minloglevel=2,
         pad_id=PAD,
         bos_id=BOS,
         eos_id=EOS,
         unk_id=UNK,
+        **options,
     )
     return Tokenizer(model.getvalue())
 
 
-def with_table(tokenizer):
-    """A table of ids in another order, with a code and without some pieces."""
-    special, pieces = tokenizer.pieces[:4], tokenizer.pieces[10:]
+BYTES = ("byte_fallback", True)
+RARE_UNKNOWN = ("character_coverage", 0.98)
+KEPT_SPACES = (
+    ("remove_extra_whitespaces", False),
+    ("normalization_rule_name", "identity"),
+)
+# What the language of the other side has, and this one does not.
+FOREIGN = ("ä", "ß", "☃", "日本", "\\", "\u2581日", "''", ".C", "ea", "o\u2581")
+KINDS = {
+    "bpe": ("bpe",),
+    "bpe with bytes": ("bpe", BYTES),
+    "bpe with spaces": ("bpe", RARE_UNKNOWN, *KEPT_SPACES),
+    "unigram": ("unigram", BYTES),
+    "unigram with spaces": ("unigram", RARE_UNKNOWN, *KEPT_SPACES),
+    "char": ("char", RARE_UNKNOWN),
+    "word": ("word",),
+}
+
+
+def table_of(tokenizer):
+    """A table in another order, with a code and what both languages have.
+
+    It lacks some pieces of the model.
+    """
+    special, pieces = tokenizer.pieces[:4], tokenizer.pieces[4:]
+    pieces += [piece for piece in FOREIGN if piece not in pieces]
+    if not any(piece.startswith("<0x") for piece in pieces):
+        pieces = pieces[6:]
     random.Random(5).shuffle(pieces)
-    table = [*special, ">>fra<<", *pieces]
-    return make_tokenizer(tokenizer.model_bytes, table, "model", False)
+    return [*special, ">>fra<<", *pieces]
 
 
-@pytest.fixture(scope="module", params=["bpe", "unigram", "table"])
-def any_tokenizer(request, tokenizer):
-    if request.param == "unigram":
-        return unigram_with_bytes()
-    return with_table(tokenizer) if request.param == "table" else tokenizer
+def test_foreign_pieces_of_a_table_do_not_merge():
+    """Pieces of the table that the model has not: `ab` and `yz`."""
+    model = sentencepiece_model_pb2.ModelProto()
+    model.trainer_spec.model_type = model.trainer_spec.BPE
+    model.normalizer_spec.add_dummy_prefix = False
+    for rank, piece in enumerate(["<unk>", "xy", "abc", *"abcxyz"]):
+        kind = model.SentencePiece.NORMAL if rank else 2
+        model.pieces.add(piece=piece, score=-rank, type=kind)
+    table = ["<pad>", "<s>", "</s>", "<unk>", "xy", "abc", *"abcxyz"]
+    table += ["ab", "yz"]
+    for for_source in (True, False):
+        found = make_tokenizer(
+            model.SerializeToString(), table, "model", for_source
+        )
+        # Merged first, `yz` would leave `x`.
+        (row, other) = found.to_ids(["xyz", "abc"])
+        assert [table[id] for id in row] == ["xy", "z", "</s>"]
+        # Nothing but `ab` merges into `abc`: a source must not have it.
+        assert (table[other[0]] == "a") == for_source
+
+
+def with_table(tokenizer, for_source=False):
+    table = table_of(tokenizer)
+    return make_tokenizer(tokenizer.model_bytes, table, "model", for_source)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        *KINDS,
+        *(f"{kind}, table of {side}" for kind in KINDS for side in "st"),
+    ],
+)
+def any_tokenizer(request):
+    kind, _, table = request.param.partition(", ")
+    tokenizer = trained(*KINDS[kind])
+    if table:
+        return with_table(tokenizer, for_source=table.endswith("s"))
+    return tokenizer
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("for_source", [True, False])
+def test_ids_of_a_table_are_those_of_the_models_segments(kind, for_source):
+    """SentencePiece with the model as it was before it had a table."""
+    tokenizer = trained(*KINDS[kind])
+    original = sentencepiece.SentencePieceProcessor(
+        model_proto=tokenizer.model_bytes
+    )
+    ids = {piece: id for id, piece in enumerate(table_of(tokenizer)) if id > 3}
+    strings = [s for s in make_odd_strings() if not s.startswith(">>")]
+    expected = [
+        [*(ids.get(segment, UNK) for segment in row), EOS]
+        for row in original.encode(strings, out_type=str)
+    ]
+    with_ids = with_table(tokenizer, for_source)
+    assert with_ids.to_ids(strings) == expected
+    assert with_ids.encode(strings).to_list() == expected
+    found = [[t.id for t in row] for row in with_ids.tokens(strings)]
+    assert found == [row[:-1] for row in expected]
+
+
+def with_foreign_pair(for_source):
+    """c and d are merged first: `abcd` exists, but not by way of `ab`.
+
+    `ab` is a piece of the table only.
+    """
+    model = sentencepiece_model_pb2.ModelProto()
+    model.ParseFromString(trained("bpe").model_bytes)
+    names = ["\u2581", "a", "b", "c", "d", "cd", "bc", "abc", "abcd"]
+    del model.pieces[4:]
+    for rank, name in enumerate(names):
+        model.pieces.add(piece=name, score=-rank)
+    table = ["<pad>", "<s>", "</s>", "<unk>", *names, "ab"]
+    content = model.SerializeToString()
+    return make_tokenizer(content, table, "model", for_source)
+
+
+@pytest.mark.parametrize("for_source", [True, False])
+def test_pieces_of_the_other_language_merge_nothing(for_source):
+    tokenizer = with_foreign_pair(for_source)
+    (row,) = tokenizer.to_ids(["abcd"])
+    pieces = [tokenizer.pieces[id] for id in row[:-1]]
+    assert pieces == ["\u2581", "a", "b", "cd"]
+    assert tokenizer.encode(["abcd"]).to_list() == [row]
 
 
 def make_odd_strings():
@@ -161,6 +275,13 @@ def make_odd_strings():
     odd = " \t\n\r\0\u3000\u200b\ufeff▁ﬁ⁇ÖöО日한ع😀e\u0301<s></s>"
     strings = ["", " ", ">>fra<<", ">>fra<< A dog", "a >>fra<< dog", ">><<x"]
     strings += [">>fra<<\nEin Hund", ">>deu<< Ein", "</s><pad> A", "A\0dog"]
+    strings += [
+        "''",
+        "C:\\x",
+        "a☃☃b ☃ ☃☃ 日本",
+        "\x85 The  dog \x85",
+        "  dog  ",
+    ]
     for line in make_lines(150, seed=7):
         characters = list(line)
         for _ in range(rng.randint(0, 6)):
@@ -173,8 +294,8 @@ def test_to_ids_is_encode(any_tokenizer):
     strings = make_odd_strings()
     found = any_tokenizer.to_ids(strings)
     assert found == any_tokenizer.encode(strings).to_list()
-    # With byte fallback nothing is unknown.
-    assert any_tokenizer.model_type == "unigram" or any(
+    has_bytes = any(kind == "BYTE" for _, _, kind in any_tokenizer.entries)
+    assert any_tokenizer.has_table or has_bytes != any(
         UNK in row for row in found
     )
     assert any_tokenizer.to_ids([]) == []
@@ -238,27 +359,32 @@ def test_threads_share_a_tokenizer(tokenizer):
             assert all(ids.to_list() == expected for ids in results)
 
 
-def test_is_exported_inside_a_saved_model(tokenizer, tmp_path):
-    class Echo(tf.Module):
-        def __init__(self):
-            super().__init__()
-            self.tokenizer = tokenizer
+def test_several_are_exported_inside_a_saved_model(tokenizer, tmp_path):
+    """Each with a function of its own, so that names in graphs are the same."""
+    tokenizers = [tokenizer, trained("char"), with_table(trained("char"))]
 
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    spec = tf.TensorSpec([None], tf.string)
+    encoders = [
+        tf.function(t.encode, input_signature=[spec], autograph=False)
+        for t in tokenizers
+    ]
+
+    class Echo(tf.Module):
+        @tf.function(input_signature=[spec])
         def echo(self, strings):
-            return self.tokenizer.decode(self.tokenizer.encode(strings))
+            return [
+                tokenizer.decode(encode(strings))
+                for tokenizer, encode in zip(tokenizers, encoders, strict=True)
+            ]
 
     echo = Echo()
-    tf.saved_model.save(
-        echo,
-        str(tmp_path),
-        signatures={"echo": echo.echo.get_concrete_function()},
-    )
+    tf.saved_model.save(echo, str(tmp_path))
     # A process of its own: nothing of this one's resources is left over.
     program = (
         "import sys, tensorflow as tf, tensorflow_text;"
         "model = tf.saved_model.load(sys.argv[1]);"
-        "print(model.echo(tf.constant(['the dog']))[0].numpy())"
+        "found = model.echo(tf.constant(['the dog']));"
+        "print(*(texts[0].numpy().decode() for texts in found), sep='\\n')"
     )
     output = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path)],
@@ -266,7 +392,9 @@ def test_is_exported_inside_a_saved_model(tokenizer, tmp_path):
         text=True,
         check=True,
     ).stdout
-    assert output.strip() == "b'the dog'"
+    expected = [t.to_strings(t.to_ids(["the dog"]))[0] for t in tokenizers]
+    assert output.splitlines() == expected
+    assert expected[:2] == ["the dog"] * 2 and "dog" in expected[2]
 
 
 def test_save_and_load_are_identical(tokenizer, tmp_path):

@@ -31,21 +31,13 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
-from trainers import (
-    average,
-    config,
-    evaluate,
-    evaluation,
-    loop,
-    phrasebook,
-    session,
-    translate,
-    wmt,
-)
-from trainers.checkpoints import average as average_checkpoints
+from trainers import average, evaluate, phrasebook, translate, wmt
 from trainers.parsing.config import TreesConfig
-from trainers.progress import Reporter, log
-from trainers.strategies import Workers
+from trainers.reporting.records import read_records
+from trainers.run import config, loop, session, validation
+from trainers.run.checkpoints import average as average_checkpoints
+from trainers.run.progress import Reporter, log
+from trainers.run.strategies import Workers
 
 VOCAB_SIZE = 120
 MODEL = (
@@ -153,7 +145,9 @@ def test_work_directory(trained):
     names = [p.name for p in (trained / "checkpoints").glob("*.index")]
     assert sorted(names) == [f"ckpt-{s}.index" for s in (2, 4, 6, 8)]
     assert len(list((trained / "best").glob("*.index"))) == 1
-    assert list((trained / "logs").glob("events*"))
+    records = read_records(trained / "logs")
+    assert {"host", "versions"} < records.facts.keys()
+    assert " pairs read" in records.facts["training data"]
 
 
 def test_written_flags_are_the_configuration(trained):
@@ -232,9 +226,9 @@ def test_time_limit_ends_training(command, tmp_path, capsys):
 def test_patience_ends_training(command, tmp_path, capsys, monkeypatch):
     found = iter([3.0, 2.0, 1.0])
     monkeypatch.setattr(
-        evaluation.Validator,
+        validation.Validator,
         "run",
-        lambda self: evaluation.Validation(1.0, 1.0, score=next(found)),
+        lambda self: validation.Validation(1.0, 1.0, score=next(found)),
     )
     argv = [*command, f"--workdir={tmp_path}", "--test_files="]
     monkeypatch.setattr(session, "show_result", lambda *_: None)
@@ -357,6 +351,12 @@ def test_training_outlives_its_reader(
         patch.setattr(sys, "stdout", full)
         log("a line")
     assert "No space left on device" in caplog.text
+    out = io.TextIOWrapper(io.BytesIO(), "ascii")
+    monkeypatch.setattr(sys, "stdout", out)
+    log("test BLEU 1.00 für \u201eMädchen\u201c")
+    assert out.buffer.getvalue() == (
+        b"test BLEU 1.00 f\\xfcr \\u201eM\\xe4dchen\\u201c\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -486,7 +486,8 @@ def test_the_lock_comes_before_the_vocabulary(
         Mock(side_effect=PermissionError),
     )
     monkeypatch.setattr(
-        "trainers.experiment.read_experiment", Mock(side_effect=AssertionError)
+        "trainers.run.experiment.read_experiment",
+        Mock(side_effect=AssertionError),
     )
     (tmp_path / "run").mkdir()
     message = fails(wmt.main, [*command, f"--workdir={tmp_path}/run"], capsys)
@@ -511,12 +512,25 @@ def test_an_averaged_checkpoint_among_the_others(command, changed, capsys):
 
 def test_a_checkpoint_of_another_training(command, changed, capsys):
     prefix = changed / "checkpoints/ckpt-9"
-    tf.train.Checkpoint(
-        progress={"step": tf.Variable(9, dtype=tf.int64)},
-        optimizer={"momentum": tf.Variable(1.0)},
-    ).write(str(prefix))
-    message = fails(wmt.main, [*command, f"--workdir={changed}"], capsys)
-    assert f"{prefix} is not a checkpoint of the training in" in message
+    argv = [*command, f"--workdir={changed}"]
+    weights = {
+        name.split("/")[1].replace("..", "."): tf.Variable(value)
+        for name, value in tensors(changed / "averaged/ckpt-8").items()
+        if name.startswith("weights/")
+    }
+    for rest, expected in (
+        ({}, f"{prefix} is not a checkpoint of the training in"),
+        (
+            {"embedding.embeddings": tf.Variable(1.0)},
+            f"in {changed}/config.json. Received: embedding.embeddings of ()",
+        ),
+    ):
+        tf.train.Checkpoint(
+            weights=weights | rest,
+            progress={"step": tf.Variable(9, dtype=tf.int64)},
+            optimizer={"momentum": tf.Variable(1.0)},
+        ).write(str(prefix))
+        assert expected in fails(wmt.main, argv, capsys)
 
 
 def test_a_file_in_place_of_a_work_directory(command, tmp_path, capsys):
@@ -699,7 +713,7 @@ def test_given_vocabulary(command, trained, tmp_path):
     trainer = open_trainer(
         [*argv, f"--workdir={tmp_path}/run", f"--tokenizer={path}"]
     )
-    assert trainer.model.config.vocab_size == VOCAB_SIZE
+    assert trainer.engine.model.config.vocab_size == VOCAB_SIZE
     copy = tmp_path / "run/tokenizer.model"
     assert copy.read_bytes() == path.read_bytes()
 
@@ -788,9 +802,10 @@ def test_n_best(trained, monkeypatch, capfdbinary):
     scores = [float(line.split(" ||| ")[2]) for line in (first, second)]
     assert scores[0] >= scores[1]
     assert blank == "2 |||  ||| 0.000000"
-    with pytest.raises(SystemExit) as status:
-        translate.main([*argv, "--beam_size=1"])
-    assert status.value.code == 2
+    for flag in ("--beam_size=1", "--sampling"):
+        with pytest.raises(SystemExit) as status:
+            translate.main([*argv, flag])
+        assert status.value.code == 2
 
 
 def test_lines_are_numbered_through_all_chunks(trained, caplog):
@@ -848,6 +863,20 @@ def test_a_recipe_is_found_by_name(tmp_path, monkeypatch, capsys):
     assert "'multi30k_ende', 'quickstart', " in message
     message = fails(wmt.main, ["--workdir=run", "--recipe=none"], capsys)
     assert "Received: recipe='none'" in message
+
+
+def test_a_flag_file_may_hold_its_differences_from_a_recipe(tmp_path):
+    (tmp_path / "my.flags").write_text("--recipe=table3_d4\n--dropout=0.25\n")
+    arguments, options = wmt.read_arguments(
+        [f"--flagfile={tmp_path}/my.flags", "--workdir=run", "--log_steps=7"]
+    )
+    given = arguments.given
+    assert options.preset == "table3_d4"
+    assert (given["dropout"], given["log_steps"]) == (0.25, 7)
+    # Of the recipe, of the recipe that it begins with, and of that one's.
+    assert given["label_smoothing"] == 0.2
+    assert given["valid_beam_size"] == 4
+    assert given["batch_tokens"] == 25000
 
 
 @pytest.mark.parametrize("name", wmt.recipe_names())

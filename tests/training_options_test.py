@@ -1,14 +1,15 @@
 """R-Drop and the moving average of weights, against their definitions."""
 
+import types
+
 import keras
 import numpy as np
 import pytest
 import references
 import tensorflow as tf
 
-from keras_transformer.loss import projected_r_drop
-from keras_transformer.moving_average import MovingAverage
-from keras_transformer.training import TrainStep
+from keras_transformer.training.moving_average import MovingAverage
+from keras_transformer.training.step import TrainStep
 
 ALPHA = 3.0
 DECAY = 0.4
@@ -31,17 +32,24 @@ class TwoFaces(keras.Model):
             setattr(self, name, weight)
         self.built = True
 
-    def call(self, inputs, training, labels, label_smoothing, r_drop):
-        ids = inputs["target_ids"]
-        states = tf.one_hot(ids, SIZE)  # [2 * B, T, V]
-        second = tf.range(tf.shape(ids)[0]) >= tf.shape(labels)[0]
-        second = tf.cast(second, tf.float32)[:, None, None]
-        states = tf.concat([states, second + 0 * states[..., :1]], axis=-1)
+    @property
+    def softmax(self):
+        """Its matrix is made of the weights; there is no bias."""
         table = tf.convert_to_tensor(self.table)
         matrix = tf.concat([table, self.delta[None]], axis=0)  # [V + 1, V]
-        return projected_r_drop(
-            labels, states, tf.transpose(matrix), None, label_smoothing, r_drop
+        return types.SimpleNamespace(
+            softmax_matrix=tf.transpose(matrix), logits_bias=None
         )
+
+    def encode(self, source_ids):
+        return None
+
+    def decoder_states(self, target_ids, memory):
+        states = tf.one_hot(target_ids, SIZE)  # [2 * B, T, V]
+        num_rows = tf.shape(target_ids)[0]
+        second = tf.range(num_rows) >= num_rows // 2
+        second = tf.cast(second, tf.float32)[:, None, None]
+        return tf.concat([states, second + 0 * states[..., :1]], axis=-1)
 
 
 def batches():

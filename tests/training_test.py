@@ -12,10 +12,12 @@ import pytest
 import tensorflow as tf
 
 import keras_transformer as kt
-from keras_transformer import fit as fit_module
-from keras_transformer.loss import projected_r_drop, smoothed_cross_entropy
-from keras_transformer.seeds import seed_variables
-from keras_transformer.training import StepSums, TrainStep
+from keras_transformer.kernels.cross_entropy import smoothed_cross_entropy
+from keras_transformer.kernels.projected_loss import projected_r_drop
+from keras_transformer.training import fit as fit_module
+from keras_transformer.training.gradients import StepSums
+from keras_transformer.training.seeds import seed_variables
+from keras_transformer.training.step import TrainStep
 
 ROOT = pathlib.Path(__file__).parents[1]
 PROGRAMS = pathlib.Path(__file__).with_name("programs")

@@ -1,6 +1,7 @@
 """The command `trainers.translate`: its ends, other than the good one."""
 
 import errno
+import io
 import os
 import pathlib
 import signal
@@ -9,24 +10,34 @@ import sys
 import threading
 
 import pytest
+from commands import fails
 
+from keras_transformer import flags
+from keras_transformer.config import DecodingConfig
 from keras_transformer.flags import CommandError, RunError
-from keras_transformer.translator import Alignment
+from keras_transformer.translator import Alignment, Translation, Translator
 from trainers import translate
 from trainers.interrupts import ended_by_interrupt
+
+RUN = pathlib.Path(__file__).parent / "fixtures/workdir_0_1/run"
 
 
 class Echo:
     """Says each line again; it stands for a `Translator`."""
 
-    def n_best(self, strings, first_line, prefixes, num_best):
+    def search(self, strings, prefixes, num_best):
         if "no number" in strings:
-            raise FloatingPointError(f"line {first_line}: not finite")
+            raise FloatingPointError("not finite")
         if prefixes is not None:
             pairs = zip(prefixes, strings, strict=True)
             strings = [prefix + string for prefix, string in pairs]
         return [
-            [(string, 0.0), (string.upper(), -1.0)][:num_best]
+            Translation(
+                [string, string.upper()][:num_best],
+                [[], []][:num_best],
+                [0.0, -1.0][:num_best],
+                ["has 9 tokens"] if string == "long" else [],
+            )
             for string in strings
         ]
 
@@ -115,7 +126,7 @@ def test_input_that_cannot_be_read_is_one_line():
 def test_weights_that_are_no_numbers_are_one_line():
     outputs = translate.translate_lines(Echo(), ["a", "b", "no number"], 2)
     assert [next(outputs), next(outputs)] == ["a", "b"]
-    with pytest.raises(RunError, match="^line 3: not finite$"):
+    with pytest.raises(RunError, match="^not finite$"):
         next(outputs)
 
 
@@ -147,6 +158,39 @@ def test_each_line_has_its_prefix(prefixes, received):
         CommandError, match=f"for each input line. Received: {received} lines"
     ):
         list(outputs)
+
+
+@pytest.mark.parametrize("number", [1, 4])
+def test_prefixes_are_counted_before_any_line_is_translated(
+    tmp_path, monkeypatch, capsys, number
+):
+    path = tmp_path / "prefixes"
+    path.write_text("ja\n" * number)
+    stdin = io.TextIOWrapper(io.BytesIO(b"a\nb\nc\n"))
+    monkeypatch.setattr(sys, "stdin", stdin)
+    monkeypatch.setattr(translate, "load_translator", pytest.fail)
+    argv = ["--workdir=somewhere", f"--prefix_file={path}"]
+    assert fails(translate.main, argv, capsys) == (
+        "trainers.translate: prefix_file must have a line for each input line."
+        f" Received: {number} lines for 3 input lines\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "given, used", [("best", "best"), (f"{RUN}/averaged/ckpt-6", None)]
+)
+def test_another_system_has_a_checkpoint_of_the_same_kind(
+    monkeypatch, given, used
+):
+    def load(workdir, decoding, checkpoint, **_):
+        return workdir, checkpoint
+
+    monkeypatch.setattr(Translator, "load", load)
+    sections = (translate.TranslatorOptions, DecodingConfig)
+    arguments = flags.parse(
+        ["--workdir=ours", f"--checkpoint={given}"], "", *sections
+    )
+    assert translate.load_translator(arguments, str(RUN)) == (str(RUN), used)
 
 
 def test_streams_that_are_closed_are_one_line(monkeypatch, capsys):

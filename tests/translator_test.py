@@ -13,9 +13,15 @@ from keras_transformer import row_loop
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.data.batches import shift_right
 from keras_transformer.model import Transformer
-from keras_transformer.padding import pad_rows, room
 from keras_transformer.tokenization import Tokenizer
-from keras_transformer.translator import Translator, shortened_outputs
+from keras_transformer.translation.batching import (
+    Graphs,
+    batches_of,
+    pad_rows,
+    room,
+)
+from keras_transformer.translation.inference import shortened_outputs
+from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import EOS, PAD, UNK
 from keras_transformer.workdir import WorkDirectory, named_weights
 
@@ -43,6 +49,16 @@ def make_translator(seed=3, config=CONFIG, **options):
     options = {"max_source_length": 30, **options}
     tokenizer = Tokenizer.train(TEXT, CONFIG.vocab_size)
     return Translator(tokenizer, model, decoding, **options)
+
+
+def limited(translator, max_source_length):
+    """The translator with another limit."""
+    return Translator(
+        translator.tokenizer,
+        translator.model,
+        translator.decoding,
+        max_source_length,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +131,9 @@ def operations_of_a_position(beam_size, num_layers):
     translator = make_translator(config=config, beam_size=beam_size)
     spec = tf.TensorSpec([None, None], tf.int32)
     graph = tf.function(
-        translator.translate_ids, input_signature=[spec], autograph=False
+        translator.inference.translate_ids,
+        input_signature=[spec],
+        autograph=False,
     ).get_concrete_function()
     definition = graph.graph.as_graph_def()
     functions = {f.signature.name: f for f in definition.library.function}
@@ -150,16 +168,21 @@ def test_blank_lines_do_not_reach_the_model(translator, monkeypatch):
     assert translator.translate([]) == []
 
 
-def test_long_line_is_truncated_and_named(translator, monkeypatch, caplog):
-    monkeypatch.setattr(translator, "max_source_length", 4)
+def test_long_line_is_truncated_and_named(translator, caplog):
+    translator = limited(translator, 4)
     tokens = translator.tokenizer.encode([TEXT[0]])[0].numpy()
-    found = translator.translate_ids(tf.constant([[*tokens[:3], EOS]]))
+    found = translator.inference.translate_ids(
+        tf.constant([[*tokens[:3], EOS]])
+    )
     expected = translator.tokenizer.decode(found.ids[0]).numpy()[0].decode()
     truncated, short = translator.translate([TEXT[0], "fox"])
     assert truncated == expected
     assert short == translator.translate(["fox"])[0]
-    assert f"line 1 has {len(tokens) - 1} tokens, truncated to 3" in caplog.text
-    assert "line 2" not in caplog.text
+    assert (
+        f"sentence 1 has {len(tokens) - 1} tokens, truncated to 3"
+        in caplog.text
+    )
+    assert "sentence 2" not in caplog.text
 
 
 def test_n_best_is_ordered_and_starts_with_the_translation(translator):
@@ -197,7 +220,7 @@ def test_learned_positions_limit_sources_and_outputs():
 def test_output_is_at_most_extra_length_longer():
     translator = make_translator(decoding={"min_length": 50})
     rows = [[5, 6, 7, EOS], [5, EOS, PAD, PAD], [EOS, PAD, PAD, PAD]]
-    found = translator.translate_ids(tf.constant(rows))
+    found = translator.inference.translate_ids(tf.constant(rows))
     np.testing.assert_array_equal(found.lengths[:, 0], [3 + 3, 1 + 3, 0])
 
 
@@ -205,18 +228,19 @@ def test_unknown_length_and_known_length_agree(translator):
     rows = tf.constant([[5, 6, EOS, PAD], [9, 8, 7, EOS]])
     spec = tf.TensorSpec([None, None], tf.int32)
     graph = tf.function(
-        translator.translate_ids, input_signature=[spec], autograph=False
+        translator.inference.translate_ids,
+        input_signature=[spec],
+        autograph=False,
     )
-    known, unknown = translator.translate_ids(rows), graph(rows)
+    known, unknown = translator.inference.translate_ids(rows), graph(rows)
     np.testing.assert_allclose(known.scores, unknown.scores, rtol=1e-5)
     length = known.ids.shape[-1]
     np.testing.assert_array_equal(known.ids, unknown.ids[..., :length])
 
 
-def test_a_batch_holds_at_most_batch_tokens(translator, monkeypatch):
-    monkeypatch.setattr(translator, "batch_tokens", 40)
+def test_a_batch_holds_at_most_batch_tokens():
     lengths = [0, 3, 8, 9, 16, 3, 100, 7, 20, 5, 6, 2, 0, 33]
-    batches = list(translator._batches(lengths))
+    batches = list(batches_of(lengths, 40))
     rows = sorted(i for batch in batches for i in batch)
     assert rows == [i for i, length in enumerate(lengths) if length]
     padded = [pad_rows([[5] * lengths[i] for i in b]).size for b in batches]
@@ -227,12 +251,14 @@ def test_a_batch_holds_at_most_batch_tokens(translator, monkeypatch):
 def test_few_graphs(translator):
     translator = translator.with_decoding()  # without the graphs of others
     translator.translate(["fox"] * 3 + TEXT)
-    number = len(translator._graphs)
-    searches = [key for key in translator._graphs if "translate" in key[0]]
+    number = len(translator._graph._graphs)
+    searches = [
+        key for key in translator._graph._graphs if "translate" in key[0]
+    ]
     # No source has more than 32 tokens, so one graph serves all lengths.
     assert len(searches) == len({room(n) for n in range(1, 31)}) == 1
     translator.translate(["dog", "the fox", *TEXT[::-1], "the lazy dog"])
-    assert len(translator._graphs) == number
+    assert len(translator._graph._graphs) == number
 
 
 def test_ids_and_scores_are_those_of_the_texts(translator):
@@ -276,7 +302,7 @@ def test_the_score_of_a_translation_is_what_the_search_found(translator):
     # Not by way of text, which may be segmented otherwise.
     source_ids = pad_rows(translator.tokenizer.encode(lines).to_list())
     labels = pad_rows([hypotheses[0][0] for hypotheses in found])
-    log_probs = translator.score_ids(
+    log_probs = translator.inference.score_ids(
         tf.constant(source_ids), tf.constant(labels)
     ).numpy()
     assert log_probs.shape == labels.shape
@@ -311,19 +337,18 @@ def test_scores_are_the_models_own(translator, monkeypatch):
     assert translator.score([]) == []
 
 
-def test_long_pairs_are_scored_truncated_and_say_so(
-    translator, monkeypatch, caplog
-):
+def test_long_pairs_are_scored_truncated_and_say_so(translator):
     # And 4 + 3 tokens of a translation.
-    monkeypatch.setattr(translator, "max_source_length", 4)
+    translator = limited(translator, 4)
     scores = translator.score(
         [("fox", "dog"), (TEXT[0], "dog"), ("fox", TEXT[0])]
     )
     assert [score.truncated for score in scores] == [False, True, True]
     assert len(scores[2].ids) == 7 and scores[2].ids[-1] == EOS
-    assert "line 2 has" in caplog.text and "truncated to 3 (" in caplog.text
-    assert "line 3 has" in caplog.text and "truncated to 6 (" in caplog.text
-    assert "line 1" not in caplog.text
+    assert scores[0].notes == []
+    for score, length in zip(scores[1:], (3, 6), strict=True):
+        [note] = score.notes
+        assert note.startswith("has ") and f"truncated to {length} (" in note
 
 
 @pytest.mark.parametrize(
@@ -350,7 +375,7 @@ def test_translations_begin_with_their_prefixes(translator, caplog):
     forced = translator.tokenizer.encode([prefixes[3]]).to_list()[0]
     assert ids == forced[:limit]
     assert f"only {limit} can be in the output" in caplog.text
-    assert "line 3: of its prefix, 3 tokens, only 0 can" in caplog.text
+    assert "sentence 3 has a prefix of 3 tokens, of which only 0" in caplog.text
     with pytest.raises(ValueError, match="as many as strings. Received: 1 and"):
         translator.translate(lines, prefixes=["a"])
 
@@ -397,7 +422,7 @@ def test_alignment_is_of_what_the_decoder_reads(two_layers):
     found = {}
     for layer in (1, 2):
         translator = two_layers.with_decoding(alignment_layer=layer)
-        attention = translator.alignment_ids(
+        attention = translator.inference.alignment_ids(
             *(tf.constant(pad_rows(side)) for side in zip(*rows, strict=True))
         ).numpy()
         for i, (source_ids, labels) in enumerate(rows):
@@ -422,8 +447,8 @@ def test_alignment_is_of_what_the_decoder_reads(two_layers):
 def attend_to(translator, monkeypatch, choices):
     """Makes each target token attend to one source token alone."""
 
-    def attention(function, sources, labels, first_line=1):
-        assert function == translator.alignment_ids
+    def attention(method, pairs, sources, labels):
+        assert method == translator.inference.alignment_ids
         found = []
         for source, target, choice in zip(
             sources, labels, choices, strict=True
@@ -456,8 +481,8 @@ def test_words_are_linked_by_the_attention_of_their_tokens(
     assert found[1].links == found[2].links == []
 
 
-def test_words_beyond_the_limit_have_no_links(translator, monkeypatch, caplog):
-    monkeypatch.setattr(translator, "max_source_length", 5)
+def test_words_beyond_the_limit_have_no_links(translator, caplog):
+    translator = limited(translator, 5)
     [alignment] = translator.align([(TEXT[0], TEXT[1] * 2)])
     assert alignment.truncated and not caplog.records
     tokens = translator.tokenizer.tokens([TEXT[0], TEXT[1]])
@@ -467,86 +492,31 @@ def test_words_beyond_the_limit_have_no_links(translator, monkeypatch, caplog):
     assert {target for _, target in alignment.links} == targets
 
 
-def test_unknown_tokens_become_what_they_attend_to(translator, monkeypatch):
-    translator = translator.with_decoding(replace_unknown=True)
-    assert translator.n_best([]) == []
-    line = "the 日本 fox"
-    tokens = translator.tokenizer.tokens([line])[0]
-    unknown = [token.id for token in tokens].index(UNK)
-    fox = [token.word for token in tokens].index(2)
-    box = translator.tokenizer.encode(["box"]).to_list()[0][:-1]
-    ids = [*box, UNK, *box, UNK]
-    choice = [0] * len(ids)
-    choice[len(box)], choice[-1] = unknown, fox
-    attend_to(translator, monkeypatch, [choice])
-    found = {"ids": [[(ids, -1.0), ([*box, EOS], -2.0)], [([], 0.0)]]}
-    monkeypatch.setattr(translator, "n_best_ids", lambda *_: found["ids"])
-    assert translator.n_best([line, ""]) == [
-        # The unknown characters where they were, or the word as a word.
-        [("box日本 box fox", -1.0), ("box", -2.0)],
-        [("", 0.0)],
-    ]
-
-
-def test_coverage_ranks_hypotheses_anew(two_layers):
-    """Against eq. 14 of Wu et al. 2016, from the model's own maps."""
-    beta = 2.5
-    rows = tf.constant([[5, 6, 7, 8, EOS], [9, 4, EOS, PAD, PAD]])
-    plain = two_layers.translate_ids(rows)
-    translator = two_layers.with_decoding(coverage_penalty=beta)
-    found = translator.translate_ids(rows)
-    np.testing.assert_array_equal(
-        np.sort(found.log_probs), np.sort(plain.log_probs)
-    )
-    for sentence in (0, 1):
-        expected = []
-        for rank, ids in enumerate(plain.ids.numpy()[sentence]):
-            length = int(plain.lengths[sentence, rank])
-            maps = two_layers.model.attention_maps(
-                {
-                    "source_ids": rows[sentence : sentence + 1],
-                    "target_ids": shift_right(tf.constant([ids[:length]])),
-                }
-            )
-            # The middle one of two layers is the first. [T, S] -> [S]
-            covered = maps.cross.numpy()[0, 0].mean(0).sum(0)
-            covered = covered[: 4 if sentence == 0 else 2]
-            penalty = beta * np.log(np.minimum(covered, 1)).sum()
-            expected.append(float(plain.scores[sentence, rank]) + penalty)
-        changed = expected != sorted(expected, reverse=True)
-        assert changed or sentence  # or the test would see no ranking
-        np.testing.assert_allclose(
-            found.scores[sentence], sorted(expected, reverse=True), rtol=1e-4
-        )
-
-
 def test_weights_that_are_no_numbers_raise(translator):
     weight = translator.model.trainable_weights[0]
     right = weight.numpy()
     weight.assign(np.nan * right)
     try:
         for call in (translator.translate, translator.n_best_ids):
-            with pytest.raises(FloatingPointError, match="line 2: the model's"):
+            with pytest.raises(
+                FloatingPointError, match=r"finite \(fox \.\.\."
+            ):
                 call(["", "fox"])
-        with pytest.raises(FloatingPointError, match="line 1: the model's"):
+        with pytest.raises(FloatingPointError, match=r"finite \(fox \.\.\."):
             translator.score([("fox", "dog")])
-        with pytest.raises(FloatingPointError, match="line 5: the model's"):
-            translator.score([("the fox", "dog"), ("fox", "dog")], first_line=4)
         assert translator.translate([""]) == [""]
     finally:
         weight.assign(right)
 
 
 def test_a_huge_limit_and_a_huge_line_cost_what_they_hold(translator):
-    [row], [truncated] = translator._encode(
-        translator.tokenizer, ["fox"], 1, 10**9
-    )
+    [row], [notes] = translator._encode(translator.tokenizer, ["fox"], 10**9)
     assert row == translator.tokenizer.encode(["fox"]).to_list()[0]
-    assert not truncated
-    rows, truncated = translator._encode(
-        translator.tokenizer, ["fox " * 10**5] + ["a"] * 999, 1, 5
+    assert not notes
+    rows, notes = translator._encode(
+        translator.tokenizer, ["fox " * 10**5] + ["a"] * 999, 5
     )
-    assert truncated == [True] + [False] * 999
+    assert [len(each) for each in notes] == [1] + [0] * 999
     assert len(rows[0]) == 5 and rows[0][-1] == EOS
     assert rows[1:] == translator.tokenizer.encode(["a"] * 999).to_list()
 
@@ -555,7 +525,7 @@ def test_a_graph_has_room_for_its_sources():
     translator = make_translator(beam_size=1, max_source_length=100)
     lines = ["fox", "fox " * 20]
     found = translator.translate(lines)
-    rooms = {dict(key[2])["longest_source"] for key in translator._graphs}
+    rooms = {room_for for _, room_for, *_ in translator._graph._graphs}
     assert rooms == {32, 64}
     assert [translator.translate([line])[0] for line in lines] == found
 
@@ -567,7 +537,7 @@ def test_xla_gives_the_same():
     assert compiled.translate(lines) == plain.translate(lines)
 
     def graphs(translator):
-        return [g.function_def.attr for g in translator._graphs.values()]
+        return [g.function_def.attr for g in translator._graph._graphs.values()]
 
     assert all(attr["_XlaMustCompile"].b for attr in graphs(compiled))
     assert not any(attr["_XlaMustCompile"].b for attr in graphs(plain))
@@ -580,16 +550,13 @@ def test_first_positions_are_searched_first_and_the_rest_again(monkeypatch):
     expected = make_translator(**options).n_best(lines)
     translator = make_translator(**options, jit_compile=True)
     # XLA itself is another test's: here the same graphs, not compiled.
-    graph, rounds = Translator._graph, []
+    graph, rounds = Graphs(jit_compile=False), []
 
-    def plain(translator, function, *arrays, **of_graph):
+    def plain(method, *arrays, **of_graph):
         rounds.append((of_graph.get("max_positions"), len(arrays[0])))
-        monkeypatch.setattr(translator, "jit_compile", False)
-        found = graph(translator, function, *arrays, **of_graph)
-        monkeypatch.setattr(translator, "jit_compile", True)
-        return found
+        return graph(method, *arrays, **of_graph)
 
-    monkeypatch.setattr(Translator, "_graph", plain)
+    monkeypatch.setattr(translator, "_graph", plain)
     found = translator.n_best(lines)
     for one, two in zip(found, expected, strict=True):
         assert [text for text, _ in one] == [text for text, _ in two]
@@ -610,7 +577,7 @@ def test_sampling_goes_on_anew_but_the_same_for_a_seed():
     assert [second.translate([TEXT[0]])[0] for _ in range(3)] == samples
     other = Translator(first.tokenizer, first.model, first.decoding, 30, seed=5)
     np.testing.assert_array_equal(
-        other._seed_generator.state, keras.random.SeedGenerator(5).state
+        other.inference._seed.state, keras.random.SeedGenerator(5).state
     )
 
 
@@ -752,8 +719,8 @@ def test_only_files_count_and_leftovers_go(tmp_path, translator):
     ("options", "leave"),
     [
         ({}, True),
-        ({"leaving": False}, False),
-        ({"fixed_shapes": True}, False),
+        ({"shapes": "growing"}, False),
+        ({"shapes": "static"}, False),
         ({"prefix": tf.zeros((2, 1), tf.int32)}, False),
     ],
 )
@@ -768,6 +735,7 @@ def test_when_sentences_leave(translator, options, leave, monkeypatch):
     monkeypatch.setattr(row_loop, "run", recorded)
     ids = tf.TensorSpec([None, None], tf.int32)
     tf.function(
-        lambda ids: translator.translate_ids(ids, **options), autograph=False
+        lambda ids: translator.inference.translate_ids(ids, **options),
+        autograph=False,
     ).get_concrete_function(ids)
     assert [pick is not None for pick in picks] == [leave]

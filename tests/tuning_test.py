@@ -1,5 +1,6 @@
 """Options of the search, chosen on validation pairs."""
 
+import dataclasses
 import json
 
 import pytest
@@ -7,13 +8,15 @@ import tensorflow as tf
 from commands import fails, write_pairs
 
 import keras_transformer as kt
+from keras_transformer import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory, named_weights
-from trainers import evaluate, phrasebook, tuning
-from trainers.checkpoints import write
-from trainers.config import Configuration, DataConfig, TrainingConfig
-from trainers.session import write_flags
+from trainers import evaluate, phrasebook
+from trainers.run.checkpoints import write
+from trainers.run.config import Configuration, DataConfig, TrainingConfig
+from trainers.run.session import write_flags
+from trainers.scoring import tuning
 
 PAIRS = phrasebook.make_split("valid", 6)
 # Which of the translations are right, by the options of the search.
@@ -90,6 +93,31 @@ def test_the_best_options_are_shown_and_saved(run, monkeypatch, capsys):
     assert "--extra_length=9" in flags
     run.load_tokenizer()  # its SHA-256 is still there, and right
     assert "tokenizer_sha256" in run.read_config()
+
+
+def test_saving_keeps_the_other_flags(run):
+    """Also where a path has a character that ends lines of `splitlines`."""
+    read = run.read_section
+    names = {"data": DataConfig, "training": TrainingConfig}
+    names |= {"model": kt.TransformerConfig, "decoding": DecodingConfig}
+    sections = {name: read(name, kind) for name, kind in names.items()}
+    prefix = "corpus\u2028a\x85--beam_size=9"
+    sections["data"] = dataclasses.replace(
+        sections["data"], train_files=(prefix,)
+    )
+    write_flags(run, Configuration(**sections))
+    before = run.flags_path.read_bytes()
+    tuning.save_decoding(run, DecodingConfig(beam_size=77, length_penalty=1.5))
+    expected = before.replace(b"\n--beam_size=3\n", b"\n--beam_size=77\n")
+    expected = expected.replace(
+        b"\n--length_penalty=0.6\n", b"\n--length_penalty=1.5\n"
+    )
+    assert before != expected == run.flags_path.read_bytes()
+    arguments = flags.parse(
+        [f"--flagfile={run.flags_path}"], "", *names.values()
+    )
+    assert arguments.build(DataConfig) == sections["data"]
+    assert arguments.build(DecodingConfig).beam_size == 77
 
 
 def test_of_equal_scores_the_cheapest():

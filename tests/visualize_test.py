@@ -1,20 +1,22 @@
 """The command `trainers.visualize`."""
 
+import dataclasses
 import functools
 import pathlib
+import types
 
 import numpy as np
 import pages
 import pytest
 import references
 import tensorflow as tf
-from commands import fails
+from commands import fails, fails_without_room
 
 import keras_transformer as kt
 from keras_transformer.config import preset
 from keras_transformer.workdir import WorkDirectory, named_weights
 from trainers import visualize
-from trainers.config import DataConfig, TrainingConfig
+from trainers.run.config import DataConfig, TrainingConfig
 
 OLD_RUN = pathlib.Path(__file__).parent / "fixtures/workdir_0_1/run"
 FROM_RUN = (f"--workdir={OLD_RUN}", "--text=a dog runs.")
@@ -26,13 +28,14 @@ def test_a_page_and_a_figure_of_a_work_directory(tmp_path, capsys, monkeypatch):
     load = functools.cache(kt.Translator.load)  # once for all three
     monkeypatch.setattr(kt.Translator, "load", load)
     page, svg = tmp_path / "a.html", tmp_path / "a.svg"
-    flags = [*FROM_RUN, "--reference=ein Hund rennt.", "--beam_size=3"]
+    flags = [*FROM_RUN, "--reference=ein Hund rennt.", "--extra_length=4"]
     visualize.main([*flags, f"--output={page}"])
     out = capsys.readouterr().out
     assert "source:      a dog runs.\nreference:   ein Hund rennt.\n" in out
     choice = ["--kind=cross", "--layer=1", "--heads=2", "--token=1"]
     visualize.main([*flags, *choice, f"--output={svg}"])
-    decoding = kt.DecodingConfig(beam_size=3, extra_length=3)
+    before = WorkDirectory(OLD_RUN).read_section("decoding", kt.DecodingConfig)
+    decoding = dataclasses.replace(before, extra_length=4)
     expected = kt.attention_figure(
         load(str(OLD_RUN), decoding, None),
         "a dog runs.",
@@ -67,6 +70,12 @@ def test_a_page_and_a_figure_of_a_work_directory(tmp_path, capsys, monkeypatch):
             "the search is that of the export, and a plot has none. Received:"
             " beam_size",
         ),
+        (
+            (*FROM_RUN, PAGE, "--reference=b", "--beam_size=8"),
+            "a search has no effect on a reference, which is forced. Received:"
+            " beam_size, reference",
+        ),
+        ((*FROM_RUN, "--output=/proc/a.svg"), "cannot be written: /proc: No"),
         ((SVG, "--plot=learning_rate"), "either --workdir=DIR or --preset="),
         (
             (*FROM_BASE, SVG, "--plot=learning_rate", "--text=a"),
@@ -115,6 +124,39 @@ def test_the_greatest_version_of_an_export_is_drawn(tmp_path):
             (tmp_path / name / file).touch()
     assert visualize.find_export(tmp_path) == tmp_path / "10"
     assert visualize.find_export(tmp_path / "2") == tmp_path / "2"
+
+
+@pytest.mark.parametrize(
+    "reference, which",
+    [("", "The source"), ("b", "The source or the reference")],
+)
+def test_truncated_input_of_an_export_is_noted(
+    reference, which, tmp_path, monkeypatch
+):
+    (tmp_path / "saved_model.pb").touch()
+    (tmp_path / "export.json").write_text(
+        '{"source_language": "en", "target_language": "he"}'
+    )
+    weights = tf.ones((1, 1, 1, 2, 2)) / 2
+    found = {
+        "truncated": tf.constant([True]),
+        "translation": tf.constant([b"b"]),
+        "source_pieces": tf.constant([[b"a", b"</s>"]]),
+        "target_pieces": tf.constant([[b"b", b"</s>"]]),
+        "encoder_attention": weights,
+        "decoder_attention": weights,
+        "attention": weights,
+    }
+    export = types.SimpleNamespace(
+        signatures={"attention_maps": lambda text, reference: found}
+    )
+    monkeypatch.setattr(tf.saved_model, "load", {str(tmp_path): export}.get)
+    figure = visualize.figure_of_export(str(tmp_path), "a a a", reference)
+    assert figure.notes == [
+        f"{which} is truncated: the figure shows its beginning."
+    ]
+    data, _ = pages.data_of(figure.html())
+    assert [s["direction"] for s in data["sentences"]] == ["ltr", "rtl"]
 
 
 def test_the_learning_rate_is_eq_3(tmp_path):
@@ -174,6 +216,13 @@ def learned(tmp_path_factory):
         tf.train.Checkpoint(weights=named_weights(model)), step=1, keep=1
     )
     return directory.path, model
+
+
+def test_a_figure_is_written_before_its_name(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "rate.svg"
+    argv = [*FROM_BASE, "--plot=learning_rate", f"--output={path}"]
+    fails_without_room(visualize.main, argv, monkeypatch, capsys)
+    assert path.exists()
 
 
 def test_positions_are_the_sinusoids(tmp_path):

@@ -1,7 +1,10 @@
 """A work directory that was changed by hand, killed, or copied in part."""
 
 import dataclasses
+import errno
+import fcntl
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -15,10 +18,11 @@ from absl import logging
 
 import keras_transformer as kt
 from keras_transformer import workdir as workdirs
-from trainers import checkpoints as checkpoints_module
-from trainers.checkpoints import TrainingCheckpoint, average
-from trainers.config import DataConfig, TrainingConfig
-from trainers.progress import Progress
+from keras_transformer.locking import lock_file
+from trainers.run import checkpoints as checkpoints_module
+from trainers.run.checkpoints import TrainingCheckpoint, average
+from trainers.run.config import DataConfig, TrainingConfig
+from trainers.run.progress import Progress
 
 
 def save_weights(model, folder, step):
@@ -27,19 +31,35 @@ def save_weights(model, folder, step):
 
 
 @pytest.mark.parametrize(
-    "change", [{"num_layers": 1}, {"num_layers": 4}, {"pre_norm": True}]
+    "change, received",
+    [
+        ({"num_layers": 1}, "{} weights instead of {}"),
+        ({"num_layers": 4}, "{} weights instead of {}"),
+        ({"pre_norm": True}, "{} weights instead of {}"),
+        ({"d_ff": 10}, "decoder.layer_0.feed_forward.inner.bias of (12,) inst"),
+    ],
 )
-def test_weights_of_another_model_are_refused(small_config, tmp_path, change):
-    prefix = save_weights(kt.Transformer(small_config), tmp_path, 1)
+def test_weights_of_another_model_are_refused(
+    small_config, tmp_path, change, received
+):
+    workdir = workdirs.WorkDirectory(tmp_path)
+    model = kt.Transformer(small_config)
+    prefix = save_weights(model, tmp_path / "best", 1)
     other = kt.Transformer(dataclasses.replace(small_config, **change))
-    with pytest.raises(ValueError, match="weights"):
-        workdirs.restore_weights(workdirs.named_weights(other), prefix)
+    message = (
+        f"{prefix}: expected the weights of the model in"
+        f" {workdir.config_path}. Received: "
+        + received.format(len(model.weights), len(other.weights))
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        workdir.restore_weights(workdirs.named_weights(other), prefix)
 
 
 def test_saving_leaves_the_users_files_alone(small_config, tmp_path):
     model = kt.Transformer(small_config)
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "ckpt-best-so-far").mkdir()
+    (tmp_path / "ckpt-0006.index").write_text("mine")
     for step in range(1, 5):
         save_weights(model, tmp_path, step)
     assert workdirs.Checkpoints(tmp_path).prefixes() == [
@@ -48,6 +68,18 @@ def test_saving_leaves_the_users_files_alone(small_config, tmp_path):
     ]
     assert (tmp_path / "notes.txt").read_text() == "mine"
     assert (tmp_path / "ckpt-best-so-far").is_dir()
+    assert (tmp_path / "ckpt-0006.index").read_text() == "mine"
+
+
+def test_what_only_looks_like_a_checkpoint_is_none(tmp_path):
+    """It would be looked for again and again, as if just removed."""
+    checkpoints = workdirs.Checkpoints(tmp_path)
+    (tmp_path / "ckpt-0006.index").write_text("")
+    (tmp_path / "ckpt-7.index").symlink_to("nowhere")
+    assert checkpoints.prefixes() == []
+    assert checkpoints.find_intact() is None
+    (tmp_path / "ckpt-0.index").write_text("")
+    assert checkpoints.prefixes() == [str(tmp_path / "ckpt-0")]
 
 
 def test_training_resumes_with_a_dropout_turned_on(small_config, tmp_path):
@@ -233,11 +265,30 @@ def test_a_claim_that_fails_leaves_nothing_new(tmp_path):
     (tmp_path / "old/notes.txt").write_text("mine")
     fail(tmp_path / "old")
     assert (tmp_path / "old/notes.txt").exists()
+    with workdirs.WorkDirectory(tmp_path / "old").claimed():
+        fail(tmp_path / "old")  # by the process that trains here
+        assert second_process_is_locked_out(tmp_path / "old")
+
+
+def test_a_directory_that_cannot_be_made(tmp_path):
+    with pytest.raises(FileNotFoundError, match="/proc/x"):
+        with workdirs.WorkDirectory("/proc/x").claimed():
+            pass
+    too_long = tmp_path / "new" / ("x" * 300)
+    with pytest.raises(OSError, match="File name too long"):
+        with workdirs.WorkDirectory(too_long).claimed():
+            pass
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_lock_where_no_file_can_be_made():
+    with pytest.raises(FileNotFoundError, match="/proc/.lock"):
+        lock_file(pathlib.Path("/proc/.lock"))
 
 
 def test_the_lock_of_a_removed_directory_is_none(tmp_path, monkeypatch):
     """Whoever removes a directory holds its lock, which is then nobody's."""
-    lockf, calls = workdirs.fcntl.lockf, []
+    lockf, calls = fcntl.lockf, []
 
     def remove_and_lock(file, operation):
         lockf(file, operation)
@@ -246,7 +297,7 @@ def test_the_lock_of_a_removed_directory_is_none(tmp_path, monkeypatch):
             (tmp_path / "run/.lock").unlink()
             (tmp_path / "run").rmdir()
 
-    monkeypatch.setattr(workdirs.fcntl, "lockf", remove_and_lock)
+    monkeypatch.setattr(fcntl, "lockf", remove_and_lock)
     with workdirs.WorkDirectory(tmp_path / "run").claimed():
         assert len(calls) == 2
         assert second_process_is_locked_out(tmp_path / "run")
@@ -406,6 +457,33 @@ def test_the_index_goes_first(small_config, tmp_path, monkeypatch):
     for step in (1, 2, 3):
         save_weights(model, tmp_path, step)
     assert removed == [".index", ".data-00000-of-00001"]
+
+
+def test_a_link_stays_one_and_a_pipe_is_written(tmp_path):
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "link").symlink_to("file")
+    workdirs.write_atomically(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_text() == "new"
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    workdirs.write_atomically(tmp_path / "pipe", "new")
+    assert os.read(reader, 9) == b"new"
+    os.close(reader)
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_full_disk_leaves_the_file_of_before(tmp_path, monkeypatch):
+    def replace(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = tmp_path / "config.json"
+    path.write_text("old")
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(OSError) as error:
+        workdirs.write_atomically(path, "new")
+    assert error.value.filename == str(path)
+    assert [path] == list(tmp_path.iterdir()) and path.read_text() == "old"
 
 
 def test_a_failed_write_leaves_nothing(tmp_path):

@@ -24,8 +24,8 @@ from collections.abc import Iterator, Sequence
 from keras_transformer import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp
-from trainers.config import DataConfig, same_field
-from trainers.test_sets import (
+from trainers.run.config import DataConfig, same_field
+from trainers.scoring.test_sets import (
     TestOptions,
     check_lines,
     read_test_pairs,
@@ -78,6 +78,25 @@ def read_gold(path: str) -> list[tuple[Links, Links]]:
                 sure.add(place)
         found.append((sure, possible))
     return found
+
+
+def check_gold(
+    path: str,
+    gold: Sequence[tuple[Links, Links]],
+    pairs: Sequence[tuple[str, str]],
+) -> None:
+    """Raises ValueError if a link is beyond the words of its pair."""
+    for number, (pair, (_, possible)) in enumerate(
+        zip(pairs, gold, strict=True), 1
+    ):
+        sizes = tuple(len(text.split()) for text in pair)
+        for source, target in sorted(possible):
+            if source >= sizes[0] or target >= sizes[1]:
+                raise ValueError(
+                    f"{path}, line {number}: the pair has {sizes[0]} and"
+                    f" {sizes[1]} words, counted from 0. Received: a link of"
+                    f" {source} and {target}"
+                )
 
 
 def error_rate(
@@ -193,6 +212,7 @@ def main(argv: list[str] | None = None) -> None:
         )
         options = arguments.build(Options)
         test = arguments.build(TestOptions)
+        flags.check_streams("stdout")
         path = load_tensorflow_for(arguments, searches=False).workdir
         # Not at the top: see `trainers.evaluate`.
         from keras_transformer.workdir import WorkDirectory
@@ -204,6 +224,7 @@ def main(argv: list[str] | None = None) -> None:
             if options.gold:
                 gold = read_gold(options.gold)
                 check_lines(options.gold, gold, pairs)
+                check_gold(options.gold, gold, pairs)
         translator = load_translator(arguments)
         lines = output_lines(translator, pairs, gold, options.alignment_layer)
         write_lines(lines, sys.stdout.buffer)

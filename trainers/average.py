@@ -11,7 +11,7 @@ import dataclasses
 from keras_transformer import flags
 from keras_transformer.fields import Fields, hp
 from keras_transformer.startup import load_tensorflow
-from trainers.config import TrainingConfig
+from trainers.run.config import TrainingConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> None:
         # Imported here, since they import TensorFlow, which takes seconds:
         # wrong flags are refused, and help is shown, before.
         from keras_transformer.workdir import WorkDirectory
-        from trainers.checkpoints import average
+        from trainers.run.checkpoints import average
 
         with flags.user_errors():
             workdir, last = WorkDirectory(options.workdir), options.last
@@ -48,9 +48,9 @@ def main(argv: list[str] | None = None) -> None:
                 training = workdir.read_section("training", TrainingConfig)
                 last = training.average_last
             averaged, result = average(workdir, last)
-    if len(averaged) < last:
-        print(f"there are only {len(averaged)} checkpoints")
-    print(f"{result} is the mean of {', '.join(averaged)}")
+        if len(averaged) < last:
+            flags.show(f"there are only {len(averaged)} checkpoints")
+        flags.show(f"{result} is the mean of {', '.join(averaged)}")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ validation pairs; with --save, the work directory keeps them.
 import dataclasses
 import json
 import os
-import pathlib
 import time
 import typing
 from collections.abc import Callable, Sequence
@@ -23,8 +22,8 @@ from collections.abc import Callable, Sequence
 from keras_transformer import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, check_values, hp
-from trainers.config import DataConfig, TrainingConfig, same_field
-from trainers.test_sets import (
+from trainers.run.config import DataConfig, TrainingConfig, same_field
+from trainers.scoring.test_sets import (
     TestOptions,
     check_lines,
     read_references,
@@ -55,7 +54,8 @@ class Options(Fields):
     compare: tuple[str, ...] = hp(
         (),
         "Other systems, separated by commas: files of their translations, or"
-        " work directories, which translate as --workdir does.",
+        " work directories, which translate as --workdir does; if --checkpoint"
+        " is a path, with the first checkpoint of averaged, best, latest.",
     )
     tune: bool = hp(
         False,
@@ -171,37 +171,31 @@ def read_systems(paths, sources, data):
     return systems
 
 
-def check_output(path):
-    """Finds out before the work whether a file can be written.
+def files_read(data, test, options):
+    """The files of a test set and of systems, which no output may replace.
+
+    Args:
+        data: The `DataConfig` of the work directory.
+        test: The `TestOptions`.
+        options: The `Options`.
 
     Raises:
-        ValueError: It is a directory, or there is none for it, or it may not be
-            written.
+        FileNotFoundError: One is missing.
     """
-    directory = os.path.dirname(path) or "."
-    target = path if os.path.exists(path) else directory
-    if os.path.isdir(path) or not os.path.isdir(directory):
-        problem = "is no file in a directory that exists"
-    elif not os.access(target, os.W_OK):
-        problem = "cannot be written"
-    else:
-        return
-    raise ValueError(f"output={path!r} {problem}")
+    from keras_transformer.data.pairs import find_file  # see `main`
 
-
-def write_output(path, lines):
-    """Writes translations; a regular file appears when it is complete."""
-    from keras_transformer.workdir import write_atomically  # see `main`
-
-    text = "".join(line + "\n" for line in lines)
-    if os.path.exists(path) and not os.path.isfile(path):  # /dev/stderr
-        pathlib.Path(path).write_text(text, encoding="utf-8")
-    else:
-        write_atomically(os.path.realpath(path), text)
+    prefixes = test.test_files or (() if test.test_set else data.test_files)
+    pairs = [
+        find_file(prefix, language)
+        for prefix in prefixes
+        for language in (data.source_language, data.target_language)
+    ]
+    others = [options.moses_prefixes] if options.moses_prefixes else []
+    return [*pairs, *options.compare, *others]
 
 
 def show_comparison(name, systems, arguments, sources, references, metric):
-    """Prints the table of systems; returns what the JSON says of them.
+    """Shows the table of systems; returns what the JSON says of them.
 
     Args:
         name: Of the baseline.
@@ -211,7 +205,7 @@ def show_comparison(name, systems, arguments, sources, references, metric):
         sources, references: The test set.
         metric: The `TranslationMetric`.
     """
-    from trainers import comparison  # see `main`
+    from trainers.scoring import comparison  # see `main`
 
     for path, outputs in systems.items():
         if outputs is None:
@@ -223,7 +217,7 @@ def show_comparison(name, systems, arguments, sources, references, metric):
         references,
         metrics,
     )
-    print(*comparison.table(result, list(metrics)), sep="\n")
+    flags.show(*comparison.table(result, list(metrics)))
     return result
 
 
@@ -234,7 +228,7 @@ def read_valid_pairs(data, valid_files):
         ValueError: There are none, or they cannot be read.
         OSError: Likewise.
     """
-    from trainers.corpora import read_split  # see `main`
+    from trainers.run.corpora import read_split  # see `main`
 
     if valid_files:
         data = dataclasses.replace(
@@ -259,7 +253,7 @@ def tune(arguments, options, data, metric, workdir):
         metric: The `TranslationMetric`.
         workdir: The `WorkDirectory`.
     """
-    from trainers import tuning  # see `main`
+    from trainers.scoring import tuning  # see `main`
 
     with flags.user_errors():
         pairs = read_valid_pairs(data, options.valid_files)
@@ -278,7 +272,7 @@ def tune(arguments, options, data, metric, workdir):
         beam_sizes or [translator.decoding.beam_size],
         length_penalties,
     )
-    print(*tuning.table(trials, metric.label), sep="\n")
+    flags.show(*tuning.table(trials, metric.label))
     best = tuning.best_of(trials)
     own = (translator.decoding.beam_size, translator.decoding.length_penalty)
     [before] = [trial for trial in trials if trial[:2] == own]
@@ -322,11 +316,12 @@ def main(argv=None):
                 f" test_files={','.join(test.test_files)!r},"
                 f" test_set={test.test_set!r}"
             )
+        flags.check_streams("stdout")
         path = load_tensorflow_for(arguments).workdir
         # Imported here, since they import TensorFlow, which takes seconds:
         # wrong flags are refused, and help is shown, before.
-        from keras_transformer.workdir import WorkDirectory
-        from trainers.evaluation import TranslationMetric
+        from keras_transformer.workdir import WorkDirectory, write_atomically
+        from trainers.scoring.metrics import TranslationMetric
 
         workdir = WorkDirectory(path)
         with flags.user_errors():
@@ -345,26 +340,28 @@ def main(argv=None):
         if options.tune:
             result = tune(arguments, options, data, metric, workdir)
             seconds = time.monotonic() - started
-            print(json.dumps({**result, "seconds": round(seconds, 3)}))
+            flags.show(json.dumps({**result, "seconds": round(seconds, 3)}))
             return
         with flags.user_errors():
             sources, references = read_references(data, test)
             systems = read_systems((path, *options.compare), sources, data)
             if options.output:
-                check_output(options.output)
+                read = files_read(data, test, options)
+                flags.check_output(options.output, read)
         translator = load_translator(arguments)
         started = time.monotonic()
         systems[path] = translations = translator.translate(sources)
         seconds = time.monotonic() - started
         if options.output:
             with flags.user_errors():
-                write_output(options.output, translations)
+                lines = "".join(line + "\n" for line in translations)
+                write_atomically(options.output, lines)
         result = metric.measure(translations, *references)
         if options.compare:
             result["compare"] = show_comparison(
                 path, systems, arguments, sources, references, metric
             )
-    print(json.dumps({**result, "seconds": round(seconds, 3)}))
+        flags.show(json.dumps({**result, "seconds": round(seconds, 3)}))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 DIR of --source holds one of these, as it was published:
 
 huggingface   a Marian model of Hugging Face, such as OPUS-MT's: config.json,
-              model.safetensors (or pytorch_model.bin, or tf_model.h5),
+              model.safetensors (or its shards, pytorch_model.bin, tf_model.h5),
               source.spm, target.spm, vocab.json, generation_config.json
 marian        a Marian model: .npz, decoder.yml; vocab.spm, or vocab.yml with
               source.spm and target.spm, as in packages of OPUS-MT
@@ -25,7 +25,7 @@ import pathlib
 from keras_transformer import flags
 from keras_transformer.fields import Fields, hp
 from keras_transformer.startup import load_tensorflow
-from trainers.importers import IMPORTERS, find_importer
+from trainers.importers import IMPORTERS, read_model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,21 +67,39 @@ def import_model(options: Options) -> list[str]:
 
     imported.check_new(options.workdir)
     source = pathlib.Path(options.source)
-    importer = find_importer(source, options.format)
-    model = importer.read(source)
-    for name in ("source_language", "target_language"):
-        value = getattr(options, name)
-        if value is not None:
-            model = model._replace(**{name: value})
+    format_name, model = read_model(source, options.format)
+    model = _with_languages(model, options)
     imported.write_workdir(model, options.workdir)
     config = model.config
     size = sum(array.size for array in model.weights.values())
     return [
         f"{options.workdir}: {size:,} parameters, {config.num_layers} +"
         f" {config.decoder_depth} layers, vocabulary {config.vocab_size:,},"
-        f" from {source} ({importer.__name__.rpartition('.')[2]})",
+        f" from {source} ({format_name})",
+        *imported.describe_tables(model.tokenizer),
         *model.notes,
     ]
+
+
+def _with_languages(model, options):
+    """A model with the languages of the flags, else those of its files."""
+    names = ("source_language", "target_language")
+    given = {
+        name: value
+        for name in names
+        if (value := getattr(options, name)) is not None
+    }
+    model = model._replace(**given)
+    language = model.source_language
+    if given or not language or language != model.target_language:
+        return model
+    # Files of test data, PREFIX.gem and PREFIX.gem, would be the same.
+    note = (
+        f"both languages are {language}: here they are named source and target,"
+        " unless --source_language and --target_language say otherwise"
+    )
+    notes = [*model.notes, note]
+    return model._replace(source_language="", target_language="", notes=notes)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -93,7 +111,7 @@ def main(argv: list[str] | None = None) -> None:
         load_tensorflow()
         with flags.user_errors():
             lines = import_model(options)
-    print(*lines, sep="\n", flush=True)
+        flags.show(*lines)
 
 
 if __name__ == "__main__":

@@ -17,13 +17,13 @@ import sys
 from keras_transformer import flags
 from keras_transformer.fields import Fields, hp
 from trainers import wmt
-from trainers.config import Configuration
-from trainers.formulas import (
+from trainers.experiments.formulas import (
     count_parameters,
     peak_learning_rate,
     training_flops,
 )
-from trainers.published import PUBLISHED, Published, cost_of
+from trainers.experiments.published import PUBLISHED, Published, cost_of
+from trainers.run.config import Configuration
 
 COLUMNS = (
     "recipe",
@@ -185,16 +185,22 @@ def main(argv: list[str] | None = None) -> None:
     with flags.exit_status("trainers.paper"):
         argv = sys.argv[1:] if argv is None else argv
         options = flags.parse(argv, __doc__ or "", Options).build(Options)
-    names = options.recipes or tuple(PUBLISHED)
-    rows = [
-        cells_of(
-            name, read_recipe(name), PUBLISHED[name], options.sentence_length
+        flags.check_streams("stdout")
+        rows = [
+            cells_of(
+                name,
+                read_recipe(name),
+                PUBLISHED[name],
+                options.sentence_length,
+            )
+            for name in options.recipes or tuple(PUBLISHED)
+        ]
+        flags.show(
+            table(rows),
+            "Table 2's FLOPs are time x GPUs x speed, ours are operations"
+            " made:",
+            costs(),
         )
-        for name in names
-    ]
-    print(table(rows))
-    print("Table 2's FLOPs are time x GPUs x speed, ours are operations made:")
-    print(costs())
 
 
 if __name__ == "__main__":

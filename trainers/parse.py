@@ -16,9 +16,9 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.fields import hp
 from keras_transformer.startup import load_tensorflow
 from trainers import wmt
-from trainers.config import Configuration, TrainingConfig
-from trainers.inheritance import inherit_data, inherit_model, read_parent
 from trainers.parsing.config import ParserDecoding, TreesConfig
+from trainers.run.config import Configuration, TrainingConfig
+from trainers.run.inheritance import inherit_data, inherit_model, read_parent
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,8 +81,8 @@ def main(argv: list[str] | None = None) -> None:
         load_tensorflow()
         # Imported here, since they import TensorFlow, which takes seconds:
         # wrong flags are refused, and help is shown, before.
-        from trainers import session
         from trainers.parsing.metric import make_parsing_metric
+        from trainers.run import session
 
         session.run(
             configuration,

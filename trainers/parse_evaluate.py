@@ -8,13 +8,12 @@ used, if it has any. The last line is a JSON object.
 
 import dataclasses
 import json
-import os
 import time
 import typing
 
 from keras_transformer import flags
 from keras_transformer.fields import Fields, hp
-from trainers.parse_text import ParserOptions, load_parser
+from trainers.parse_text import ParserOptions, check_is_parser, load_parser
 from trainers.parsing.config import ParserDecoding, TreesConfig
 from trainers.parsing.linearization import repair
 from trainers.parsing.trees import leaves, retag, write_tree
@@ -38,14 +37,6 @@ class Options(Fields):
         "File to write the parser's trees to, for EVALB: the words have the"
         " tags of the reference. Left out: none.",
     )
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.output and os.path.isdir(self.output):
-            raise ValueError(
-                "output must be a file."
-                f" Received: output={self.output!r}, a directory"
-            )
 
 
 def read_references(data: TreesConfig, files: tuple[str, ...]) -> "list[Node]":
@@ -92,6 +83,7 @@ def main(argv: list[str] | None = None) -> None:
             argv, __doc__, ParserOptions, Options, ParserDecoding
         )
         options = arguments.build(Options)
+        flags.check_streams("stdout")
         path = load_tensorflow_for(arguments).workdir
         # Imported here, since they import TensorFlow, which takes seconds:
         # wrong flags are refused, and help is shown, before.
@@ -99,10 +91,15 @@ def main(argv: list[str] | None = None) -> None:
         from trainers.parsing.corpus import make_pair
         from trainers.parsing.metric import ParsingMetric
 
-        parser = load_parser(arguments)
         with flags.user_errors():
-            data = WorkDirectory(path).read_section("data", TreesConfig)
+            workdir = WorkDirectory(path)
+            check_is_parser(workdir)
+            data = workdir.read_section("data", TreesConfig)
             references = read_references(data, options.trees)
+            if options.output:
+                read = options.trees or data.test_trees
+                flags.check_output(options.output, read)
+        parser = load_parser(arguments)
         pairs = [make_pair(tree) for tree in references]
         started = time.monotonic()
         sequences = parser.translate([sentence for sentence, _ in pairs])
@@ -110,8 +107,8 @@ def main(argv: list[str] | None = None) -> None:
         if options.output:
             with flags.user_errors():
                 write_outputs(options.output, sequences, references)
-    result = ParsingMetric().measure(sequences, [tree for _, tree in pairs])
-    print(json.dumps({**result, "seconds": round(seconds, 3)}))
+        result = ParsingMetric().measure(sequences, [tree for _, tree in pairs])
+        flags.show(json.dumps({**result, "seconds": round(seconds, 3)}))
 
 
 if __name__ == "__main__":

@@ -127,9 +127,7 @@ def main(argv: list[str] | None = None) -> None:
             argv, __doc__, ParserOptions, Options, ParserDecoding
         )
         options = arguments.build(Options)
-        for name in ("stdin", "stdout"):
-            if getattr(sys, name) is None:
-                raise flags.RunError(f"expected an open {name}. It is closed")
+        flags.check_streams("stdin", "stdout")
         translator = load_parser(arguments)
         split = split_words
         if options.tokenized:

@@ -17,7 +17,7 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.data import cleaning, shards
 from keras_transformer.fields import Fields, hp
 from keras_transformer.startup import load_tensorflow
-from trainers.config import DataConfig, same_field
+from trainers.run.config import DataConfig, same_field
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,13 +147,17 @@ class Options(Fields):
             raise ValueError("expected --output=DIR. Received: no output")
 
 
-def print_counts(counts):
-    """Prints a table of what was read, dropped and kept."""
-    print(f"{counts.read:>15,} pairs read")
-    for reason, number in counts.dropped.items():
-        print(f"{-number:>15,} with {cleaning.REASONS[reason]} ({reason})")
+def table(counts):
+    """The lines of a table of what was read, dropped and kept."""
     share = counts.kept / counts.read
-    print(f"{counts.kept:>15,} pairs kept ({share:.1%})")
+    return [
+        f"{counts.read:>15,} pairs read",
+        *(
+            f"{-number:>15,} with {cleaning.REASONS[reason]} ({reason})"
+            for reason, number in counts.dropped.items()
+        ),
+        f"{counts.kept:>15,} pairs kept ({share:.1%})",
+    ]
 
 
 def make_data_config(corpus):
@@ -209,8 +213,8 @@ def main(argv=None):
         load_tensorflow()
         # Imported here, since they import TensorFlow, which takes seconds:
         # wrong flags are refused, and help is shown, before.
-        from trainers.preparation import open_preparation
-        from trainers.preparation_folder import Folder, run_errors
+        from trainers.preparing.folder import Folder, run_errors
+        from trainers.preparing.preparation import open_preparation
 
         tokenizer, corpus = open_given_tokenizer(arguments)
         folder = Folder(options.output)
@@ -225,14 +229,14 @@ def main(argv=None):
             with run_errors(folder.path):
                 encoded, counts = preparation.run()
         except KeyboardInterrupt:
-            print("stopped; rerun the same command to resume")
+            flags.show("stopped; rerun the same command to resume")
             raise SystemExit(130) from None
-    seconds = time.monotonic() - start
-    print_counts(counts)
-    print(
-        f"{folder.path}: {encoded:,} pairs cleaned and encoded in"
-        f" {seconds:.0f} s"
-    )
+        seconds = time.monotonic() - start
+        flags.show(
+            *table(counts),
+            f"{folder.path}: {encoded:,} pairs cleaned and encoded in"
+            f" {seconds:.0f} s",
+        )
 
 
 if __name__ == "__main__":

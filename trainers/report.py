@@ -15,15 +15,21 @@ import pathlib
 import typing
 
 from keras_transformer import flags
-from keras_transformer.config import DecodingConfig, TransformerConfig
+from keras_transformer.config import (
+    CHECKPOINT_KINDS,
+    DecodingConfig,
+    TransformerConfig,
+)
 from keras_transformer.fields import Fields, hp
 from keras_transformer.figures.saving import suffix_of
 from keras_transformer.startup import load_tensorflow
-from trainers.config import DataConfig, TrainingConfig
+from trainers.run.config import DataConfig, TrainingConfig
 
 if typing.TYPE_CHECKING:
     from keras_transformer.translator import Translator
-    from trainers.records import Records
+    from keras_transformer.workdir import Checkpoints
+    from trainers.reporting.records import Records
+    from trainers.run.progress import Progress
 
 COMMAND = "trainers.report"
 
@@ -59,6 +65,13 @@ class Options(Fields):
         if not self.output:
             raise ValueError("expected --output=FILE. Received: no output")
         suffix_of(self.output, (".html",))
+        if self.compare and self.checkpoint not in (None, *CHECKPOINT_KINDS):
+            raise ValueError(
+                "with compare, checkpoint must be one of"
+                f" {', '.join(CHECKPOINT_KINDS)}: a path is of one run."
+                f" Received: checkpoint={self.checkpoint!r},"
+                f" compare={self.compare!r}"
+            )
         if not self.samples:
             for name in ("test_files", "checkpoint"):
                 if getattr(self, name):
@@ -93,6 +106,7 @@ class Run:
         sections: Of `config.json`, by name.
         flag_lines: Of `flags.txt`; empty if there is none.
         records: The `Records`.
+        progress: The `Progress` of the newest checkpoint; None: there is none.
         checkpoint: Name of the checkpoint that translated; empty: none did.
         num_parameters: Of the model; 0: not known, as it was not loaded.
         translations: The `Translation`s; none without samples.
@@ -104,6 +118,7 @@ class Run:
     sections: dict[str, dict]
     flag_lines: list[str]
     records: "Records"
+    progress: "Progress | None" = None
     checkpoint: str = ""
     num_parameters: int = 0
     translations: list[Translation] = dataclasses.field(default_factory=list)
@@ -119,7 +134,7 @@ def read_run(path: str, name: str) -> Run:
         OSError: A file of it cannot be read.
     """
     from keras_transformer.workdir import WorkDirectory
-    from trainers.records import read_records
+    from trainers.reporting.records import read_records
 
     workdir = WorkDirectory(path)
     sections = {
@@ -133,8 +148,30 @@ def read_run(path: str, name: str) -> Run:
     }
     lines: list[str] = []
     if workdir.flags_path.exists():
-        lines = workdir.flags_path.read_text(encoding="utf-8").splitlines()
-    return Run(name, sections, lines, read_records(workdir.logs))
+        # Not `splitlines`: a path may have a character such as U+2028.
+        text = workdir.flags_path.read_text(encoding="utf-8")
+        lines = text.removesuffix("\n").split("\n")
+    return Run(
+        name,
+        sections,
+        lines,
+        read_records(workdir.logs),
+        read_progress(workdir.latest),
+    )
+
+
+def read_progress(checkpoints: "Checkpoints") -> "Progress | None":
+    """How far a run is, by its newest intact checkpoint.
+
+    Its last record is older than its end, and has no time without validation.
+    """
+    from trainers.run.progress import Progress
+
+    try:
+        prefix = checkpoints.find_intact()  # which names the corrupt ones
+    except ValueError:  # all are
+        return None
+    return Progress.read(prefix) if prefix else None
 
 
 def names_of(paths: list[str]) -> list[str]:
@@ -161,7 +198,7 @@ def read_pairs(
         ValueError: There are none.
         OSError: They cannot be read.
     """
-    from trainers.corpora import read_split
+    from trainers.run.corpora import read_split
 
     if test_files:
         data = dataclasses.replace(
@@ -191,7 +228,7 @@ def translate(
     """
     from sacrebleu.metrics import BLEU
 
-    from trainers.evaluation import TranslationMetric
+    from trainers.scoring.metrics import TranslationMetric
 
     metric = TranslationMetric(
         run.sections["data"]["target_language"],
@@ -310,7 +347,6 @@ def read_runs(options: Options) -> tuple[list[Run], str]:
             for path in paths
         ]
     for run, translator in zip(runs, translators, strict=True):
-        print(f"{run.name}: translating {what}", flush=True)
         translate(run, translator, pairs)
     return runs, what
 
@@ -319,19 +355,24 @@ def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
     with flags.exit_status(COMMAND):
         options = flags.parse(argv, __doc__, Options).build(Options)
+        with flags.user_errors():
+            flags.check_output(options.output)
         # Wrong flags are refused, and help is shown, before TensorFlow is
         # imported, which takes seconds.
         load_tensorflow()
         from keras_transformer.workdir import write_atomically
-        from trainers.report_page import make_page
+        from trainers.reporting.page import make_page
 
         runs, what = read_runs(options)
         with flags.user_errors():
             write_atomically(options.output, make_page(runs, what))
-    for run in runs:
-        if run.scores:
-            print(json.dumps({"run": run.name, "bleu": run.scores["bleu"]}))
-    print(options.output)
+        for run in runs:
+            if run.scores:
+                flags.show(
+                    f"{run.name}: {what} translated",
+                    json.dumps({"run": run.name, "bleu": run.scores["bleu"]}),
+                )
+        flags.show(options.output)
 
 
 if __name__ == "__main__":

@@ -16,10 +16,12 @@ import sys
 import typing
 from collections.abc import Iterable, Iterator
 
+from absl import logging
+
 from keras_transformer import flags
 from keras_transformer.fields import Fields, hp
-from trainers.config import DataConfig
-from trainers.test_sets import TestOptions, read_test_pairs
+from trainers.run.config import DataConfig
+from trainers.scoring.test_sets import TestOptions, read_test_pairs
 from trainers.translate import (
     CHUNK,
     TranslatorOptions,
@@ -93,10 +95,12 @@ def score_lines(
     totals, pairs = Totals(), iter(pairs)
     while chunk := list(itertools.islice(pairs, chunk_size)):
         try:
-            scores = translator.score(chunk, first_line=totals.pairs + 1)
+            scores = translator.score(chunk)
         except FloatingPointError as error:
             raise flags.RunError(str(error)) from error
-        for score in scores:
+        for number, score in enumerate(scores, totals.pairs + 1):
+            for note in score.notes:
+                logging.warning("line %d %s", number, note)
             log_prob = math.fsum(score.log_probs)
             columns = [f"{log_prob:.6f}", str(len(score.ids))]
             if show_tokens:
@@ -118,6 +122,7 @@ def main(argv: list[str] | None = None) -> None:
         )
         options = arguments.build(Options)
         test = arguments.build(TestOptions)
+        flags.check_streams("stdout")
         path = load_tensorflow_for(arguments, searches=False).workdir
         # Not at the top: see `trainers.evaluate`.
         from keras_transformer.workdir import WorkDirectory

@@ -11,7 +11,6 @@ translated by the first target word.
 import contextlib
 import dataclasses
 import itertools
-import os
 import sys
 import typing
 from collections.abc import Iterable, Iterator
@@ -19,10 +18,13 @@ from collections.abc import Iterable, Iterator
 from absl import logging
 
 from keras_transformer import flags
-from keras_transformer.config import PRECISIONS, DecodingConfig
+from keras_transformer.config import (
+    CHECKPOINT_KINDS,
+    PRECISIONS,
+    DecodingConfig,
+)
 from keras_transformer.fields import Fields, hp
 from keras_transformer.startup import (
-    keep_xla_programs,
     load_tensorflow,
     prepare_search,
 )
@@ -59,11 +61,6 @@ class TranslatorOptions(Fields):
     )
     jit_compile: bool = hp(
         False, "Compile with XLA: slow at first, fast with many sentences."
-    )
-    xla_cache: str = hp(
-        "",
-        "With jit_compile: directory for the programs that XLA compiles, which"
-        " later runs with the same directory use again; left out: none.",
     )
     workers: int | None = hp(
         None,
@@ -114,8 +111,6 @@ def load_tensorflow_for(
         The options.
     """
     options = arguments.build(TranslatorOptions)
-    with flags.user_errors():
-        keep_xla_programs(options.xla_cache)
     if searches:
         prepare_search(options.jit_compile)
     load_tensorflow()
@@ -131,17 +126,21 @@ def load_translator(
 
     Args:
         arguments: The command line.
-        other: Another work directory than the command line's, to use the
-            checkpoint that is its first choice; None: that one.
+        other: Another work directory than the command line's, with a checkpoint
+            of the same kind; if that is a path, with its first choice. None:
+            the command line's.
     """
     # Here, so that Ctrl-C and wrong flags need not wait for TensorFlow.
     options = load_tensorflow_for(arguments)
     from keras_transformer.translator import Translator
     from keras_transformer.workdir import WorkDirectory
-    from trainers.strategies import count_searches
+    from trainers.run.strategies import count_searches
 
     if other is not None:
-        options = dataclasses.replace(options, workdir=other, checkpoint=None)
+        kind = options.checkpoint
+        if kind not in CHECKPOINT_KINDS:  # a path, of the command line's own
+            kind = None
+        options = dataclasses.replace(options, workdir=other, checkpoint=kind)
     with flags.user_errors():
         workdir = WorkDirectory(options.workdir)
         before = workdir.read_section("decoding", DecodingConfig)
@@ -228,17 +227,14 @@ def translate_lines(
             if len(begins) < len(chunk):
                 raise _wrong_number(f"only {done + len(begins)}")
         try:
-            results = translator.n_best(
-                chunk,
-                first_line=done + 1,
-                prefixes=begins,
-                num_best=n_best or 1,
-            )
+            results = translator.search(chunk, begins, num_best=n_best or 1)
         except FloatingPointError as error:
             raise flags.RunError(str(error)) from error
         ends = _alignments(translator, chunk, results) if alignments else None
-        for number, hypotheses in enumerate(results, done + 1):
-            for text, score in hypotheses:
+        for number, found in enumerate(results, done + 1):
+            for note in found.notes:
+                logging.warning("line %d %s", number, note)
+            for text, score in zip(found.texts, found.scores, strict=True):
                 columns = [str(number), text, f"{score:.6f}"]
                 if not n_best:
                     columns = [text]
@@ -254,8 +250,8 @@ def _alignments(translator, lines, results):
     """Yields the alignment of each hypothesis of each line, as text."""
     pairs = [
         (line, text)
-        for line, hypotheses in zip(lines, results, strict=True)
-        for text, _ in hypotheses
+        for line, found in zip(lines, results, strict=True)
+        for text in found.texts
     ]
     for alignment in translator.align(pairs):
         yield pharaoh(alignment.links)
@@ -285,21 +281,10 @@ def write_lines(lines: Iterable[str], file: typing.BinaryIO) -> None:
     Raises:
         RunError: The device is full, or the like.
     """
-    try:
+    with flags.output_errors(file):
         for line in lines:
             file.write(line.encode("utf-8") + b"\n")
             file.flush()
-    except BrokenPipeError:
-        _discard(file)
-    except OSError as error:
-        _discard(file)
-        raise flags.RunError(f"standard output: {error.strerror}") from error
-
-
-def _discard(file):
-    """Sends what a file still holds nowhere: at exit Python would try again."""
-    with open(os.devnull, "wb") as nowhere:
-        os.dup2(nowhere.fileno(), file.fileno())
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -316,9 +301,16 @@ def main(argv: list[str] | None = None) -> None:
             with flags.user_errors():
                 file = stack.enter_context(open(options.prefix_file, "rb"))
             prefixes = read_lines(file, options.prefix_file)
-        for name in ("stdin", "stdout"):
-            if getattr(sys, name) is None:
-                raise flags.RunError(f"expected an open {name}. It is closed")
+        flags.check_streams("stdin", "stdout")
+        lines: Iterable[str] = read_lines(sys.stdin.buffer)
+        if prefixes is not None and not sys.stdin.isatty():
+            # Counted before any line is translated; a terminal is answered.
+            lines, given = list(lines), list(prefixes)
+            if len(lines) != len(given):
+                raise _wrong_number(
+                    f"{len(given)} lines for {len(lines)} input"
+                )
+            prefixes = iter(given)
         translator = load_translator(arguments)
         decoding = translator.decoding
         num_found = 1 if decoding.sampling else decoding.beam_size
@@ -330,7 +322,6 @@ def main(argv: list[str] | None = None) -> None:
                 f" sampling={decoding.sampling}"
             )
         chunk_size = 1 if sys.stdin.isatty() else CHUNK
-        lines = read_lines(sys.stdin.buffer)
         outputs = translate_lines(
             translator,
             lines,

@@ -31,13 +31,14 @@ from keras_transformer.config import (
 from keras_transformer.fields import Fields, hp
 from keras_transformer.figures.saving import suffix_of, write_drawing
 from keras_transformer.startup import load_tensorflow
-from trainers.config import TrainingConfig
+from trainers.run.config import TrainingConfig
 
 if typing.TYPE_CHECKING:
     from keras_transformer.figures.attention import AttentionFigure
 
 COMMAND = "trainers.visualize"
 SIGNATURE = "attention_maps"  # of savedmodel/saved_model.py
+LENGTHS = ("extra_length", "max_output_length")  # a reference has them, too
 POINTS = 500  # of the curve of a learning rate
 
 
@@ -245,8 +246,6 @@ def figure_of_export(
             text=tf.constant([text]), reference=tf.constant([reference])
         ).items()
     }
-    if found["truncated"]:
-        logging.warning("an input is too long: the figure is of its beginning")
     description = json.loads((directory / "export.json").read_text("utf-8"))
     source_pieces, target_pieces = (
         [piece.decode() for piece in found[f"{side}_pieces"] if piece]
@@ -257,6 +256,11 @@ def figure_of_export(
             "the translation has no token to show the attention of. Received:"
             f" text={text!r}"
         )
+    notes = []
+    if found["truncated"]:
+        which = "The source or the reference" if reference else "The source"
+        notes = [f"{which} is truncated: the figure shows its beginning."]
+        logging.warning("%s", notes[0])
     return AttentionFigure(
         text,
         reference or found["translation"].decode(),
@@ -269,6 +273,7 @@ def figure_of_export(
         },
         (description["source_language"], description["target_language"]),
         bool(reference),
+        notes,
     )
 
 
@@ -386,8 +391,8 @@ def plot_learning_rate(
 
     from keras_transformer.figures.drawing import PAPER
     from keras_transformer.figures.plots import Series, plot, spell
-    from trainers.formulas import peak_learning_rate
-    from trainers.optimization import make_schedule
+    from trainers.experiments.formulas import peak_learning_rate
+    from trainers.run.optimization import make_schedule
 
     schedule = make_schedule(model, training)
     last = training.train_steps
@@ -437,9 +442,8 @@ def draw_attention(options: Options, arguments: flags.Arguments) -> None:
         figure = figure_of_workdir(options, arguments)
     with flags.user_errors():
         figure.save(options.output, **options.choice())
-    print(f"source:      {figure.source}")
     name = "reference:  " if figure.forced else "translation:"
-    print(f"{name} {figure.target}")
+    flags.show(f"source:      {figure.source}", f"{name} {figure.target}")
 
 
 def draw_plot(options: Options) -> None:
@@ -465,6 +469,14 @@ def main(argv: list[str] | None = None) -> None:
                 "the search is that of the export, and a plot has none."
                 f" Received: {', '.join(given)}"
             )
+        searching = [name for name in given if name not in LENGTHS]
+        if searching and options.reference:
+            raise flags.CommandError(
+                "a search has no effect on a reference, which is forced."
+                f" Received: {', '.join(searching)}, reference"
+            )
+        with flags.user_errors():
+            flags.check_output(options.output)
         # Wrong flags are refused, and help is shown, before TensorFlow is
         # imported, which takes seconds.
         load_tensorflow()
@@ -472,7 +484,7 @@ def main(argv: list[str] | None = None) -> None:
             draw_attention(options, arguments)
         else:
             draw_plot(options)
-    print(options.output)
+        flags.show(options.output)
 
 
 if __name__ == "__main__":

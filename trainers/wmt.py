@@ -10,10 +10,13 @@ the rest may change. If the batches change, a new epoch begins. Ctrl-C saves
 before it ends.
 """
 
+import contextlib
 import dataclasses
 import importlib.resources
 import os
+import re
 import sys
+from importlib.resources.abc import Traversable
 
 from keras_transformer import flags
 from keras_transformer.config import (
@@ -24,13 +27,12 @@ from keras_transformer.config import (
 from keras_transformer.fields import Fields, hp
 from keras_transformer.startup import (
     count_slices,
-    keep_xla_programs,
     load_tensorflow,
     prepare_cpu,
 )
-from trainers.cluster import find_cluster
-from trainers.config import Configuration, DataConfig, TrainingConfig
-from trainers.inheritance import inherit_data, inherit_model, read_parent
+from trainers.run.cluster import find_cluster
+from trainers.run.config import Configuration, DataConfig, TrainingConfig
+from trainers.run.inheritance import inherit_data, inherit_model, read_parent
 
 RECIPES = importlib.resources.files("trainers") / "configs"
 PARSERS = "parse"  # how the names of recipes of trainers.parse begin
@@ -60,8 +62,9 @@ class Options(Fields):
     workdir: str = hp("", "Directory of the run, new or begun. Required.")
     recipe: str | None = hp(
         None,
-        "A flag file that is installed with the package. What --flagfile or the"
-        " command line says overrides it.",
+        "A flag file that is installed with the package. --flagfile and the"
+        " command line override it. A flag file may begin with --recipe=NAME"
+        " and then holds only its own differences.",
         choices=recipe_names(),
     )
     preset: str = hp(
@@ -102,13 +105,31 @@ def read_arguments(
     arguments = flags.parse(argv, description, *sections)
     options = arguments.build(sections[0])
     if options.recipe:
-        recipe = RECIPES / f"{options.recipe}.flags"
-        with importlib.resources.as_file(recipe) as path:
-            # The first flag file: those after it override it.
-            argv = [f"--flagfile={path}", *argv]
+        with contextlib.ExitStack() as stack:
+            paths = [
+                stack.enter_context(importlib.resources.as_file(recipe))
+                for recipe in recipe_files(options.recipe)
+            ]
+            # The first flag files: those after them override them.
+            argv = [*(f"--flagfile={path}" for path in paths), *argv]
             arguments = flags.parse(argv, description, *sections)
         options = arguments.build(sections[0])
     return arguments, options
+
+
+def recipe_files(name: str) -> list[Traversable]:
+    """The flag file of a recipe, after those of the recipes it begins with.
+
+    A recipe whose first flag is `--recipe=OTHER` holds only its differences
+    from that one.
+
+    >>> [file.name for file in recipe_files("table3_base")]
+    ['wmt14_ende_base.flags', 'table3_base.flags']
+    """
+    file = RECIPES / f"{name}.flags"
+    first = re.search(r"^--.*", file.read_text("utf-8"), re.MULTILINE)
+    flag, _, other = first[0].partition("=") if first else ("", "", "")
+    return [*recipe_files(other), file] if flag == "--recipe" else [file]
 
 
 def read_configuration(
@@ -181,7 +202,6 @@ def prepare_process(arguments: flags.Arguments, default_tokens: int) -> None:
     )
     prepare_cpu(training.cpu_threads, num_slices)
     with flags.user_errors():
-        keep_xla_programs(training.xla_cache)
         if find_cluster(training.strategy):
             os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -195,7 +215,7 @@ def main(argv: list[str] | None = None) -> None:
         load_tensorflow()
         # Imported here, since it imports TensorFlow, which takes seconds: wrong
         # flags are refused, and help is shown, before.
-        from trainers import session
+        from trainers.run import session
 
         session.run(configuration, options.workdir, options.dry_run)
 

@@ -3,23 +3,21 @@
 The rules do not depend on a language. The first rule that applies, in the order
 of `REASONS`, drops a pair and counts it.
 
-`CleaningProcesses` runs this file by its path in processes of its own, so that
-they start fast and stay small: nothing here may import TensorFlow or the
-package itself.
+`clean_chunks` runs it in processes of their own. So that these start fast and
+stay small, nothing here may import TensorFlow.
 """
 
 import collections
 import concurrent.futures
-import contextlib
+import concurrent.futures.process
 import hashlib
 import itertools
+import multiprocessing
 import os
-import pickle
-import queue
 import re
+import signal
 import string
-import subprocess
-import sys
+import threading
 import unicodedata
 
 import numpy as np
@@ -41,6 +39,8 @@ REASONS = {
 KEPT = ""  # the reason of what is not dropped
 CHUNK_SIZE = 4096  # pairs that a process takes at a time
 MAX_WORDS = 2**18  # whose ids are kept: below 100 MB
+
+_cleaner: "Cleaner"  # of a process that `clean_chunks` started
 
 _SPACE = "\u2581"  # how SentencePiece spells it
 
@@ -307,128 +307,64 @@ def _select(ids, lengths, keep):
 # ----------------------------------------------------------------- processes
 
 
-@contextlib.contextmanager
-def open_processes(num_processes, model_bytes, rules):
-    """Starts cleaning processes; they end with the context.
-
-    Args:
-        num_processes: How many.
-        model_bytes, rules: What `Cleaner` takes, the rules as a dictionary.
-
-    Yields:
-        The `CleaningProcesses`.
-    """
-    with contextlib.ExitStack() as stack:
-        yield CleaningProcesses(
-            [
-                stack.enter_context(_Process(model_bytes, rules))
-                for _ in range(num_processes)
-            ]
-        )
-
-
-class CleaningProcesses:
-    """Processes that clean pairs; `open_processes` starts them."""
-
-    def __init__(self, processes):
-        self._processes = processes
-        self._idle = queue.SimpleQueue()
-        for process in processes:
-            self._idle.put(process)
-
-    def clean_chunks(self, chunks):
-        """Yields what `Cleaner.clean` returns for each chunk, in order.
-
-        Few chunks are in progress at a time, so that memory stays bounded.
-
-        Args:
-            chunks: Iterable of `(tag, sources, targets)`.
-
-        Yields:
-            `(tag, result)`.
-        """
-        pending = collections.deque()
-        limit = 2 * len(self._processes)
-        with concurrent.futures.ThreadPoolExecutor(
-            len(self._processes)
-        ) as threads:
-            try:
-                for tag, *chunk in chunks:
-                    pending.append((tag, threads.submit(self._clean, chunk)))
-                    if len(pending) > limit:
-                        done, future = pending.popleft()
-                        yield done, future.result()
-                while pending:
-                    done, future = pending.popleft()
-                    yield done, future.result()
-            finally:
-                for _, future in pending:
-                    future.cancel()
-
-    def _clean(self, chunk):
-        process = self._idle.get()
-        try:
-            return process.clean(chunk)
-        finally:
-            self._idle.put(process)
-
-
 class LostProcessError(RuntimeError):
     """A cleaning process has ended before its work was done."""
 
 
-class _Process:
-    """One process, which takes chunks on its standard input."""
+def clean_chunks(chunks, num_processes, model_bytes, rules):
+    """Cleans chunks of pairs in processes of their own.
 
-    def __init__(self, model_bytes, rules):
-        # -P keeps the package's folder out of the import path.
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", os.path.abspath(__file__)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-            process_group=0,  # Ctrl-C reaches only the parent
-        )
-        self._send((model_bytes, rules))
+    Few chunks are in progress at a time, so that memory stays bounded.
 
-    def __enter__(self):
-        return self
+    Args:
+        chunks: Iterable of `(tag, sources, targets)`.
+        num_processes: Number of processes, which end with the chunks.
+        model_bytes, rules: Arguments of `Cleaner`, the rules as a dictionary.
 
-    def __exit__(self, *_):
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
-        self._process.stdout.close()
-        self._process.wait()
+    Yields:
+        `(tag, result)` of each chunk, in order; the result is that of
+        `Cleaner.clean`.
 
-    def clean(self, chunk):
+    Raises:
+        LostProcessError: A process was killed.
+    """
+    pending = collections.deque()
+    with concurrent.futures.ProcessPoolExecutor(
+        num_processes,
+        multiprocessing.get_context("spawn"),
+        _start_process,
+        (model_bytes, rules),
+    ) as processes:
         try:
-            self._send(chunk)
-            return pickle.load(self._process.stdout)
-        except (EOFError, BrokenPipeError):
-            status = self._process.wait()
-            raise LostProcessError(
-                f"a cleaning process ended early, with status {status}"
-            ) from None
-
-    def _send(self, value):
-        pickle.dump(value, self._process.stdin, protocol=5)
-        self._process.stdin.flush()
-
-
-def _serve(stdin, stdout):
-    """What a process does until its standard input ends."""
-    model_bytes, rules = pickle.load(stdin)
-    cleaner = Cleaner(model_bytes, **rules)
-    while True:
-        try:
-            sources, targets = pickle.load(stdin)
-        except EOFError:
-            return
-        pickle.dump(cleaner.clean(sources, targets), stdout, protocol=5)
-        stdout.flush()
+            for tag, *chunk in chunks:
+                pending.append((tag, processes.submit(_clean, *chunk)))
+                if len(pending) > 2 * num_processes:
+                    done, future = pending.popleft()
+                    yield done, future.result()
+            while pending:
+                done, future = pending.popleft()
+                yield done, future.result()
+        except concurrent.futures.process.BrokenProcessPool:
+            raise LostProcessError("a cleaning process ended early") from None
+        finally:
+            processes.shutdown(wait=False, cancel_futures=True)
 
 
-if __name__ == "__main__":
-    # When the parent is gone, our input ends or our output is closed.
-    with contextlib.suppress(BrokenPipeError, pickle.UnpicklingError):
-        _serve(sys.stdin.buffer, sys.stdout.buffer)
+def _start_process(model_bytes, rules):
+    """Readies a process; Ctrl-C is left to its parent, with which it ends."""
+    global _cleaner
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    _cleaner = Cleaner(model_bytes, **rules)
+
+
+def _end_with(parent):
+    """Ends this process when its parent does, even if that was killed."""
+    parent.join()
+    os._exit(1)
+
+
+def _clean(sources, targets):
+    """Cleans a chunk in one of the processes."""
+    return _cleaner.clean(sources, targets)

@@ -6,13 +6,14 @@ import collections
 import concurrent.futures
 import dataclasses
 import itertools
-import os
 import typing
 import zlib
 from collections.abc import Iterable
 
 import numpy as np
 import tqdm
+
+from keras_transformer.machine import count_cores
 
 if typing.TYPE_CHECKING:  # a tokenizer is handed in: no TensorFlow here
     from keras_transformer.tokenization import Tokenizer, TokenizerPair
@@ -206,7 +207,7 @@ def _encode_chunks(pairs, tokenizer, chunk_size=8192):
     terminal a bar shows the progress.
     """
     pairs = iter(tqdm.tqdm(pairs, "encode", disable=None, unit=" pairs"))
-    num_threads = os.cpu_count() or 1
+    num_threads = count_cores()
     pending = collections.deque()
     with concurrent.futures.ThreadPoolExecutor(num_threads) as threads:
         while chunk := list(itertools.islice(pairs, chunk_size)):

@@ -30,6 +30,7 @@ from keras_transformer.data.corpus import (
     SameEveryEpoch,
     TokenRows,
 )
+from keras_transformer.machine import count_cores
 
 FORMAT_VERSION = 1
 INDEX = "index.json"
@@ -293,7 +294,7 @@ def read_prepared(directory: str | os.PathLike) -> PreparedCorpus:
     directory = pathlib.Path(directory)
     index = read_index(directory)
     dtype = np.dtype(index["ids"])
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as threads:
+    with concurrent.futures.ThreadPoolExecutor(count_cores()) as threads:
         shards = list(
             tqdm.tqdm(
                 threads.map(

@@ -47,5 +47,4 @@ from keras_transformer.decoding.greedy import greedy_search as greedy_search
 from keras_transformer.decoding.results import MISSING_SCORE as MISSING_SCORE
 from keras_transformer.decoding.results import UNFINISHED as UNFINISHED
 from keras_transformer.decoding.results import SearchResult as SearchResult
-from keras_transformer.decoding.results import rerank as rerank
 from keras_transformer.decoding.sampling import sample as sample

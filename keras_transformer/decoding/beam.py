@@ -44,6 +44,7 @@ from keras_transformer.decoding.selection import (
     row_numbers,
     write_column,
 )
+from keras_transformer.decoding.stopping import RULES
 from keras_transformer.fields import check_values, is_of_kind
 from keras_transformer.vocabulary import BOS, EOS, PAD
 
@@ -79,18 +80,8 @@ def beam_search(
     If fewer than W have finished at the limit, live ones, by score, follow the
     finished ones.
 
-    With `stopping="transformers"` only those among the W best continuations
-    compete for the finished places; the search ends as soon as no live
-    hypothesis has, at its present length, a better score than the worst of W
-    finished ones; and at the length limit live ones rank with the finished. So
-    does transformers 5 (`early_stopping=False`, `forced_eos_token_id`).
-
-    Three more systems have other rules. fairseq: again only those among the W
-    best continuations compete for the finished places; the search ends when W
-    have finished; so does CTranslate2 4 with `patience=1`. Marian: W - n
-    continuations are looked at once n hypotheses have finished; the search ends
-    when W have. OpenNMT-tf: of the finished and the continuations together, the
-    W best by score stay; the search ends when all of these have finished.
+    The other values of `stopping` end it as other systems do; see
+    `stopping.py`.
 
     `beam_size=1` is `greedy_search`: it ends where EOS is most probable.
 
@@ -166,6 +157,7 @@ def beam_search(
             pick=pick,
         )
     penalty = LengthPenalty(length_penalty, length_normalization)
+    rule = RULES[stopping](penalty, num_best)
     max_lengths = clip_limits(max_lengths, max_length)
     rules = Rules(
         min_length,
@@ -186,15 +178,13 @@ def beam_search(
             logits, cache = step(live_ids, cache, state.index)
             logits = float32_logits(logits)  # [B * W, V]
             candidates = _best_candidates(logits, state, sentences, rules)
-            choice = _choose_beams(
-                candidates, state, sentences, penalty, stopping
-            )
+            choice = _choose_beams(candidates, state, sentences, penalty, rule)
             state = _next_beams(choice, state, sentences)
             cache = reorder(cache, choice.rows[:, beam_size:] - beam_size)
             state = state._replace(
                 done=state.done
                 | (state.index >= state.max_lengths)
-                | _is_over(state, penalty, limit_penalties, stopping, num_best)
+                | rule.is_over(state, limit_penalties)
             )
             return state, cache
 
@@ -208,9 +198,8 @@ def beam_search(
         pick=pick,
     )
     sentences = row_numbers(max_lengths)
-    if stopping == "transformers":
-        state = _finish_live(state, sentences, penalty)
-    result = _ranked_result(state, sentences, penalty)
+    state = rule.at_limit(state, sentences)
+    result = _ranked_result(state, sentences, penalty, rule)
     if max_positions is not None:
         result = without_unfinished(result, state.done)
     return SearchResult(*(values[:, :num_best] for values in result))
@@ -378,7 +367,7 @@ def _blocks_of_best(logits, size, total, hypotheses, index, rules):
     return ops.where(banned, -np.inf, values), ids, rows
 
 
-def _choose_beams(candidates, state, sentences, penalty, stopping):
+def _choose_beams(candidates, state, sentences, penalty, rule):
     """Who is finished and who lives after this position: `Choice`.
 
     The pool has 3W places: the W finished so far, then the 2W candidates. Ties
@@ -389,10 +378,10 @@ def _choose_beams(candidates, state, sentences, penalty, stopping):
     ends = candidates.ids == EOS  # [B, 2W]
     scores = candidates.log_probs / penalty.of(state.index + 1)
     finishes, dies, old_scores = ends & ~done, ends, state.finished_scores
-    if stopping != "exact":
-        stays, may_finish, may_live = _survivors(state, scores, stopping)
-        finishes, dies = finishes & may_finish, ends | ~may_live
-        old_scores = ops.where(stays | done, old_scores, -np.inf)
+    survivors = rule.survivors(state, scores, ends)
+    if survivors is not None:
+        finishes, dies = finishes & survivors.finish, ends | ~survivors.live
+        old_scores = ops.where(survivors.stay | done, old_scores, -np.inf)
     new_scores = ops.where(finishes, scores, -np.inf)
     pool = ops.concatenate([old_scores, new_scores], axis=1)
     scores, finished = ops.top_k(pool, beam_size)  # [B, 3W] -> [B, W]
@@ -417,42 +406,6 @@ def _choose_beams(candidates, state, sentences, penalty, stopping):
     )
 
 
-def _survivors(state, scores, stopping):
-    """Which hypotheses may have a place, where that is not open to all.
-
-    Args:
-        state: The `BeamState`.
-        scores: Those of the 2W candidates, best log-probability first.
-        stopping: As in `DecodingConfig`, but not "exact".
-
-    Returns:
-        Bools: which of the W finished stay, which of the 2W candidates may
-        finish if they are EOS, and which may live on if they are not. Each is
-        `[B, W]` or `[B, 2W]`, or of an axis less where all sentences are alike.
-    """
-    beam_size = state.finished_scores.shape[1]
-    ranks = int_range(2 * beam_size)
-    if stopping == "opennmt_tf":
-        pool = ops.concatenate([state.finished_scores, scores], axis=1)
-        _, best = ops.top_k(pool, beam_size)  # [B, 3W] -> [B, W]
-        chosen = ops.any(
-            best[:, :, None] == int_range(3 * beam_size), axis=1
-        )  # [B, W] -> [B, 3W]
-        stays, new = chosen[:, :beam_size], chosen[:, beam_size:]
-        return stays, new, new
-    all_stay, all_live = ranks[:beam_size] >= 0, ranks >= 0
-    if stopping == "marian":
-        places = beam_size - _count_finished(state)  # [B, 1]
-        return all_stay, ranks < places, ranks < places
-    return all_stay, ranks < beam_size, all_live  # transformers, fairseq
-
-
-def _count_finished(state):
-    """Finished hypotheses of each sentence: int32 [B, 1]."""
-    finished = ops.cast(state.finished_scores > -np.inf, "int32")
-    return ops.sum(finished, axis=1, keepdims=True)
-
-
 def _next_beams(choice, state, sentences):
     """Moves the token buffers to where the choice wants them, and extends."""
     beam_size = state.finished_scores.shape[1]
@@ -468,61 +421,10 @@ def _next_beams(choice, state, sentences):
     )
 
 
-def _is_over(state, penalty, limit_penalties, stopping, num_best):
-    """Whether no later hypothesis counts: bool [B]."""
-    if stopping == "exact":
-        return _cannot_improve(state, limit_penalties, num_best)
-    if stopping == "transformers":
-        return _is_not_better_now(state, penalty)
-    if stopping == "opennmt_tf":
-        return state.live_log_probs[:, 0] == -np.inf
-    return state.finished_scores[:, -1] > -np.inf  # W have finished
-
-
-def _cannot_improve(state, limit_penalties, num_best):
-    """Whether no live hypothesis can enter the best finished: bool [B].
-
-    A log-probability only falls, and is divided by most at the length limit.
-    """
-    best_possible = state.live_log_probs[:, 0] / limit_penalties
-    return best_possible <= state.finished_scores[:, num_best - 1]
-
-
-def _is_not_better_now(state, penalty):
-    """Whether no live hypothesis is better at its present length: bool [B]."""
-    beam_size = state.live_log_probs.shape[1]
-    lengths = count_tokens(state.ids[:, beam_size])  # of frozen ones, too
-    best_now = state.live_log_probs[:, 0] / penalty.of(lengths)
-    return best_now <= state.finished_scores[:, -1]
-
-
-def _finish_live(state, sentences, penalty):
-    """Ranks live hypotheses among the finished, unless the search has stopped.
-
-    They are at the length limit; they rank as if EOS, which costs nothing
-    there, were added to each.
-    """
-    beam_size = state.live_log_probs.shape[1]
-    stopped = _is_not_better_now(state, penalty)[:, None]  # [B, 1]
-    lengths = count_tokens(state.ids[:, beam_size:]) + 1  # [B, W]
-    scores = state.live_log_probs / penalty.of(lengths)
-    scores = ops.where(stopped, -np.inf, scores)
-    pool = ops.concatenate([state.finished_scores, scores], axis=1)
-    scores, rows = ops.top_k(pool, beam_size)  # [B, 2W] -> [B, W]
-    finished = gather_rows(state.ids, rows, sentences)
-    ids = ops.concatenate([finished, state.ids[:, beam_size:]], axis=1)
-    return state._replace(ids=ids, finished_scores=scores)
-
-
-def _ranked_result(state, sentences, penalty):
+def _ranked_result(state, sentences, penalty, rule):
     """The finished by score, then the live by score: `SearchResult`."""
     beam_size = state.finished_scores.shape[1]
-    # Of those in the first W places, some may end at the limit, without EOS:
-    # see `_finish_live`.
-    truncated = ~ops.any(state.ids == EOS, axis=2)  # [B, 2W]
-    truncated = truncated & (int_range(2 * beam_size) < beam_size)
-    lengths = count_tokens(state.ids) + ops.cast(truncated, "int32")
-    penalties = penalty.of(lengths)  # [B, 2W]
+    penalties = penalty.of(rule.scored_lengths(state))  # [B, 2W]
     live_scores = state.live_log_probs / penalties[:, beam_size:]
     scores = ops.concatenate([state.finished_scores, live_scores], axis=1)
     finished_log_probs = state.finished_scores * penalties[:, :beam_size]
@@ -530,7 +432,11 @@ def _ranked_result(state, sentences, penalty):
         [finished_log_probs, state.live_log_probs], axis=1
     )  # [B, 2W]
     # Rank r is finished hypothesis r, or the live one that follows the last.
-    num_finished = _count_finished(state)
+    num_finished = ops.sum(
+        ops.cast(state.finished_scores > -np.inf, "int32"),
+        axis=1,
+        keepdims=True,
+    )
     ranks = int_range(beam_size)[None]  # [1, W]
     skipped = beam_size - num_finished
     rows = ops.where(ranks < num_finished, ranks, ranks + skipped)  # [B, W]

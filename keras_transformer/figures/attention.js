@@ -1,7 +1,9 @@
 "use strict";
 
-const FAINTEST = 0.004; // weights below it have no line
+const FAINTEST = 0.01; // of the strongest weight shown; weaker ones have no line
 const MOST_LINES = 4000; // the strongest lines are drawn, if there are more
+const VIEWS = ["lines", "heat map", "overview"];
+const UNITS = ["subwords", "words"];
 const LISTED = 10; // tokens in the list of what one attends to
 
 const data = JSON.parse(document.getElementById("data").textContent);
@@ -15,6 +17,7 @@ const state = {
   kept: null, // the token that was clicked
   cell: null, // of the heat map: {row, column}
 };
+const dark = matchMedia("(prefers-color-scheme: dark)");
 let weights = null; // by kind: Uint16Array [layers, heads, queries, keys]
 let shown = null; // {queries, keys, heads: [{head, values}]} as it is drawn
 
@@ -54,10 +57,10 @@ async function readWeights() {
   return found;
 }
 
-function matrixOf(head) {
+function matrixOf(layer, head) {
   const queries = data.tokens[state.kind.queries].length;
   const size = queries * data.tokens[state.kind.keys].length;
-  const start = (state.layer * state.kind.heads + head) * size;
+  const start = (layer * state.kind.heads + head) * size;
   return Float32Array.from(
     weights[state.kind.name].subarray(start, start + size),
     (number) => number / data.whole,
@@ -67,7 +70,11 @@ function matrixOf(head) {
 // Words: attention to a word is the sum over its tokens, attention of a word
 // the mean over its tokens
 
-function wordsOf(tokens) {
+// Scripts that are written without spaces between words
+const UNSPACED =
+  /[\p{scx=Han}\p{scx=Hira}\p{scx=Kana}\p{scx=Thai}\p{scx=Laoo}\p{scx=Khmr}\p{scx=Mymr}\p{scx=Tibt}]/u;
+
+function wordsOf(tokens, language) {
   const words = [];
   tokens.forEach(([text, starts, special], index) => {
     const last = words[words.length - 1];
@@ -78,11 +85,47 @@ function wordsOf(tokens) {
       last.tokens.push(index);
     }
   });
+  return words.flatMap((word) =>
+    UNSPACED.test(word.text) && !word.special
+      ? divided(word, tokens, language)
+      : [word],
+  );
+}
+
+// The words in a run without spaces, as the browser's dictionary finds them: a
+// word begins where a token does, too. Without a dictionary each token is one.
+function divided(run, tokens, language) {
+  let starts = null;
+  if (Intl.Segmenter) {
+    const segmenter = new Intl.Segmenter(localeOf(language), { granularity: "word" });
+    starts = new Set([...segmenter.segment(run.text)].map(({ index }) => index));
+  }
+  const words = [];
+  let position = 0;
+  for (const index of run.tokens) {
+    const [text] = tokens[index];
+    if (!words.length || !starts || starts.has(position)) {
+      words.push({ text, starts: true, special: false, tokens: [index] });
+    } else {
+      words[words.length - 1].text += text;
+      words[words.length - 1].tokens.push(index);
+    }
+    position += text.length;
+  }
   return words;
 }
 
-function unitsOf(tokens) {
-  if (state.unit === "words") return wordsOf(tokens);
+function localeOf(language) {
+  try {
+    return Intl.getCanonicalLocales(language.replace("_", "-"));
+  } catch {
+    return []; // no code that a browser knows
+  }
+}
+
+function unitsOf(name) {
+  const tokens = data.tokens[name];
+  if (state.unit === "words") return wordsOf(tokens, sentenceOf(name).language);
   return tokens.map(([text, starts, special], index) => ({
     text,
     starts,
@@ -91,24 +134,34 @@ function unitsOf(tokens) {
   }));
 }
 
-function prepare() {
-  const queries = unitsOf(data.tokens[state.kind.queries]);
-  const keys = unitsOf(data.tokens[state.kind.keys]);
+// The weights of a head between the units that are shown
+function valuesOf(layer, head, queries, keys) {
+  const matrix = matrixOf(layer, head);
   const width = data.tokens[state.kind.keys].length;
-  const heads = [...state.heads].sort((a, b) => a - b).map((head) => {
-    const matrix = matrixOf(head);
-    const values = new Float32Array(queries.length * keys.length);
-    queries.forEach((query, i) => {
-      keys.forEach((key, j) => {
-        let sum = 0;
-        for (const t of query.tokens) {
-          for (const s of key.tokens) sum += matrix[t * width + s];
-        }
-        values[i * keys.length + j] = sum / query.tokens.length;
-      });
+  const values = new Float32Array(queries.length * keys.length);
+  queries.forEach((query, i) => {
+    keys.forEach((key, j) => {
+      let sum = 0;
+      for (const t of query.tokens) {
+        for (const s of key.tokens) sum += matrix[t * width + s];
+      }
+      values[i * keys.length + j] = sum / query.tokens.length;
     });
-    return { head, values };
   });
+  return values;
+}
+
+function chosenHeads() {
+  return [...state.heads].sort((a, b) => a - b);
+}
+
+function prepare() {
+  const queries = unitsOf(state.kind.queries);
+  const keys = unitsOf(state.kind.keys);
+  const heads = chosenHeads().map((head) => ({
+    head,
+    values: valuesOf(state.layer, head, queries, keys),
+  }));
   shown = { queries, keys, heads };
 }
 
@@ -124,20 +177,18 @@ function mean(row, column) {
 
 // Controls
 
-function hue(head) {
-  return Math.round((360 * head) / state.kind.heads);
+function colorOf(head) {
+  return state.kind.colors[dark.matches ? "dark" : "light"][head];
 }
 
 function paintHead(node, head) {
-  node.classList.add("head");
-  node.style.setProperty("--hue", hue(head));
+  node.style.setProperty("--color", colorOf(head));
   return node;
 }
 
-function addChoices(id, name, choices, chosen) {
+function addChoices(id, name, choices) {
   for (const [value, words] of choices) {
     const input = make("input", { type: "radio", name, value });
-    input.checked = value === String(chosen);
     find(id).append(make("label", {}, input, words));
   }
 }
@@ -149,10 +200,9 @@ function clearChoices(id) {
 function addLayersAndHeads() {
   for (const id of ["layers", "heads"]) clearChoices(id);
   const layers = [...Array(state.kind.layers).keys()];
-  addChoices("layers", "layer", layers.map((i) => [String(i), String(i + 1)]), state.layer);
+  addChoices("layers", "layer", layers.map((i) => [String(i), String(i + 1)]));
   for (let head = 0; head < state.kind.heads; head++) {
     const input = make("input", { type: "checkbox", name: "head", value: head });
-    input.checked = state.heads.has(head);
     find("heads").append(
       paintHead(make("label", {}, input, String(head + 1)), head),
     );
@@ -164,10 +214,19 @@ function addLayersAndHeads() {
 
 function chooseHeads(heads) {
   state.heads = new Set(heads);
-  for (const input of find("heads").querySelectorAll("input")) {
-    input.checked = state.heads.has(Number(input.value));
-  }
+  showChoices();
   draw();
+}
+
+// Radio buttons and boxes as the state is
+function showChoices() {
+  const chosen = { kind: state.kind.name, layer: String(state.layer), view: state.view, unit: state.unit };
+  for (const input of find("controls").querySelectorAll("input")) {
+    input.checked =
+      input.name === "head"
+        ? state.heads.has(Number(input.value))
+        : input.value === chosen[input.name];
+  }
 }
 
 function chooseKind(name) {
@@ -176,6 +235,7 @@ function chooseKind(name) {
   const heads = [...state.heads].filter((head) => head < state.kind.heads);
   state.heads = new Set(heads);
   addLayersAndHeads();
+  showChoices();
   forgetTokens();
 }
 
@@ -220,21 +280,22 @@ function listen() {
 
 // Tokens
 
-function tokenText(unit) {
-  return make("bdi", { dir: "auto" }, unit.text);
+// The sentence that tokens of a name ("source", "written", "read") are of
+function sentenceOf(name) {
+  return data.sentences[name === "source" ? 0 : 1];
 }
 
-function languageOf(side) {
-  const name = side === "queries" ? state.kind.queries : state.kind.keys;
-  return data.sentences[name === "source" ? 0 : 1].language;
+function tokenText(unit, side) {
+  const { language, direction } = sentenceOf(state.kind[side]);
+  const dir = unit.special ? "ltr" : direction;
+  return make("bdi", { dir, lang: unit.special ? "en" : language }, unit.text);
 }
 
 function fillColumn(side) {
   const list = find(side);
   list.replaceChildren();
-  list.lang = languageOf(side);
   shown[side].forEach((unit, index) => {
-    const button = make("button", { type: "button", class: "token", "aria-pressed": "false" }, tokenText(unit));
+    const button = make("button", { type: "button", class: "token", "aria-pressed": "false" }, tokenText(unit, side));
     button.classList.toggle("special", unit.special);
     button.tabIndex = index === 0 ? 0 : -1;
     button.dataset.index = index;
@@ -319,16 +380,22 @@ function linksOf(token) {
     for (const column of columns) {
       for (const head of shown.heads) {
         const value = weight(head, row, column);
-        if (value >= FAINTEST) links.push({ row, column, head: head.head, value });
+        links.push({ row, column, head: head.head, value });
       }
     }
   }
-  return links;
+  const strongest = greatest(links);
+  return links.filter(({ value }) => value > 0 && value >= FAINTEST * strongest);
+}
+
+function greatest(links) {
+  return links.reduce((most, { value }) => Math.max(most, value), 0);
 }
 
 function drawLinks(token) {
   const links = linksOf(token);
   const found = links.length;
+  const strongest = greatest(links);
   if (found > MOST_LINES) {
     links.sort((a, b) => b.value - a.value).splice(MOST_LINES);
   }
@@ -347,20 +414,23 @@ function drawLinks(token) {
       const y2 = right[column] + shift;
       const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
       path.setAttribute("d", `M0 ${y1} C${width / 2} ${y1} ${width / 2} ${y2} ${width} ${y2}`);
-      path.setAttribute("stroke-opacity", value.toFixed(3));
+      // As strong as it is among those shown: of 100 tokens, all would be faint.
+      path.setAttribute("stroke-opacity", (value / strongest).toFixed(3));
       path.dataset.row = row;
       path.dataset.column = column;
       path.dataset.head = head;
       return paintHead(path, head);
     }),
   );
-  const least = 100 * (found > MOST_LINES ? links[MOST_LINES - 1].value : FAINTEST);
+  const least = found > MOST_LINES ? links[MOST_LINES - 1].value : FAINTEST * strongest;
   find("count").textContent =
-    `${links.length} lines of ${found}; a line's opacity is its weight, and` +
-    ` weights below ${least.toFixed(1)} % have none.`;
+    `${links.length} lines of ${found}; the strongest is ${percent(strongest)},` +
+    " a line's opacity is its share of that, and weights below" +
+    ` ${(100 * least).toFixed(2)} % have none.`;
 }
 
 function paintTokens(token) {
+  const strongest = token ? greatest(linksOf(token)) : 0;
   for (const side of ["queries", "keys"]) {
     find(side).querySelectorAll(".token").forEach((button, index) => {
       const isChosen = token?.side === side && token.index === index;
@@ -368,20 +438,24 @@ function paintTokens(token) {
       const isKept = state.kept?.side === side && state.kept.index === index;
       button.setAttribute("aria-pressed", String(isKept));
       button.style.backgroundImage =
-        token && token.side !== side ? stripes(token, index) : "";
+        token && token.side !== side ? stripes(token, index, strongest) : "";
     });
   }
 }
 
-function stripes(token, index) {
-  // One stripe for each head, as opaque as its weight.
+function weightOf(head, token, index) {
+  return token.side === "queries"
+    ? weight(head, token.index, index)
+    : weight(head, index, token.index);
+}
+
+function stripes(token, index, strongest) {
+  // One stripe for each head, as opaque as its share of the strongest weight.
   const width = 100 / Math.max(1, shown.heads.length);
   const stops = shown.heads.flatMap((head, i) => {
-    const value =
-      token.side === "queries"
-        ? weight(head, token.index, index)
-        : weight(head, index, token.index);
-    const color = `hsl(${hue(head.head)} 70% var(--head) / ${(0.75 * value).toFixed(3)})`;
+    const share = strongest ? weightOf(head, token, index) / strongest : 0;
+    const opacity = Math.round(0.75 * 255 * share).toString(16).padStart(2, "0");
+    const color = colorOf(head.head) + opacity;
     return [`${color} ${(i * width).toFixed(2)}%`, `${color} ${((i + 1) * width).toFixed(2)}%`];
   });
   return stops.length ? `linear-gradient(to right, ${stops.join(", ")})` : "";
@@ -398,9 +472,8 @@ function drawMap() {
   const map = find("map");
   map.style.setProperty("--step", `${size}px`);
   const fill = (id, units, side) => {
-    find(id).lang = languageOf(side);
     find(id).replaceChildren(
-      ...units.map((unit) => make("li", { class: unit.special ? "special" : "" }, tokenText(unit))),
+      ...units.map((unit) => make("li", { class: unit.special ? "special" : "" }, tokenText(unit, side))),
     );
   };
   fill("rows", shown.queries, "queries");
@@ -416,22 +489,22 @@ function drawMap() {
   const context = canvas.getContext("2d");
   context.scale(scale, scale);
   const color = getComputedStyle(document.documentElement).getPropertyValue("--map");
-  let greatest = 0;
+  let strongest = 0;
   for (let row = 0; row < shown.queries.length; row++) {
     for (let column = 0; column < shown.keys.length; column++) {
-      greatest = Math.max(greatest, mean(row, column));
+      strongest = Math.max(strongest, mean(row, column));
     }
   }
   for (let row = 0; row < shown.queries.length; row++) {
     for (let column = 0; column < shown.keys.length; column++) {
-      const share = greatest ? mean(row, column) / greatest : 0;
+      const share = strongest ? mean(row, column) / strongest : 0;
       context.fillStyle = `rgba(${color}, ${share.toFixed(3)})`;
       context.fillRect(column * size, row * size, size - 1, size - 1);
     }
   }
   const heads = shown.heads.length === 1 ? "" : ", the mean over the chosen heads";
   find("count").textContent =
-    `The strongest cell is ${percent(greatest)}${heads}; a cell's color is its` +
+    `The strongest cell is ${percent(strongest)}${heads}; a cell's color is its` +
     " share of that.";
 }
 
@@ -489,14 +562,90 @@ function watchMap() {
   });
 }
 
+// Overview: a small picture of every layer and head
+
+function drawOverview() {
+  const { layers, heads } = state.kind;
+  const { queries, keys } = shown;
+  const overview = find("overview");
+  overview.style.setProperty("--heads", heads);
+  overview.classList.toggle("large", Math.max(queries.length, keys.length) > 60);
+  const parts = [make("span")];
+  for (let head = 0; head < heads; head++) {
+    parts.push(paintHead(make("span", { class: "head" }, `head ${head + 1}`), head));
+  }
+  for (let layer = 0; layer < layers; layer++) {
+    parts.push(make("span", { class: "layer" }, `layer ${layer + 1}`));
+    for (let head = 0; head < heads; head++) {
+      const label = `Open layer ${layer + 1}, head ${head + 1}`;
+      const button = make("button", { type: "button", title: label, "aria-label": label });
+      button.append(picture(valuesOf(layer, head, queries, keys), head));
+      button.tabIndex = parts.length === heads + 2 ? 0 : -1;
+      button.addEventListener("click", () => openHead(layer, head));
+      parts.push(button);
+    }
+  }
+  overview.replaceChildren(...parts);
+  find("count").textContent =
+    "A picture has a row for each token that attends, a column for each one" +
+    " attended to; a color is the weight as a share of the head's strongest.";
+}
+
+function picture(values, head) {
+  const height = shown.queries.length;
+  const width = shown.keys.length;
+  const canvas = make("canvas", { width, height });
+  const context = canvas.getContext("2d");
+  const pixels = context.createImageData(width, height);
+  const code = parseInt(colorOf(head).slice(1), 16);
+  const strongest = values.reduce((most, value) => Math.max(most, value), 0);
+  values.forEach((value, i) => {
+    const share = strongest ? value / strongest : 0;
+    pixels.data.set([code >> 16, (code >> 8) & 255, code & 255, 255 * share], 4 * i);
+  });
+  context.putImageData(pixels, 0, 0);
+  return canvas;
+}
+
+function openHead(layer, head) {
+  state.layer = layer;
+  state.view = "lines";
+  chooseHeads([head]);
+  find("views").querySelector("input:checked").focus();
+}
+
+function watchOverview() {
+  const overview = find("overview");
+  overview.addEventListener("keydown", (event) => {
+    const buttons = [...overview.querySelectorAll("button")];
+    const index = buttons.indexOf(event.target);
+    const { heads } = state.kind;
+    const moves = {
+      ArrowRight: index + 1,
+      ArrowLeft: index - 1,
+      ArrowDown: index + heads,
+      ArrowUp: index - heads,
+      Home: 0,
+      End: buttons.length - 1,
+    };
+    if (!(event.key in moves)) return;
+    event.preventDefault();
+    const next = buttons[moves[event.key]];
+    if (!next) return;
+    buttons.forEach((button) => (button.tabIndex = -1));
+    next.tabIndex = 0;
+    next.focus();
+  });
+}
+
 // What one token, or one cell, attends to
 
 function percent(value) {
   return `${(100 * value).toFixed(value < 0.0995 ? 1 : 0)} %`;
 }
 
-function quoted(unit, index) {
-  return make("strong", {}, tokenText(unit), ` (${index + 1})`);
+function quoted(side, index) {
+  return make("strong", {}, tokenText(shown[side][index], side), ` (${index + 1})`);
 }
 
 function swatch(head) {
@@ -511,17 +660,16 @@ function rowsOfCell({ row, column }) {
 }
 
 function rowsOfToken(token) {
-  const others = token.side === "queries" ? shown.keys : shown.queries;
-  return others
-    .map((unit, index) => ({
-      unit,
+  const other = token.side === "queries" ? "keys" : "queries";
+  return shown[other]
+    .map((_, index) => ({
       index,
       value: token.side === "queries" ? mean(token.index, index) : mean(index, token.index),
     }))
     .sort((a, b) => b.value - a.value)
     .slice(0, LISTED)
-    .map(({ unit, index, value }) =>
-      make("tr", {}, make("td", { class: "number" }, percent(value)), make("td", {}, quoted(unit, index))),
+    .map(({ index, value }) =>
+      make("tr", {}, make("td", { class: "number" }, percent(value)), make("td", {}, quoted(other, index))),
     );
 }
 
@@ -530,24 +678,75 @@ function describe() {
   const heads = shown.heads.length;
   const over = heads === 1 ? `head ${shown.heads[0].head + 1}` : `mean over ${heads} heads`;
   const say = (...words) => make("p", {}, ...words);
-  if (!heads) {
+  if (state.view === "overview") {
+    details.replaceChildren(say("Choose a picture to open its layer and head."));
+  } else if (!heads) {
     details.replaceChildren(say("No head is chosen."));
   } else if (state.view === "heat map" && state.cell) {
     const { row, column } = state.cell;
     details.replaceChildren(
-      say(quoted(shown.queries[row], row), " attends to ", quoted(shown.keys[column], column), `: ${percent(mean(row, column))}, ${over}`),
+      say(quoted("queries", row), " attends to ", quoted("keys", column), `: ${percent(mean(row, column))}, ${over}`),
       make("table", {}, ...rowsOfCell(state.cell)),
     );
   } else if (state.view === "lines" && chosenToken()) {
     const token = chosenToken();
     const verb = token.side === "queries" ? " attends to" : " is attended to by";
     details.replaceChildren(
-      say(quoted(shown[token.side][token.index], token.index), `${verb} (${over}):`),
+      say(quoted(token.side, token.index), `${verb} (${over}):`),
       make("table", {}, ...rowsOfToken(token)),
     );
   } else {
     const what = state.view === "lines" ? "a token" : "a cell";
     details.replaceChildren(say(`Choose ${what} to see its weights.`));
+  }
+}
+
+// The view in the address, so that a link keeps it
+
+function address() {
+  const parts = new URLSearchParams({
+    kind: state.kind.name,
+    layer: state.layer + 1,
+    heads: chosenHeads().map((head) => head + 1).join(" "),
+    view: state.view,
+    unit: state.unit,
+  });
+  if (state.kept) parts.set("token", `${state.kept.side} ${state.kept.index + 1}`);
+  return `#${parts}`;
+}
+
+function writeAddress() {
+  if (find("link").getAttribute("href") === address()) return;
+  find("link").href = address();
+  try {
+    history.replaceState(null, "", address());
+  } catch {
+    // The frame of a notebook has no address of its own.
+  }
+}
+
+// What an address names and the figure lacks stays as it is.
+function readAddress() {
+  const parts = new URLSearchParams(location.hash.slice(1));
+  const indexOf = (number, limit) =>
+    /^\d+$/.test(number) && number >= 1 && number <= limit ? number - 1 : null;
+  const kind = data.kinds.find(({ name }) => name === parts.get("kind"));
+  state.kind = kind ?? state.kind;
+  const { layers, heads } = state.kind;
+  state.layer = indexOf(parts.get("layer"), layers) ?? Math.min(state.layer, layers - 1);
+  if (parts.has("heads")) {
+    const chosen = parts.get("heads").split(" ").map((head) => indexOf(head, heads));
+    state.heads = new Set(chosen.filter((head) => head !== null));
+  }
+  for (const [name, choices] of [["view", VIEWS], ["unit", UNITS]]) {
+    if (choices.includes(parts.get(name))) state[name] = parts.get(name);
+  }
+  forgetTokens();
+  prepare();
+  const [side, number] = (parts.get("token") ?? "").split(" ");
+  if (["queries", "keys"].includes(side)) {
+    const index = indexOf(number, shown[side].length);
+    state.kept = index === null ? null : { side, index };
   }
 }
 
@@ -564,48 +763,71 @@ function update() {
     const token = chosenToken();
     drawLinks(token);
     paintTokens(token);
-  } else {
+  } else if (state.view === "heat map") {
     paintCell();
   }
   describe();
+  writeAddress();
 }
 
 function draw() {
   prepare();
   find("lines").hidden = state.view !== "lines";
-  find("map").hidden = state.view === "lines";
+  find("map").hidden = state.view !== "heat map";
+  find("overview").hidden = state.view !== "overview";
+  for (const id of ["layers", "heads"]) find(id).disabled = state.view === "overview";
   const { title, queries, keys } = state.kind;
   const places = state.view === "lines" ? ["Left", "right"] : ["Rows", "columns"];
+  const layer = state.view === "overview" ? "all layers and heads" : `layer ${state.layer + 1} of ${state.kind.layers}`;
   find("note").textContent =
-    `${title}, layer ${state.layer + 1} of ${state.kind.layers}. ` +
+    `${title}, ${layer}. ` +
     `${places[0]}: ${NOTES[queries]}; ${places[1]}: ${NOTES[keys]}.`;
   if (state.view === "lines") {
     fillColumn("queries");
     fillColumn("keys");
-  } else {
+  } else if (state.view === "heat map") {
     drawMap();
+  } else {
+    drawOverview();
   }
   update();
 }
 
+// Everything as the state is, whose kind may have changed
+function show() {
+  addLayersAndHeads();
+  showChoices();
+  draw();
+}
+
 async function start() {
   const texts = [find("source-text"), find("target-text")];
-  data.sentences.forEach(({ text, language }, i) => {
+  data.sentences.forEach(({ text, language, direction }, i) => {
     texts[i].textContent = text;
     texts[i].lang = language;
+    texts[i].dir = direction;
   });
   if (data.forced) find("target-label").textContent = "reference";
   weights = await readWeights();
-  addChoices("kinds", "kind", data.kinds.map(({ name, title }) => [name, title]), state.kind.name);
-  addLayersAndHeads();
-  addChoices("views", "view", [["lines", "lines"], ["heat map", "heat map"]], state.view);
-  addChoices("units", "unit", [["subwords", "subwords"], ["words", "words"]], state.unit);
+  addChoices("kinds", "kind", data.kinds.map(({ name, title }) => [name, title]));
+  addChoices("views", "view", VIEWS.map((name) => [name, name]));
+  addChoices("units", "unit", UNITS.map((name) => [name, name]));
   listen();
   for (const side of ["queries", "keys"]) watchColumn(side);
   watchMap();
-  draw();
+  watchOverview();
+  readAddress();
+  find("link").href = address(); // nothing has changed yet
+  // In the frame of a notebook it would lead to the notebook.
+  find("link").parentElement.hidden = location.protocol === "about:";
+  show();
+  document.querySelector(".token[aria-pressed=true]")?.scrollIntoView({ block: "center" });
   new ResizeObserver(update).observe(find("lines"));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  dark.addEventListener("change", show);
+  addEventListener("hashchange", () => {
+    readAddress();
+    show();
+  });
   document.body.dataset.ready = "true";
 }
 

@@ -11,18 +11,26 @@ import importlib.resources
 import json
 import os
 import typing
+import unicodedata
 import zlib
 from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from keras_transformer.data.batches import shift_right
 from keras_transformer.figures import attention_svg
-from keras_transformer.figures.drawing import escape, fill_template, is_wide
+from keras_transformer.figures.drawing import (
+    direction,
+    element,
+    escape,
+    fill_template,
+    is_wide,
+)
 from keras_transformer.figures.saving import suffix_of, write_drawing
-from keras_transformer.tokenization import truncate
 from keras_transformer.translator import Translator
+from keras_transformer.vocabulary import EOS, UNK
 from keras_transformer.workdir import write_atomically
 
 SUFFIXES = (".html", ".svg", ".png")
@@ -30,7 +38,9 @@ WHOLE = 65535  # the weights of a row, as they are stored, sum to this
 ROW_ERROR = 1e-2  # of the sum of a row, as half precision may make it
 FRAME_HEIGHT = 640  # pixels of the page in a notebook
 SPACE = "\u2581"  # SentencePiece's, at the start of a word
-SPECIAL_PIECES = {"<s>": "BOS", "</s>": "EOS", "<unk>": "UNK"}
+UNKNOWN = "<unk>"
+SPECIAL_PIECES = {"<s>": "BOS", "</s>": "EOS", UNKNOWN: "UNK"}
+NAMED = 5  # unknown texts that a note names
 
 
 class Kind(typing.NamedTuple):
@@ -62,7 +72,8 @@ class Token(typing.NamedTuple):
     """A token as it is shown.
 
     Attributes:
-        text: Without the sign for a space.
+        text: Without the sign for a space; of an unknown one, UNK and what it
+            stands for.
         starts: Whether it starts a word.
         special: Whether it is BOS, EOS or UNK.
     """
@@ -89,6 +100,11 @@ class AttentionFigure:
         maps: Weights by kind, a key of `KINDS`: float `[L, H, T, S]`.
         languages: Language codes of source and target; None: not known.
         forced: Whether the translation was given, and not the model's own.
+        notes: Sentences that the page and the drawings show, such as that the
+            source is truncated; that the model's translation is, and what is
+            unknown, is added.
+        unknown: What the UNK tokens of source and target stand for, in their
+            order; may be empty.
 
     Raises:
         ValueError: Shapes do not belong together, or a row does not sum to 1.
@@ -103,12 +119,20 @@ class AttentionFigure:
         maps: dict[str, np.ndarray],
         languages: tuple[str | None, str | None] = (None, None),
         forced: bool = False,
+        notes: Sequence[str] = (),
+        unknown: tuple[Sequence[str], Sequence[str]] = ((), ()),
     ):
         self.source, self.target = source, target
         self.languages, self.forced = languages, forced
-        written = [_shown(piece) for piece in target_pieces]
+        self.notes = [*notes, *_name_unknown([*unknown[0], *unknown[1]])]
+        if target_pieces[-1] != "</s>":
+            self.notes.append(
+                "The translation is truncated: it may have"
+                f" {len(target_pieces)} tokens."
+            )
+        written = _tokens(target_pieces, unknown[1])
         self.tokens = {
-            "source": [_shown(piece) for piece in source_pieces],
+            "source": _tokens(source_pieces, unknown[0]),
             "written": written,
             "read": [_shown("<s>"), *written[:-1]],
         }
@@ -127,17 +151,26 @@ class AttentionFigure:
             _read("attention.html"),
             title=escape(f"Attention: {self.source}"),
             style=_read("attention.css"),
+            notes="\n".join(
+                element("p", escape(note), class_="warning")
+                for note in self.notes
+            ),
             program=_read("attention.js"),
             data=_json(self._data()),
         )
 
     def _data(self):
         """What the page's program reads."""
-        source_language, target_language = self.languages
         return {
             "sentences": [
-                {"text": self.source, "language": source_language or ""},
-                {"text": self.target, "language": target_language or ""},
+                {
+                    "text": text,
+                    "language": language or "",
+                    "direction": direction(language),
+                }
+                for text, language in zip(
+                    (self.source, self.target), self.languages, strict=True
+                )
             ],
             "forced": self.forced,
             "tokens": {
@@ -150,6 +183,7 @@ class AttentionFigure:
                     **kind._asdict(),
                     "layers": self.maps[name].shape[0],
                     "heads": self.maps[name].shape[1],
+                    "colors": _head_colors(self.maps[name].shape[1]),
                 }
                 for name, kind in KINDS.items()
             ],
@@ -206,6 +240,7 @@ class AttentionFigure:
             weights[layer - 1, indices],
             indices,
             num_heads,
+            self.notes,
         )
         if token is None:
             return VIEWS[view](drawing)
@@ -279,6 +314,8 @@ def attention_figure(
             )
     source_tokenizer = translator.tokenizer.source
     target_tokenizer = translator.tokenizer.target
+    unknown_target: list[str] = []
+    notes = []
     if reference is None:
         [[(ids, _), *_]] = translator.n_best_ids([text])
         [text_bytes] = target_tokenizer.decode([ids]).numpy()
@@ -286,30 +323,62 @@ def attention_figure(
     else:
         [scored] = translator.score([(text, reference)])
         ids, target = scored.ids, reference
+        for note in scored.notes:
+            logging.warning("the pair %s", note)
+        _, unknown_target, cut = _read_tokens(
+            "reference", target_tokenizer, reference, len(ids)
+        )
+        notes += cut
     if not ids:
         raise ValueError(
             "the translation has no token to show the attention of. Received:"
             f" text={text!r}"
         )
-    source_ids, _ = truncate(
-        source_tokenizer.encode([text.strip()]).to_tensor(),
-        translator.max_source_length,
+    source_ids, unknown_source, cut = _read_tokens(
+        "source", source_tokenizer, text, translator.max_source_length
     )
     maps = translator.model.attention_maps(
         {
-            "source_ids": source_ids,
+            "source_ids": tf.constant([source_ids]),
             "target_ids": shift_right(tf.constant([ids])),
         }
     )
     return AttentionFigure(
         text,
         target,
-        _pieces(source_tokenizer, source_ids.numpy()[0]),
+        _pieces(source_tokenizer, source_ids),
         _pieces(target_tokenizer, ids),
         {name: np.asarray(of)[0] for name, of in maps._asdict().items()},
         languages,
         reference is not None,
+        [*cut, *notes],
+        (unknown_source, unknown_target),
     )
+
+
+def _read_tokens(name, tokenizer, text, max_length):
+    """How the model reads a text.
+
+    Args:
+        name: What the text is.
+        tokenizer: Its `Tokenizer`.
+        text: The text.
+        max_length: The most tokens of it, EOS included.
+
+    Returns:
+        Its ids, EOS included; what those of `UNK` stand for; and a list of
+        notes, with one if it is truncated.
+    """
+    [tokens] = tokenizer.tokens([text.strip()])
+    limit, notes = max_length - 1, []
+    if len(tokens) > limit:
+        notes = [
+            f"The {name} is truncated: the model reads the first {limit} of"
+            f" its {len(tokens)} tokens."
+        ]
+    tokens = tokens[:limit]
+    unknown = [token.text for token in tokens if token.id == UNK]
+    return [*(token.id for token in tokens), EOS], unknown, notes
 
 
 def _pieces(tokenizer, ids):
@@ -318,13 +387,52 @@ def _pieces(tokenizer, ids):
     return [pieces[i] for i in ids]
 
 
-def _shown(piece):
-    """A piece of the vocabulary as a `Token`."""
+def _tokens(pieces, unknown):
+    """Pieces as `Token`s; `unknown` has the text of each that is UNK."""
+    texts = iter(unknown)
+    return [
+        _shown(piece, next(texts, "") if piece == UNKNOWN else "")
+        for piece in pieces
+    ]
+
+
+def _shown(piece, text=""):
+    """A piece of the vocabulary as a `Token`; `text`: what UNK stands for."""
     if piece in SPECIAL_PIECES:
-        return Token(SPECIAL_PIECES[piece], True, True)
+        return Token(f"{SPECIAL_PIECES[piece]} {text}".rstrip(), True, True)
     starts = piece.startswith(SPACE)
     shown = piece.removeprefix(SPACE).replace(SPACE, " ")
     return Token(shown or "\u2423", starts, False)
+
+
+def _name_unknown(texts):
+    """A list with a note that names unknown texts; empty without any."""
+    distinct = list(dict.fromkeys(filter(None, texts)))
+    if not distinct:
+        return []
+    listed = ", ".join(map(_named, distinct[:NAMED]))
+    if len(distinct) > NAMED:
+        listed += f" and {len(distinct) - NAMED} more"
+    return [f"Not in the vocabulary, read as UNK: {listed}."]
+
+
+def _named(text):
+    """A text; if it is one character, with its code and name in Unicode."""
+    if len(text) > 1:
+        return text
+    name = " ".join([f"U+{ord(text):04X}", unicodedata.name(text, "")])
+    return f"{text} ({name.rstrip()})"
+
+
+def _head_colors(num_heads):
+    """The colors of heads, in light and in dark mode."""
+    return {
+        name: [
+            attention_svg.head_color(head, num_heads, name == "dark")
+            for head in range(num_heads)
+        ]
+        for name in ("light", "dark")
+    }
 
 
 def _marked(token):

@@ -1,6 +1,6 @@
 """Attention as SVG: lines as in Figures 3 to 5 of the paper, or a heat map."""
 
-import colorsys
+import math
 import typing
 from collections.abc import Sequence
 
@@ -32,6 +32,7 @@ class Drawing(typing.NamedTuple):
         weights: float `[H, T, S]`, of the heads that are shown.
         heads: Their numbers, counted from 0, H of them.
         num_heads: How many heads the layer has.
+        notes: Sentences below the figure, such as that the source is truncated.
     """
 
     title: str
@@ -40,17 +41,39 @@ class Drawing(typing.NamedTuple):
     weights: np.ndarray
     heads: Sequence[int]
     num_heads: int
+    notes: Sequence[str] = ()
 
 
-def head_color(head: int, num_heads: int) -> str:
-    """The color of a head, as the page has it in light mode.
+def head_color(head: int, num_heads: int, dark: bool = False) -> str:
+    """The color of a head, on white or on the dark background of the page.
 
-    >>> head_color(0, 8)
-    '#c33c3c'
+    All heads have the same lightness of OKLCH (Ottosson 2020), which follows
+    what people see, and so a contrast of at least 3:1 (WCAG 2) to either
+    background. In HSL yellow and cyan would have less than 2:1 on white.
+
+    >>> head_color(0, 8), head_color(0, 8, dark=True)
+    ('#b85377', '#eb85a6')
     """
-    hue = head / num_heads
-    red, green, blue = colorsys.hls_to_rgb(hue, 0.5, 0.53)
-    return "#" + "".join(f"{round(255 * x):02x}" for x in (red, green, blue))
+    lightness, chroma = (0.735, 0.13) if dark else (0.58, 0.135)
+    angle = 2 * math.pi * head / num_heads
+    a, b = chroma * math.cos(angle), chroma * math.sin(angle)
+    long = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3
+    middle = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3
+    short = (lightness - 0.0894841775 * a - 1.2914855480 * b) ** 3
+    linear = (
+        4.0767416621 * long - 3.3077115913 * middle + 0.2309699292 * short,
+        -1.2684380046 * long + 2.6097574011 * middle - 0.3413193965 * short,
+        -0.0041960863 * long - 0.7034186147 * middle + 1.7076147010 * short,
+    )
+    return "#" + "".join(f"{_channel(value):02x}" for value in linear)
+
+
+def _channel(linear):
+    """A linear intensity as a number of sRGB, 0 to 255."""
+    linear = min(1.0, max(0.0, linear))
+    if linear <= 0.0031308:
+        return round(255 * 12.92 * linear)
+    return round(255 * (1.055 * linear ** (1 / 2.4) - 0.055))
 
 
 def draw_lines(drawing: Drawing, token: int | None = None) -> str:
@@ -90,7 +113,7 @@ def draw_lines(drawing: Drawing, token: int | None = None) -> str:
         for j, words in enumerate(drawing.keys)
     ]
     height = bottom + below + MARGIN
-    return document(width, height, body, drawing.title, PAPER)
+    return _document(width, height, body, drawing)
 
 
 def draw_heat_map(drawing: Drawing) -> str:
@@ -134,6 +157,15 @@ def draw_heat_map(drawing: Drawing) -> str:
         body.append(_upright(x, top - 8, words, "start", True))
     scale = f"darkest cell: {strongest:.2f}"
     body.append(text(left, height - MARGIN, scale, PAPER.ink, font_size=12))
+    return _document(width, height, body, drawing)
+
+
+def _document(width, height, body, drawing):
+    """The whole figure, with its notes below."""
+    for note in drawing.notes:
+        width = max(width, 2 * MARGIN + text_width(note, 12))
+        body.append(text(MARGIN, height, note, PAPER.ink, font_size=12))
+        height += 18
     return document(width, height, body, drawing.title, PAPER)
 
 

@@ -18,6 +18,12 @@ COLORS = ("#3987e5", "#e07b39", "#3aa17e", "#b565c9")
 # What XML 1.0 cannot hold, however it is written.
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 NARROW = frozenset("fijlrtI.,:;'|!()[] ")
+RIGHT_TO_LEFT = frozenset(
+    "acm ajp apc ar ara arb arc ars ary arz azb ckb dv div fa fas he heb iw ji"
+    " ks lrc mzn nqo pbt pes pnb prs ps pus sd snd syr ug uig ur urd yi"
+    " yid".split()
+)
+RIGHT_TO_LEFT_SCRIPTS = frozenset("adlm arab hebr nkoo rohg syrc thaa".split())
 
 
 class Theme(typing.NamedTuple):
@@ -131,6 +137,27 @@ def text(
 def is_wide(character: str) -> bool:
     """Whether a character is as wide as high, as Chinese and Japanese are."""
     return unicodedata.east_asian_width(character) in "WF"
+
+
+def direction(language: str | None) -> str:
+    """The value of HTML's `dir` for text in a language: rtl, ltr or auto.
+
+    A browser that has to find out (auto) takes the first letter's direction:
+    of a Hebrew sentence that begins with a Latin name, the wrong one.
+
+    Args:
+        language: A language code, which may name a script; None: not known.
+
+    >>> direction("he"), direction("az_Arab"), direction("de"), direction(None)
+    ('rtl', 'rtl', 'ltr', 'auto')
+    """
+    if not language:
+        return "auto"
+    name, *others = language.lower().replace("_", "-").split("-")
+    scripts = [part for part in others if len(part) == 4 and part.isalpha()]
+    if scripts:
+        return "rtl" if scripts[0] in RIGHT_TO_LEFT_SCRIPTS else "ltr"
+    return "rtl" if name in RIGHT_TO_LEFT else "ltr"
 
 
 def text_width(words: str, size: float) -> float:

@@ -18,8 +18,9 @@ from keras_transformer.figures.drawing import (
     text,
 )
 
-WIDTH, HEIGHT = 600, 290
-LEFT, RIGHT, BOTTOM = 72, 36, 48  # margins
+# A phone shows it at almost this width, and so its text in 12 pixels.
+WIDTH, HEIGHT = 390, 250
+LEFT, RIGHT, BOTTOM = 70, 30, 48  # margins
 ROW = 20  # height of a line of the legend
 NUM_TICKS = 6  # at most, on an axis that is not logarithmic
 
@@ -34,6 +35,7 @@ class Series:
         color: Of the points and of the line.
         joined: Whether a line joins them.
         dashed: Whether that line is dashed.
+        opacity: Of that line.
         marked: Whether each point has a mark.
         labels: What each point is, shown when the mouse rests on its mark;
             left out: its numbers.
@@ -44,6 +46,7 @@ class Series:
     color: str = COLORS[0]
     joined: bool = True
     dashed: bool = False
+    opacity: float = 1.0
     marked: bool = False
     labels: Sequence[str] = ()
 
@@ -203,7 +206,7 @@ def _axes(x_axis, y_axis, x_label, y_label, theme, grid=0.2):
         parts.append(text(x, base + 18, spell(tick), ink, "middle"))
     middle = (x_axis.start + x_axis.end) / 2
     parts.append(text(middle, base + 40, x_label, ink, "middle"))
-    parts.append(_turned(16, (y_axis.start + y_axis.end) / 2, y_label, ink))
+    parts.append(_turned(12, (y_axis.start + y_axis.end) / 2, y_label, ink))
     return parts
 
 
@@ -223,6 +226,7 @@ def _draw(series, x_axis, y_axis):
             fill="none",
             stroke=series.color,
             stroke_width=2,
+            stroke_opacity=series.opacity,
             stroke_linejoin="round",
             stroke_dasharray="6 4" if series.dashed else None,
         )
@@ -258,6 +262,7 @@ def _legend(series, theme):
                 y,
                 one.color,
                 stroke_width=2.5,
+                stroke_opacity=one.opacity,
                 stroke_dasharray="6 4" if one.dashed else None,
             )
         else:

@@ -4,6 +4,8 @@ import os
 import pathlib
 import typing
 
+from keras_transformer import flags
+
 PNG_SCALE = 2.0  # pixels of a PNG for each of the SVG
 
 
@@ -53,8 +55,7 @@ def _load_renderer():
         import resvg_py
     except ImportError:
         raise ValueError(
-            "a .png file needs the extra 'png': pip install -e '.[png]' where"
-            " this project is; .svg needs nothing. Received: no module"
-            " 'resvg_py'"
+            f"a .png file needs the extra 'png': {flags.how_to_install('png')};"
+            " .svg needs nothing. Received: no module 'resvg_py'"
         ) from None
     return resvg_py

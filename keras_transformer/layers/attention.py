@@ -18,11 +18,11 @@ from keras_transformer.chunks import (
     by_key,
     divide,
 )
-from keras_transformer.dropout import Dropout
 from keras_transformer.fields import is_of_kind
+from keras_transformer.kernels.dropout import Dropout
+from keras_transformer.kernels.linear import Linear
 from keras_transformer.layers.checks import check_sizes
 from keras_transformer.layers.traced import TracedLayer
-from keras_transformer.linear import Linear
 from keras_transformer.masking import band_mask
 
 # A score that softmax turns into zero. It is finite, so that a row that may

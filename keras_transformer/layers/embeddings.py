@@ -8,10 +8,9 @@ from keras import ops
 
 from keras_transformer.backend import Tensor, precise_dtype
 from keras_transformer.config import SINUSOIDS, check_even
-from keras_transformer.dropout import Dropout
+from keras_transformer.kernels.dropout import Dropout
 from keras_transformer.layers.checks import check_choice, check_sizes
 from keras_transformer.layers.traced import TracedLayer
-from keras_transformer.loss import projected_cross_entropy, projected_r_drop
 from keras_transformer.vocabulary import PAD
 
 
@@ -80,37 +79,6 @@ class _Softmax:
         logits = ops.matmul(ops.cast(x, dtype), ops.transpose(matrix))
         logits = ops.cast(logits, precise_dtype(dtype))
         return logits if self.logits_bias is None else logits + self.logits_bias
-
-    def token_losses(
-        self,
-        x: Tensor,
-        labels: Tensor,
-        label_smoothing: float,
-        r_drop: float = 0.0,
-    ) -> tuple[Tensor, Tensor]:
-        """The losses of `smoothed_cross_entropy(labels, logits(x), ...)`.
-
-        Cheaper, since the gradient of the logits is never made.
-
-        Args:
-            x: float `[B, T, D]`; with R-Drop `[2 B, T, D]`.
-            labels: int `[B, T]`.
-            label_smoothing: As in `SmoothedCrossEntropy`.
-            r_drop: Alpha of R-Drop, as in `projected_r_drop`; 0: none.
-
-        Returns:
-            Two `[B, T]`: the smoothed loss, and -log p(label).
-        """
-        projection = (
-            ops.cast(x, self.compute_dtype),
-            self.softmax_matrix,
-            self.logits_bias,
-        )
-        if r_drop:
-            return projected_r_drop(
-                labels, *projection, label_smoothing, r_drop
-            )
-        return projected_cross_entropy(labels, *projection, label_smoothing)
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

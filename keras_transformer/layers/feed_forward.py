@@ -8,9 +8,9 @@ from keras import ops
 
 from keras_transformer.backend import Tensor
 from keras_transformer.config import ACTIVATIONS
-from keras_transformer.dropout import Dropout
+from keras_transformer.kernels.dropout import Dropout
+from keras_transformer.kernels.linear import Linear
 from keras_transformer.layers.checks import check_choice, check_sizes
-from keras_transformer.linear import Linear
 
 _ACTIVATION_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": ops.relu,

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import keras
 
 from keras_transformer.backend import Tensor
-from keras_transformer.dropout import Dropout
-from keras_transformer.normalization import LayerNorm
+from keras_transformer.kernels.dropout import Dropout
+from keras_transformer.kernels.normalization import LayerNorm
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

@@ -19,8 +19,8 @@ import jax  # noqa: E402
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
 
-from keras_transformer.dropout import random_uint16  # noqa: E402
-from keras_transformer.loss import (  # noqa: E402
+from keras_transformer.kernels.dropout import random_uint16  # noqa: E402
+from keras_transformer.kernels.projected_loss import (  # noqa: E402
     projected_cross_entropy,
     projected_r_drop,
 )
@@ -46,8 +46,9 @@ def projected_r_drop_loss(states, matrix):
 
 
 def main(data, path):
-    model = keras.saving.load_model(path)  # before any name of kt is used
-    loaded = type(model).__name__
+    loaded = kt.Transformer.__name__  # its import registers it with Keras
+    model = keras.saving.load_model(path)
+    assert type(model).__name__ == loaded
     with np.load(data) as file:
         inputs = {n: file[n] for n in ("source_ids", "target_ids")}
         labels = file["labels"]

@@ -14,10 +14,50 @@ and decoder; `vocabularies` makes tokenizers over a given table of ids.
 """
 
 import importlib
+import json
 import pathlib
+import re
 
 # The modules of the formats, in the order in which they are asked.
 IMPORTERS = ("huggingface", "marian", "opennmt_tf", "fairseq")
+# Models of Hugging Face that are often taken for Marian's, by `model_type`.
+OTHER_TYPES = {
+    "bart": "BART",
+    "fsmt": "FSMT, fairseq's models of WMT",
+    "m2m_100": "M2M100 or NLLB",
+    "mbart": "mBART",
+    "mt5": "mT5",
+    "t5": "T5",
+}
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+MOST_POINTER = 1024  # bytes, says its specification
+MOST_CONFIG = 1 << 20  # bytes
+HEAD = 1 << 20  # bytes of a file in which its system shows
+
+
+def read_model(directory: pathlib.Path, name: str | None = None):
+    """The name of the format that a directory holds, and the `Imported`.
+
+    Args:
+        directory: The directory.
+        name: Of the format; None: the first that recognizes the directory.
+
+    Raises:
+        ValueError: It is no directory, or of no format, or cannot be used.
+        OSError: A file cannot be read.
+    """
+    try:
+        importer = find_importer(directory, name)
+        return importer.__name__.rpartition(".")[2], importer.read(directory)
+    except ValueError as error:
+        for path in _find_pointers(directory):
+            # TensorFlow names a checkpoint without the endings of its files.
+            if re.sub(r"\.(index|data-.*)$", "", str(path)) in str(error):
+                raise ValueError(
+                    f"{path} is a Git LFS pointer, not the file itself, which"
+                    " `git lfs pull` gets"
+                ) from None
+        raise
 
 
 def find_importer(directory: pathlib.Path, name: str | None = None):
@@ -28,18 +68,92 @@ def find_importer(directory: pathlib.Path, name: str | None = None):
         name: Of the format; None: the first that recognizes the directory.
 
     Raises:
-        ValueError: It is no directory, or of no format.
+        ValueError: It is no directory, or of no format, or of another one.
     """
     if not directory.is_dir():
         raise ValueError(
             "expected a directory that holds a model."
             f" Received: source={str(directory)!r}"
         )
-    for candidate in IMPORTERS if name is None else (name,):
-        module = importlib.import_module(f"{__name__}.{candidate}")
-        if name is not None or module.recognizes(directory):
-            return module
+    found = None
+    for candidate in IMPORTERS if name is None else (name, *IMPORTERS):
+        if _load(candidate).recognizes(directory):
+            found = candidate
+            break
+    if found is not None and name in (None, found):
+        return _load(found)
+    other = f"the format {found}" if found else _find_other_system(directory)
+    if name is not None and other is None:
+        return _load(name)  # it says which of its files is missing
+    formats = ", ".join(IMPORTERS) if name is None else name
     raise ValueError(
-        f"expected a model of one of the formats {', '.join(IMPORTERS)}; see"
-        f" docs/pretrained.md. Received: source={str(directory)!r}"
+        f"expected a model of {'the format' if name else 'one of the formats'}"
+        f" {formats}; see docs/pretrained.md. Received:"
+        f" source={str(directory)!r}" + (f", {other}" if other else "")
     )
+
+
+def _load(name):
+    """The module of a format."""
+    return importlib.import_module(f"{__name__}.{name}")
+
+
+def _find_pointers(directory):
+    """The Git LFS pointers in a directory."""
+    return [
+        path
+        for path in sorted(directory.glob("*"))
+        if path.is_file()
+        and path.stat().st_size <= MOST_POINTER
+        and _head(path, MOST_POINTER).startswith(LFS_POINTER)
+    ]
+
+
+def _head(path, size):
+    """The first bytes of a file."""
+    with path.open("rb") as file:
+        return file.read(size)
+
+
+def _find_other_system(directory):
+    """What a directory holds that cannot be imported; None if unknown."""
+    pointers = _find_pointers(directory)
+    if pointers:
+        names = ", ".join(path.name for path in pointers)
+        return f"with Git LFS pointers, not the files (git lfs pull): {names}"
+    if (directory / "adapter_config.json").is_file():
+        return "an adapter of PEFT: merge it into its model first"
+    kind = _model_type(directory / "config.json")
+    if kind not in (None, "marian"):
+        known = OTHER_TYPES.get(kind, "another model than Marian's")
+        return f"of Hugging Face, model_type={kind!r}: {known}"
+    binary = directory / "model.bin"
+    # It names its specification, or, in version 1, its first variable.
+    if binary.is_file() and b"transformer" in _head(binary, 64).lower():
+        return "a model of CTranslate2: import what it was converted from"
+    for path in sorted(directory.glob("*.pt")):
+        # Keys of its checkpoints, as they stand in a pickle.
+        if path.is_file() and b"\t\0\0\0generator" in _head(path, HEAD):
+            return f"a model of OpenNMT-py: {path.name}"
+        return (
+            f"with {path.name}, but without the dictionaries of fairseq:"
+            " expected dict.SOURCE.txt and dict.TARGET.txt there or in"
+            " data-bin/"
+        )
+    if (directory / "decoder.yml").is_file() and not any(
+        directory.glob("*.npz")
+    ):
+        return "a model of Marian, such as OPUS-MT's releases, without its .npz"
+    return None
+
+
+def _model_type(path):
+    """`model_type` of a config.json of Hugging Face; None if there is none."""
+    if not path.is_file() or path.stat().st_size > MOST_CONFIG:
+        return None
+    try:
+        values = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        return None
+    kind = values.get("model_type") if isinstance(values, dict) else None
+    return kind if isinstance(kind, str) else None

@@ -2,7 +2,8 @@
 
     checkpoint_best.pt      or model.pt, or checkpoint_last.pt, or the only .pt:
                             weights, and the options of the training
-    dict.en.txt, dict.de.txt    subwords by frequency, for each language
+    dict.en.txt, dict.de.txt    subwords by frequency, for each language; there,
+                                in data-bin/, or in a directory in data-bin/
     sentencepiece.bpe.model     the SentencePiece model that makes the subwords;
     or spm.en.model, ...        or one for each language, which is in its name
 
@@ -32,8 +33,13 @@ from trainers.importers.stacks import (
 )
 from trainers.importers.tensors import Tensors
 from trainers.importers.torch_pickle import Plain, read_torch
-from trainers.importers.vocabularies import make_tokenizer, start_name
+from trainers.importers.vocabularies import (
+    make_tokenizer,
+    read_file,
+    start_name,
+)
 
+DATA = "data-bin"  # where fairseq-preprocess writes
 CHECKPOINTS = ("checkpoint_best.pt", "model.pt", "checkpoint_last.pt")
 # Modules whose classes occur in a checkpoint as data.
 PLAIN = ("argparse", "omegaconf", "fairseq", "enum", "typing", "collections")
@@ -116,7 +122,7 @@ BEAM_SIZE, LENGTH_PENALTY = 5, 1.0
 
 def recognizes(directory: pathlib.Path) -> bool:
     """Whether a directory holds a model of fairseq."""
-    return any(directory.glob("*.pt")) and any(directory.glob("dict.*.txt"))
+    return any(directory.glob("*.pt")) and bool(_find_dictionaries(directory))
 
 
 def read(directory: pathlib.Path) -> Imported:
@@ -259,19 +265,49 @@ class _Side(typing.NamedTuple):
 
 def _read_side(directory, language):
     """The dictionary of a language, and the SentencePiece model it is of."""
-    path = directory / f"dict.{language}.txt"
-    if not path.is_file():
-        raise ValueError(f"{directory}: expected {path.name}")
+    paths = _find_dictionaries(directory)
+    if language not in paths:
+        raise ValueError(
+            f"{directory}: expected dict.{language}.txt, there or in {DATA}/"
+        )
     model = _find_subwords(directory, language)
-    return _Side(_read_symbols(path), model.read_bytes(), model)
+    return _Side(_read_symbols(paths[language]), read_file(model), model)
+
+
+def _find_dictionaries(directory):
+    """The paths of the dictionaries by language.
+
+    fairseq-preprocess writes them beside the data that a training reads.
+
+    Raises:
+        ValueError: Several directories in data-bin/ have some.
+    """
+    data = directory / DATA
+    for folders in ([directory], [data], sorted(data.glob("*/"))):
+        found = [
+            paths
+            for folder in folders
+            if (paths := sorted(folder.glob("dict.*.txt")))
+        ]
+        if len(found) > 1:
+            raise ValueError(
+                f"{directory}: expected the dictionaries of the model beside"
+                " the checkpoint. Received those of:"
+                f" {', '.join(str(paths[0].parent) for paths in found)}"
+            )
+        if found:
+            return {path.name.split(".")[1]: path for path in found[0]}
+    return {}
 
 
 def _read_symbols(path):
     """The subword of each id of a dictionary."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        text = read_file(path).decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8: {error}") from None
+    # At newlines alone: a subword may be U+2028 or U+0085.
+    lines = text.removesuffix("\n").split("\n")
     symbols = list(SPECIAL)
     for number, line in enumerate(lines, 1):
         symbol, _, count = line.rstrip().rpartition(" ")
@@ -294,13 +330,14 @@ def _find_languages(directory, task, tensors):
     """
     if "source_lang" in task and "target_lang" in task:
         return [task.need(name, str) for name in ("source_lang", "target_lang")]
-    paths = sorted(directory.glob("dict.*.txt"))
+    paths = _find_dictionaries(directory)
     if len(paths) != 2:
         raise ValueError(
-            f"{directory}: expected two dictionaries, dict.en.txt and the like."
-            f" Received: {', '.join(path.name for path in paths)}"
+            f"{directory}: expected two dictionaries, dict.en.txt and the like,"
+            f" there or in {DATA}/, where fairseq-preprocess writes them."
+            f" Received: {', '.join(map(str, paths.values())) or 'none'}"
         )
-    found = {path.name.split(".")[1]: _read_symbols(path) for path in paths}
+    found = {language: _read_symbols(paths[language]) for language in paths}
     rows = [
         tensors.shape(f"{stack}.embed_tokens.weight")[0]
         for stack in ("encoder", "decoder")

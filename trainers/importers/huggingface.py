@@ -4,7 +4,7 @@ What is read of a directory:
 
     config.json             the model
     generation_config.json  the search; older models have it in config.json
-    model.safetensors, pytorch_model.bin or tf_model.h5
+    model.safetensors (or its shards), pytorch_model.bin or tf_model.h5
     source.spm, target.spm  how text is segmented
     vocab.json              ids of subwords; target_vocab.json: the target's
     tokenizer_config.json   languages, longest source
@@ -14,7 +14,8 @@ with biases in attention, epsilon 1e-5, and sinusoids of which all sines come
 before all cosines. Ids are other ones here: PAD, BOS, EOS, UNK, then the rest
 in the original's order. BOS, which Marian has not, is a row of its own: the
 embedding of what its decoder starts with, and a bias that leaves no probability
-to it, so that those of all others are the original's.
+to it, so that those of all others are the original's. Where `generate`
+renormalizes probabilities (`renormalize_logits`), PAD has such a bias, too.
 """
 
 import json
@@ -25,14 +26,22 @@ import numpy as np
 
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.permutation import from_blocks, reorder
-from keras_transformer.tokenization import Tokenizer, TokenizerPair
-from keras_transformer.vocabulary import BOS
+from keras_transformer.tokenization import (
+    END_OF_TABLE,
+    Tokenizer,
+    TokenizerPair,
+)
+from keras_transformer.vocabulary import BOS, PAD
 from trainers.importers.imported import Imported
 from trainers.importers.keras_h5 import read_h5
-from trainers.importers.safetensors import read_safetensors
+from trainers.importers.safetensors import read_safetensors, read_shards
 from trainers.importers.tensors import Tensors
 from trainers.importers.torch_pickle import read_torch
-from trainers.importers.vocabularies import make_tokenizer, start_name
+from trainers.importers.vocabularies import (
+    make_tokenizer,
+    read_file,
+    start_name,
+)
 
 # PyTorch's names of a layer's weights, by those of TensorFlow.
 TF_NAMES = {
@@ -44,13 +53,33 @@ TF_NAMES = {
 # Fields of `generate` that change its answers and that we do not have, with
 # the values that change nothing.
 NO_COUNTERPART = {
+    "begin_suppress_tokens": None,
+    "constraints": None,
     "diversity_penalty": 0.0,
     "early_stopping": False,
     "encoder_no_repeat_ngram_size": 0,
+    "encoder_repetition_penalty": 1.0,
+    "exponential_decay_length_penalty": None,
+    "force_words_ids": None,
     "forced_bos_token_id": None,
+    "guidance_scale": 1.0,
+    "max_time": None,
     "num_beam_groups": 1,
+    "penalty_alpha": 0.0,
     "repetition_penalty": 1.0,
+    "sequence_bias": None,
+    "stop_strings": None,
     "suppress_tokens": None,
+    "watermarking_config": None,
+}
+# The same, of those that matter to sampling alone.
+NO_SAMPLING = {
+    "epsilon_cutoff": 0.0,
+    "eta_cutoff": 0.0,
+    "min_p": 0.0,
+    "num_beams": 1,
+    "top_h": None,
+    "typical_p": 1.0,
 }
 # Tokens of an output: a limit of this many is as good as one by the source.
 SHORT_OUTPUT = 128
@@ -58,8 +87,14 @@ CONFIG, GENERATION = "config.json", "generation_config.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 VOCABULARY, TARGET_VOCABULARY = "vocab.json", "target_vocab.json"
 MODELS = ("source.spm", "target.spm")
-WEIGHTS = ("model.safetensors", "pytorch_model.bin", "tf_model.h5")
-MOST_JSON = 64 << 20  # bytes
+INDEX = "model.safetensors.index.json"
+# Where embeddings are.
+MATRICES = (
+    "model.shared.weight",
+    "model.encoder.embed_tokens.weight",
+    "model.decoder.embed_tokens.weight",
+)
+FORCED_EOS = 0  # of a config.json that has none and is read for the search
 EPSILON = 1e-5  # of PyTorch's LayerNorm
 EXCLUDED = -1e4  # a bias that leaves no probability, in half precision, too
 ACTIVATIONS = {
@@ -75,6 +110,7 @@ FIXED = {
     "add_bias_logits": False,
     "add_final_layer_norm": False,
     "is_encoder_decoder": True,
+    "model_type": "marian",
     "normalize_before": False,
     "normalize_embedding": False,
     "static_position_embeddings": True,
@@ -100,19 +136,22 @@ def recognizes(directory: pathlib.Path) -> bool:
 def read(directory: pathlib.Path) -> Imported:
     """The model in a directory: see `trainers.importers`."""
     options = _read_options(directory / CONFIG)
-    tables = _read_tables(directory, options)
-    tokenizer = _make_tokenizer(directory, tables)
-    config = _make_config(options, tables)
+    search = _search_options(directory, options)
     tensors = _read_weights(directory)
+    _check_sizes(tensors, options)
+    tables = _read_tables(directory, options, search)
+    config = _make_config(options, tables)
     weights = _convert(tensors, options, config, tables)
     tensors.close()
     languages = _read_json(directory / TOKENIZER_CONFIG, missing=True)
     longest = _longest_source(options, languages)
-    decoding, notes = _read_decoding(directory, options)
+    decoding, notes = _read_decoding(search, options)
+    if search.get("renormalize_logits", bool, False):
+        _exclude_banned(weights, tables.target, search, options)
     return Imported(
         config=config,
         weights=reorder(weights, from_blocks(config.d_model)),
-        tokenizer=tokenizer,
+        tokenizer=_make_tokenizer(directory, tables),
         decoding=decoding,
         source_language=str(languages.get("source_lang") or ""),
         target_language=str(languages.get("target_lang") or ""),
@@ -264,7 +303,21 @@ class _Tables(typing.NamedTuple):
     shared: bool
 
 
-def _read_tables(directory, options):
+def _check_sizes(tensors, options):
+    """Refuses ids without an embedding: each of them takes memory."""
+    names = [name for name in MATRICES if name in tensors]
+    rows = [rows for name in names for rows in tensors.shape(name)[:1]]
+    most = max(rows, default=0)
+    for name in ("vocab_size", "decoder_vocab_size"):
+        size = options.get(name, int, 0)
+        if size > most:
+            raise ValueError(
+                f"{tensors.path}: expected embeddings of {name}={size} tokens."
+                f" Received: of at most {most}"
+            )
+
+
+def _read_tables(directory, options, search):
     """The ids that vocab.json and, if it has one, target_vocab.json give."""
     shared = options.default("share_encoder_decoder_embeddings")
     target = directory / TARGET_VOCABULARY
@@ -274,17 +327,17 @@ def _read_tables(directory, options):
             " share_encoder_decoder_embeddings is false. Received: no such file"
         )
     size = options.size("vocab_size")
-    banned = _search_options(directory, options).values.get("bad_words_ids")
+    banned = _banned(search)
     pad = options.get("pad_token_id", int)
-    start = options.get("decoder_start_token_id", int, pad)
+    start = _start(search, options)
     path = directory / VOCABULARY
     if shared:
-        table = _read_table(path, size, options, start, banned or [])
+        table = _read_table(path, size, options, start, banned)
         return _Tables(table, table, True)
     # A source of its own has no id for what the decoder starts with.
     source = _read_table(path, size, options, pad, [])
     size = options.get("decoder_vocab_size", int, size)
-    own = _read_table(target, size, options, start, banned or [])
+    own = _read_table(target, size, options, start, banned)
     return _Tables(source, own, False)
 
 
@@ -315,7 +368,7 @@ def _read_table(path, size, options, start, banned):
         )
     if not 0 <= start < size:
         raise ValueError(
-            f"{options.path}: expected a decoder_start_token_id below"
+            f"{path.parent}: expected a decoder_start_token_id below"
             f" vocab_size={size}. Received: decoder_start_token_id={start}"
         )
     # Whether nothing but BOS has the id that the decoder starts with.
@@ -334,9 +387,12 @@ def _make_tokenizer(directory, tables):
     sides: list[Tokenizer] = []
     for name, table in zip(MODELS, tables[:2], strict=True):
         path = directory / name
-        content = _read_file(path)
+        content = read_file(path)
+        is_source = name == MODELS[0]
         sides.append(
-            make_tokenizer(content, table.subwords, path, name == MODELS[0])
+            make_tokenizer(
+                content, table.subwords, path, is_source, END_OF_TABLE
+            )
         )
     return TokenizerPair(*sides)
 
@@ -346,14 +402,18 @@ def _make_tokenizer(directory, tables):
 
 def _read_weights(directory):
     """The tensors by the names that PyTorch has for them."""
-    for name, reader in zip(
-        WEIGHTS, (read_safetensors, _read_bin, _read_tf), strict=True
-    ):
+    readers = {
+        "model.safetensors": read_safetensors,
+        INDEX: read_shards,
+        "pytorch_model.bin": _read_bin,
+        "tf_model.h5": _read_tf,
+    }
+    for name, reader in readers.items():
         path = directory / name
         if path.is_file():
             return Tensors(reader(path), path)
     raise ValueError(
-        f"{directory}: expected {', '.join(WEIGHTS[:2])} or {WEIGHTS[2]}."
+        f"{directory}: expected one of {', '.join(readers)}."
         " Received: none of them"
     )
 
@@ -516,7 +576,7 @@ def _check_positions(tensors, name, config):
     """Takes a table of positions, if it is that of the sinusoids."""
     if name not in tensors:
         return
-    length, width = tensors.shape(name)[0], config.d_model
+    length, width = (*tensors.shape(name), 0)[0], config.d_model
     table = tensors.take(name, (length, width))
     rates = 10000.0 ** (-np.arange(0, width, 2) / width)
     angles = np.arange(length)[:, None] * rates
@@ -537,38 +597,83 @@ def _search_options(directory, options):
     return _Options(_read_json(path), path) if path.exists() else options
 
 
-def _read_decoding(directory, options):
-    """The `DecodingConfig` of `generate`, and what of it is not there."""
-    search = _search_options(directory, options)
-    sampling = search.get("do_sample", bool, False)
-    # Of these, one is what the decoder starts with, and one an EOS that
-    # transformers adds at the limit.
-    limit = search.get("max_length", int, 20) - 2
+def _start(search, options):
+    """The id of what the decoder starts with."""
+    start = options.get(
+        "decoder_start_token_id", int, options.get("pad_token_id", int)
+    )
+    if search is options:
+        return start
+    start = search.get("bos_token_id", int, start)
+    return search.get("decoder_start_token_id", int, start)
+
+
+def _banned(search):
+    """`bad_words_ids`: sequences of ids that are not written."""
+    banned = search.values.get("bad_words_ids") or []
+    if not isinstance(banned, list) or not all(
+        isinstance(words, list) and all(type(id) is int for id in words)
+        for words in banned
+    ):
+        raise ValueError(
+            f"{search.path}: bad_words_ids must be a list of lists of ids."
+            f" Received: bad_words_ids={json.dumps(banned)[:60]}"
+        )
+    return banned
+
+
+def _exclude_banned(weights, table, search, options):
+    """Leaves no probability to PAD and to BOS, if they are banned."""
+    (path,) = (path for path in weights if path.endswith("/logits_bias"))
+    banned = _banned(search)
+    if [options.values["pad_token_id"]] in banned:
+        weights[path][PAD] = EXCLUDED
+    if table.has_start:
+        weights[path][BOS] = EXCLUDED
+
+
+def _forced_end(search, options):
+    """What transformers writes at the limit of an output; None: nothing."""
+    default = FORCED_EOS if search is options else None
+    return search.values.get("forced_eos_token_id", default)
+
+
+def _longest_output(search, options):
+    """The most tokens of an output, EOS included.
+
+    One more of transformers' limit is what the decoder starts with; another is
+    the EOS at the limit, if there is one.
+    """
+    forced = _forced_end(search, options)
+    name, more = "max_length", 1 if forced is None else 2
+    if search.values.get("max_new_tokens") is not None:
+        name, more = "max_new_tokens", more - 1
+    limit = search.get(name, int, 20) - more
     if limit < 1:
         raise ValueError(
-            f"{search.path}: max_length must be at least 3."
-            f" Received: max_length={limit + 2}"
+            f"{search.path}: {name} must be at least {1 + more}."
+            f" Received: {name}={limit + more}"
         )
+    return limit
+
+
+def _shortest_output(search):
+    """The fewest tokens of an output, EOS included."""
+    if search.values.get("min_new_tokens") is not None:
+        return search.get("min_new_tokens", int) + 1
+    return search.get("min_length", int, 0)
+
+
+def _read_decoding(search, options):
+    """The `DecodingConfig` of `generate`, and what of it is not there."""
+    sampling = search.get("do_sample", bool, False)
+    limit = _longest_output(search, options)
     extra = limit if limit <= SHORT_OUTPUT else DecodingConfig.extra_length
     notes = []
     if extra < limit:
         notes.append(
             f"an output ends at {extra} tokens more than its source has, where"
             f" transformers goes on to {limit}: see --extra_length"
-        )
-    for name, value in NO_COUNTERPART.items():
-        found = search.values.get(name)
-        if found not in (None, value):
-            notes.append(
-                f"{search.path.name}: {name}={json.dumps(found)[:60]} has no"
-                " counterpart here"
-            )
-    pad = options.values["pad_token_id"]
-    start = options.values.get("decoder_start_token_id", pad)
-    banned = search.values.get("bad_words_ids") or []
-    if any(words not in ([pad], [start]) for words in banned):
-        notes.append(
-            f"{search.path.name}: of bad_words_ids, only padding is banned here"
         )
     try:
         decoding = DecodingConfig(
@@ -578,14 +683,53 @@ def _read_decoding(directory, options):
             stopping="transformers",
             extra_length=extra,
             max_output_length=limit,
-            min_length=search.get("min_length", int, 0),
+            min_length=_shortest_output(search),
             no_repeat_ngram=search.get("no_repeat_ngram_size", int, 0),
             sampling=sampling,
             **(_sampling(search) if sampling else {}),
         )
     except ValueError as error:
         raise ValueError(f"{search.path}: {error}") from None
-    return decoding, notes
+    return decoding, [*notes, *_differences(search, options, decoding)]
+
+
+def _differences(search, options, decoding):
+    """Fields of `generate` that a search here does not follow, a line each."""
+    neutral = NO_COUNTERPART | (NO_SAMPLING if decoding.sampling else {})
+    notes = []
+    for name, value in neutral.items():
+        found = search.values.get(name)
+        if found not in (None, [], value):
+            notes.append(
+                f"{name}={json.dumps(found)[:60]} has no counterpart here"
+            )
+    pad, eos = (options.values[f"{role}_token_id"] for role in ("pad", "eos"))
+    banned = _banned(search)
+    if any(words not in ([pad], [_start(search, options)]) for words in banned):
+        notes.append("of bad_words_ids, only padding is banned here")
+    if [pad] not in banned:
+        notes.append("bad_words_ids has no padding, which is banned here")
+    ends = search.values.get("eos_token_id")
+    if ends not in (None, eos, [eos]):
+        notes.append(
+            f"eos_token_id={json.dumps(ends)[:60]}: here an output ends with"
+            f" {eos}, as {CONFIG} says"
+        )
+    forced = _forced_end(search, options)
+    if forced not in (eos, [eos]):
+        notes.append(
+            f"forced_eos_token_id={json.dumps(forced)[:60]}: here the score of"
+            f" an output at its limit is as if {eos} were added"
+        )
+    if search.get("renormalize_logits", bool, False) and (
+        decoding.min_length > 1 or decoding.no_repeat_ngram
+    ):
+        notes.append(
+            "renormalize_logits: here the probability of tokens that are"
+            " forbidden by min_length or no_repeat_ngram_size is not given to"
+            " others"
+        )
+    return [f"{search.path.name}: {note}" for note in notes]
 
 
 def _sampling(search):
@@ -600,22 +744,6 @@ def _sampling(search):
 # ---- Files ------------------------------------------------------------------
 
 
-def _read_file(path, limit=MOST_JSON):
-    """The bytes of a file that is not too large.
-
-    Raises:
-        ValueError: It is missing or too large.
-    """
-    if not path.is_file():
-        raise ValueError(f"expected a file {path}. Received: none")
-    size = path.stat().st_size
-    if size > limit:
-        raise ValueError(
-            f"{path}: expected at most {limit} bytes. Received: {size}"
-        )
-    return path.read_bytes()
-
-
 def _read_json(path, missing=False):
     """The object in a JSON file; an empty one if it may be missing and is.
 
@@ -624,7 +752,7 @@ def _read_json(path, missing=False):
     """
     if missing and not path.exists():
         return {}
-    content = _read_file(path)
+    content = read_file(path)
     try:
         values = json.loads(content)
     except (ValueError, RecursionError) as error:

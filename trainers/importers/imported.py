@@ -15,8 +15,9 @@ from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.workdir import WorkDirectory, is_finite, named_weights
-from trainers.checkpoints import write
-from trainers.config import IMPORTED, DataConfig, TrainingConfig
+from trainers.importers.vocabularies import share_in_table
+from trainers.run.checkpoints import write
+from trainers.run.config import IMPORTED, DataConfig, TrainingConfig
 
 STEP = 0  # of the checkpoint: it was trained elsewhere
 
@@ -78,6 +79,24 @@ def write_workdir(imported: Imported, path: str | os.PathLike) -> None:
         assign(weights, imported.weights)
         checkpoint = tf.train.Checkpoint(weights=weights)
         write(workdir.averaged, checkpoint, STEP, keep=1)
+
+
+def describe_tables(tokenizer: Tokenizer | TokenizerPair) -> list[str]:
+    """A line for each vocabulary: which share of its pieces has an id.
+
+    With the SentencePiece model of another vocabulary it is small, and text
+    becomes UNK.
+    """
+    lines: list[str] = []
+    for side in dict.fromkeys((tokenizer.source, tokenizer.target)):
+        found, total = share_in_table(side)
+        name = "target" if lines else "source"
+        name = "" if isinstance(tokenizer, Tokenizer) else f"{name} "
+        lines.append(
+            f"{name}vocabulary: {found:,} of the {total:,} pieces of its"
+            f" SentencePiece model have an id ({found / max(total, 1):.1%})"
+        )
+    return lines
 
 
 def assign(

@@ -33,7 +33,11 @@ from trainers.importers.stacks import (
     read_stacks,
 )
 from trainers.importers.tensors import Tensors
-from trainers.importers.vocabularies import make_tokenizer, start_name
+from trainers.importers.vocabularies import (
+    make_tokenizer,
+    read_file,
+    start_name,
+)
 from trainers.importers.yaml_files import (
     parse_options,
     read_options,
@@ -220,7 +224,7 @@ def _read_sides(directory, options):
 
 def _read_spm_side(path):
     """A SentencePiece model, whose ids are Marian's."""
-    model = path.read_bytes()
+    model = read_file(path)
     processor = sentencepiece.SentencePieceProcessor()
     try:
         processor.LoadFromSerializedProto(model)
@@ -252,9 +256,7 @@ def _read_yaml_side(path, model):
             f"{path.name} lists pieces; expected the SentencePiece model that"
             f" makes them in {model}. Other subwords (BPE) cannot be imported"
         )
-    return Side(
-        pieces, ids[EOS_PIECE], ids[UNK_PIECE], model.read_bytes(), model
-    )
+    return Side(pieces, ids[EOS_PIECE], ids[UNK_PIECE], read_file(model), model)
 
 
 def _as_id(path, text):
@@ -386,7 +388,7 @@ def _numbers_of_layers(config, options):
     if not tied:
         return numbers
     known = numbers["decoder"]
-    if len(tied) != len(known) or not set(tied) <= set(known):
+    if len(tied) != len(known) or not all(number in known for number in tied):
         options.refuse(
             "transformer-tied-layers", f"expected {len(known)} layers"
         )

@@ -618,15 +618,12 @@ def _make_tokenizer(sides):
 
 def _read_decoding(run):
     """The search, as the configuration has it."""
-    if run.params.get("coverage_penalty", 0.0):
-        run.notes.append(
-            "coverage_penalty of the run is left out: other attention than the"
-            " first head's measures coverage here"
-        )
+    for name in ("coverage_penalty", "replace_unknown_target"):
+        if run.params.get(name):
+            run.notes.append(f"{name} of the run is not supported: ignored")
     return DecodingConfig(
         beam_size=run.params.get("beam_width", BEAM_SIZE),
         length_penalty=run.params.get("length_penalty", 0.0),
         stopping="opennmt_tf",
         min_length=run.params.get("minimum_decoding_length", 0),
-        replace_unknown=run.params.get("replace_unknown_target", False),
     )

@@ -27,6 +27,7 @@ DTYPES = {
 LENGTH = 8  # bytes of the header's length
 MOST_HEADER = 100_000_000  # bytes; the limit that the format itself has
 METADATA = "__metadata__"
+MOST_INDEX = 64 << 20  # bytes
 
 
 def read_safetensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
@@ -56,6 +57,47 @@ def read_safetensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
         raise ValueError(
             f"{path}: corrupt: expected {end} bytes of data. Received: {size}"
         )
+    return arrays
+
+
+def read_shards(path: str | os.PathLike) -> dict[str, np.ndarray]:
+    """The tensors of the files that an index names: `weight_map`, by tensor.
+
+    Raises:
+        ValueError: It is no such index, or a file is no shard of it.
+        OSError: A file cannot be read.
+    """
+    path = pathlib.Path(path)
+    if path.stat().st_size > MOST_INDEX:
+        raise ValueError(f"{path}: expected at most {MOST_INDEX} bytes")
+    try:
+        index = json.loads(
+            path.read_bytes(), object_pairs_hook=_without_doubles
+        )
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: not JSON: {error}") from None
+    names = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(names, dict) or not all(
+        isinstance(name, str) and pathlib.PurePath(name).name == name
+        for name in names.values()
+    ):
+        raise ValueError(
+            f"{path}: expected a weight_map from tensors to files beside it"
+        )
+    arrays: dict[str, np.ndarray] = {}
+    for name in sorted(set(names.values())):
+        shard = path.with_name(name)
+        if not shard.is_file():
+            raise ValueError(f"{path} names {name}. Received: no such file")
+        found = read_safetensors(shard)
+        expected = {tensor for tensor in names if names[tensor] == name}
+        if set(found) != expected:
+            raise ValueError(
+                f"{shard}: expected the tensors that {path.name} names."
+                " Received: others, such as"
+                f" {min(set(found) ^ expected)}"
+            )
+        arrays |= found
     return arrays
 
 

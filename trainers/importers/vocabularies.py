@@ -2,16 +2,17 @@
 
 Other systems have a SentencePiece model for each language, and apart from them
 a table that gives each subword its id. A `Tokenizer` holds both: the pieces of
-its model stand in the order of the table, then `END_OF_TABLE`, then those that
-the table has not.
+its model stand in the order of the table, then an end (`END_OF_TABLE` or
+`END_OF_TABLE_WITH_CODES`), then those that the table has not.
 """
 
+import pathlib
 from collections.abc import Sequence
 
 from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
 
-from keras_transformer.tokenization import END_OF_TABLE, Tokenizer
+from keras_transformer.tokenization import END_OF_TABLE_WITH_CODES, Tokenizer
 from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
 
 START_NAMES = ("<s>", "<start>", "<start of output>")
@@ -19,10 +20,32 @@ _PIECE = sentencepiece_model_pb2.ModelProto.SentencePiece
 _TRAINER = sentencepiece_model_pb2.TrainerSpec
 # Types of pieces that text may be segmented into.
 _OF_TEXT = (_PIECE.NORMAL, _PIECE.USER_DEFINED, _PIECE.BYTE)
+MOST_BYTES = 64 << 20  # of a vocabulary, or of a file of options
+
+
+def read_file(path: pathlib.Path, limit: int = MOST_BYTES) -> bytes:
+    """The bytes of a file that is not too large.
+
+    Raises:
+        ValueError: It is missing, no regular file, or too large.
+        OSError: It cannot be read.
+    """
+    if not path.is_file():
+        raise ValueError(f"expected a file {path}. Received: none")
+    size = path.stat().st_size
+    if size > limit:
+        raise ValueError(
+            f"{path}: expected at most {limit} bytes. Received: {size}"
+        )
+    return path.read_bytes()
 
 
 def make_tokenizer(
-    model_bytes: bytes, table: Sequence[str], path, for_source: bool
+    model_bytes: bytes,
+    table: Sequence[str],
+    path,
+    for_source: bool,
+    end: str = END_OF_TABLE_WITH_CODES,
 ) -> Tokenizer:
     """A tokenizer that segments as a SentencePiece model and counts as a table.
 
@@ -37,6 +60,7 @@ def make_tokenizer(
             and UNK.
         path: Of the model's file, for messages.
         for_source: Whether it encodes only; else it decodes, too.
+        end: Ends the table: see `Tokenizer.has_table`.
 
     Raises:
         ValueError: The bytes are no SentencePiece model, or the table has a
@@ -52,7 +76,6 @@ def make_tokenizer(
     if len(set(table)) < len(table):
         raise ValueError(f"{path}: its table has a subword twice")
     own = {piece.piece: piece for piece in model.pieces}
-    special = {table[id] for id in SPECIAL_IDS}
     foreign = _type_of_foreign(model, for_source)
     # Below all others: in a byte-pair model it would be merged last.
     lowest = min(piece.score for piece in model.pieces) - 1.0
@@ -65,13 +88,12 @@ def make_tokenizer(
             pieces.append(own[name])
         else:
             pieces.append(_PIECE(piece=name, score=lowest, type=foreign))
-    pieces.append(_PIECE(piece=END_OF_TABLE, type=_PIECE.CONTROL))
-    known = {*table, END_OF_TABLE}
+    pieces.append(_PIECE(piece=end, type=_PIECE.CONTROL))
+    known = {*table, end}
     pieces += [
         piece
         for piece in model.pieces
-        if piece.piece not in known | special
-        and piece.type in (*_OF_TEXT, _PIECE.UNUSED)
+        if piece.piece not in known and piece.type in (*_OF_TEXT, _PIECE.UNUSED)
     ]
     copies = [_PIECE.FromString(piece.SerializeToString()) for piece in pieces]
     del model.pieces[:]
@@ -98,6 +120,13 @@ def _type_of_foreign(model, for_source):
     """
     is_bpe = model.trainer_spec.model_type == _TRAINER.BPE
     return _PIECE.CONTROL if is_bpe and for_source else _PIECE.UNUSED
+
+
+def share_in_table(tokenizer: Tokenizer) -> tuple[int, int]:
+    """How many pieces of its SentencePiece model a table has, of how many."""
+    kinds = {_PIECE.Type.Name(kind) for kind in _OF_TEXT}
+    of_text = [kind in kinds for _, _, kind in tokenizer.entries]
+    return sum(of_text[: tokenizer.vocab_size]), sum(of_text)
 
 
 def start_name(table: Sequence[str]) -> str:

@@ -3,6 +3,8 @@
 import pathlib
 import typing
 
+from keras_transformer import flags
+
 # A vocabulary of a million subwords is smaller.
 MOST_BYTES = 1 << 26
 
@@ -56,8 +58,7 @@ def _parse(text, path, loader, fast_loader):
         import yaml
     except ImportError:
         raise ValueError(
-            f"reading {path} needs PyYAML: pip install"
-            " 'keras_transformer[import]'"
+            f"reading {path} needs PyYAML: {flags.how_to_install('import')}"
         ) from None
     loader = getattr(yaml, fast_loader, getattr(yaml, loader))
     try:

@@ -4,7 +4,7 @@ import dataclasses
 
 from keras_transformer.config import DecodingConfig, LengthConfig
 from keras_transformer.fields import hp
-from trainers.config import DataConfig, same_field
+from trainers.run.config import DataConfig, same_field
 
 DATASET = "trees"  # what `TreesConfig.dataset` says
 

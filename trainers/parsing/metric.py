@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from trainers.config import Configuration
 from trainers.parsing.bracketing import DELETED, count_brackets, sum_counts
 from trainers.parsing.linearization import is_tree, read_sequence, repair
 from trainers.parsing.trees import leaves
+from trainers.run.config import Configuration
 
 
 class ParsingMetric:

@@ -15,6 +15,12 @@ def main(argv=None):
     """Runs the command."""
     with flags.exit_status("trainers.phrasebook"):
         flags.parse(argv, __doc__)
+        flags.check_streams("stdout")
+        flags.show(*overview())
+
+
+def overview():
+    """The lines of the command."""
     lines = [*LIMITS[:-1]]
     for kind, words in list_words().items():
         text = f"{kind} ({len(words)}): {', '.join(words)}"
@@ -27,7 +33,7 @@ def main(argv=None):
         lines += ["", name]
         for pair in pairs:
             lines += [f"    {sentence}" for sentence in pair]
-    print("\n".join(lines))
+    return lines
 
 
 if __name__ == "__main__":

@@ -1,0 +1,51 @@
+"""The public names, each with the module that defines it."""
+
+from .config import PRESETS as PRESETS
+from .config import DecodingConfig as DecodingConfig
+from .config import TransformerConfig as TransformerConfig
+from .config import preset as preset
+from .data.batches import Batches as Batches
+from .data.batches import make_batches as make_batches
+from .data.corpus import Corpus as Corpus
+from .data.corpus import encode_corpus as encode_corpus
+from .data.pairs import Pairs as Pairs
+from .data.pairs import read_parallel_files as read_parallel_files
+from .data.pairs import read_tfds as read_tfds
+from .data.shards import read_prepared as read_prepared
+from .data.subword_sampling import SampledCorpus as SampledCorpus
+from .decoding import SearchResult as SearchResult
+from .decoding import beam_search as beam_search
+from .decoding import greedy_search as greedy_search
+from .decoding import sample as sample
+from .figures.attention import AttentionFigure as AttentionFigure
+from .figures.attention import attention_figure as attention_figure
+from .layers import FeedForward as FeedForward
+from .layers import MultiHeadAttention as MultiHeadAttention
+from .layers import PositionalEmbedding as PositionalEmbedding
+from .layers import positional_encoding as positional_encoding
+from .layers import scaled_dot_product_attention as scaled_dot_product_attention
+from .masking import causal_mask as causal_mask
+from .masking import padding_mask as padding_mask
+from .model import Decoder as Decoder
+from .model import DecoderLayer as DecoderLayer
+from .model import Encoder as Encoder
+from .model import EncoderLayer as EncoderLayer
+from .model import Transformer as Transformer
+from .tokenization import Tokenizer as Tokenizer
+from .tokenization import TokenizerPair as TokenizerPair
+from .training.loss import SmoothedCrossEntropy as SmoothedCrossEntropy
+from .training.metrics import Perplexity as Perplexity
+from .training.metrics import TokenAccuracy as TokenAccuracy
+from .training.schedule import ConstantSchedule as ConstantSchedule
+from .training.schedule import CosineSchedule as CosineSchedule
+from .training.schedule import LinearSchedule as LinearSchedule
+from .training.schedule import NoamSchedule as NoamSchedule
+from .training.schedule import paper_adam as paper_adam
+from .training.schedule import scheduled_adam as scheduled_adam
+from .translator import Translator as Translator
+from .vocabulary import BOS as BOS
+from .vocabulary import EOS as EOS
+from .vocabulary import PAD as PAD
+from .vocabulary import UNK as UNK
+
+__version__: str

@@ -1,0 +1,67 @@
+"""Adam as one operation for each variable.
+
+Keras' own Adam is some 25 operations for each variable: for a small model, 40 %
+of the time that it takes to trace a training step.
+"""
+
+import typing
+
+import keras
+
+from keras_transformer.backend import ON_TENSORFLOW
+
+if ON_TENSORFLOW:
+    import tensorflow as tf
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class FusedAdam(keras.optimizers.Adam):
+    """`keras.optimizers.Adam`, computed by TensorFlow's own kernel.
+
+    Updates, variables and what is saved are those of Keras' Adam, to the
+    rounding. On another backend than TensorFlow, with `amsgrad`, or for
+    variables that are not float32, it is Keras' Adam.
+
+    Call `apply` or `apply_gradients`, as with every Keras optimizer.
+    """
+
+    # Of one call of `apply`: beta_1^t and beta_2^t, float32 scalars.
+    _powers: typing.Any = None
+
+    def apply(self, grads, trainable_variables=None):
+        """`keras.optimizers.Adam.apply`, with the betas' powers made once."""
+        if not ON_TENSORFLOW:
+            return super().apply(grads, trainable_variables)
+        # A tensor, not a variable, where Keras accumulates gradients.
+        updates = tf.convert_to_tensor(self.iterations)
+        step = tf.cast(updates + 1, tf.float32)
+        self._powers = tf.pow(self.beta_1, step), tf.pow(self.beta_2, step)
+        try:
+            return super().apply(grads, trainable_variables)
+        finally:
+            self._powers = None
+
+    def update_step(self, gradient, variable, learning_rate):
+        """Updates one variable and its two moments (Kingma and Ba, 2015)."""
+        is_fused = (
+            self._powers is not None
+            and not self.amsgrad
+            and keras.backend.standardize_dtype(variable.dtype) == "float32"
+        )
+        if not is_fused:
+            super().update_step(gradient, variable, learning_rate)
+            return
+        index = self._get_variable_index(variable)
+        beta_1_power, beta_2_power = self._powers
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle,
+            m=self._momentums[index].value.handle,
+            v=self._velocities[index].value.handle,
+            beta1_power=beta_1_power,
+            beta2_power=beta_2_power,
+            lr=tf.cast(learning_rate, tf.float32),
+            beta1=self.beta_1,
+            beta2=self.beta_2,
+            epsilon=self.epsilon,
+            grad=tf.cast(gradient, tf.float32),
+        )

@@ -1,0 +1,33 @@
+"""Functions whose gradient is written out."""
+
+import functools
+from collections.abc import Callable
+
+from keras import ops
+
+
+def with_gradient(function: Callable) -> Callable:
+    """`keras.ops.custom_gradient`, whose gradient takes one argument.
+
+    Keras passes the upstream gradient in one of two ways, by its backend.
+
+    Args:
+        function: Function of tensors; it returns its value and a function that
+            turns the gradient of the value into those of the tensors.
+
+    >>> square = with_gradient(lambda x: (x * x, lambda up: 2 * x * up))
+    >>> float(square(ops.array(3.0)))
+    9.0
+    """
+
+    @ops.custom_gradient
+    @functools.wraps(function)
+    def wrapped(*tensors):
+        value, gradient = function(*tensors)
+
+        def backward(*args, upstream=None):
+            return gradient(args[-1] if upstream is None else upstream)
+
+        return value, backward
+
+    return wrapped

@@ -1,0 +1,85 @@
+"""Layer normalization whose gradient is written out."""
+
+import keras
+from keras import ops
+
+from keras_transformer.backend import precise_dtype
+from keras_transformer.kernels.gradient import with_gradient
+
+
+class LayerNorm(keras.layers.LayerNormalization):
+    """gamma * (x - mean) / sqrt(variance + epsilon) + beta (Ba et al. 2016).
+
+    Values and weights are those of `keras.layers.LayerNormalization` over the
+    last axis. What differs is the gradient: derived from the formulas of
+    Keras, a layer has some seventy more operations on TensorFlow.
+
+    Call arguments:
+        x: float `[B, T, D]`.
+        training: Whether there may be a gradient.
+
+    Returns:
+        float `[B, T, D]` in the compute dtype; statistics are float32, or
+        float64 with that dtype.
+
+    >>> LayerNorm()(ops.array([[[1.0, 2.0, 3.0]]])).numpy().round(2)
+    array([[[-1.22,  0.  ,  1.22]]], dtype=float32)
+    """
+
+    def call(self, x, training=False):
+        # A custom gradient is a mark in the graph that every export would
+        # have to understand.
+        formula = _with_gradient if training else _without_gradient
+        gamma, beta = ops.copy(self.gamma), ops.copy(self.beta)
+        return formula(self.epsilon)(x, gamma, beta)
+
+
+def _without_gradient(epsilon):
+    """The formula as a function of x, gamma and beta."""
+
+    def forward(x, gamma, beta):
+        return _scaled(_normal(x, epsilon)[0], gamma, beta, x.dtype)
+
+    return forward
+
+
+def _with_gradient(epsilon):
+    """The same function with its gradient."""
+
+    @with_gradient
+    def forward(x, gamma, beta):
+        normal, scale = _normal(x, epsilon)
+
+        def backward(gradient):
+            gradient = ops.cast(gradient, normal.dtype)
+            rows = tuple(range(len(x.shape) - 1))
+            of_normal = gradient * ops.cast(gamma, normal.dtype)
+            of_x = scale * (
+                of_normal
+                - ops.mean(of_normal, axis=-1, keepdims=True)
+                - normal * ops.mean(of_normal * normal, axis=-1, keepdims=True)
+            )
+            return (
+                ops.cast(of_x, x.dtype),
+                ops.cast(ops.sum(gradient * normal, axis=rows), gamma.dtype),
+                ops.cast(ops.sum(gradient, axis=rows), beta.dtype),
+            )
+
+        return _scaled(normal, gamma, beta, x.dtype), backward
+
+    return forward
+
+
+def _normal(x, epsilon):
+    """(x - mean) / sqrt(variance + epsilon), and 1 / sqrt(...): `[B, T, 1]`."""
+    x = ops.cast(x, precise_dtype(x.dtype))
+    centered = x - ops.mean(x, axis=-1, keepdims=True)
+    variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)
+    scale = ops.rsqrt(variance + epsilon)
+    return centered * scale, scale
+
+
+def _scaled(normal, gamma, beta, dtype):
+    """normal * gamma + beta."""
+    gamma, beta = (ops.cast(weight, normal.dtype) for weight in (gamma, beta))
+    return ops.cast(normal * gamma + beta, dtype)

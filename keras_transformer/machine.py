@@ -1,0 +1,102 @@
+"""The CPU cores, the memory and the GPUs of this machine.
+
+In a container a process may use fewer cores and less memory than there are:
+control groups (Linux' cgroups, version 1 and 2) limit them without hiding the
+rest.
+"""
+
+import math
+import os
+import pathlib
+import re
+from collections.abc import Iterator
+
+
+def count_cores(root: str = "/") -> int:
+    """The CPU cores that this process may use, at least 1.
+
+    As many as it may be scheduled on, but no more than the quota of its control
+    group, rounded up.
+
+    Args:
+        root: Root of the file system.
+    """
+    cores = len(os.sched_getaffinity(0))
+    quotas = [
+        quota / period
+        for quota, period in _quotas(pathlib.Path(root))
+        if period
+    ]
+    return max(1, min([cores, *map(math.ceil, quotas)]))
+
+
+def memory_limit(root: str = "/") -> int:
+    """Bytes of memory that this process may use.
+
+    Args:
+        root: Root of the file system.
+    """
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limits = []
+    for group in _groups(pathlib.Path(root), "memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            limits += _numbers(group / name)
+    return min([physical, *limits])
+
+
+def find_gpus(root: str = "/") -> list[str]:
+    """The names of this machine's NVIDIA GPUs, whatever can use them.
+
+    Args:
+        root: Root of the file system.
+    """
+    folder = pathlib.Path(root, "proc/driver/nvidia/gpus")
+    names = []
+    for path in sorted(folder.glob("*/information")):
+        found = re.search(r"^Model:\s*(.+)$", path.read_text(), re.MULTILINE)
+        names.append(found[1].strip() if found else "NVIDIA GPU")
+    if not names:
+        devices = pathlib.Path(root, "dev").glob("nvidia[0-9]*")
+        names = ["NVIDIA GPU" for _ in devices]
+    return names
+
+
+def _quotas(root) -> Iterator[tuple[int, int]]:
+    """Microseconds of CPU time in each period, and the period."""
+    for group in _groups(root, "cpu"):
+        values = _numbers(group / "cpu.max")  # version 2, in one file
+        values = values or [
+            *_numbers(group / "cpu.cfs_quota_us"),
+            *_numbers(group / "cpu.cfs_period_us"),
+        ]
+        if len(values) == 2:
+            quota, period = values
+            yield quota, period
+
+
+def _groups(root, controller):
+    """Directories of the process' control group and of those above it."""
+    mount = root / "sys/fs/cgroup"
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        # Within a container the path is that of the host, or of the container.
+        for base in (mount / controllers, mount):
+            group = base / path.lstrip("/")
+            yield from (group, *group.parents)
+
+
+def _numbers(path):
+    """The numbers in a file; none if it is missing or says "max" or -1."""
+    try:
+        values = path.read_text().split()
+    except OSError:
+        return []
+    if not values or not all(value.isdigit() for value in values):
+        return []
+    return [int(value) for value in values]

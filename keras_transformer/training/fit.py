@@ -1,0 +1,232 @@
+"""`compile`, `fit`, `evaluate`, `save` and `export` of a `Transformer`.
+
+On the TensorFlow backend a model that is compiled with a `SmoothedCrossEntropy`
+takes its steps from `training/step.py`. On another backend, or with another
+loss, it trains as Keras does.
+"""
+
+import typing
+
+import keras
+
+from keras_transformer.backend import ON_TENSORFLOW
+from keras_transformer.kernels.cross_entropy import (
+    smoothed_cross_entropy,
+)
+from keras_transformer.training.loss import (
+    SmoothedCrossEntropy,
+    token_weights,
+)
+from keras_transformer.training.seeds import seed_variables
+
+if ON_TENSORFLOW:
+    from keras_transformer.training.gradients import add_losses
+    from keras_transformer.training.step import (
+        TrainStep,
+        resolve_jit_compile,
+        spread_seeds,
+    )
+
+SEEDS = "seeds"  # what a file's entry of the dropout seeds is called
+
+# Methods without a public name that Keras' trainer calls, and that
+# `TokenExactTraining` overrides. A test holds that Keras has them and calls
+# them.
+OVERRIDDEN_PRIVATE_METHODS = ("_maybe_symbolic_build",)
+
+
+class TokenExactTraining:
+    """Gives a Keras model the `TrainStep` in `fit` and `evaluate`.
+
+    Loss and metrics are means over the tokens of the global batch, and
+    `jit_compile=True` works under `MirroredStrategy`, too.
+
+    A file that `save` or `save_weights` writes has the seeds of dropout in it:
+    a model that is loaded from a `.keras` file goes on exactly where the saved
+    one stopped. Seeds are left alone when a file without them is loaded, or
+    one of a model with dropout elsewhere.
+    """
+
+    _token_exact_step = None
+    _needs_logits = True
+    _requested_jit_compile: bool | str = "auto"
+    _seeds_are_spread = False
+
+    def compile(
+        self,
+        optimizer: typing.Any = "rmsprop",
+        loss: typing.Any = None,
+        loss_weights: typing.Any = None,
+        metrics: typing.Any = None,
+        weighted_metrics: typing.Any = None,
+        run_eagerly: bool = False,
+        steps_per_execution: int = 1,
+        jit_compile: bool | str = "auto",
+        auto_scale_loss: bool = True,
+    ) -> None:
+        """`keras.Model.compile`; arguments that mean more, or less, here:
+
+        Args:
+            optimizer: With `gradient_accumulation_steps` Keras averages the
+                gradients of k batches, each a mean over its own tokens: not
+                the gradient of one big batch, unless all k have equally many
+                tokens. `trainers.wmt --accumulate_steps` is exact.
+            loss: `SmoothedCrossEntropy` for steps that are exact in tokens.
+            loss_weights: Must be None with `SmoothedCrossEntropy`.
+            jit_compile: With `SmoothedCrossEntropy` XLA compiles what happens
+                inside a replica; "auto": if there is a GPU.
+
+        Raises:
+            ValueError: `loss_weights` is given where it would do nothing.
+        """
+        token_exact = ON_TENSORFLOW and isinstance(loss, SmoothedCrossEntropy)
+        if token_exact and loss_weights is not None:
+            raise ValueError(
+                "loss_weights must be None with SmoothedCrossEntropy, the only"
+                f" loss. Received: loss_weights={loss_weights!r}"
+            )
+        # Keras would compile the whole step, which fails on several replicas.
+        # Eager execution excludes XLA: Keras warns of it.
+        inside_replica = token_exact and not run_eagerly
+        self._token_exact_step = None
+        self._requested_jit_compile = jit_compile
+        super().compile(  # type: ignore[misc]
+            optimizer=optimizer,
+            loss=loss,
+            loss_weights=loss_weights,
+            metrics=metrics,
+            weighted_metrics=weighted_metrics,
+            run_eagerly=run_eagerly,
+            steps_per_execution=steps_per_execution,
+            jit_compile=False if inside_replica else jit_compile,
+            auto_scale_loss=auto_scale_loss,
+        )
+        # Without metrics, a step is faster and takes less memory.
+        own = getattr(type(self), "compute_metrics", None)
+        has_own_metrics = own is not keras.Model.compute_metrics
+        self._needs_logits = bool(
+            metrics or weighted_metrics or has_own_metrics
+        )
+        if token_exact:
+            self._token_exact_step = TrainStep(
+                self,
+                self.optimizer,  # type: ignore[attr-defined]
+                loss.label_smoothing,
+                jit_compile=(
+                    inside_replica and resolve_jit_compile(jit_compile)
+                ),
+                accumulate_steps=1,
+                clip_norm=0.0,
+            )
+
+    def get_compile_config(self):
+        config = super().get_compile_config()
+        if self._token_exact_step is None:
+            return config
+        return {**config, "jit_compile": self._requested_jit_compile}
+
+    def compile_from_config(self, config):
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
+    def make_train_function(self, force=False):
+        if self._token_exact_step is not None and not self._seeds_are_spread:
+            with self.distribute_strategy.scope():
+                spread_seeds(self)
+            self._seeds_are_spread = True
+        return super().make_train_function(force)
+
+    def train_step(self, *args):
+        if self._token_exact_step is None:
+            return super().train_step(*args)
+        inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(*args)
+        logits = None
+        if self._needs_logits:
+            sums, logits = self._token_exact_step.with_logits(
+                inputs, labels, weights
+            )
+        else:
+            sums = self._token_exact_step(inputs, labels, weights)
+        return self._update_metrics(inputs, labels, weights, sums, logits)
+
+    def test_step(self, *args):
+        if self._token_exact_step is None:
+            return super().test_step(*args)
+        inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(*args)
+        logits = self(inputs, training=False)
+        losses = smoothed_cross_entropy(
+            labels, logits, self.loss.label_smoothing
+        )
+        weights_of_tokens = token_weights(labels, weights, logits.dtype)
+        sums = add_losses(*losses, weights_of_tokens)
+        return self._update_metrics(inputs, labels, weights, sums, logits)
+
+    def _update_metrics(self, inputs, labels, sample_weight, sums, logits):
+        """Updates loss and metrics, each a mean over tokens."""
+        loss = next(m for m in self.metrics if m.name == "loss")
+        loss.update_state(
+            keras.ops.divide_no_nan(sums.loss_sum, sums.num_tokens),
+            sample_weight=sums.num_tokens,
+        )
+        return self.compute_metrics(inputs, labels, logits, sample_weight)
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        """Keras' dry run, which fails when replicas get unequal batches.
+
+        Model and optimizer are built already; only metrics wait for it, and
+        those build themselves at their first update.
+        """
+        if self._token_exact_step is None:
+            super()._maybe_symbolic_build(iterator, data_batch)
+
+    def save_own_variables(self, store):
+        super().save_own_variables(store)
+        seeds = seed_variables(self)
+        if seeds:
+            store[SEEDS] = keras.ops.stack([v.value for v in seeds])
+
+    def load_own_variables(self, store):
+        store = {name: store[name] for name in store.keys()}
+        saved = store.pop(SEEDS, ())
+        super().load_own_variables(store)
+        seeds = seed_variables(self)
+        if len(saved) == len(seeds):
+            for seed, value in zip(seeds, saved, strict=True):
+                seed.assign(value)
+        self._seeds_are_spread = False
+
+    def export(
+        self,
+        filepath: typing.Any,
+        format: str = "tf_saved_model",
+        verbose: bool | None = None,
+        input_signature: typing.Any = None,
+        **kwargs: typing.Any,
+    ) -> None:
+        """`keras.Model.export` of `call`: ids in, logits out.
+
+        To export a translator, with its tokenizer and its search, use
+        `python -m savedmodel.export`.
+
+        Args:
+            input_signature: Left out: `source_ids` `[B, S]` and `target_ids`
+                `[B, T]`, int32, of any size.
+        """
+        if input_signature is None:
+            ids = keras.InputSpec(shape=(None, None), dtype="int32")
+            input_signature = [{"source_ids": ids, "target_ids": ids}]
+        super().export(  # type: ignore[misc]
+            filepath, format, verbose, input_signature, **kwargs
+        )
+
+    def quantize(self, *args: typing.Any, **kwargs: typing.Any) -> None:
+        """Refused: Keras could not load the file of a quantized Transformer.
+
+        Raises:
+            NotImplementedError: Always.
+        """
+        raise NotImplementedError(
+            "A Transformer cannot be quantized in place, since Keras could not"
+            " load it again. Export it quantized: python -m savedmodel.export"
+            " --precision=int8"
+        )

@@ -1,0 +1,247 @@
+"""Gradients of a batch: at once, in micro-batches, or in slices side by side.
+
+Each class is a function `gradients(rows, global_tokens)` of a replica's rows
+and of the target tokens of the whole global batch. It returns the `StepSums` of
+the rows and their share of the gradient for each trainable variable:
+
+    gradient = sum of the rows' token losses' gradients / global_tokens
+
+so that shares of rows, wherever they are computed, add up. Scaled, if the
+optimizer scales the loss.
+"""
+
+import typing
+
+import keras
+import tensorflow as tf
+
+from keras_transformer.kernels.cross_entropy import smoothed_cross_entropy
+from keras_transformer.training.loss import weighted_sum
+from keras_transformer.training.seeds import seed_variables
+from keras_transformer.training.token_losses import TokenLosses
+
+SLICE_STRIDE = 7_368_787  # between the seeds of slices
+
+
+class StepSums(typing.NamedTuple):
+    """Sums over the target tokens of one replica in a step.
+
+    Attributes:
+        loss_sum: Sum of the smoothed token losses, scalar, nats.
+        nll_sum: The same without smoothing.
+        num_tokens: Target tokens (their weights, if any), scalar.
+    """
+
+    loss_sum: tf.Tensor
+    nll_sum: tf.Tensor
+    num_tokens: tf.Tensor
+
+
+class Rows(typing.NamedTuple):
+    """Rows of a batch.
+
+    Attributes:
+        inputs: Dictionary of `source_ids` `[B, S]` and `target_ids` `[B, T]`.
+        labels: int `[B, T]`, `PAD` where a row has ended.
+        weights: float `[B, T]`, the weight of each position; 0 for padding.
+    """
+
+    inputs: dict[str, tf.Tensor]
+    labels: tf.Tensor
+    weights: tf.Tensor
+
+
+Gradients: typing.TypeAlias = typing.Callable[
+    [Rows, tf.Tensor], tuple[StepSums, list[tf.Tensor]]
+]
+
+
+def add_losses(losses, nll, weights) -> StepSums:
+    """The sums of a batch, in the dtype of the weights; all are `[B, T]`."""
+    return StepSums(
+        weighted_sum(losses, weights),
+        weighted_sum(nll, weights),
+        tf.reduce_sum(weights),
+    )
+
+
+class WholeGradients:
+    """Computes all rows at once.
+
+    Args:
+        losses: The `TokenLosses` of the model.
+        optimizer: Its optimizer, which may scale the loss.
+        jit_compile: Whether XLA compiles forward and backward pass.
+    """
+
+    def __init__(
+        self, losses: TokenLosses, optimizer: typing.Any, jit_compile: bool
+    ):
+        self._losses = losses
+        self._optimizer = optimizer
+        self._compiled = self._gradients
+        self._compiled_with_logits = self._gradients_and_logits
+        if jit_compile:
+            self._compiled = compiled(self._gradients, jit_compile=True)
+            self._compiled_with_logits = compiled(
+                self._gradients_and_logits, jit_compile=True
+            )
+
+    def __call__(self, rows, global_tokens):
+        return self._compiled(rows, global_tokens)
+
+    def with_logits(self, rows, global_tokens):
+        """Sums, gradients, and logits `[B, T, V]` from before the update.
+
+        Raises:
+            ValueError: The losses have R-Drop, which makes no logits of the
+                rows.
+        """
+        if self._losses.r_drop:
+            raise ValueError(
+                "a step with R-Drop returns no logits. Received:"
+                f" r_drop={self._losses.r_drop:g}"
+            )
+        return self._compiled_with_logits(rows, global_tokens)
+
+    def _gradients(self, rows, global_tokens):
+        with tf.GradientTape() as tape:
+            losses = self._losses(rows.inputs, rows.labels, training=True)
+            sums = add_losses(*losses, rows.weights)
+            loss = self._mean(sums, global_tokens)
+        return sums, self._of_weights(tape, loss)
+
+    def _gradients_and_logits(self, rows, global_tokens):
+        with tf.GradientTape() as tape:
+            logits = self._losses.model(rows.inputs, training=True)
+            losses = smoothed_cross_entropy(
+                rows.labels, logits, self._losses.label_smoothing
+            )
+            sums = add_losses(*losses, rows.weights)
+            loss = self._mean(sums, global_tokens)
+        return sums, self._of_weights(tape, loss), logits
+
+    def _mean(self, sums, global_tokens):
+        loss = tf.math.divide_no_nan(sums.loss_sum, global_tokens)
+        return self._optimizer.scale_loss(loss)
+
+    def _of_weights(self, tape, loss):
+        weights = [v.value for v in self._losses.model.trainable_variables]
+        return [tf.convert_to_tensor(g) for g in tape.gradient(loss, weights)]
+
+
+class MicroBatchGradients:
+    """Computes rows in micro-batches, one after the other, to save memory.
+
+    Args:
+        inner: Gradients of a micro-batch.
+        model: The model of these gradients.
+        num_micro_batches: The number of rows must divide by it.
+    """
+
+    def __init__(
+        self, inner: Gradients, model: typing.Any, num_micro_batches: int
+    ):
+        self._inner = inner
+        self._model = model
+        self._num_micro_batches = num_micro_batches
+
+    def __call__(self, rows, global_tokens):
+        micro_batches = tf.nest.map_structure(self._split, rows)
+
+        def add_micro_batch(index, so_far):
+            micro_batch = tf.nest.map_structure(
+                lambda x: x[index], micro_batches
+            )
+            terms = self._inner(micro_batch, global_tokens)
+            return index + 1, tf.nest.map_structure(tf.add, so_far, terms)
+
+        zero = tf.zeros([], rows.weights.dtype)
+        zeros = [
+            tf.zeros(v.shape, v.dtype) for v in self._model.trainable_variables
+        ]
+        _, totals = tf.while_loop(
+            lambda index, _: index < self._num_micro_batches,
+            add_micro_batch,
+            (0, (StepSums(zero, zero, zero), zeros)),
+            parallel_iterations=1,
+        )
+        return totals
+
+    def _split(self, x):  # [B, ...] -> [micro-batches, B / them, ...]
+        return tf.reshape(
+            x, [self._num_micro_batches, -1, *tf.unstack(tf.shape(x))[1:]]
+        )
+
+
+class SliceGradients:
+    """Computes slices of the rows at the same time, each on a CPU core.
+
+    On CPUs that is faster than to divide every operation among the cores. The
+    slices must not wait for each other, so nothing that a slice does has a side
+    effect: the seeds of dropout, which all would change, go in and come out.
+    Each slice has seeds of its own.
+
+    Args:
+        inner: Gradients of a slice.
+        model: The model of these gradients, without state but its weights and
+            the seeds of its dropout.
+        num_slices: Slices, above 1.
+    """
+
+    def __init__(self, inner: Gradients, model: typing.Any, num_slices: int):
+        self._inner = inner
+        self._model = model
+        self._num_slices = num_slices
+        self._of_slice = compiled(self._with_seeds)  # traced once for all
+
+    def __call__(self, rows, global_tokens):
+        seeds = [variable.value for variable in seed_variables(self._model)]
+        before = [tf.convert_to_tensor(seed) for seed in seeds]
+        results = []
+        for index, of_slice in enumerate(self._slices(rows)):
+            offset = [index * SLICE_STRIDE, 0]
+            own = [seed + tf.constant(offset, seed.dtype) for seed in before]
+            results.append(self._of_slice(of_slice, global_tokens, own))
+        terms, after = zip(*results, strict=True)
+        for seed, value in zip(seeds, after[0], strict=True):
+            seed.assign(value)
+        return tf.nest.map_structure(lambda *each: tf.add_n(each), *terms)
+
+    def _slices(self, rows):
+        """The rows of each slice, as equally many as possible."""
+        sizes = slice_sizes(tf.shape(rows.labels)[0], self._num_slices)
+        parts = [
+            tf.split(x, sizes, num=self._num_slices)
+            for x in tf.nest.flatten(rows)
+        ]
+        return [
+            tf.nest.pack_sequence_as(rows, of_slice)
+            for of_slice in zip(*parts, strict=True)
+        ]
+
+    def _with_seeds(self, rows, global_tokens, seeds):
+        """Gradients as a function of the seeds; also returns the next ones."""
+        variables = seed_variables(self._model)
+        with keras.StatelessScope(zip(variables, seeds, strict=True)) as scope:
+            terms = self._inner(rows, global_tokens)
+        return terms, [scope.get_current_value(v) for v in variables]
+
+
+def slice_sizes(num_rows, num_slices):
+    """The number of rows of each slice: a list, as equal as possible.
+
+    >>> slice_sizes(14, num_slices=3)
+    [4, 5, 5]
+    """
+    return [(num_rows + index) // num_slices for index in range(num_slices)]
+
+
+def compiled(function, jit_compile=False):
+    """The function as a graph of its own, which XLA compiles if asked to."""
+    return tf.function(
+        function,
+        jit_compile=jit_compile or None,
+        reduce_retracing=True,
+        autograph=False,
+    )

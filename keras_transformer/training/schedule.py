@@ -1,0 +1,263 @@
+"""The learning rate and the optimizer of section 5.3, and other schedules."""
+
+import math
+import typing
+
+import keras
+from keras import ops
+
+from keras_transformer.config import PAPER_BETA_2, PAPER_SCALE
+from keras_transformer.kernels.adam import FusedAdam
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warm-up, then decay with the square root of the step (eq. 3).
+
+    lr = scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5)
+
+    The paper counts steps from 1 and Keras from 0, so the formula's step is
+    Keras' step + 1. The peak is at the formula's step `warmup_steps`.
+
+    Args:
+        d_model: Width of the model.
+        warmup_steps: Updates until the peak.
+        scale: Factor of the whole schedule.
+
+    Raises:
+        ValueError: An argument is not positive.
+
+    >>> round(float(NoamSchedule(d_model=512, warmup_steps=4000)(3999)), 7)
+    0.0006988
+    """
+
+    def __init__(
+        self, d_model: int, warmup_steps: int, scale: float = PAPER_SCALE
+    ):
+        super().__init__()
+        _check_positive(d_model=d_model, warmup_steps=warmup_steps, scale=scale)
+        self.d_model = d_model
+        self.warmup_steps = warmup_steps
+        self.scale = scale
+
+    def __call__(self, step: typing.Any) -> typing.Any:
+        step = ops.cast(step, "float32") + 1.0
+        warmup = step * self.warmup_steps**-1.5
+        decay = ops.rsqrt(step)
+        return self.scale * self.d_model**-0.5 * ops.minimum(warmup, decay)
+
+    def get_config(self) -> dict[str, typing.Any]:
+        return {
+            "d_model": self.d_model,
+            "warmup_steps": self.warmup_steps,
+            "scale": self.scale,
+        }
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class ConstantSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warm-up, if any, then always the same learning rate.
+
+    Args:
+        learning_rate: The rate after warm-up.
+        warmup_steps: Updates until it is reached; 0: it is there at once.
+
+    Raises:
+        ValueError: `learning_rate` is not positive, or `warmup_steps` negative.
+
+    >>> schedule = ConstantSchedule(0.5, warmup_steps=2)
+    >>> [float(schedule(step)) for step in range(4)]
+    [0.25, 0.5, 0.5, 0.5]
+    """
+
+    def __init__(self, learning_rate: float, warmup_steps: int):
+        super().__init__()
+        _check_positive(learning_rate=learning_rate)
+        _check_warmup(warmup_steps)
+        self.learning_rate = learning_rate
+        self.warmup_steps = warmup_steps
+
+    def __call__(self, step: typing.Any) -> typing.Any:
+        return self.learning_rate * _warmup(step, self.warmup_steps)
+
+    def get_config(self) -> dict[str, typing.Any]:
+        return {
+            "learning_rate": self.learning_rate,
+            "warmup_steps": self.warmup_steps,
+        }
+
+
+class _DecayingSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warm-up, then down to 0 at the end of a known budget.
+
+    lr = learning_rate * min(1, step / warmup_steps) * decay(done)
+    done = max((step - 1 - warmup_steps) / (total_steps - warmup_steps),
+               elapsed)
+
+    The formula's step is Keras' step + 1. The rate is 0 after the last update,
+    which therefore still has one.
+    """
+
+    def __init__(
+        self,
+        learning_rate: float,
+        warmup_steps: int,
+        total_steps: int,
+        timed: bool = False,
+    ):
+        super().__init__()
+        _check_positive(learning_rate=learning_rate)
+        _check_warmup(warmup_steps)
+        if total_steps <= warmup_steps:
+            raise ValueError(
+                "total_steps must be above warmup_steps. Received:"
+                f" total_steps={total_steps}, warmup_steps={warmup_steps}"
+            )
+        self.learning_rate = learning_rate
+        self.warmup_steps = warmup_steps
+        self.total_steps = total_steps
+        self.elapsed = None
+        if timed:
+            self.elapsed = keras.Variable(
+                0.0,
+                dtype="float32",
+                trainable=False,
+                name="elapsed",
+                aggregation="only_first_replica",
+            )
+
+    def __call__(self, step: typing.Any) -> typing.Any:
+        past = ops.cast(step, "float32") - self.warmup_steps
+        done = past / (self.total_steps - self.warmup_steps)
+        if self.elapsed is not None:
+            done = ops.maximum(done, self.elapsed)
+        decay = self._decay(ops.clip(done, 0.0, 1.0))
+        return self.learning_rate * _warmup(step, self.warmup_steps) * decay
+
+    def _decay(self, done):
+        """The factor after a share of the budget, float32 in [0, 1]."""
+        raise NotImplementedError
+
+    def get_config(self) -> dict[str, typing.Any]:
+        return {
+            "learning_rate": self.learning_rate,
+            "warmup_steps": self.warmup_steps,
+            "total_steps": self.total_steps,
+            "timed": self.elapsed is not None,
+        }
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class LinearSchedule(_DecayingSchedule):
+    """Linear warm-up, then linear decay to 0 at the end of a known budget.
+
+    Args:
+        learning_rate: The peak, at the formula's step `warmup_steps`.
+        warmup_steps: Updates until the peak; 0: it is at the first update.
+        total_steps: Updates until the rate is 0.
+        timed: Whether a clock may end the budget earlier: the schedule then has
+            a variable `elapsed`, the share of the time that is over, which the
+            training sets; the greater of both shares counts.
+
+    Raises:
+        ValueError: `learning_rate` is not positive, or `warmup_steps` negative
+            or not below `total_steps`.
+
+    >>> schedule = LinearSchedule(1.0, warmup_steps=0, total_steps=4)
+    >>> [float(schedule(step)) for step in range(5)]
+    [1.0, 0.75, 0.5, 0.25, 0.0]
+    """
+
+    def _decay(self, done):
+        return 1.0 - done
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class CosineSchedule(_DecayingSchedule):
+    """Linear warm-up, then half a cosine to 0 at the end of a known budget.
+
+    Args, Raises: As in `LinearSchedule`.
+
+    >>> schedule = CosineSchedule(1.0, warmup_steps=0, total_steps=2)
+    >>> [round(float(schedule(step)), 6) for step in range(3)]
+    [1.0, 0.5, 0.0]
+    """
+
+    def _decay(self, done):
+        return 0.5 * (1.0 + ops.cos(math.pi * done))
+
+
+def _warmup(step, warmup_steps):
+    """min(1, (step + 1) / warmup_steps), float32; 1 without a warm-up."""
+    step = ops.cast(step, "float32") + 1.0
+    return ops.minimum(step / max(warmup_steps, 1), 1.0)
+
+
+def _check_positive(**values):
+    """Raises ValueError unless all values are positive."""
+    for name, value in values.items():
+        if value <= 0:
+            raise ValueError(
+                f"{name} must be positive. Received: {name}={value}"
+            )
+
+
+def _check_warmup(warmup_steps):
+    """Raises ValueError if a warm-up has a negative length."""
+    if warmup_steps < 0:
+        raise ValueError(
+            "warmup_steps must be 0 or positive. Received:"
+            f" warmup_steps={warmup_steps}"
+        )
+
+
+def paper_adam(
+    d_model: int,
+    warmup_steps: int,
+    scale: float = PAPER_SCALE,
+    beta_2: float = PAPER_BETA_2,
+) -> keras.optimizers.Adam:
+    """Adam with beta_1 0.9, beta_2 0.98, epsilon 1e-9 and eq. 3 (sec. 5.3).
+
+    Differs from the paper: Keras' Adam divides by sqrt(v) + epsilon before the
+    correction of the bias, the "epsilon hat" of Kingma and Ba (2015, end of
+    sec. 2), other systems by sqrt(v / (1 - beta_2^t)) + epsilon. With epsilon
+    1e-9 updates differ only for gradients below about 1e-6.
+
+    Args:
+        d_model: Width of the model.
+        warmup_steps: Updates until the learning rate's peak.
+        scale: Factor of the schedule.
+        beta_2: Decay of the mean of squared gradients; other systems train
+            this model with 0.997 or 0.998.
+
+    Returns:
+        A `keras.optimizers.Adam` that is one operation for each variable.
+    """
+    return scheduled_adam(NoamSchedule(d_model, warmup_steps, scale), beta_2)
+
+
+def scheduled_adam(
+    schedule: keras.optimizers.schedules.LearningRateSchedule,
+    beta_2: float = PAPER_BETA_2,
+    weight_decay: float | None = None,
+) -> keras.optimizers.Adam:
+    """`paper_adam` with another schedule than eq. 3, as fine-tuning has it.
+
+    Args:
+        schedule: The learning rate of each step.
+        beta_2: As in `paper_adam`.
+        weight_decay: AdamW's, decoupled (Loshchilov and Hutter 2019): each
+            update also takes learning rate * `weight_decay` of a weight away.
+            None: no decay. `exclude_from_weight_decay` names weights without.
+
+    Returns:
+        As `paper_adam`.
+    """
+    return FusedAdam(
+        schedule,
+        beta_1=0.9,
+        beta_2=beta_2,
+        epsilon=1e-9,
+        weight_decay=weight_decay,
+    )

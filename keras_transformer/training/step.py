@@ -1,0 +1,215 @@
+"""One training step, exact in tokens, for `model.fit` and for the trainers.
+
+The gradient is that of the summed token losses divided by the number of target
+tokens of the whole global batch, whatever replica they are on: replicas whose
+sentences are short do not weigh as much as those whose sentences are long. XLA
+compiles what happens inside a replica; the collectives stay outside, since XLA
+cannot cross devices.
+
+This is TensorFlow's side of training; `fit.py` loads it under the TensorFlow
+backend only.
+"""
+
+import typing
+
+import keras
+import tensorflow as tf
+
+from keras_transformer.backend import precise_dtype
+from keras_transformer.training.gradients import (
+    Gradients,
+    MicroBatchGradients,
+    Rows,
+    SliceGradients,
+    StepSums,
+    WholeGradients,
+)
+from keras_transformer.training.loss import token_weights
+from keras_transformer.training.moving_average import MovingAverage
+from keras_transformer.training.seeds import seed_variables
+from keras_transformer.training.token_losses import TokenLosses
+
+SEED_STRIDE = 1_000_003  # between the seeds of replicas
+
+
+class TrainStep:
+    """Weights of positions -> gradients -> clip -> update, in a replica.
+
+    The update is that of one big batch, whether its rows are spread over
+    replicas, over workers, over slices, or over micro-batches:
+
+        gradient = sum of token losses' gradients / tokens of all of them
+        gradient *= min(1, clip_norm / |gradient|)
+
+    Call it in a replica context.
+
+    Args:
+        model: A built `Transformer`.
+        optimizer: A Keras optimizer; built here for the model's variables. A
+            `LossScaleOptimizer` sees the same gradients on every replica, so
+            that all of them skip an update, or none.
+        label_smoothing: As in `SmoothedCrossEntropy`.
+        jit_compile: Whether XLA compiles forward and backward in the replica.
+        accumulate_steps: Micro-batches of a replica's rows, whose number must
+            divide by it; see `MicroBatchGradients`.
+        clip_norm: Maximum norm of the gradient of all weights together; 0 means
+            no limit.
+        r_drop: Alpha of R-Drop; see `TokenLosses`.
+        moving_average: A `MovingAverage` of the weights to keep, or None.
+        num_slices: Parts of a micro-batch that are computed at the same time;
+            see `SliceGradients`.
+
+    Call arguments:
+        inputs: Dictionary of `source_ids` `[B, S]` and `target_ids` `[B, T]`.
+        labels: int `[B, T]`, `PAD` where a row has ended.
+        sample_weight: Optional float weights of rows, `[B]`, or of tokens,
+            `[B, T]`.
+
+    Returns:
+        The replica's `StepSums`.
+    """
+
+    def __init__(
+        self,
+        model: typing.Any,
+        optimizer: typing.Any,
+        label_smoothing: float,
+        jit_compile: bool,
+        accumulate_steps: int,
+        clip_norm: float,
+        r_drop: float = 0.0,
+        moving_average: MovingAverage | None = None,
+        num_slices: int = 1,
+    ):
+        self.model = model
+        self.optimizer = optimizer
+        self.clip_norm = clip_norm
+        self.moving_average = moving_average
+        if not optimizer.built:
+            optimizer.build(model.trainable_variables)
+        losses = TokenLosses(model, label_smoothing, r_drop)
+        self._whole = WholeGradients(losses, optimizer, jit_compile)
+        self._gradients: Gradients = self._whole
+        if num_slices > 1:
+            self._gradients = SliceGradients(self._gradients, model, num_slices)
+        if accumulate_steps > 1:
+            self._gradients = MicroBatchGradients(
+                self._gradients, model, accumulate_steps
+            )
+
+    def __call__(
+        self,
+        inputs: dict[str, tf.Tensor],
+        labels: tf.Tensor,
+        sample_weight: tf.Tensor | None = None,
+    ) -> StepSums:
+        sums, gradients = self.gradients(inputs, labels, sample_weight)
+        self._update(gradients)
+        return sums
+
+    def gradients(self, inputs, labels, sample_weight=None):
+        """The step without its update.
+
+        Returns:
+            The replica's `StepSums`, and its share of the gradient for each
+            trainable variable; see `gradients.py`.
+        """
+        return self._gradients(*self._weighted(inputs, labels, sample_weight))
+
+    def with_logits(self, inputs, labels, sample_weight=None):
+        """The same step, with the whole batch at once, for metrics of it.
+
+        Returns:
+            The replica's `StepSums`, and logits `[B, T, V]` from before the
+            update.
+
+        Raises:
+            ValueError: The step has R-Drop.
+        """
+        sums, gradients, logits = self._whole.with_logits(
+            *self._weighted(inputs, labels, sample_weight)
+        )
+        self._update(gradients)
+        return sums, logits
+
+    def _weighted(self, inputs, labels, sample_weight):
+        """`Rows` with the weights of positions; their sum over replicas."""
+        weights = token_weights(
+            labels, sample_weight, precise_dtype(self.model.compute_dtype)
+        )
+        replica = tf.distribute.get_replica_context()
+        global_tokens = replica.all_reduce("SUM", tf.reduce_sum(weights))
+        return Rows(inputs, labels, weights), global_tokens
+
+    def _update(self, gradients):
+        """Applies each replica's share of the gradient."""
+        self.optimizer.apply_gradients(
+            zip(
+                self._same_on_every_replica(gradients),
+                self.model.trainable_variables,
+                strict=True,
+            )
+        )
+        if self.moving_average is not None:
+            self.moving_average.update(self.optimizer.iterations)
+
+    def _same_on_every_replica(self, gradients):
+        """Gradients in the form that the optimizer adds up over the replicas.
+
+        Keras' optimizers add up at the very end. The norm of the whole
+        gradient, and whether it is finite, need the sum before; each replica
+        then hands over its equal part of it.
+        """
+        scales_loss = isinstance(
+            self.optimizer, keras.optimizers.LossScaleOptimizer
+        )
+        if not self.clip_norm and not scales_loss:
+            return gradients
+        replica = tf.distribute.get_replica_context()
+        gradients = replica.all_reduce("SUM", gradients)
+        factor = 1.0 / replica.num_replicas_in_sync
+        if self.clip_norm:
+            norm = tf.linalg.global_norm(gradients)
+            limit = self.optimizer.scale_loss(
+                tf.constant(self.clip_norm, norm.dtype)
+            )
+            factor *= limit / tf.maximum(norm, limit)
+        return [factor * gradient for gradient in gradients]
+
+
+def seeds_of(model: typing.Any) -> list[tf.Variable]:
+    """The states of a model's random generators, TensorFlow variables."""
+    return [variable.value for variable in seed_variables(model)]
+
+
+def spread_seeds(model: typing.Any) -> None:
+    """Gives the dropout of every replica its own seeds.
+
+    Variables are copied to the replicas, those of random generators too, and
+    all replicas would drop the same units. Replica 0 keeps its seeds: they are
+    what a checkpoint has. Call it in the strategy's scope, once the model has
+    its first weights or those of a checkpoint.
+    """
+    seeds = seeds_of(model)
+    strategy = tf.distribute.get_strategy()
+
+    @tf.function(autograph=False)
+    def spread():
+        strategy.run(in_replica)
+
+    def in_replica():
+        replica = tf.distribute.get_replica_context()
+        for seed in seeds:
+            number = tf.cast(replica.replica_id_in_sync_group, seed.dtype)
+            offset = tf.stack([number * SEED_STRIDE, tf.zeros_like(number)])
+            seed.assign_add(offset)
+
+    if strategy.num_replicas_in_sync > 1:
+        spread()
+
+
+def resolve_jit_compile(jit_compile: bool | str) -> bool:
+    """The meaning of `jit_compile="auto"`: XLA where there is a GPU."""
+    if jit_compile != "auto":
+        return bool(jit_compile)
+    return bool(tf.config.list_logical_devices("GPU"))

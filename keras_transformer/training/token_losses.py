@@ -1,0 +1,70 @@
+"""The losses of a batch, token by token, without its logits."""
+
+import typing
+
+import keras
+from keras import ops
+
+from keras_transformer.backend import Tensor
+from keras_transformer.kernels.projected_loss import (
+    projected_cross_entropy,
+    projected_r_drop,
+)
+
+
+class TokenLosses(keras.layers.Layer):
+    """`smoothed_cross_entropy` of a model's logits, which are never made.
+
+    Less time and memory than `model(inputs)` and its loss, with the same values
+    and gradients; see `projected_cross_entropy`.
+
+    With R-Drop (Liang et al. 2021) every row is computed twice, with different
+    dropout, and the loss includes the divergence of both distributions of a
+    token; see `projected_r_drop`.
+
+    Args:
+        model: A built `Transformer`.
+        label_smoothing: As in `SmoothedCrossEntropy`, in [0, 1).
+        r_drop: Alpha of R-Drop; 0 turns it off.
+
+    Call arguments:
+        inputs: Dictionary of `source_ids` `[B, S]` and `target_ids` `[B, T]`.
+        labels: int `[B, T]`, the token that follows each of `target_ids`.
+        training: Whether dropout is active.
+
+    Returns:
+        Two `[B, T]`, float32 (float64 if that is the model's dtype): the
+        smoothed cross-entropy and -log p(label), in nats; NaN for a label
+        outside [0, V).
+    """
+
+    def __init__(
+        self, model: typing.Any, label_smoothing: float, r_drop: float = 0.0
+    ):
+        super().__init__(dtype=model.dtype_policy)
+        self.model = model
+        self.label_smoothing = label_smoothing
+        self.r_drop = r_drop
+        self.built = True
+
+    def call(
+        self, inputs: dict[str, Tensor], labels: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        source_ids, target_ids = inputs["source_ids"], inputs["target_ids"]
+        if self.r_drop:
+            source_ids = ops.concatenate([source_ids, source_ids])
+            target_ids = ops.concatenate([target_ids, target_ids])
+        model = self.model
+        states = model.decoder_states(target_ids, model.encode(source_ids))
+        projection = (
+            ops.cast(states, self.compute_dtype),
+            model.softmax.softmax_matrix,
+            model.softmax.logits_bias,
+        )
+        if self.r_drop:
+            return projected_r_drop(
+                labels, *projection, self.label_smoothing, self.r_drop
+            )
+        return projected_cross_entropy(
+            labels, *projection, self.label_smoothing
+        )

@@ -1,0 +1,1 @@
+"""The parts of a translator: inference on ids, batching, word alignment."""

@@ -1,0 +1,53 @@
+"""Word alignments from the attention between tokens."""
+
+import typing
+
+import numpy as np
+
+
+class Side(typing.NamedTuple):
+    """The words of one side of a pair.
+
+    Attributes:
+        words_of_tokens: The index of each token's word, EOS excluded.
+        num_words: Number of words.
+    """
+
+    words_of_tokens: list[int]
+    num_words: int
+
+
+def align_words(
+    attention: np.ndarray, source: Side, target: Side
+) -> list[tuple[int, int]]:
+    """One link for each target word: the source word attended to most.
+
+    Args:
+        attention: float `[T, S]`, `Inference.alignment_ids` of a pair. Columns
+            beyond the source's tokens are padding.
+        source: The words of the source.
+        target: The words of the target, which may have more tokens than
+            `attention` has rows, if it was truncated.
+
+    Returns:
+        Pairs of word indices, source and target, from 0, sorted. A word
+        without attention has no link.
+
+    >>> align_words(np.array([[0.3, 0.3, 0.4], [0.9, 0.1, 0.0]]),
+    ...             Side([0, 0, 1], 2), Side([0, 1], 2))
+    [(0, 0), (0, 1)]
+    """
+    source_words = source.words_of_tokens[: attention.shape[1]]
+    target_words = target.words_of_tokens[: attention.shape[0]]
+    attention = attention[: len(target_words), : len(source_words)]
+    # One more of each: tokens of white space at the end belong to no word.
+    of_words = np.zeros((target.num_words + 1, source.num_words + 1))
+    np.add.at(of_words, np.ix_(target_words, source_words), attention)
+    of_words = of_words[:-1, :-1]
+    if not of_words.size:
+        return []
+    return sorted(
+        (int(values.argmax()), word)
+        for word, values in enumerate(of_words)
+        if values.any()
+    )

@@ -1,0 +1,265 @@
+"""Ids to ids: the search, scores and alignments of a model, as graphs.
+
+Translators and every export run these functions.
+"""
+
+import typing
+
+import keras
+from keras import ops
+
+from keras_transformer.backend import Tensor
+from keras_transformer.config import DecodingConfig, TransformerConfig
+from keras_transformer.data.batches import shift_right
+from keras_transformer.decoding import SearchResult, beam_search, sample
+from keras_transformer.layers import recorded_weights
+from keras_transformer.model import Memory, Transformer
+from keras_transformer.row_loop import pick_rows
+from keras_transformer.vocabulary import EOS, PAD
+
+SHAPES = ("free", "growing", "static")
+
+
+class Inference:
+    """A model with its search (sec. 6.1), on ids.
+
+    Args:
+        model: A `Transformer`; the weights it has at a call are used.
+        decoding: The `DecodingConfig`.
+        max_source_length: Longest source in tokens, EOS included.
+        seed: Of the samples, if `decoding` samples; every call draws new ones.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        decoding: DecodingConfig,
+        max_source_length: int,
+        seed: int | keras.random.SeedGenerator = 0,
+    ):
+        self.model = model
+        self.decoding = decoding
+        self.max_source_length = max_source_length
+        if isinstance(seed, int):
+            seed = keras.random.SeedGenerator(seed)
+        self._seed = seed
+
+    def for_sources_up_to(self, length: int) -> "Inference":
+        """The same inference with another `max_source_length`.
+
+        A graph for sources of unknown length has room for the longest of them.
+        """
+        return Inference(self.model, self.decoding, length, self._seed)
+
+    @property
+    def max_target_length(self) -> int:
+        """Longest output of any source in tokens, EOS included."""
+        return self.output_limit(self.max_source_length)
+
+    def output_limit(self, source_length: int) -> int:
+        """Longest output of a source in tokens, EOS included.
+
+        Args:
+            source_length: Tokens of the source, EOS excluded.
+        """
+        limits = (
+            source_length + self.decoding.extra_length,
+            self.model.config.position_limit,
+            self.decoding.max_output_length,
+        )
+        return min(limit for limit in limits if limit is not None)
+
+    def output_limits(self, source_ids: Tensor) -> tuple[Tensor, int]:
+        """The maximum length of each output, in tokens, EOS included.
+
+        As many tokens as the source has, EOS excluded, and `extra_length` more
+        (sec. 6.1); at most `max_output_length` and the number of learned
+        positions. A row without a source has no output.
+
+        Args:
+            source_ids: int32 `[B, S]`.
+
+        Returns:
+            int32 `[B]`, and an int that none of them exceeds.
+        """
+        special = (source_ids == PAD) | (source_ids == EOS)
+        lengths = ops.sum(ops.cast(~special, "int32"), axis=1)
+        extra_length = self.decoding.extra_length
+        limits = ops.where(lengths > 0, lengths + extra_length, 0)
+        longest = source_ids.shape[1] or self.max_source_length
+        max_length = self.output_limit(longest)
+        return ops.minimum(limits, max_length), max_length
+
+    def translate_ids(
+        self,
+        source_ids: Tensor,
+        prefix: Tensor | None = None,
+        num_best: int | None = None,
+        shapes: str = "free",
+        max_positions: int | None = None,
+    ) -> SearchResult:
+        """Searches for, or samples, the outputs of sources.
+
+        Args:
+            source_ids: int32 `[B, S]`; rows end with `EOS`, then `PAD`.
+            prefix: int32 `[B, P]`, the first tokens of each output, `PAD`
+                after them. Without it all outputs are free.
+            num_best: Wanted hypotheses of a beam, by default all. The fewer,
+                the earlier the search ends.
+            shapes: The shapes that may change while the search runs. "free":
+                sentences leave the batch as their searches end (not with a
+                prefix or in sampling), and caches grow with the outputs.
+                "growing": caches grow. "static": none, as XLA demands it.
+                Where B is known, no shape changes.
+            max_positions: As in `beam_search`; not for samples.
+
+        Returns:
+            A `SearchResult`; a failed search has scores NaN.
+
+        Raises:
+            ValueError: `shapes` is none of `SHAPES`.
+        """
+        if shapes not in SHAPES:
+            raise ValueError(
+                f"shapes must be one of {', '.join(SHAPES)}. Received:"
+                f" shapes={shapes!r}"
+            )
+        config = self.decoding
+        num_beams = 1 if config.sampling else config.beam_size
+        max_lengths, max_length = self.output_limits(source_ids)
+        memory = self.model.encode(source_ids)
+        growing = shapes != "static" and source_ids.shape[0] is None
+        leaving = (
+            growing
+            and shapes == "free"
+            and prefix is None
+            and not config.sampling
+        )
+        cache = self.model.make_cache(
+            ops.shape(source_ids)[0],
+            min(max_positions or max_length, max_length),
+            num_beams,
+            growing,
+        )
+        step, reorder = self._steps(None if leaving else memory)
+        arguments: dict[str, typing.Any] = {
+            "step": step,
+            "cache": (cache, memory) if leaving else cache,
+            "max_lengths": max_lengths,
+            "max_length": max_length,
+            "length_penalty": config.length_penalty,
+            "length_normalization": config.length_normalization,
+            "min_length": config.min_length,
+            "no_repeat_ngram": config.no_repeat_ngram,
+            "prefix": prefix,
+        }
+        if config.sampling:
+            return sample(
+                temperature=config.temperature,
+                top_k=config.top_k,
+                top_p=config.top_p,
+                seed=self._seed,
+                **arguments,
+            )
+        return beam_search(
+            beam_size=num_beams,
+            reorder=reorder,
+            max_positions=max_positions,
+            pick=pick_rows if leaving else None,
+            num_best=num_best,
+            stopping=config.stopping,
+            **arguments,
+        )
+
+    def _steps(self, memory):
+        """`step` and `reorder` of a search, functions of its cache.
+
+        Args:
+            memory: The `Memory` of all sentences; or None if each cache has
+                the memory of its own sentences beside it, with which they
+                leave.
+        """
+        model = self.model
+        if memory is not None:
+
+            def step(ids, cache, index):
+                return model.decode_step(ids, memory, cache, index)
+
+            return step, model.reorder_cache
+
+        def step_of_pair(ids, pair, index):
+            cache, memory = pair
+            logits, cache = model.decode_step(ids, memory, cache, index)
+            return logits, (cache, memory)
+
+        def reorder_pair(pair, parents):
+            cache, memory = pair
+            return model.reorder_cache(cache, parents), memory
+
+        return step_of_pair, reorder_pair
+
+    def score_ids(self, source_ids: Tensor, labels: Tensor) -> Tensor:
+        """Log-probability of every token of given translations.
+
+        Args:
+            source_ids: int32 `[B, S]`; rows end with `EOS`, then `PAD`.
+            labels: int32 `[B, T]`, likewise.
+
+        Returns:
+            float32 `[B, T]`, 0 where `labels` is `PAD`.
+        """
+        memory = self.model.encode(source_ids)
+        logits = self.model.decode(shift_right(labels), memory)
+        chosen = ops.take_along_axis(logits, labels[:, :, None], axis=-1)
+        log_probs = chosen[:, :, 0] - ops.logsumexp(logits, axis=-1)  # [B, T]
+        return ops.where(labels == PAD, 0.0, log_probs)
+
+    def alignment_ids(self, source_ids: Tensor, labels: Tensor) -> Tensor:
+        """The attention of given translations' tokens to the source.
+
+        Args:
+            source_ids: int32 `[B, S]`; rows end with `EOS`, then `PAD`.
+            labels: int32 `[B, T]`, likewise.
+
+        Returns:
+            float32 `[B, T - 1, S]`, of all tokens but the last: attention of
+            the decoder's alignment layer, when it reads the token, mean of the
+            heads; 0 where the source is `EOS` or `PAD`.
+        """
+        memory = self.model.encode(source_ids)
+        attention = self._cross_attention(memory, shift_right(labels))[:, 1:]
+        real = (source_ids != PAD) & (source_ids != EOS)
+        return ops.where(real[:, None], attention, 0.0)
+
+    def _cross_attention(self, memory: Memory, target_ids):
+        """Attention of the alignment layer, mean of its heads.
+
+        Args:
+            memory: The `Memory` of N sources.
+            target_ids: int32 [N, T], the decoder's input.
+
+        Returns:
+            float32 [N, T, S].
+        """
+        depth = self.model.config.decoder_depth
+        layer = self.decoding.alignment_layer or (depth + 1) // 2
+        block = self.model.decoder.blocks[layer - 1]
+        with recorded_weights() as weights:
+            self.model.decode(target_ids, memory)
+        attention = ops.cast(weights[block.cross_attention], "float32")
+        return ops.mean(attention, axis=1)  # [N, H, T, S] -> [N, T, S]
+
+
+def shortened_outputs(
+    config: TransformerConfig, decoding: DecodingConfig, max_source_length: int
+) -> str | None:
+    """A line that says that learned positions limit outputs, or None."""
+    limit = config.position_limit
+    wanted = max_source_length + decoding.extra_length
+    if limit is None or wanted <= limit:
+        return None
+    return (
+        f"outputs end at max_positions={limit} tokens; max_source_length="
+        f"{max_source_length} and extra_length={decoding.extra_length} would"
+        f" allow {wanted}"
+    )

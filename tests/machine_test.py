@@ -1,0 +1,154 @@
+"""Limits of containers, from files as Linux writes them."""
+
+import os
+
+import pytest
+import tensorflow as tf
+
+from keras_transformer import machine, startup
+from trainers.run import strategies
+
+CORES = len(os.sched_getaffinity(0))
+
+
+def write(root, files):
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return str(root)
+
+
+@pytest.mark.parametrize(
+    "files, cores",
+    [
+        ({}, 64),
+        ({"proc/self/cgroup": "0::/\n"}, 64),
+        # Version 2: a quota of one and a half cores.
+        (
+            {
+                "proc/self/cgroup": "0::/\n",
+                "sys/fs/cgroup/cpu.max": "150000 100000\n",
+            },
+            2,
+        ),
+        (
+            {
+                "proc/self/cgroup": "0::/a/b\n",
+                "sys/fs/cgroup/a/b/cpu.max": "max 100000\n",
+                "sys/fs/cgroup/a/cpu.max": "300000 100000\n",
+            },
+            3,
+        ),
+        # Version 1: a folder for each controller.
+        (
+            {
+                "proc/self/cgroup": "5:cpu,cpuacct:/pod\n4:memory:/pod\n",
+                "sys/fs/cgroup/cpu,cpuacct/pod/cpu.cfs_quota_us": "400000\n",
+                "sys/fs/cgroup/cpu,cpuacct/pod/cpu.cfs_period_us": "100000\n",
+            },
+            4,
+        ),
+        (
+            {
+                "proc/self/cgroup": "5:cpu:/pod\n",
+                "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
+                "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+            },
+            64,
+        ),
+    ],
+)
+def test_cores_are_at_most_the_quota(files, cores, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64))
+    assert machine.count_cores(write(tmp_path, files)) == cores
+
+
+@pytest.mark.parametrize(
+    "name, text, limit",
+    [
+        ("memory.max", "1073741824\n", 2**30),
+        ("memory.max", "max\n", None),
+        ("memory.limit_in_bytes", "2147483648\n", 2**31),
+        ("memory.limit_in_bytes", "9223372036854771712\n", None),
+    ],
+)
+def test_memory_is_at_most_the_limit(name, text, limit, tmp_path):
+    controller = "memory" if "limit" in name else ""
+    files = {
+        "proc/self/cgroup": f"0:{controller}:/pod\n",
+        f"sys/fs/cgroup/{controller}/pod/{name}": text,
+    }
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    found = machine.memory_limit(write(tmp_path, files))
+    assert found == (limit or physical)
+
+
+def test_this_machine():
+    assert 1 <= machine.count_cores() <= CORES
+    assert machine.memory_limit() > 2**28
+
+
+def test_a_step_has_at_most_eight_slices(monkeypatch):
+    monkeypatch.setattr(startup, "count_cores", lambda: 64)
+    assert startup.count_slices(None, 10**6, jit_compile=False) == 8
+
+
+@pytest.mark.parametrize(
+    "files, names",
+    [
+        ({}, []),
+        (
+            {
+                "proc/driver/nvidia/gpus/0000:01:00.0/information": (
+                    "Model: \t\t NVIDIA H100 80GB HBM3\nIRQ: 16\n"
+                ),
+                "dev/nvidia0": "",
+            },
+            ["NVIDIA H100 80GB HBM3"],
+        ),
+        (
+            {"dev/nvidia0": "", "dev/nvidia1": "", "dev/nvidiactl": ""},
+            ["NVIDIA GPU"] * 2,
+        ),
+    ],
+)
+def test_gpus_are_found_without_their_libraries(files, names, tmp_path):
+    assert machine.find_gpus(write(tmp_path, files)) == names
+
+
+@pytest.mark.parametrize(
+    "gpus, visible, expected",
+    [
+        ([], None, "device: CPU, 3 cores (no GPU found)"),
+        (["NVIDIA A"], None, "pip install 'tensorflow[and-cuda]'"),
+        (["NVIDIA A"], "-1", "CUDA_VISIBLE_DEVICES='-1' selects none"),
+    ],
+)
+def test_a_run_names_its_device(gpus, visible, expected, monkeypatch):
+    monkeypatch.setattr(strategies, "count_cores", lambda: 3)
+    monkeypatch.setattr(strategies, "find_gpus", lambda: gpus)
+    monkeypatch.setattr(tf.test, "is_built_with_cuda", lambda: True)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    line = strategies.device_line(tf.distribute.get_strategy())
+    assert expected in line
+    start = "warning: a GPU is present (NVIDIA A), but TensorFlow cannot use it"
+    assert line.startswith(start) == bool(gpus)
+
+
+def test_a_gpu_is_named_with_its_versions(monkeypatch):
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: ["gpu"])
+    monkeypatch.setattr(
+        tf.config.experimental,
+        "get_device_details",
+        lambda _: {"device_name": "NVIDIA H100"},
+    )
+    monkeypatch.setattr(
+        tf.sysconfig, "get_build_info", lambda: {"cuda_version": "12.5"}
+    )
+    line = strategies.device_line(tf.distribute.get_strategy())
+    assert line == (
+        f"device: NVIDIA H100 (TensorFlow {tf.__version__}, CUDA 12.5)"
+    )

@@ -1,0 +1,1 @@
+"""The paper's experiments: published results, and what settings imply."""

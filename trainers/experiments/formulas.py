@@ -1,0 +1,128 @@
+"""What follows from a recipe by arithmetic: parameters, FLOPs, learning rate.
+
+See Table 3 of the paper and sec. 3 for the sizes.
+"""
+
+from keras_transformer.config import TransformerConfig
+from trainers.run.config import TrainingConfig
+
+FLOPS_OF_MULTIPLY_ADD = 2
+# The backward pass has two products, of the shape of each one of the forward
+# pass: a gradient for both factors.
+PASSES = 3
+
+
+def count_parameters(config: TransformerConfig) -> int:
+    """Parameters of a `Transformer` of a configuration.
+
+    >>> count_parameters(TransformerConfig(vocab_size=37000))
+    63045632
+    """
+    norm = 2 * config.d_model
+    attention = 2 * _projection(config, config.key_size + config.value_size)
+    if config.attention_bias:
+        sizes = 2 * config.key_size + config.value_size
+        attention += config.num_heads * sizes + config.d_model
+    feed_forward = _feed_forward(config) + config.d_ff + config.d_model
+    relative = 0
+    if config.relative_distance is not None:  # vectors that the heads share
+        distances = 2 * config.relative_distance + 1
+        relative = distances * (config.key_size + config.value_size)
+    encoder_layer = attention + relative + feed_forward + 2 * norm
+    decoder_layer = 2 * attention + relative + feed_forward + 3 * norm
+    # A table for the source and one for the target.
+    positions = 2 * (config.position_limit or 0) * config.d_model
+    rows = config.vocab_size * (2 if config.has_softmax_matrix else 1)
+    if config.has_source_embedding:
+        rows += config.num_source_tokens
+    return (
+        rows * config.d_model
+        + (config.vocab_size if config.logits_bias else 0)
+        + (2 * norm if config.embedding_norm else 0)  # one for each side
+        + positions
+        + config.num_layers * encoder_layer
+        + config.decoder_depth * decoder_layer
+        + (2 * norm if config.pre_norm else 0)  # at the end of both stacks
+    )
+
+
+def multiply_adds(
+    config: TransformerConfig, source_length: int, target_length: int
+) -> int:
+    """Multiplications, each with its addition, of the forward pass of a pair.
+
+    Counted are the products of matrices: every weight once for each position
+    that it is applied to, and Q K^T and the weighted sum of the values for
+    each pair of positions, those that the mask hides included. Lookups,
+    softmax, normalization and biases are left out.
+
+    Args:
+        config: The model.
+        source_length, target_length: Tokens of the two sides, EOS included.
+
+    Raises:
+        ValueError: Self-attention is restricted or relative: it makes other
+            products.
+    """
+    if config.attention_window or config.positions == "relative":
+        raise ValueError(
+            "expected full attention without relative positions. Received:"
+            f" attention_window={config.attention_window},"
+            f" positions={config.positions!r}"
+        )
+    keys, values = config.key_size, config.value_size
+    attention = 2 * _projection(config, keys + values)
+    encoder = source_length * (attention + _feed_forward(config))
+    encoder += source_length**2 * config.num_heads * (keys + values)
+    # To the source: queries and outputs of target positions, keys and values
+    # of source positions.
+    decoder = target_length * (attention + _feed_forward(config))
+    decoder += target_length**2 * config.num_heads * (keys + values)
+    decoder += (target_length + source_length) * attention // 2
+    decoder += (
+        target_length * source_length * config.num_heads * (keys + values)
+    )
+    logits = target_length * config.d_model * config.vocab_size
+    return config.num_layers * encoder + config.decoder_depth * decoder + logits
+
+
+def training_flops(
+    config: TransformerConfig,
+    train_steps: int,
+    batch_tokens: int,
+    sentence_length: int,
+) -> float:
+    """Floating-point operations of a training, without the optimizer's.
+
+    Args:
+        config: The model.
+        train_steps: Updates.
+        batch_tokens: Tokens of a batch on each side.
+        sentence_length: Tokens of a sentence, on both sides. It matters
+            little: attention to `sentence_length` positions is a few per cent.
+    """
+    pair = multiply_adds(config, sentence_length, sentence_length)
+    flops = FLOPS_OF_MULTIPLY_ADD * PASSES * pair
+    return train_steps * batch_tokens / sentence_length * flops
+
+
+def peak_learning_rate(
+    config: TransformerConfig, training: TrainingConfig
+) -> tuple[float, int]:
+    """The greatest learning rate, and the first step that has it, from 1."""
+    warmup_steps = training.updates_to_peak
+    step = min(max(warmup_steps, 1), training.train_steps)
+    if training.learning_rate is not None:  # every schedule but noam
+        return training.learning_rate * step / max(warmup_steps, 1), step
+    rate = step * warmup_steps**-1.5
+    return training.learning_rate_scale * config.d_model**-0.5 * rate, step
+
+
+def _projection(config, size):
+    """Weights of a projection to all heads, of a size for each."""
+    return config.d_model * config.num_heads * size
+
+
+def _feed_forward(config):
+    """Weights of a feed-forward layer, without biases."""
+    return 2 * config.d_model * config.d_ff

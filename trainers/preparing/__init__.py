@@ -1,0 +1,1 @@
+"""The stages of `trainers.prepare` and their directory."""

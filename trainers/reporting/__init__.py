@@ -1,0 +1,1 @@
+"""The records of a run and the page that shows them."""

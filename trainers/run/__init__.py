@@ -1,0 +1,1 @@
+"""One run of a training: from its configuration to its last checkpoint."""

@@ -1,0 +1,498 @@
+"""The trainers' configuration: data, recipe, sections of `config.json`."""
+
+import dataclasses
+import os
+import pathlib
+
+from keras_transformer.config import (
+    PAPER_BETA_2,
+    PAPER_SCALE,
+    DecodingConfig,
+    LengthConfig,
+    TransformerConfig,
+    check_alignment_layer,
+    check_position_limit,
+)
+from keras_transformer.data.buckets import NUM_BUCKETS
+from keras_transformer.data.shards import TOKENIZER
+from keras_transformer.fields import Fields, hp
+
+# sacreBLEU's tokenizers that need no download; auto: by the target language.
+BLEU_TOKENIZERS = (
+    "auto",
+    "13a",
+    "intl",
+    "zh",
+    "ja-mecab",
+    "ko-mecab",
+    "char",
+    "none",
+)
+IMPORTED = "imported"  # the data set of a model that was trained elsewhere
+PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
+SCHEDULES = ("noam", "constant", "linear", "cosine")
+DECAYING_SCHEDULES = ("linear", "cosine")  # to 0 at the end of the budget
+PAPER_WARMUP_STEPS = 4000
+
+
+def same_field(section: type, name: str, *default):
+    """A field like that of another dataclass, the home of its default.
+
+    Args:
+        section: The dataclass.
+        name: Of the field.
+        *default: Another default, if the task has its own.
+    """
+    field = next(f for f in dataclasses.fields(section) if f.name == name)
+    (default,) = default or (field.default,)
+    return dataclasses.field(default=default, metadata=field.metadata)
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig(LengthConfig):
+    """The sentence pairs, and how they become batches (sec. 5.1)."""
+
+    dataset: str = hp(
+        "phrasebook",
+        "phrasebook (built in), files, prepared (by trainers.prepare), or"
+        " tfds:NAME such as tfds:wmt14_translate/de-en. The work directory of"
+        " an imported model says imported: it has no sentence pairs.",
+    )
+    source_language: str = hp("en", "Language to translate from.")
+    target_language: str = hp("de", "Language to translate into.")
+    train_files: tuple[str, ...] = hp(
+        (),
+        "With files: PREFIX of PREFIX.en[.gz] and PREFIX.de[.gz], or several,"
+        " separated by commas; with prepared: the directory.",
+    )
+    valid_files: tuple[str, ...] = hp(
+        (), "Prefixes of the validation pairs; left out: no validation."
+    )
+    test_files: tuple[str, ...] = hp(
+        (), "Prefixes of the test pairs, translated when training ends."
+    )
+    data_dir: str = hp(
+        "", "Directory of TFDS' prepared data; left out: TFDS' own."
+    )
+    phrasebook_pairs: int = hp(
+        40000, "With phrasebook: training pairs to generate.", low=1
+    )
+    share_vocabulary: bool = hp(
+        True,
+        "One vocabulary for both languages, as in sec. 5.1; if not, each has"
+        " one of its own, of source_vocab_size and vocab_size tokens.",
+    )
+    tokenizer: str = hp(
+        "",
+        "A SentencePiece model to use; left out: train one on the training"
+        " pairs, or use that of the prepared corpus.",
+    )
+    source_tokenizer: str = hp(
+        "",
+        "Without share_vocabulary: a SentencePiece model for the source; left"
+        " out: train one.",
+    )
+    target_tokenizer: str = hp("", "The same for the target.")
+    subword_sampling: float = hp(
+        0.0,
+        "Segments the training pairs anew in every epoch. With a byte-pair"
+        " vocabulary, the probability that a merge is left out (BPE dropout;"
+        " its paper: 0.1). With a unigram vocabulary, alpha, the exponent of"
+        " the probability of a segmentation, of which a smaller one varies more"
+        " (subword regularization; its paper: 0.1 to 0.5). 0: off.",
+        low=0.0,
+        high=1.0,
+    )
+    batch_tokens: int = hp(
+        25000,
+        "Most tokens of a batch on each side, padding included.",
+        low=1,
+    )
+    num_buckets: int = hp(
+        NUM_BUCKETS, "Greatest number of different batch shapes.", low=1
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.dataset not in (
+            "phrasebook",
+            "files",
+            "prepared",
+            IMPORTED,
+        ) and not (self.dataset.startswith("tfds:") and len(self.dataset) > 5):
+            raise ValueError(
+                "dataset must be phrasebook, files, prepared or tfds:NAME."
+                f" Received: dataset={self.dataset!r}"
+            )
+        if self.dataset == "files" and not self.train_files:
+            raise ValueError("dataset=files needs train_files=PREFIX[,PREFIX].")
+        if self.dataset == "prepared" and (
+            len(self.train_files) != 1 or self.tokenizer
+        ):
+            raise ValueError(
+                "dataset=prepared needs train_files=DIR, one directory, and"
+                " takes its tokenizer from there. Received:"
+                f" train_files={','.join(self.train_files)!r},"
+                f" tokenizer={self.tokenizer!r}"
+            )
+        self._check_vocabulary()
+        if self.dataset == "prepared" and self.subword_sampling:
+            raise ValueError(
+                "subword_sampling needs text: a prepared corpus holds ids, of"
+                " one segmentation. Received: dataset='prepared',"
+                f" subword_sampling={self.subword_sampling}"
+            )
+        files = self.train_files + self.valid_files + self.test_files
+        if files and self.dataset not in ("files", "prepared"):
+            raise ValueError(
+                "Files of sentence pairs need dataset=files or prepared."
+                f" Received: dataset={self.dataset!r}, {', '.join(files)}"
+            )
+        if self.source_language == self.target_language:
+            raise ValueError(
+                "source_language and target_language must differ. Received:"
+                f" source_language={self.source_language!r},"
+                f" target_language={self.target_language!r}"
+            )
+
+    def _check_vocabulary(self):
+        """A SentencePiece model is given for a vocabulary that there is."""
+        if self.dataset == "prepared" and not self.share_vocabulary:
+            raise ValueError(
+                "a prepared corpus has one vocabulary for both languages."
+                " Received: dataset='prepared', share_vocabulary=False"
+            )
+        names = ["source_tokenizer", "target_tokenizer"]
+        if not self.share_vocabulary:
+            names = ["tokenizer"]
+        for name in names:
+            if getattr(self, name):
+                raise ValueError(
+                    f"{name} needs share_vocabulary={not self.share_vocabulary}"
+                    f". Received: {name}={getattr(self, name)!r},"
+                    f" share_vocabulary={self.share_vocabulary}"
+                )
+
+    @property
+    def given_tokenizers(self) -> dict[str, str]:
+        """Paths of the SentencePiece models to use, by the size's field.
+
+        Empty: train a new one.
+        """
+        if not self.share_vocabulary:
+            return {
+                "source_vocab_size": self.source_tokenizer,
+                "vocab_size": self.target_tokenizer,
+            }
+        if self.dataset == "prepared":
+            return {
+                "vocab_size": str(pathlib.Path(self.train_files[0]) / TOKENIZER)
+            }
+        return {"vocab_size": self.tokenizer}
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingConfig(Fields):
+    """The training recipe (sec. 5.2 to 5.4, 6.1); defaults as for base."""
+
+    init_from: str = hp(
+        "",
+        "Work directory whose weights and vocabulary the run begins with, as"
+        " fine-tuning does. Its model, languages, max_length and decoding are"
+        " the defaults. Left out: weights are initialized at random.",
+    )
+    init_checkpoint: str | None = hp(
+        None,
+        "With init_from: averaged, best, latest, or a checkpoint's path; left"
+        " out: the first of these that exists.",
+    )
+    train_steps: int = hp(100000, "Updates.", low=1)
+    train_minutes: float = hp(
+        0.0,
+        "Wall-clock minutes after which training ends. They include earlier"
+        " sessions and validation, but not reading the data. 0: no limit.",
+        low=0.0,
+    )
+    schedule: str = hp(
+        "noam",
+        "How the learning rate changes after its warm-up: noam, as in eq. 3;"
+        " constant; linear or cosine, to 0 at the end of train_steps or of"
+        " train_minutes, whichever is nearer.",
+        choices=SCHEDULES,
+    )
+    warmup_steps: int | None = hp(
+        None,
+        "Updates until the peak learning rate; left out:"
+        f" {PAPER_WARMUP_STEPS} with noam (sec. 5.3), else 0.",
+        low=0,
+    )
+    learning_rate: float | None = hp(
+        None,
+        "Peak learning rate of every schedule but noam, whose peak follows from"
+        " d_model, warmup_steps and learning_rate_scale.",
+        low=1e-12,
+    )
+    learning_rate_scale: float = hp(
+        PAPER_SCALE,
+        "With noam: factor of the learning rate of eq. 3.",
+        low=1e-9,
+    )
+    adam_beta_2: float = hp(
+        PAPER_BETA_2,
+        "Adam's decay of the mean of squared gradients (sec. 5.3).",
+        low=0.0,
+        high=1.0,
+    )
+    weight_decay: float = hp(
+        0.0,
+        "Share of each weight that an update takes away, times the learning"
+        " rate (AdamW); norms and biases have none. 0: off.",
+        low=0.0,
+    )
+    label_smoothing: float = hp(
+        0.1, "Probability spread over the vocabulary.", low=0.0, high=1.0
+    )
+    r_drop: float = hp(
+        0.0,
+        "Alpha of R-Drop (Liang et al. 2021; they translate with 5): each row"
+        " is computed twice, with different dropout, and the divergence of both"
+        " outputs is added to the loss. 0: off.",
+        low=0.0,
+    )
+    ema_decay: float = hp(
+        0.0,
+        "Decay of an exponential moving average of the weights, such as 0.999:"
+        " validation and every checkpoint then use the average. 0: off.",
+        low=0.0,
+        high=1.0,
+    )
+    freeze: tuple[str, ...] = hp(
+        (),
+        "Weights that stay as they are: embeddings, encoder, decoder, or"
+        " beginnings of their names, such as encoder.layer_0 or"
+        " decoder.*.cross_attention, separated by commas.",
+    )
+    valid_steps: int = hp(2000, "Updates between two validations.", low=1)
+    valid_sentences: int = hp(
+        1000,
+        "Greatest number of validation pairs translated and scored.",
+        low=1,
+    )
+    valid_beam_size: int = hp(
+        1, "Beam of these translations; 1 is greedy search.", low=1
+    )
+    bleu_tokenizer: str = hp(
+        "auto",
+        "sacreBLEU's tokenizer; auto: by the target language as sacreBLEU does"
+        " (zh, ja-mecab, ko-mecab, else 13a).",
+        choices=BLEU_TOKENIZERS,
+    )
+    patience: int = hp(
+        0,
+        "Training ends after this many validations without a better score;"
+        " 0: never.",
+        low=0,
+    )
+    checkpoint_steps: int = hp(
+        1500, "Updates between two checkpoints (the paper: 10 minutes).", low=1
+    )
+    keep_checkpoints: int = hp(5, "Newest checkpoints kept.", low=1)
+    average_last: int = hp(
+        5, "Checkpoints averaged when training ends (sec. 6.1).", low=1
+    )
+    log_steps: int = hp(100, "Updates between two reports.", low=1)
+    seed: int = hp(
+        1, "Seed of initial weights, dropout and batch order.", low=0
+    )
+    strategy: str = hp(
+        "auto",
+        "Devices to use; auto: multi_worker if TF_CONFIG names several workers,"
+        " else mirrored if there is more than one GPU, else one_device.",
+        choices=STRATEGIES,
+    )
+    tpu: str = hp("", "With strategy=tpu: the TPU's name; local on a TPU VM.")
+    accumulate_steps: int = hp(
+        1,
+        "Micro-batches that a device divides its rows of a batch into, to save"
+        " memory; the update is the same.",
+        low=1,
+    )
+    clip_norm: float = hp(
+        0.0, "Greatest norm of the gradient; 0: no limit.", low=0.0
+    )
+    steps_per_call: int = hp(
+        1,
+        "Updates in one call from the host. Above 1, the batch order has runs"
+        " of this many batches of one shape.",
+        low=1,
+    )
+    cpu_threads: int | None = hp(
+        None,
+        "On CPUs: threads that make a step together, each for a part of the"
+        " rows of a batch, or with jit_compile for a part of each operation;"
+        " left out: one for each core. 1: TensorFlow divides each operation"
+        " among the cores.",
+        low=1,
+    )
+    jit_compile: bool | None = hp(
+        None,
+        "Compile forward and backward pass with XLA. Default: on accelerators,"
+        " not on CPUs.",
+    )
+    precision: str = hp(
+        "float32",
+        "Precision of computation; weights stay float32.",
+        choices=PRECISIONS,
+    )
+
+    @property
+    def updates_to_peak(self) -> int:
+        """`warmup_steps`, or what leaving it out means."""
+        if self.warmup_steps is not None:
+            return self.warmup_steps
+        return PAPER_WARMUP_STEPS if self.schedule == "noam" else 0
+
+    @property
+    def init_from_path(self) -> str:
+        """`init_from` as an absolute path; "" if it is left out."""
+        return os.path.realpath(self.init_from) if self.init_from else ""
+
+    def __post_init__(self):
+        super().__post_init__()
+        self._check_schedule()
+        if self.init_checkpoint is not None and not self.init_from:
+            raise ValueError(
+                "init_checkpoint needs init_from. Received:"
+                f" init_checkpoint={self.init_checkpoint!r}, no init_from"
+            )
+        if self.average_last > self.keep_checkpoints:
+            raise ValueError(
+                "average_last must be at most keep_checkpoints. Received:"
+                f" average_last={self.average_last},"
+                f" keep_checkpoints={self.keep_checkpoints}"
+            )
+        if (self.strategy == "tpu") != bool(self.tpu):
+            raise ValueError(
+                "strategy=tpu and tpu=NAME go together. Received:"
+                f" strategy={self.strategy!r}, tpu={self.tpu!r}"
+            )
+
+    def _check_schedule(self):
+        """The options of the learning rate fit the schedule."""
+        received = f"Received: schedule={self.schedule!r}"
+        if self.schedule == "noam":
+            if self.learning_rate is not None:
+                raise ValueError(
+                    "learning_rate needs schedule=constant, linear or cosine;"
+                    f" noam has learning_rate_scale. {received},"
+                    f" learning_rate={self.learning_rate:g}"
+                )
+            if self.warmup_steps == 0:
+                raise ValueError(
+                    "warmup_steps must be at least 1 with schedule=noam."
+                    f" {received}, warmup_steps=0"
+                )
+            return
+        if self.learning_rate is None:
+            raise ValueError(
+                f"schedule={self.schedule} needs learning_rate, its peak."
+                f" {received}, no learning_rate"
+            )
+        if self.learning_rate_scale != PAPER_SCALE:
+            raise ValueError(
+                "learning_rate_scale needs schedule=noam; other schedules have"
+                f" learning_rate. {received},"
+                f" learning_rate_scale={self.learning_rate_scale:g}"
+            )
+        if (
+            self.schedule in DECAYING_SCHEDULES
+            and self.updates_to_peak >= self.train_steps
+        ):
+            raise ValueError(
+                f"warmup_steps must be below train_steps={self.train_steps}"
+                f" with schedule={self.schedule}. {received},"
+                f" warmup_steps={self.warmup_steps}"
+            )
+
+
+# They decide what a checkpoint holds, or where the run began.
+FIXED_TRAINING_FIELDS = (
+    "precision",
+    "init_from",
+    "init_checkpoint",
+    "freeze",
+    "ema_decay",
+)
+# What may change between the sessions of a run. Every other field of the model
+# and of the data, and so every new one, must stay as it is: it decides which
+# weights there are, or what they were trained on. Decoding may change freely.
+CHANGEABLE_FIELDS = {
+    "model": ("dropout", "attention_dropout", "activation_dropout"),
+    "data": (
+        "max_length",
+        "train_files",
+        "valid_files",
+        "test_files",
+        "data_dir",
+        "phrasebook_pairs",
+        "tokenizer",
+        "source_tokenizer",
+        "target_tokenizer",
+        "subword_sampling",
+        "batch_tokens",
+        "num_buckets",
+        "train_trees",
+        "valid_trees",
+        "test_trees",
+        "treebank_trees",
+    ),
+    "training": tuple(
+        field.name
+        for field in dataclasses.fields(TrainingConfig)
+        if field.name not in FIXED_TRAINING_FIELDS
+    ),
+}
+# Fields that may be left out, and the properties that resolve them.
+RESOLVED_BY = {
+    "num_decoder_layers": "decoder_depth",
+    "d_key": "key_size",
+    "d_value": "value_size",
+    "max_positions": "position_limit",
+    "max_relative_position": "relative_distance",
+    "init_from": "init_from_path",
+    "share_embeddings": "sharing",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Configuration:
+    """The sections of `config.json`.
+
+    Another task than translation has a `data` of its own.
+    """
+
+    model: TransformerConfig
+    data: DataConfig
+    training: TrainingConfig
+    decoding: DecodingConfig
+
+    def __post_init__(self):
+        check_position_limit(self.model, max_length=self.data.max_length)
+        check_alignment_layer(self.model, self.decoding.alignment_layer)
+        if self.data.share_vocabulary != (self.model.source_vocab_size is None):
+            raise ValueError(
+                "source_vocab_size and share_vocabulary=False go together."
+                f" Received: source_vocab_size={self.model.source_vocab_size},"
+                f" share_vocabulary={self.data.share_vocabulary}"
+            )
+        dropouts = [getattr(self.model, n) for n in CHANGEABLE_FIELDS["model"]]
+        if self.training.r_drop and not any(dropouts):
+            raise ValueError(
+                "r_drop needs dropout: without, both outputs are the same."
+                f" Received: r_drop={self.training.r_drop:g}, no dropout"
+            )
+
+    def sections(self):
+        """The sections by name."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}

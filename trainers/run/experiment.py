@@ -1,0 +1,280 @@
+"""What a training run is made of: its data, its recipe, its parts."""
+
+import contextlib
+import dataclasses
+import functools
+import platform
+import random
+
+import keras
+import tensorflow as tf
+
+from keras_transformer import __version__
+from keras_transformer.data.batches import Batches, make_batches
+from keras_transformer.machine import count_cores
+from keras_transformer.model import Transformer
+from keras_transformer.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.translation.inference import shortened_outputs
+from keras_transformer.translator import Translator
+from keras_transformer.workdir import (
+    WorkDirectory,
+    check_weights,
+    named_weights,
+)
+from trainers.run.budget import counted
+from trainers.run.config import CHANGEABLE_FIELDS, RESOLVED_BY, Configuration
+from trainers.run.corpora import (
+    SPLITS,
+    encode_valid_corpus,
+    open_tokenizer,
+    open_train_corpus,
+    read_split,
+)
+from trainers.run.freezing import freeze
+from trainers.run.optimization import make_optimizer, make_schedule
+from trainers.run.strategies import count_searches
+from trainers.scoring.metrics import Metric
+
+
+@dataclasses.dataclass
+class Experiment:
+    """A configuration with its vocabulary, its pairs and its batches.
+
+    Attributes:
+        configuration: The `Configuration`.
+        tokenizer: The `Tokenizer`; without `share_vocabulary`, a
+            `TokenizerPair`.
+        train_batches: `Batches` of the training pairs.
+        valid_batches: `Batches` of the validation pairs; None without any.
+        valid_pairs: Validation pairs, a list of (source, target); may be empty.
+        test_pairs: The same for the test.
+        strategy: The `tf.distribute.Strategy` to train under.
+        metric: The `Metric` of validation and test.
+    """
+
+    configuration: Configuration
+    tokenizer: Tokenizer | TokenizerPair
+    train_batches: Batches
+    valid_batches: Batches | None
+    valid_pairs: list
+    test_pairs: list
+    strategy: tf.distribute.Strategy
+    metric: Metric
+
+    @property
+    def data(self):
+        """The `DataConfig`."""
+        return self.configuration.data
+
+    @property
+    def training(self):
+        """The `TrainingConfig`."""
+        return self.configuration.training
+
+    @property
+    def rows_multiple(self):
+        """Micro-batches of a training batch, over all replicas."""
+        return count_micro_batches(self.training, self.strategy)
+
+    def facts(self) -> dict[str, str]:
+        """What the records of a run say of it beside numbers, by name."""
+        gpus = len(tf.config.list_physical_devices("GPU"))
+        valid = "no pairs"
+        if self.valid_batches:
+            valid = str(self.valid_batches.corpus.counts)
+        return {
+            "host": f"{platform.node()}, {platform.machine()},"
+            f" {counted(count_cores(), 'CPU core')},"
+            f" {counted(gpus, 'GPU')}",
+            "versions": f"keras_transformer {__version__},"
+            f" TensorFlow {tf.__version__}, Keras {keras.__version__},"
+            f" Python {platform.python_version()}",
+            "training data": str(self.train_batches.corpus.counts),
+            "validation data": valid,
+            "test data": f"{len(self.test_pairs):,} pairs",
+        }
+
+    def make_model(self):
+        """A new model, its weights initialized from the seed."""
+        # Keras takes the seeds of its initializers and of dropout from here;
+        # its own set_random_seed clears kernels that hold tokenizers, too.
+        random.seed(self.training.seed)
+        model = Transformer(
+            self.configuration.model, dtype=self.training.precision
+        )
+        freeze(model, self.training.freeze)
+        return model
+
+    @functools.cached_property
+    def schedule(self):
+        """The learning rate; made in the strategy's scope at its first use."""
+        return make_schedule(self.configuration.model, self.training)
+
+    def make_optimizer(self, model):
+        """A new optimizer of a built model."""
+        return make_optimizer(self.schedule, self.training, model)
+
+    def make_translator(self, model, **decoding):
+        """A `Translator` with the model; `decoding` replaces fields."""
+        return Translator(
+            self.tokenizer,
+            model,
+            dataclasses.replace(self.configuration.decoding, **decoding),
+            max_source_length=self.data.max_length,
+            workers=count_searches(self.strategy),
+        )
+
+
+def count_micro_batches(training, strategy):
+    """Micro-batches that a batch is computed in, over all replicas."""
+    return strategy.num_replicas_in_sync * training.accumulate_steps
+
+
+# Opening a work directory: whatever is wrong is found here, before work begins
+
+
+def open_experiment(workdir, configuration, strategy, make_metric, keep, log):
+    """Reads the data and readies a work directory, new or begun.
+
+    Args:
+        workdir: The `WorkDirectory`.
+        configuration: The `Configuration`.
+        strategy: The `tf.distribute.Strategy`.
+        make_metric: Function of the `Configuration` that returns the `Metric`.
+        keep: Whether to train in the work directory: to lock it, and to write
+            configuration and vocabulary.
+        log: Function that shows a line.
+
+    Returns:
+        The `Experiment`.
+
+    Raises:
+        ValueError: The data or the configuration is of no use, or the work
+            directory was made with another configuration.
+        FileNotFoundError: A file of sentence pairs is missing.
+    """
+    # The lock comes first: reading takes long, and nobody else may write the
+    # vocabulary or weights meanwhile.
+    with workdir.claimed() if keep else contextlib.nullcontext():
+        check_same(workdir, configuration)
+        experiment = read_experiment(
+            workdir, configuration, strategy, make_metric, log
+        )
+        check_start(workdir, experiment)
+        if configuration.training.freeze:
+            experiment.make_model()  # whose weights have the names, or not
+        if keep:
+            workdir.save_tokenizer(experiment.tokenizer)
+            workdir.write_config(**configuration.sections())
+    return experiment
+
+
+def check_start(workdir, experiment):
+    """Looks for the checkpoint that a new run begins with, if with any.
+
+    Raises:
+        ValueError: There is no such checkpoint, or it is corrupt, or it has the
+            weights of another model.
+    """
+    training = experiment.training
+    if training.init_from and not workdir.latest.prefixes():
+        parent = WorkDirectory(training.init_from)
+        prefix = parent.choose_checkpoint(training.init_checkpoint)
+        weights = named_weights(experiment.make_model())
+        check_weights(weights, prefix, parent.config_path)
+
+
+def read_experiment(workdir, configuration, strategy, make_metric, log):
+    """The `Experiment` of a configuration; see `open_experiment`."""
+    data, training = configuration.data, configuration.training
+    metric = make_metric(configuration)
+    train, valid, test = (read_split(data, name) for name in SPLITS)
+    valid, test = list(valid), list(test)
+    if training.patience and not valid:
+        raise ValueError(
+            "patience needs validation pairs. Received:"
+            f" patience={training.patience}, no pairs"
+        )
+    tokenizer = open_tokenizer(workdir, configuration, train, log)
+    corpus = open_train_corpus(data, train, tokenizer, training.seed)
+    rows_multiple = count_micro_batches(training, strategy)
+    train_batches = make_batches(
+        corpus,
+        data.batch_tokens,
+        num_buckets=data.num_buckets,
+        rows_multiple=rows_multiple,
+        steps_per_call=training.steps_per_call,
+        seed=training.seed,
+    )
+    valid_batches = None
+    if valid:
+        # One device computes them: at most as many tokens at once as it has in
+        # training.
+        valid_batches = make_valid_batches(
+            valid, tokenizer, data, data.batch_tokens // rows_multiple
+        )
+    log(f"training: {corpus.counts}; {train_batches}")
+    if data.subword_sampling:
+        log(f"subword sampling: {corpus}")
+    counts = valid_batches.corpus.counts if valid else "no pairs"
+    log(f"validation: {counts}; test: {len(test):,} pairs")
+    shortened = shortened_outputs(
+        configuration.model, configuration.decoding, data.max_length
+    )
+    if shortened:
+        log(shortened)
+    return Experiment(
+        configuration,
+        tokenizer,
+        train_batches,
+        valid_batches,
+        valid,
+        test,
+        strategy,
+        metric,
+    )
+
+
+def make_valid_batches(pairs, tokenizer, data, batch_tokens):
+    """`Batches` of validation pairs, a pair longer than a batch included."""
+    corpus = encode_valid_corpus(data, pairs, tokenizer)
+    return make_batches(
+        corpus,
+        max(batch_tokens, int(corpus.longer_side.max())),
+        num_buckets=data.num_buckets,
+    )
+
+
+def check_same(workdir, configuration):
+    """Compares the configuration with that of the work directory, if any.
+
+    Before there are weights all may change but what the vocabulary is of.
+
+    Raises:
+        ValueError: A field differs that is not among `CHANGEABLE_FIELDS`, or
+            there are checkpoints without a configuration.
+    """
+    begun = workdir.latest.prefixes()
+    if not workdir.config_path.exists():
+        if begun:
+            raise ValueError(
+                f"{workdir.config_path} is gone, but there are checkpoints, the"
+                f" newest {begun[0]}: put it back, or choose another workdir"
+            )
+        return
+    differences = []
+    for name in CHANGEABLE_FIELDS if begun else ("data",):
+        section = getattr(configuration, name)
+        before = workdir.read_section(name, type(section))
+        for field in dataclasses.fields(section):
+            if field.name in CHANGEABLE_FIELDS[name]:
+                continue
+            resolved = RESOLVED_BY.get(field.name, field.name)
+            old, new = getattr(before, resolved), getattr(section, resolved)
+            if old != new:
+                differences.append(f"{field.name} was {old!r} and is {new!r}")
+    if differences:
+        raise ValueError(
+            f"{workdir.path} was made with another configuration:"
+            f" {'; '.join(differences)}"
+        )

@@ -1,0 +1,81 @@
+"""Weights that training leaves as they are: --freeze."""
+
+import fnmatch
+from collections.abc import Iterable, Sequence
+
+import keras
+
+from keras_transformer.workdir import weight_name
+
+EMBEDDINGS = "embeddings"  # the name of all tables of tokens and positions
+TABLES = ("embeddings", "table")  # their names, of tokens and of positions
+
+
+def freeze(model: keras.Model, names: Sequence[str]) -> None:
+    """Makes weights of a model untrainable, before its optimizer is built.
+
+    They get no gradient, and the optimizer keeps nothing for them.
+
+    Args:
+        model: The built model.
+        names: As in `find_frozen`.
+
+    Raises:
+        ValueError: As `find_frozen`.
+    """
+    weights = {weight_name(weight): weight for weight in model.weights}
+    for name in find_frozen(weights, names):
+        weights[name].trainable = False
+
+
+def find_frozen(weights: Iterable[str], names: Sequence[str]) -> list[str]:
+    """The weights that some names mean.
+
+    Args:
+        weights: Names of weights, as checkpoints have them:
+            `encoder.layer_0.feed_forward.inner.kernel`.
+        names: `embeddings`, or beginnings of names, whole words between dots:
+            `encoder`, `encoder.layer_0`, `decoder.*.cross_attention`, where
+            `*` stands for anything within a word.
+
+    Returns:
+        Names, in the order of `weights`.
+
+    Raises:
+        ValueError: A name means no weight, or no weight is left to train.
+
+    >>> find_frozen(["embedding.table", "encoder.layer_0.b", "decoder.b"],
+    ...             ["embeddings", "encoder.layer_*"])
+    ['embedding.table', 'encoder.layer_0.b']
+    """
+    weights = list(weights)
+    frozen = set()
+    for name in names:
+        found = {weight for weight in weights if _means(name, weight)}
+        if not found:
+            groups = sorted({weight.partition(".")[0] for weight in weights})
+            raise ValueError(
+                f"freeze must name weights: {EMBEDDINGS}, or the beginning of"
+                f" a name, as {', '.join(groups)} or encoder.layer_0."
+                f" Received: freeze={name!r}"
+            )
+        frozen |= found
+    if len(frozen) == len(weights):
+        raise ValueError(
+            "freeze must leave weights to train. Received:"
+            f" freeze={','.join(names)!r}"
+        )
+    return [weight for weight in weights if weight in frozen]
+
+
+def _means(name, weight):
+    """Whether a name of the flag means a weight."""
+    words = weight.split(".")
+    if name == EMBEDDINGS:  # not their norms, nor the bias of the logits
+        return words[0].endswith(("embedding", "_positions")) and (
+            words[-1] in TABLES
+        )
+    patterns = name.split(".")
+    return len(patterns) <= len(words) and all(
+        map(fnmatch.fnmatchcase, words, patterns)
+    )

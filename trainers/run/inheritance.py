@@ -1,0 +1,172 @@
+"""What a run takes over from the work directory that it begins with.
+
+`--init_from` names that directory. Its model, its languages and its decoding
+are the defaults of the new run; flags may set the dropouts and the decoding
+anew, and nothing else of the model. Functions import what is slow to import: a
+command reads its flags before.
+"""
+
+import dataclasses
+import os
+import typing
+
+from keras_transformer import flags
+from keras_transformer.config import (
+    PRESETS,
+    DecodingConfig,
+    TransformerConfig,
+)
+from keras_transformer.startup import load_tensorflow
+from trainers.run.config import (
+    CHANGEABLE_FIELDS,
+    RESOLVED_BY,
+    DataConfig,
+    TrainingConfig,
+)
+
+# Of the data; those that the data of another task does not have are left out.
+LANGUAGES = ("source_language", "target_language")
+INHERITED_DATA = (*LANGUAGES, "share_vocabulary", "max_length")
+# What a model that was imported says of a language that its files do not name.
+UNKNOWN_LANGUAGES = ("source", "target")
+
+
+class Parent(typing.NamedTuple):
+    """The configuration of the work directory that a run begins with.
+
+    Attributes:
+        path: Of the directory.
+        model: Its `TransformerConfig`.
+        data: Its `DataConfig`, or that of another task.
+        decoding: Its `DecodingConfig`.
+    """
+
+    path: str
+    model: TransformerConfig
+    data: typing.Any
+    decoding: DecodingConfig
+
+
+def read_parent(
+    arguments: flags.Arguments, data_section: type = DataConfig
+) -> Parent | None:
+    """The `Parent` that a command line names; None: it names none.
+
+    A run that has begun knows what it took over: its own configuration counts
+    if the other directory is gone.
+
+    Args:
+        arguments: The command line.
+        data_section: The dataclass of the data.
+
+    Raises:
+        CommandError: There is no such work directory, or it is that of the run
+            itself, or of another task.
+    """
+    training = arguments.build(TrainingConfig)
+    if not training.init_from:
+        return None
+    load_tensorflow()
+    from keras_transformer.workdir import WorkDirectory
+
+    path, own_path = training.init_from, arguments.given.get("workdir", "")
+    if own_path and os.path.realpath(path) == os.path.realpath(own_path):
+        raise flags.CommandError(
+            "init_from must be another work directory than workdir. Received:"
+            f" init_from={path!r}, workdir={own_path!r}"
+        )
+    parent, own = WorkDirectory(path), WorkDirectory(own_path)
+    with flags.user_errors():
+        if not parent.config_path.is_file():
+            begun = None
+            if own_path and own.config_path.is_file():
+                begun = own.read_section("training", TrainingConfig)
+            if begun is None or begun.init_from_path != training.init_from_path:
+                raise ValueError(
+                    "init_from must be a work directory, with a config.json."
+                    f" Received: init_from={path!r}"
+                )
+            parent = own
+        return Parent(
+            path,
+            parent.read_section("model", TransformerConfig),
+            parent.read_section("data", data_section),
+            parent.read_section("decoding", DecodingConfig),
+        )
+
+
+def inherit_data(
+    arguments: flags.Arguments, parent: Parent, data_section: type
+) -> typing.Any:
+    """The data of a command line, in the languages of the parent.
+
+    Raises:
+        CommandError: A flag contradicts the parent.
+    """
+    names = {field.name for field in dataclasses.fields(data_section)}
+    base = {
+        name: getattr(parent.data, name)
+        for name in INHERITED_DATA
+        if name in names
+    }
+    data = arguments.build(data_section, **base)
+    _check_same(
+        parent,
+        {
+            name: (getattr(data, name), base[name])
+            for name in base
+            if name != "max_length"
+            and not (name in LANGUAGES and base[name] in UNKNOWN_LANGUAGES)
+        },
+    )
+    return data
+
+
+def inherit_model(
+    arguments: flags.Arguments, preset: str, parent: Parent
+) -> TransformerConfig:
+    """The parent's model, with the dropouts of the command line if given.
+
+    Args:
+        arguments: The command line.
+        preset: The preset that it names, or a default that does not count.
+        parent: The `Parent`.
+
+    Raises:
+        CommandError: A flag, or a field of a preset that was asked for, is not
+            the parent's.
+    """
+    names = {field.name for field in dataclasses.fields(TransformerConfig)}
+    wanted = dict(PRESETS[preset]) if "preset" in arguments.given else {}
+    wanted |= {n: v for n, v in arguments.given.items() if n in names}
+    own = {n: wanted.pop(n) for n in CHANGEABLE_FIELDS["model"] if n in wanted}
+    with flags.user_errors():
+        changed = dataclasses.replace(parent.model, **wanted)
+        resolved = {name: RESOLVED_BY.get(name, name) for name in wanted}
+        _check_same(
+            parent,
+            {
+                name: (getattr(changed, field), getattr(parent.model, field))
+                for name, field in resolved.items()
+            },
+        )
+        return dataclasses.replace(parent.model, **own)
+
+
+def _check_same(parent, values):
+    """Raises CommandError if a value is not the parent's.
+
+    Args:
+        parent: The `Parent`.
+        values: The value and the parent's, by the name of the flag.
+    """
+    different = [
+        f"{name}={ours!r}, there {theirs!r}"
+        for name, (ours, theirs) in values.items()
+        if ours != theirs
+    ]
+    if different:
+        raise flags.CommandError(
+            f"the run begins with the weights of {parent.path}: leave out what"
+            f" contradicts them. Received: {'; '.join(different)}"
+        )

@@ -1,0 +1,283 @@
+"""The progress of a training, and its report: console and TensorBoard."""
+
+import contextlib
+import dataclasses
+import math
+import sys
+import time
+
+import tensorflow as tf
+from absl import logging
+from tqdm import tqdm
+
+from keras_transformer.flags import discard_output, print_at_once
+
+# Keys of checkpoint files that are spelled as version 0.1 spelled them.
+SPELLED = {"order_id": "plan_id", "best_score": "best_bleu"}
+
+
+@dataclasses.dataclass
+class Progress:
+    """How far a training is; a part of every checkpoint.
+
+    Attributes:
+        step: Updates made.
+        data_step: Batches used, over all epochs.
+        epoch: The epoch of the last of them, counted from 0.
+        epoch_start: Batches used before that epoch; with `epoch` and
+            `data_step`, the data position.
+        order_id: `Batches.order_id` of the batches of that epoch.
+        epoch_steps: Batches of that epoch.
+        wall_seconds: Time of all sessions, validation and saving included.
+        train_seconds: The same without validation and saving.
+        best_score: Best score of a validation; below 0: none yet.
+        stale_validations: Validations since.
+        best_label: The metric of that score, as `Metric.label` names it; "" if
+            an older version wrote the checkpoint.
+    """
+
+    step: int = 0
+    data_step: int = 0
+    epoch: int = 0
+    epoch_start: int = 0
+    order_id: int = 0
+    epoch_steps: int = 0
+    wall_seconds: float = 0.0
+    train_seconds: float = 0.0
+    best_score: float = -1.0
+    stale_validations: int = 0
+    best_label: str = ""
+
+    @property
+    def epoch_step(self):
+        """Batches used of that epoch."""
+        return self.data_step - self.epoch_start
+
+    def make_variables(self):
+        """A variable for each attribute, by its key in a checkpoint."""
+        kinds = {int: tf.int64, float: tf.float64, str: tf.string}
+        return {
+            SPELLED.get(field.name, field.name): tf.Variable(
+                field.default, dtype=kinds[field.type]
+            )
+            for field in dataclasses.fields(self)
+        }
+
+    @classmethod
+    def read(cls, prefix: str) -> "Progress":
+        """The progress in a checkpoint; what is not there has its default."""
+        reader = tf.train.load_checkpoint(prefix)
+        progress = cls()
+        for field in dataclasses.fields(cls):
+            key = SPELLED.get(field.name, field.name)
+            name = f"progress/{key}/.ATTRIBUTES/VARIABLE_VALUE"
+            if reader.has_tensor(name):
+                value = reader.get_tensor(name)
+                value = value.decode() if field.type is str else value.item()
+                setattr(progress, field.name, value)
+        return progress
+
+    def store(self, variables):
+        """Writes the attributes into `make_variables`' variables."""
+        for field in dataclasses.fields(self):
+            variable = variables[SPELLED.get(field.name, field.name)]
+            variable.assign(getattr(self, field.name))
+
+    def load(self, variables):
+        """Reads the attributes from `make_variables`' variables."""
+        for field in dataclasses.fields(self):
+            variable = variables[SPELLED.get(field.name, field.name)]
+            value = variable.numpy()
+            value = value.decode() if field.type is str else value.item()
+            setattr(self, field.name, value)
+
+
+class Clock:
+    """Adds this session's seconds to a `Progress`."""
+
+    def __init__(self, progress):
+        self.progress = progress
+        self._last = time.monotonic()
+
+    def tick(self, training=True):
+        """Adds the time since the last tick, of training or of other work."""
+        now = time.monotonic()
+        self.progress.wall_seconds += now - self._last
+        if training:
+            self.progress.train_seconds += now - self._last
+        self._last = now
+
+    @contextlib.contextmanager
+    def pause(self):
+        """Counts the time of its body as other work than training."""
+        self.tick()
+        try:
+            yield
+        finally:
+            self.tick(training=False)
+
+
+class Reporter:
+    """Reports the progress: a bar on a terminal, lines, and TensorBoard.
+
+    Args:
+        logs: Directory of TensorBoard's files.
+        step: Updates made so far. What an earlier session recorded after them
+            is purged.
+        total_steps: Updates when training ends.
+        is_chief: Whether this worker reports; the others are silent.
+    """
+
+    def __init__(self, logs, step, total_steps, is_chief):
+        self._is_chief = is_chief
+        self._writer = tf.summary.create_noop_writer()
+        if is_chief:
+            with self._never_fatal():
+                purge_records_after(logs, step)
+                self._writer = tf.summary.create_file_writer(str(logs))
+        self._bar = None
+        if is_chief and sys.stderr.isatty():
+            self._bar = tqdm(total=total_steps, unit="step", dynamic_ncols=True)
+
+    def log(self, line):
+        """Prints one line, above the bar if there is one."""
+        if not self._is_chief:
+            return
+        if self._bar is None:
+            log(line)
+        else:
+            with self._without_terminal():
+                self._bar.clear()
+            log(line)
+
+    def advance(self, step):
+        """Moves the bar."""
+        if self._bar is not None:
+            with self._without_terminal():
+                self._bar.update(step - self._bar.n)
+
+    def record(self, step, prefix, values):
+        """Writes numbers for TensorBoard: `prefix/name`, at a step."""
+        with self._never_fatal(), self._writer.as_default(step=step):
+            for name, value in values.items():
+                tf.summary.scalar(f"{prefix}/{name}", value)
+            self._writer.flush()
+
+    def describe(self, step, facts):
+        """Writes texts for TensorBoard: `run/name`, at a step."""
+        with self._never_fatal(), self._writer.as_default(step=step):
+            for name, text in facts.items():
+                tf.summary.text(f"run/{name}", text)
+            self._writer.flush()
+
+    def close(self):
+        if self._bar is not None:
+            with self._without_terminal():
+                self._bar.close()
+        with self._never_fatal():
+            self._writer.close()
+
+    @contextlib.contextmanager
+    def _without_terminal(self):
+        """Continues without the bar once its terminal is gone."""
+        try:
+            yield
+        except OSError:
+            self._bar.disable = True
+            self._bar = None
+
+    @contextlib.contextmanager
+    def _never_fatal(self):
+        """Continues without TensorBoard's file if it cannot be written."""
+        try:
+            yield
+        except (tf.errors.OpError, OSError) as error:
+            self._writer = tf.summary.create_noop_writer()
+            logging.warning(
+                "TensorBoard's file cannot be written any more: %s",
+                " ".join(str(error).split()),
+            )
+
+
+def log(line):
+    """Prints a line at once; training outlives a closed standard output."""
+    try:
+        print_at_once(line)
+    except OSError as error:  # its reader ended, as with `| head`
+        discard_output()
+        logging.warning(
+            "standard output cannot be written any more (%s): what follows is"
+            " not shown",
+            error.strerror,
+        )
+
+
+def purge_records_after(logs, step):
+    """Makes TensorBoard forget what was recorded after a step.
+
+    A killed session may have recorded steps that the next one makes again.
+    TensorBoard (event_processing/plugin_event_accumulator.py) drops them at an
+    event that says that a session has started at a step, unless it is the first
+    such event: therefore there are two.
+    """
+    start = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
+    with tf.Graph().as_default():  # this writer refuses to run eagerly
+        with tf.compat.v1.summary.FileWriter(str(logs)) as writer:
+            for _ in range(2):
+                writer.add_session_log(start, step + 1)
+
+
+def step_line(progress, values, seconds_left):
+    """The report of the steps since the last report.
+
+    Args:
+        progress: The `Progress`.
+        values: Means by name, as `Reporter.record` takes them.
+        seconds_left: Seconds to the end of training.
+    """
+    epochs = progress.epoch + progress.epoch_step / progress.epoch_steps
+    return (
+        f"step {progress.step}"
+        f" | epoch {epochs:.2f}"
+        f" | loss {values['loss']:.4f}"
+        f" | perplexity {values['perplexity']:.2f}"
+        f" | lr {values['learning_rate']:.3e}"
+        f" | {values['tokens_per_second']:.0f} source+target tokens/s"
+        f" | {progress.wall_seconds:.0f} s"
+        f" | left {span(seconds_left)}"
+    )
+
+
+def validation_line(progress, values, score, is_best, seconds):
+    """The report of a validation.
+
+    Args:
+        progress: The `Progress`.
+        values: What it found by name, as `Reporter.record` takes them.
+        score: The metric's name and its value.
+        is_best: Whether no earlier one had a better score.
+        seconds: Seconds that it took.
+    """
+    return (
+        f"validation at step {progress.step}"
+        f" | loss {values['loss']:.4f}"
+        f" | perplexity {values['perplexity']:.2f}"
+        f" | {score}{' (best)' if is_best else ''}"
+        f" | took {span(seconds)}"
+        f" | {progress.wall_seconds:.0f} s,"
+        f" {progress.train_seconds:.0f} s of them training"
+    )
+
+
+def perplexity(nll):
+    """exp of nats per token; infinite rather than an overflow."""
+    return math.exp(nll) if nll < 700 else math.inf
+
+
+def span(seconds):
+    """A time as people read it: `3 h 20 min`, `12 min`, `45 s`."""
+    seconds = int(seconds)
+    if seconds < 120:
+        return f"{seconds} s"
+    hours, minutes = divmod(seconds // 60, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"

@@ -1,0 +1,171 @@
+"""One session of a training, from a configuration to its end.
+
+A run has one session or, if it is stopped and resumed, several.
+"""
+
+import math
+from collections.abc import Callable
+
+from keras_transformer import flags
+from keras_transformer.flags import CommandError
+from keras_transformer.workdir import WorkDirectory, write_atomically
+from trainers.run.budget import budget_lines, memory_of_replica
+from trainers.run.checkpoints import average
+from trainers.run.config import Configuration
+from trainers.run.experiment import open_experiment
+from trainers.run.loop import Trainer
+from trainers.run.progress import log
+from trainers.run.strategies import Workers, device_line, make_strategy
+from trainers.run.tensorflow_engine import TensorFlowEngine
+from trainers.run.validation import show_result
+from trainers.scoring.metrics import Metric, make_translation_metric
+
+MakeMetric = Callable[[Configuration], Metric]
+
+
+def run(
+    configuration: Configuration,
+    path: str,
+    dry_run: bool,
+    make_metric: MakeMetric = make_translation_metric,
+) -> None:
+    """Trains to the end, or until a signal; a dry run ends before its steps.
+
+    Args:
+        configuration: The `Configuration`.
+        path: Path of the work directory.
+        dry_run: Whether to write nothing, and to train nothing.
+        make_metric: Makes the `Metric` that validation and test are scored by.
+
+    Raises:
+        CommandError: The flags, the data or the work directory are wrong.
+        RunError: Training has diverged, or lost a worker, or cannot save.
+    """
+    trainer = open_trainer(configuration, path, not dry_run, make_metric)
+    if dry_run:
+        return
+    ending = trainer.run()
+    saved = trainer.workdir.latest.prefixes()
+    if not trainer.workers.is_chief:
+        return
+    if ending.signal and saved:
+        log(f"saved in {path}; rerun the same command to resume")
+    elif ending.signal:
+        log("nothing is saved: there was no step yet")
+    elif not saved:
+        raise CommandError(
+            "train_minutes must leave time for a step. Received:"
+            f" train_minutes={configuration.training.train_minutes:g}"
+        )
+    else:
+        averaged, _ = average(
+            trainer.workdir, configuration.training.average_last
+        )
+        plural = "s" * (len(averaged) > 1)
+        log(f"averaged {len(averaged)} checkpoint{plural}")
+        show_result(trainer.experiment, trainer.workdir, log)
+
+
+def open_trainer(
+    configuration: Configuration,
+    path: str,
+    keep: bool,
+    make_metric: MakeMetric = make_translation_metric,
+) -> Trainer:
+    """A `Trainer` that stands where the work directory stands.
+
+    Everything that may be wrong with the data or the work directory is found
+    here, and the largest batch is tried.
+
+    Args:
+        configuration: The `Configuration`.
+        path: Path of the work directory.
+        keep, make_metric: As in `open_experiment`.
+
+    Raises:
+        CommandError: Something is wrong with them.
+    """
+    workdir = WorkDirectory(path)
+    with flags.user_errors():
+        strategy = make_strategy(
+            configuration.training.strategy, configuration.training.tpu
+        )
+        workers = Workers(strategy)
+    if workers.is_chief:
+        log(device_line(strategy))
+    with flags.user_errors(), workers.watch():
+        experiment = open_in_turn(
+            workers, workdir, configuration, strategy, make_metric, keep
+        )
+        engine = TensorFlowEngine(experiment, workers.size)
+        trainer = Trainer(experiment, workdir, engine, workers)
+        restored = trainer.restore()
+        seconds_per_step = trainer.try_largest_batches()
+        engine.begin()
+        if workers.is_chief and keep:
+            write_flags(workdir, configuration)
+    if workers.is_chief:
+        log_start(trainer, seconds_per_step, restored)
+    return trainer
+
+
+def open_in_turn(workers, workdir, configuration, strategy, make_metric, keep):
+    """The `Experiment`: the chief makes what the others find."""
+    if workers.is_chief:
+        experiment = open_experiment(
+            workdir, configuration, strategy, make_metric, keep, log
+        )
+    workers.barrier()
+    if not workers.is_chief:
+        experiment = open_experiment(
+            workdir,
+            configuration,
+            strategy,
+            make_metric,
+            keep=False,
+            log=_silent,
+        )
+    return experiment
+
+
+def _silent(line):
+    """Logs nothing: the chief has said it."""
+
+
+def write_flags(workdir, configuration):
+    """Writes the configuration as a flag file."""
+    lines = []
+    for section in configuration.sections().values():
+        lines += flags.to_flags(section)
+    write_atomically(workdir.flags_path, "\n".join(lines) + "\n")
+
+
+def log_start(trainer, seconds_per_step, restored):
+    """Logs what the training will cost, and where it resumes, if it does."""
+    experiment, engine = trainer.experiment, trainer.engine
+    model = engine.model
+    for line in budget_lines(
+        experiment,
+        model.count_params(),
+        memory_of_replica(
+            experiment,
+            model,
+            engine.optimizer,
+            engine.num_slices,
+        ),
+        engine.num_programs,
+        seconds_per_step,
+    ):
+        log(line)
+    if experiment.training.freeze:
+        trained = sum(
+            math.prod(weight.shape) for weight in model.trainable_variables
+        )
+        log(
+            f"frozen: {', '.join(experiment.training.freeze)};"
+            f" {trained:,} of {model.count_params():,} parameters are trained"
+        )
+    if trainer.initial_prefix:
+        log(f"initial weights: {trainer.initial_prefix}")
+    if restored:
+        log(f"resuming at step {trainer.progress.step}: {restored}")

@@ -1,0 +1,298 @@
+"""Devices and workers: which there are, and what reaches each of them.
+
+    one_device     the first device
+    mirrored       every GPU of this machine; without any, every CPU device
+    multi_worker   several machines, named in TF_CONFIG
+    tpu            a Cloud TPU
+
+A worker is a process. Every worker runs the same command; the chief, the first
+of them, logs the progress and writes the work directory, which all can read.
+"""
+
+import contextlib
+import os
+import re
+import sys
+
+import tensorflow as tf
+
+from keras_transformer import startup
+from keras_transformer.flags import RunError
+from keras_transformer.machine import count_cores, find_gpus
+from trainers.run.budget import counted
+from trainers.run.cluster import find_cluster
+
+# How lines begin in which TensorFlow says where in the graph an error was.
+TRACE = ("Graph execution error", "Detected at", "File ", "<", "[[")
+
+
+def make_strategy(name: str, tpu: str) -> tf.distribute.Strategy:
+    """The `tf.distribute.Strategy` of a name in `STRATEGIES`.
+
+    Several workers connect here: make the strategy before anything else makes
+    TensorFlow look at its devices.
+
+    Args:
+        name: The strategy; "auto" is multi_worker where TF_CONFIG names other
+            workers, else mirrored where there are several GPUs.
+        tpu: Name of the TPU, as `TPUClusterResolver` takes it; "local" on a
+            TPU VM.
+
+    Raises:
+        ValueError: TF_CONFIG does not describe workers, or there is no such
+            TPU.
+    """
+    if name == "tpu":
+        return _make_tpu_strategy(tpu)
+    cluster = find_cluster(name)
+    if cluster:
+        return _make_workers_strategy(cluster)
+    devices = tf.config.list_logical_devices("GPU")
+    if name == "mirrored" or (name == "auto" and len(devices) > 1):
+        devices = devices or tf.config.list_logical_devices("CPU")
+        return tf.distribute.MirroredStrategy([d.name for d in devices])
+    return tf.distribute.get_strategy()
+
+
+def device_line(strategy: tf.distribute.Strategy) -> str:
+    """The devices that compute, or the GPU that cannot, as one line."""
+    version = f"TensorFlow {tf.__version__}"
+    if is_tpu(strategy):
+        replicas = strategy.num_replicas_in_sync
+        return f"device: TPU, {counted(replicas, 'core')} ({version})"
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        names = [
+            tf.config.experimental.get_device_details(gpu).get(
+                "device_name", "GPU"
+            )
+            for gpu in gpus
+        ]
+        cuda = tf.sysconfig.get_build_info().get("cuda_version", "unknown")
+        return f"device: {', '.join(names)} ({version}, CUDA {cuda})"
+    present = find_gpus()
+    if not present:
+        cores = counted(count_cores(), "core")
+        return f"device: CPU, {cores} (no GPU found)"
+    if (hidden := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        reason = f"CUDA_VISIBLE_DEVICES={hidden!r} selects none"
+    elif not tf.test.is_built_with_cuda():
+        reason = "this TensorFlow is built without CUDA"
+    else:
+        reason = (
+            "see its messages above; pip install 'tensorflow[and-cuda]'"
+            " installs the CUDA libraries"
+        )
+    return (
+        f"warning: a GPU is present ({', '.join(present)}), but TensorFlow"
+        f" cannot use it: {reason}. The CPU computes"
+    )
+
+
+def count_slices(
+    strategy: tf.distribute.Strategy,
+    num_workers: int,
+    cpu_threads: int | None,
+    num_tokens: int,
+    jit_compile: bool,
+) -> int:
+    """How many parts of a replica's rows are computed at the same time.
+
+    Args:
+        strategy: The strategy.
+        num_workers: Its workers.
+        cpu_threads: Threads of this process for all its replicas; None: one for
+            each core.
+        num_tokens: Tokens on each side that a replica computes at once.
+        jit_compile: Whether XLA compiles the step.
+
+    Returns:
+        1 on another device than a CPU.
+    """
+    if tf.config.list_logical_devices("GPU") or is_tpu(strategy):
+        return 1
+    local_replicas = strategy.num_replicas_in_sync // num_workers
+    threads = (cpu_threads or count_cores()) // local_replicas
+    return startup.count_slices(max(1, threads), num_tokens, jit_compile)
+
+
+def count_searches(strategy: tf.distribute.Strategy | None = None) -> int:
+    """How many batches of sentences are best translated at the same time.
+
+    Args:
+        strategy: That of the model; None: the default one.
+
+    Returns:
+        The CPU cores of this process; 1 with a GPU, or with several replicas.
+    """
+    has_replicas = strategy is not None and strategy.num_replicas_in_sync > 1
+    if has_replicas or tf.config.list_physical_devices("GPU"):
+        return 1
+    return count_cores()
+
+
+def _make_workers_strategy(cluster):
+    """The strategy of several workers; waits for all of them."""
+    print(
+        f"{cluster.task}: waiting for the other workers",
+        file=sys.stderr,
+        flush=True,
+    )
+    try:
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    except tf.errors.OpError as error:
+        raise ValueError(
+            f"{cluster.task} cannot join the workers of TF_CONFIG:"
+            f" {_reason(error)}"
+        ) from error
+
+
+def _make_tpu_strategy(tpu):
+    """A `TPUStrategy` on the TPU of that name."""
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=tpu)
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    except (ValueError, tf.errors.OpError) as error:
+        raise ValueError(f"no TPU to be reached as tpu={tpu!r}: {error}") from (
+            error
+        )
+    return tf.distribute.TPUStrategy(resolver)
+
+
+def is_tpu(strategy: tf.distribute.Strategy) -> bool:
+    """Whether each replica is a TPU core: static shapes, always XLA."""
+    return isinstance(strategy, tf.distribute.TPUStrategy)
+
+
+def distribute(strategy, make_dataset):
+    """A data set that gives every replica its slice of each batch.
+
+    Args:
+        strategy: The strategy.
+        make_dataset: Function of `(slices, num_slices)`; returns a
+            `tf.data.Dataset` with these slices of the first batch, then
+            those of the second, and so on.
+
+    Returns:
+        The data set of this worker, for `strategy.run`.
+    """
+    num_replicas = strategy.num_replicas_in_sync
+    if num_replicas == 1:
+        return make_dataset((0,), 1)
+
+    def of_worker(context):
+        local = num_replicas // context.num_input_pipelines
+        first = local * context.input_pipeline_id
+        return make_dataset(range(first, first + local), num_replicas)
+
+    return strategy.distribute_datasets_from_function(of_worker)
+
+
+class LostWorkerError(RunError):
+    """Another worker is gone, and the run cannot continue without it."""
+
+
+class Workers:
+    """The workers of a strategy, and what they agree on.
+
+    Args:
+        strategy: The strategy.
+
+    Attributes:
+        size: Number of workers.
+        is_chief: Whether this worker logs and writes.
+        name: As in "worker 1 of 2".
+    """
+
+    LOST = (
+        tf.errors.AbortedError,
+        tf.errors.CancelledError,
+        tf.errors.DeadlineExceededError,
+        tf.errors.InternalError,
+        tf.errors.UnavailableError,
+    )
+
+    def __init__(self, strategy):
+        self._strategy = strategy
+        self.size, index = 1, 0
+        resolver = strategy.cluster_resolver
+        if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            cluster = resolver.cluster_spec().as_dict()
+            chiefs = len(cluster.get("chief", []))
+            self.size = chiefs + len(cluster.get("worker", []))
+            index = resolver.task_id
+            if resolver.task_type == "worker":
+                index += chiefs
+        self.is_chief = index == 0
+        self.name = f"worker {index} of {self.size}"
+
+    def all_reduce_sum(self, values: list[float]) -> list[float]:
+        """Adds up numbers over the workers; all of them must call it.
+
+        Args:
+            values: List of floats, as many on each worker.
+
+        Returns:
+            List of floats, the same on each worker.
+        """
+        if self.size == 1:
+            return list(values)
+        local = self._strategy.num_replicas_in_sync // self.size
+        zeros = [0.0] * len(values)
+
+        def of_replica(context):
+            is_first = context.replica_id_in_sync_group % local == 0
+            return tf.constant(values if is_first else zeros, tf.float64)
+
+        per_replica = (
+            self._strategy.experimental_distribute_values_from_function(
+                of_replica
+            )
+        )
+        total = self._strategy.reduce("SUM", per_replica, axis=None)
+        return total.numpy().tolist()
+
+    def any_of(self, flags: list[bool]) -> list[bool]:
+        """Which flags any worker has raised; all of them must call it.
+
+        Args:
+            flags: List of bool, as many on each worker.
+
+        Returns:
+            List of bool, the same on each worker.
+        """
+        raised = self.all_reduce_sum([1.0 if flag else 0.0 for flag in flags])
+        return [count > 0 for count in raised]
+
+    def barrier(self) -> None:
+        """Returns when every worker has called it."""
+        self.all_reduce_sum([0.0])
+
+    @contextlib.contextmanager
+    def watch(self):
+        """Turns TensorFlow's errors about a lost worker into one line.
+
+        Raises:
+            LostWorkerError: In place of the network's errors, if there are
+                several workers.
+        """
+        try:
+            yield
+        except self.LOST as error:
+            if self.size == 1:
+                raise
+            raise LostWorkerError(
+                f"{self.name} has lost another worker ({_reason(error)})."
+                " Rerun the same command on every worker to resume from the"
+                " last checkpoint"
+            ) from error
+
+
+def _reason(error):
+    """The message of a network error, without the graph's trace."""
+    for line in str(error.message).splitlines():
+        line = " ".join(re.sub(r"\{\{.*?\}\}", "", line).split())
+        if line and not line.startswith(TRACE):
+            return line[:200]
+    return type(error).__name__

@@ -1,0 +1,260 @@
+"""The engine of TensorFlow: strategies, graphs, XLA, and the update in them."""
+
+import contextlib
+import functools
+import time
+
+import tensorflow as tf
+
+from keras_transformer import vocabulary
+from keras_transformer.training.gradients import add_losses, slice_sizes
+from keras_transformer.training.loss import token_weights
+from keras_transformer.training.moving_average import MovingAverage
+from keras_transformer.training.step import (
+    TrainStep,
+    resolve_jit_compile,
+    spread_seeds,
+)
+from keras_transformer.training.token_losses import TokenLosses
+from keras_transformer.workdir import WorkDirectory, named_weights
+from trainers.run.checkpoints import TrainingCheckpoint
+from trainers.run.engine import TOTALS, OutOfMemoryError, Steps
+from trainers.run.strategies import count_slices, distribute, is_tpu
+
+
+class TensorFlowEngine:
+    """An `Engine` under a `tf.distribute.Strategy`.
+
+    Totals of steps stay on the devices until the loop reads them: the host does
+    not wait between steps.
+
+    Args:
+        experiment: The `Experiment`, with its strategy.
+        num_workers: Workers of the strategy.
+    """
+
+    def __init__(self, experiment, num_workers):
+        config = experiment.training
+        self._experiment = experiment
+        self._config = config
+        self._strategy = experiment.strategy
+        self._has_static_shapes = is_tpu(self._strategy)
+        # A TPU's steps are compiled as a whole.
+        jit_compile = not self._has_static_shapes and resolve_jit_compile(
+            "auto" if config.jit_compile is None else config.jit_compile
+        )
+        self.num_slices = count_slices(
+            self._strategy,
+            num_workers,
+            config.cpu_threads,
+            experiment.data.batch_tokens // experiment.rows_multiple,
+            jit_compile,
+        )
+        with self._strategy.scope():
+            self.model = experiment.make_model()
+            self.optimizer = experiment.make_optimizer(self.model)
+            self._moving_average = None
+            if config.ema_decay:
+                self._moving_average = MovingAverage(
+                    self.model, config.ema_decay
+                )
+            self._train_step = TrainStep(
+                self.model,
+                self.optimizer,
+                config.label_smoothing,
+                jit_compile,
+                config.accumulate_steps,
+                config.clip_norm,
+                r_drop=config.r_drop,
+                moving_average=self._moving_average,
+                num_slices=self.num_slices,
+            )
+        self.num_programs = self._count_programs(jit_compile)
+        batches = experiment.train_batches
+        self._compiled_step = self._compiled(
+            self._one_step,
+            functools.partial(batches.largest_batch, batches.shapes[0]),
+        )
+        self._compiled_steps = self._compiled(
+            self._several_steps,
+            lambda slices, num_slices: batches.dataset(
+                slices=slices, num_slices=num_slices
+            ),
+        )
+
+    def _count_programs(self, jit_compile):
+        """Programs that XLA compiles for the shapes of the batches."""
+        if not (self._has_static_shapes or jit_compile):
+            return 0
+        programs = {
+            (size, length)
+            for rows, length in self._experiment.train_batches.shapes
+            for size in slice_sizes(
+                rows // self._experiment.rows_multiple, self.num_slices
+            )
+        }
+        count = len(programs)
+        if self._has_static_shapes and self._config.steps_per_call > 1:
+            count *= 2  # of steps_per_call steps, and of a single one
+        return count
+
+    def _compiled(self, steps, make_dataset):
+        """Steps as one graph for all shapes; on a TPU, one for each shape."""
+        if self._has_static_shapes:
+            return tf.function(steps, autograph=False)
+        dataset = distribute(self._strategy, make_dataset)
+        return tf.function(
+            steps, input_signature=[dataset.element_spec], autograph=False
+        )
+
+    # Before the first step
+
+    def begin(self):
+        with self._strategy.scope():
+            spread_seeds(self.model)
+
+    def begin_with(self, workdir, checkpoint):
+        prefix = WorkDirectory(workdir).restore_weights(
+            named_weights(self.model), checkpoint
+        )
+        if self._moving_average:
+            self._moving_average.begin()
+        return prefix
+
+    def make_checkpoint(self, workdir, progress, keep):
+        return TrainingCheckpoint(
+            workdir,
+            self.model,
+            self.optimizer,
+            progress,
+            keep,
+            self._moving_average,
+        )
+
+    def try_batch(self, shape):
+        batches = self._experiment.train_batches
+        (batch,) = distribute(
+            self._strategy, functools.partial(batches.largest_batch, shape)
+        )
+        try:
+            with self._taking_back():
+                self._compiled_step(batch).numpy()
+                started = time.monotonic()
+                self._compiled_step(batch).numpy()
+                return time.monotonic() - started
+        except tf.errors.ResourceExhaustedError as error:
+            reason = str(error.message).splitlines()[0]
+            raise OutOfMemoryError(reason) from error
+
+    @contextlib.contextmanager
+    def _taking_back(self):
+        """Undoes the steps that its body makes."""
+        variables = [v.value for v in self.model.variables]
+        variables += [v.value for v in self.optimizer.variables]
+        if self._moving_average:
+            variables += self._moving_average.averages
+        before = [variable.numpy() for variable in variables]
+        yield
+        for variable, value in zip(variables, before, strict=True):
+            variable.assign(value)
+
+    # Steps
+
+    def batches(self, start, start_epoch, end_step):
+        def make_dataset(slices, num_slices):
+            return self._experiment.train_batches.dataset(
+                start,
+                start_epoch=start_epoch,
+                end_step=end_step,
+                slices=slices,
+                num_slices=num_slices,
+            )
+
+        return iter(distribute(self._strategy, make_dataset))
+
+    def make_steps(self, batch):
+        if self._config.steps_per_call == 1:
+            return Steps(1, self._compiled_step(batch))
+        _, labels = batch
+        local_labels = self._strategy.experimental_local_results(labels)
+        return Steps(local_labels[0].shape[0], self._compiled_steps(batch))
+
+    def _one_step(self, batch):
+        """A step; returns its totals on this worker."""
+        return self._sum_over_replicas(
+            self._strategy.run(self._in_replica, args=batch)
+        )
+
+    def _several_steps(self, batches):
+        """The steps of batches of one shape, stacked: a loop on the devices."""
+        inputs, labels = batches
+        local_labels = self._strategy.experimental_local_results(labels)
+        num_steps = tf.shape(local_labels[0])[0]
+
+        def in_replica(index, inputs, labels):
+            batch = tf.nest.map_structure(lambda x: x[index], (inputs, labels))
+            return self._in_replica(*batch)
+
+        def step(index, totals):
+            of_step = self._strategy.run(in_replica, (index, inputs, labels))
+            return index + 1, totals + self._sum_over_replicas(of_step)
+
+        _, totals = tf.while_loop(
+            lambda index, _: index < num_steps,
+            step,
+            (0, tf.zeros(len(TOTALS))),
+            parallel_iterations=1,
+        )
+        return totals
+
+    def _in_replica(self, inputs, labels):
+        """A replica's step; returns its `TOTALS`."""
+        sums = self._train_step(inputs, labels)
+        source_tokens = tf.math.count_nonzero(
+            inputs["source_ids"] != vocabulary.PAD, dtype=tf.int32
+        )
+        return tf.stack([*sums, tf.cast(source_tokens, tf.float32)])
+
+    def _sum_over_replicas(self, values):
+        """The sum over this worker's replicas."""
+        return tf.add_n(self._strategy.experimental_local_results(values))
+
+    # State
+
+    def make_loss_sums(self, model):
+        return make_loss_sums(model, self._config.label_smoothing)
+
+    def first_not_finite(self):
+        variables = [
+            variable
+            for variable in self.model.weights + self.optimizer.variables
+            if variable.value.dtype.is_floating
+        ]
+        # One sync for all of them.
+        finite = tf.stack(
+            [tf.reduce_all(tf.math.is_finite(v.value)) for v in variables]
+        ).numpy()
+        return None if finite.all() else variables[int(finite.argmin())].path
+
+    def learning_rate(self):
+        optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
+        step = optimizer.iterations.value.numpy() - 1
+        return float(self._experiment.schedule(step))
+
+    def set_elapsed(self, share):
+        elapsed = getattr(self._experiment.schedule, "elapsed", None)
+        if elapsed is not None:
+            elapsed.assign(share)
+
+
+def make_loss_sums(model, label_smoothing):
+    """`Engine.make_loss_sums`, for a model outside the engine, too."""
+    token_losses = TokenLosses(model, label_smoothing)
+
+    @tf.function(reduce_retracing=True, autograph=False)
+    def loss_sums(inputs, labels):
+        losses = token_losses(inputs, labels, training=False)
+        sums = add_losses(*losses, token_weights(labels))
+        return tf.cast(tf.stack(sums), tf.float64)
+
+    return lambda inputs, labels: loss_sums(inputs, labels).numpy()

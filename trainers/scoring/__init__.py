@@ -1,0 +1,1 @@
+"""Metrics of translations, their test sets, and comparisons of systems."""

@@ -1,0 +1,204 @@
+"""The metrics of validation, of `trainers.evaluate` and of a run's end.
+
+A `Metric` scores the outputs of a task. `session.run` takes the function that
+makes it, so another task than translation passes its own. To report one more
+number of a translation, extend `TranslationMetric.measure`.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from absl import logging
+from sacrebleu.metrics import BLEU, CHRF, TER
+
+from keras_transformer import flags
+from trainers.run.config import Configuration
+from trainers.scoring.moses import MosesTokenizer, split_compounds
+
+# The package behind a tokenizer of sacreBLEU -> the extra that installs it.
+EXTRAS = {"ja-mecab": "ja", "ko-mecab": "ko"}
+FALLBACK = "char"  # the tokenizer where that package is not installed
+# Written without spaces, and without a tokenizer of its own in sacreBLEU.
+UNSPACED_LANGUAGES = ("bo", "dz", "km", "lo", "my", "th", "yue")
+# Written without spaces: BLEU of Moses' tokens would be of whole sentences.
+WITHOUT_MOSES = ("zh", "ja", *UNSPACED_LANGUAGES)
+SPLIT_COMPOUNDS = ("de",)  # the papers' figures are measured so for German
+
+
+class Metric(Protocol):
+    """What the outputs of a task are scored by.
+
+    Attributes:
+        key: Short name, of a curve in TensorBoard: "bleu".
+        label: What a line calls the score: "BLEU (13a)".
+    """
+
+    key: str
+    label: str
+
+    def score(self, outputs: Sequence[str], references: Sequence[str]) -> float:
+        """One number, 0 or more; the checkpoint with the greatest is best."""
+
+    def measure(
+        self, outputs: Sequence[str], references: Sequence[str]
+    ) -> dict[str, float | str]:
+        """All that `trainers.evaluate` reports, by name."""
+
+
+class TranslationMetric:
+    """BLEU, tokenized BLEU, chrF and TER by sacreBLEU; see `Metric`.
+
+    Args:
+        target_language: Language code, as in `"de"` or `"zh-Hant"`.
+        bleu_tokenizer: A tokenizer of sacreBLEU, or "auto": the one that
+            sacreBLEU itself chooses for the language.
+        moses_prefixes: As the `prefixes` of `MosesTokenizer`.
+
+    Raises:
+        ValueError: The tokenizer was asked for by name, and its package is not
+            installed.
+        OSError: `moses_prefixes` cannot be read.
+    """
+
+    key = "bleu"
+
+    def __init__(
+        self,
+        target_language: str,
+        bleu_tokenizer: str = "auto",
+        moses_prefixes: str | None = None,
+    ):
+        self.tokenizer = choose_tokenizer(target_language, bleu_tokenizer)
+        self.label = f"BLEU ({self.tokenizer})"
+        self._language = base_language(target_language)
+        self._moses = MosesTokenizer(self._language, moses_prefixes)
+        self._bleu = BLEU(tokenize=self.tokenizer)
+
+    def score(self, outputs, references):
+        """BLEU, case kept, in [0, 100]."""
+        return self._bleu.corpus_score(outputs, [references]).score
+
+    def metrics(self):
+        """sacreBLEU's objects that systems are compared by, by name."""
+        return {
+            "BLEU": BLEU(tokenize=self.tokenizer),
+            "chrF2": CHRF(),
+            "TER": TER(),
+        }
+
+    def measure(self, outputs, references, *more_references):
+        """All scores, each with its signature.
+
+        Args:
+            outputs: Translations.
+            references: One of each.
+            *more_references: As many again, for test sets that have more than
+                one reference.
+        """
+        streams = [references, *more_references]
+        result: dict[str, float | str] = {}
+
+        def add(name, metric, outputs=outputs, streams=streams):
+            result[name] = metric.corpus_score(outputs, streams).score
+            return metric.get_signature()
+
+        # These keys are older than the others, and so is their form.
+        result["signature"] = str(add("bleu", self._bleu))
+        lowercase = BLEU(lowercase=True, tokenize=self.tokenizer)
+        add("bleu_lowercase", lowercase)
+        for name, metric in (("chrf", CHRF()), ("ter", TER())):
+            result[f"{name}_signature"] = str(add(name, metric))
+        for name, tokenize, tokenizer in self._tokenized_bleus():
+            signature = add(
+                name,
+                # multi-bleu.perl: words as they are, no smoothing.
+                BLEU(tokenize="none", smooth_method="none", force=True),
+                [tokenize(line) for line in outputs],
+                [[tokenize(line) for line in stream] for stream in streams],
+            )
+            signature.update("tok", tokenizer)
+            result[f"{name}_signature"] = str(signature)
+        return {**result, "sentences": len(outputs)}
+
+    def _tokenized_bleus(self):
+        """Yields name, tokenizer and its name of each BLEU of tokenized text.
+
+        The figures of the paper are of this kind.
+        """
+        if self._language in WITHOUT_MOSES:
+            return
+        name = self._moses.name
+        yield "bleu_tokenized", self._moses, name
+        if self._language in SPLIT_COMPOUNDS:
+            yield (
+                "bleu_compound_split",
+                lambda line: split_compounds(self._moses(line)),
+                f"{name}-atat",
+            )
+
+
+def make_translation_metric(configuration: Configuration) -> Metric:
+    """The metric of a training whose task is translation."""
+    return TranslationMetric(
+        configuration.data.target_language,
+        configuration.training.bleu_tokenizer,
+    )
+
+
+def choose_tokenizer(target_language: str, choice: str = "auto") -> str:
+    """The name of sacreBLEU's tokenizer for a language.
+
+    13a takes a sentence without spaces for one word, so that BLEU is near 0
+    whatever the translation; sacreBLEU has tokenizers for three such languages.
+
+    Args:
+        target_language: Language code; what follows its first part, as in
+            `"zh-Hant"`, does not matter.
+        choice: A tokenizer of sacreBLEU, or "auto".
+
+    Returns:
+        The choice; for "auto" the one that sacreBLEU chooses, or `FALLBACK` if
+        the package of that one is not installed, with a warning.
+
+    Raises:
+        ValueError: The choice needs a package that is not installed.
+
+    >>> choose_tokenizer("de"), choose_tokenizer("zh_CN")
+    ('13a', 'zh')
+    """
+    if choice != "auto":
+        if problem := _missing_package(choice):
+            raise ValueError(f"{problem}. Received: bleu_tokenizer={choice!r}")
+        return choice
+    language = base_language(target_language)
+    name = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}.get(language, "13a")
+    if problem := _missing_package(name):
+        logging.warning("%s; BLEU uses %s until then", problem, FALLBACK)
+        return FALLBACK
+    if language in UNSPACED_LANGUAGES:
+        logging.warning(
+            "BLEU with %s takes a sentence without spaces for one word:"
+            " --bleu_tokenizer=%s suits %s better",
+            name,
+            FALLBACK,
+            target_language,
+        )
+    return name
+
+
+def base_language(language: str) -> str:
+    """The first part of a language code: "zh" of "zh-Hant" and "zh_CN"."""
+    return language.lower().replace("_", "-").split("-")[0]
+
+
+def _missing_package(name):
+    """What to install for a tokenizer of sacreBLEU; None: nothing."""
+    if name in EXTRAS:
+        try:
+            BLEU(tokenize=name)
+        except RuntimeError:  # sacreBLEU's, where the import has failed
+            return (
+                f"sacreBLEU's tokenizer {name} needs a package that is not"
+                f" installed: {flags.how_to_install(EXTRAS[name])}"
+            )
+    return None

@@ -1,0 +1,138 @@
+"""The sentences that evaluation, scoring and alignment work on.
+
+Functions import what is slow to import: a command reads its flags before.
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Iterable, Sequence
+
+from keras_transformer.fields import Fields, hp
+from trainers.run.config import DataConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class TestOptions(Fields):
+    """The sentence pairs."""
+
+    test_files: tuple[str, ...] = hp(
+        (),
+        "PREFIX of PREFIX.en[.gz] and PREFIX.de[.gz], or several, separated by"
+        " commas. Left out, and no test_set: the test pairs of the data set"
+        " that the model was trained on.",
+    )
+    test_set: str = hp(
+        "",
+        "A test set by sacreBLEU's name, such as wmt14/full, which sacreBLEU"
+        " downloads at its first use.",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.test_files and self.test_set:
+            raise ValueError(
+                "expected test_files or test_set. Received:"
+                f" test_files={','.join(self.test_files)!r},"
+                f" test_set={self.test_set!r}"
+            )
+
+
+def read_test_pairs(
+    data: DataConfig, options: TestOptions
+) -> Iterable[tuple[str, str]]:
+    """The pairs to work on, an iterable of (source, target).
+
+    Of a test set with several references it is the first.
+
+    Args:
+        data: The `DataConfig` of the work directory.
+        options: The `TestOptions`.
+
+    Raises:
+        ValueError: There are none, or they cannot be read.
+        OSError: Likewise.
+    """
+    from trainers.run.corpora import read_split
+
+    if options.test_set:
+        sources, references = read_test_set(data, options.test_set)
+        return list(zip(sources, references[0], strict=True))
+    files = options.test_files
+    if files:
+        data = dataclasses.replace(
+            data, dataset="files", train_files=files, test_files=files
+        )
+    pairs = read_split(data, "test")
+    if not pairs:
+        raise ValueError("expected --test_files=PREFIX. Received: none")
+    return pairs
+
+
+def read_references(
+    data: DataConfig, options: TestOptions
+) -> tuple[list[str], list[list[str]]]:
+    """The sources, and one list of translations for each reference.
+
+    Args, Raises: As in `read_test_pairs`.
+    """
+    if options.test_set:
+        return read_test_set(data, options.test_set)
+    sources, references = zip(*read_test_pairs(data, options), strict=True)
+    return list(sources), [list(references)]
+
+
+def read_test_set(
+    data: DataConfig, name: str
+) -> tuple[list[str], list[list[str]]]:
+    """A test set of sacreBLEU in the languages of the work directory.
+
+    Raises:
+        ValueError: sacreBLEU has no such test set, or not for the languages, or
+            cannot download it.
+    """
+    from sacrebleu import utils as sacrebleu_sets
+    from sacrebleu.dataset import DATASETS
+
+    pair = f"{data.source_language}-{data.target_language}"
+    if name not in DATASETS or pair not in DATASETS[name].langpairs:
+        names = sacrebleu_sets.get_available_testsets_for_langpair(pair)
+        raise ValueError(
+            f"test_set must be one that sacreBLEU has for {pair}"
+            f" ({', '.join(sorted(names)) or 'none'})."
+            f" Received: test_set={name!r}"
+        )
+    try:
+        source = sacrebleu_sets.get_source_file(name, pair)
+        references = sacrebleu_sets.get_reference_files(name, pair)
+    except (OSError, EOFError, SystemExit) as error:
+        # sacreBLEU ends the process where a checksum or a certificate is wrong.
+        raise ValueError(
+            f"sacreBLEU cannot download {name} for {pair} into"
+            f" {sacrebleu_sets.SACREBLEU_DIR}: {error}. Put it there, or use"
+            " test_files"
+        ) from error
+    lines, *others = (read_text(path) for path in (source, *references))
+    for path, stream in zip(references, others, strict=True):
+        check_lines(path, stream, lines)
+    return lines, others
+
+
+def read_text(path: str) -> list[str]:
+    """The lines of a file, white space made single spaces.
+
+    Raises:
+        ValueError: It is not UTF-8.
+        OSError: It cannot be read.
+    """
+    from keras_transformer.data.pairs import read_lines
+
+    return list(read_lines(pathlib.Path(path)))
+
+
+def check_lines(path: str, lines: Sequence, sources: Sequence) -> None:
+    """Raises ValueError unless a file has a line for each source."""
+    if len(lines) != len(sources):
+        raise ValueError(
+            f"{path} must have {len(sources):,} lines, one for each source."
+            f" Received: {len(lines):,} lines"
+        )

@@ -618,8 +618,11 @@ def _make_tokenizer(sides):
 
 def _read_decoding(run):
     """The search, as the configuration has it."""
-    for name in ("coverage_penalty", "replace_unknown_target"):
-        if run.params.get(name):
+    for name, default in (
+        ("coverage_penalty", 0.0),
+        ("replace_unknown_target", False),
+    ):
+        if run.params.get(name, default):
             run.notes.append(f"{name} of the run is not supported: ignored")
     return DecodingConfig(
         beam_size=run.params.get("beam_width", BEAM_SIZE),

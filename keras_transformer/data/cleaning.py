@@ -336,6 +336,10 @@ def clean_chunks(chunks, num_processes, model_bytes, rules):
         (model_bytes, rules),
     ) as processes:
         try:
+            # All start here: a process that starts while another one is lost
+            # finds the pipes of the pool closed.
+            for _ in range(num_processes):
+                processes.submit(int)
             for tag, *chunk in chunks:
                 pending.append((tag, processes.submit(_clean, *chunk)))
                 if len(pending) > 2 * num_processes:

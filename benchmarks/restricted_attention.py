@@ -118,14 +118,15 @@ def make_layer(length, window):
     import tensorflow as tf
 
     import keras_transformer as kt
-    from keras_transformer.chunks import centered_neighborhood
+    from keras_transformer.layers.chunks import centered_neighborhood
 
-    layer = kt.MultiHeadAttention(
-        NUM_HEADS,
-        D_MODEL // NUM_HEADS,
-        D_MODEL // NUM_HEADS,
-        neighborhood=None if window is None else centered_neighborhood(window),
-    )
+    sizes = NUM_HEADS, D_MODEL // NUM_HEADS, D_MODEL // NUM_HEADS
+    if window is None:
+        layer = kt.MultiHeadAttention(*sizes)
+    else:
+        layer = kt.layers.RestrictedAttention(
+            *sizes, neighborhood=centered_neighborhood(window)
+        )
     layer.build((1, length, D_MODEL), (1, length, D_MODEL))
     x = tf.random.normal((1, length, D_MODEL))
 

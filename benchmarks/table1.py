@@ -40,7 +40,7 @@ RESTRICTION = 128  # r
 LOOP_LENGTHS = (16, 32)  # at which sequential operations are counted
 
 
-class BareAttention(kt.MultiHeadAttention):
+class WithoutProjections:
     """Eq. 1 alone: one head, and the identity for each projection."""
 
     def build(self, query_shape, value_shape):
@@ -48,6 +48,16 @@ class BareAttention(kt.MultiHeadAttention):
         self.key_projection = keras.layers.Identity()
         self.value_projection = keras.layers.Identity()
         self.output_projection = keras.layers.Identity()
+
+
+class BareAttention(WithoutProjections, kt.MultiHeadAttention):
+    pass
+
+
+class BareRestrictedAttention(
+    WithoutProjections, kt.layers.RestrictedAttention
+):
+    pass
 
 
 def self_attention(d, kind=BareAttention, **options):
@@ -59,7 +69,9 @@ def self_attention(d, kind=BareAttention, **options):
 
 def restricted_attention(d):
     before, after = RESTRICTION // 2, (RESTRICTION - 1) // 2
-    return self_attention(d, neighborhood=(before, after))
+    return self_attention(
+        d, BareRestrictedAttention, neighborhood=(before, after)
+    )
 
 
 def projected_attention(d):

@@ -224,6 +224,12 @@ class TransformerConfig(Fields):
                     f"{name} is an option of positions=sinusoidal. Received:"
                     f" {name}={value!r}, positions={self.positions!r}"
                 )
+        if self.attention_window and self.positions == "relative":
+            raise ValueError(
+                "attention_window and positions=relative cannot be combined."
+                f" Received: attention_window={self.attention_window},"
+                f" positions={self.positions!r}"
+            )
         if self.source_vocab_size and self.sharing in ("all", "inputs"):
             raise ValueError(
                 "share_embeddings must be target or none with a"

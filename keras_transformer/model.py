@@ -12,17 +12,20 @@ from keras import ops
 
 from keras_transformer import layers
 from keras_transformer.backend import Tensor
-from keras_transformer.cache import Position, Slots, reorder
-from keras_transformer.chunks import centered_neighborhood, last_neighborhood
 from keras_transformer.config import TransformerConfig
 from keras_transformer.kernels.normalization import LayerNorm
 from keras_transformer.layers import KeyValue
+from keras_transformer.layers.cache import Position, Slots, reorder
+from keras_transformer.layers.chunks import (
+    centered_neighborhood,
+    last_neighborhood,
+)
 from keras_transformer.masking import causal_mask, padding_mask
 from keras_transformer.training.fit import TokenExactTraining
 
 
 class Memory(typing.NamedTuple):
-    """What the decoder knows of the source: the encoder output, projected.
+    """The encoder output, projected for each decoder layer.
 
     Attributes:
         key_values: One `KeyValue` for each decoder layer, `[B, H, S, K]`.
@@ -34,7 +37,7 @@ class Memory(typing.NamedTuple):
 
 
 class DecoderCache(typing.NamedTuple):
-    """What the decoder knows of the positions before; see `cache.Slots`.
+    """Keys and values of the earlier target positions; see `Slots`.
 
     Attributes:
         layers: One `KeyValue` for each decoder layer, `[B, H, C * W, K]`.
@@ -76,16 +79,20 @@ class _Block(layers.TracedLayer):
         return {**super().get_config(), **dataclasses.asdict(self.config)}
 
     def _self_attention(self, neighborhood_of):
-        """Self-attention, restricted and relative if the fields say so."""
+        """Self-attention of the kind that the fields name."""
         window = self.config.attention_window
-        return self._attention(
-            "self_attention",
-            neighborhood=None if window is None else neighborhood_of(window),
-            max_relative_position=self.config.relative_distance,
-        )
+        if window is not None:
+            kind = layers.RestrictedAttention
+            option = {"neighborhood": neighborhood_of(window)}
+        elif self.config.relative_distance is not None:
+            kind = layers.RelativeAttention
+            option = {"max_relative_position": self.config.relative_distance}
+        else:
+            kind, option = layers.MultiHeadAttention, {}
+        return self._attention("self_attention", kind, **option)
 
-    def _attention(self, name, **options):
-        return layers.MultiHeadAttention(
+    def _attention(self, name, kind=layers.MultiHeadAttention, **options):
+        return kind(
             num_heads=self.config.num_heads,
             d_key=self.config.key_size,
             d_value=self.config.value_size,
@@ -611,8 +618,11 @@ class Transformer(TokenExactTraining, keras.Model):
     def encode(self, source_ids: Tensor) -> Memory:
         """Reads a source: int32 `[B, S]` -> `Memory`."""
         mask = padding_mask(source_ids, hide_eos=not self.config.source_eos)
-        x = self.source_embedding(
-            source_ids, positions=self.source_positions, norm=self.source_norm
+        x = self._embed(
+            self.source_embedding,
+            self.source_positions,
+            self.source_norm,
+            source_ids,
         )
         states = self.encoder(x, mask)
         return Memory(self.decoder.project(states), mask)
@@ -635,15 +645,30 @@ class Transformer(TokenExactTraining, keras.Model):
         mask = None
         if self.config.attention_window is None:
             mask = causal_mask(ops.shape(target_ids)[1])
-        x = self.embedding(
-            target_ids, positions=self.target_positions, norm=self.target_norm
-        )
+        x = self._embed_target(target_ids)
         return self.decoder(
             x,
             memory.key_values,
             self_attention_mask=mask,
             cross_attention_mask=memory.mask,
         )
+
+    def _embed_target(self, ids, start=0):
+        return self._embed(
+            self.embedding, self.target_positions, self.target_norm, ids, start
+        )
+
+    @staticmethod
+    def _embed(embedding, positions, norm, ids, start=0):
+        """`embedding(ids, start)`, with learned positions and a norm if any."""
+        if positions is None and norm is None:
+            return embedding(ids, start=start)
+        x = embedding.sum(ids, start)
+        if positions is not None:
+            x = positions(x, ids, start=start)
+        if norm is not None:
+            x = norm(x)
+        return embedding.finish(x)
 
     def attention_maps(self, inputs: dict[str, Tensor]) -> AttentionMaps:
         """What every layer and head attends to: the weights of eq. 1.
@@ -719,12 +744,7 @@ class Transformer(TokenExactTraining, keras.Model):
         Returns:
             Logits, float32 `[N, V]`, and the cache for the next step.
         """
-        x = self.embedding(
-            ids[:, None],  # [N] -> [N, 1]
-            start=index,
-            positions=self.target_positions,
-            norm=self.target_norm,
-        )
+        x = self._embed_target(ids[:, None], start=index)  # [N] -> [N, 1, D]
         x = ops.reshape(x, (-1, self.config.d_model))  # [N, 1, D] -> [N, D]
         x, cache = self.decoder.step(x, memory, cache, index)
         return self.softmax.logits(x), cache

@@ -23,7 +23,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.flags import CommandError
-from keras_transformer.layers import positional_encoding
+from keras_transformer.layers import RelativeAttention, positional_encoding
 from keras_transformer.vocabulary import BOS, EOS, UNK
 from savedmodel.formats import save_vocabulary
 
@@ -133,7 +133,7 @@ def _fill_encoder_layer(layer, block):
         attention.value_projection,
     )
     _fill_linear(layer.self_attention.linear[1], attention.output_projection)
-    if attention.max_relative_position is not None:
+    if isinstance(attention, RelativeAttention):
         layer.self_attention.relative_position_keys = _array(
             attention.relative_keys
         )

@@ -29,7 +29,7 @@ def tables():
 ON_EVERY_BACKEND = (
     "layers layers.attention layers.feed_forward layers.embeddings "
     "layers.residual layers.traced kernels.linear kernels.normalization "
-    "kernels.dropout cache chunks model training.loss training.metrics "
+    "kernels.dropout layers model training.loss training.metrics "
     "training.schedule training.token_losses masking row_loop "
     "training.seeds training.fit decoding decoding.arguments "
     "decoding.selection decoding.rules decoding.results decoding.greedy "

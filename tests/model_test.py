@@ -81,6 +81,10 @@ def test_kinds_of_positions_have_their_weights(small_config):
             "option of positions=relative.*max_relative_position=9",
         ),
         ({"attention_window": 0}, "attention_window=0"),
+        (
+            {"attention_window": 4, "positions": "relative"},
+            "cannot be combined.*attention_window=4, positions='relative'",
+        ),
         ({"activation": "tanh"}, "one of 'relu', 'swish', 'gelu', 'gelu_ta"),
         (
             {"positions": "learned", "first_position": 2},
@@ -123,11 +127,6 @@ KINDS = [
     {"positions": "learned", "max_positions": 6, "pre_norm": True},
     {"positions": "relative", "max_relative_position": 2},
     {"attention_window": 3},
-    {
-        "positions": "relative",
-        "max_relative_position": 1,
-        "attention_window": 2,
-    },
 ]
 
 
@@ -213,10 +212,9 @@ OTHER_SYSTEMS = {
         "scale_embeddings": False,
         "share_embeddings": "inputs",
     },
-    "restricted and relative": {
+    "relative": {
         "positions": "relative",
         "max_relative_position": 1,
-        "attention_window": 2,
         "attention_bias": True,
         "pre_norm": True,
         "source_vocab_size": 23,  # means share_embeddings="target"
@@ -566,10 +564,11 @@ def test_maps_of_restricted_attention_are_whole_matrices(small_config, length):
         blocks = (plain.decoder if causal else plain.encoder).blocks
         attention = blocks[0].self_attention  # its input has no layer below
         x = plain.embedding(ids)
-        expected = attention.attention_weights(
-            x, attention.project(x).keys, sees[None, None]
-        ).numpy()
-        np.testing.assert_allclose(found[0, 0], expected[0], atol=1e-5)
+        with kt.layers.recorded_weights() as recorded:
+            attention(x, x, sees[None, None])
+        np.testing.assert_allclose(
+            found[0, 0], recorded[attention][0], atol=1e-5
+        )
     lone = maps.encoder[1, 0, 0].numpy()  # two tokens, then padding
     np.testing.assert_allclose(lone[:2].sum(-1), 1, atol=1e-5)
     assert not lone[5:].any() and not lone[:, ~rows[1]].any()

@@ -524,7 +524,7 @@ MARIAN = {
     "logits_bias": True,
 }
 KINDS = {
-    "restricted": {"positions": "relative", "attention_window": 3, **BART},
+    "restricted": {"attention_window": 3, **BART},
     "relative": {
         "positions": "relative",
         "max_relative_position": 2,

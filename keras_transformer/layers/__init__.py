@@ -32,5 +32,11 @@ from keras_transformer.layers.embeddings import (
     positional_encoding as positional_encoding,
 )
 from keras_transformer.layers.feed_forward import FeedForward as FeedForward
+from keras_transformer.layers.relative_attention import (
+    RelativeAttention as RelativeAttention,
+)
 from keras_transformer.layers.residual import Residual as Residual
+from keras_transformer.layers.restricted_attention import (
+    RestrictedAttention as RestrictedAttention,
+)
 from keras_transformer.layers.traced import TracedLayer as TracedLayer

@@ -1,8 +1,9 @@
-"""Checks of what layers are constructed with: sizes and choices."""
+"""Checks of the arguments of layers."""
 
 import typing
 from collections.abc import Iterable
 
+from keras_transformer.backend import Tensor
 from keras_transformer.fields import is_of_kind
 
 
@@ -23,3 +24,21 @@ def check_choice(choices: Iterable[typing.Any], **values: typing.Any) -> None:
                 f"{name} must be one of {', '.join(map(repr, choices))}."
                 f" Received: {name}={value!r}"
             )
+
+
+def check_self_attention(
+    layer: typing.Any, query: Tensor, keys: Tensor
+) -> None:
+    """Raises ValueError if queries and keys cannot be of one sequence.
+
+    Args:
+        layer: The attention layer, for the message.
+        query, keys: Projected, `[B, H, T, K]`.
+    """
+    lengths = query.shape[2], keys.shape[2]
+    if None not in lengths and lengths[0] != lengths[1]:
+        raise ValueError(
+            f"{layer.name}: {type(layer).__name__} is self-attention: queries"
+            " and keys must be of one sequence. Received:"
+            f" {lengths[0]} queries, {lengths[1]} keys"
+        )

@@ -90,8 +90,9 @@ class PositionalEmbedding(_Softmax, TracedLayer):
     single matrix E `[V, D]`.
 
     Differs from the paper, for models of other systems: embeddings may be
-    added as they are, positions may be counted from another number than 0, a
-    norm may follow the sum, and logits may have a bias.
+    unscaled, positions may be counted from another number than 0, and logits
+    may have a bias. A layer that follows the sum, such as `LearnedPositions` or
+    a norm, goes between `sum` and `finish`.
 
     An id outside [0, V) has the embedding NaN, on every backend and device,
     with and without XLA: a wrong vocabulary shows in the loss at once, and no
@@ -102,8 +103,8 @@ class PositionalEmbedding(_Softmax, TracedLayer):
         d_model: Width D, even.
         dropout: Dropout rate of the sum, in [0, 1).
         sinusoids: "paper" or "t2t", the PE that is added; see
-            `positional_encoding`. None: positions are learned, a call argument;
-            or relative, which attention adds.
+            `positional_encoding`. None adds none: positions are learned, or
+            attention adds them.
         first_position: Number of the first position in PE.
         scale: Whether embeddings are multiplied by sqrt(d_model).
         logits_bias: Whether logits have a bias `[V]`.
@@ -111,9 +112,6 @@ class PositionalEmbedding(_Softmax, TracedLayer):
     Call arguments:
         ids: Integers of any size `[B, T]`, in [0, V).
         start: Place of the first column, from 0, int or int scalar tensor.
-        positions: A `LearnedPositions`, whose rows are added; or None.
-        norm: A `LayerNorm` of the sum; or None. Source and target have one
-            each, where they share embeddings, too.
         training: Whether dropout is active.
 
     Returns:
@@ -122,7 +120,7 @@ class PositionalEmbedding(_Softmax, TracedLayer):
     Raises:
         ValueError: A size is below 1, or `d_model` is odd, or there are no
             such sinusoids, or none to count from `first_position`, or `ids`
-            are not integers, or longer than `positions`.
+            are not integers.
 
     >>> layer = PositionalEmbedding(vocab_size=10, d_model=4)
     >>> x = layer(ops.array([[3, 4, 2]]))
@@ -169,26 +167,33 @@ class PositionalEmbedding(_Softmax, TracedLayer):
             self.logits_bias = _add_logits_bias(self, self.vocab_size)
         self.sum_dropout.build((None, None, self.d_model))
 
-    def call(self, ids, start=0, positions=None, norm=None):
+    def call(self, ids, start=0):
+        return self.finish(self.sum(ids, start))
+
+    def sum(self, ids: Tensor, start: int | Tensor = 0) -> Tensor:
+        """E[ids] * sqrt(d_model) + PE.
+
+        Args:
+            ids, start: As in `call`.
+
+        Returns:
+            float32 `[B, T, D]`; float64 if that is the dtype of the weights.
+        """
         ids = _checked_ids(ids)
         dtype = precise_dtype(self.variable_dtype)
         known = ops.clip(ids, 0, self.vocab_size - 1)
-        is_right = known == ids
-        if positions is not None:
-            is_right = is_right & positions.has_rows_for(ids, start)
         # In the factor, where the check costs no pass over [B, T, D].
         scale, nan = np.array([self.scale, np.nan], dtype)
-        scale = ops.where(is_right, scale, nan)
+        scale = ops.where(known == ids, scale, nan)
         scale = scale[..., None]  # [B, T] -> [B, T, 1]
         x = ops.take(self.embeddings, known, axis=0)  # [B, T] -> [B, T, D]
         x = ops.cast(x, dtype) * scale
-        length = ops.shape(ids)[1]
         if self.sinusoids is not None:
-            x += self._sinusoids(length, start, dtype)
-        if positions is not None:
-            x += ops.cast(positions.rows(length, start), dtype)
-        if norm is not None:
-            x = norm(x)
+            x += self._sinusoids(ops.shape(ids)[1], start, dtype)
+        return x
+
+    def finish(self, x: Tensor) -> Tensor:
+        """Dropout of the sum: float `[B, T, D]` in the compute dtype."""
         return self.sum_dropout(ops.cast(x, self.compute_dtype))
 
     def _sinusoids(self, length, start, dtype):
@@ -273,63 +278,65 @@ def _add_logits_bias(layer, vocab_size):
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class LearnedPositions(keras.layers.Layer):
-    """A table of learned positions `[P, D]`: Table 3, row E.
+class LearnedPositions(TracedLayer):
+    """Adds learned positions, rows of a table `[P, D]`: Table 3, row E.
 
-    Its rows are added to the scaled embeddings, in place of sinusoids. The
-    Transformer has one table for the source and one for the target, as T2T's
-    `pos="emb"` and the convolutional model that row E cites (Gehring et al.
-    2017) have.
+    They take the place of sinusoids. The Transformer has one table for the
+    source and one for the target, as T2T's `pos="emb"` and the convolutional
+    model that row E cites (Gehring et al. 2017) have.
 
     A token beyond the last row has the embedding NaN, as an id outside the
     vocabulary has; where the length is static, it is refused. Padding may lie
     beyond it. T2T would add zeros there, without a word.
 
     Differs from the paper, which does not say how the table is initialized:
-    as embeddings here are, normal with a standard deviation of d_model^-0.5.
+    like the embeddings, normal with a standard deviation of d_model^-0.5.
 
     Args:
         max_positions: Number of rows P.
         d_model: Width D.
 
-    It is no function of its own: `PositionalEmbedding` reads it, and whoever
-    makes it builds it.
+    Call arguments:
+        x: float `[B, T, D]`, scaled embeddings in full precision.
+        ids: Integers `[B, T]`, of which `PAD` needs no row.
+        start: Place of the first column, from 0, int or int scalar tensor.
+
+    Returns:
+        float `[B, T, D]` in the dtype of `x`.
+
+    Raises:
+        ValueError: There are more ids than rows.
 
     >>> positions = LearnedPositions(max_positions=10, d_model=4)
-    >>> positions.build()
-    >>> positions.rows(3).shape.as_list()
-    [3, 4]
+    >>> positions(ops.zeros((1, 3, 4)), ops.array([[5, 2, 0]])).shape.as_list()
+    [1, 3, 4]
     """
 
     def __init__(self, max_positions: int, d_model: int, **kwargs):
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)
         check_sizes(max_positions=max_positions, d_model=d_model)
         self.max_positions = max_positions
         self.d_model = d_model
 
-    def build(self, input_shape=None):
+    def build(self, x_shape=None, ids_shape=None):
         self.table = _add_table(self, "table", self.max_positions, self.d_model)
 
-    def rows(self, length: int | Tensor, start: int | Tensor = 0) -> Tensor:
-        """The rows of `length` positions from `start` on: float `[T, D]`."""
-        positions = start + ops.arange(length, dtype="int32")
-        last = self.max_positions - 1
-        return ops.take(self.table, ops.minimum(positions, last), axis=0)
-
-    def has_rows_for(self, ids: Tensor, start: int | Tensor = 0) -> Tensor:
-        """Whether each of ids `[B, T]` has a row, or is padding: bool `[B, T]`.
-
-        Raises:
-            ValueError: There are more ids than rows.
-        """
-        length = ids.shape[1]
-        if length is not None and length > self.max_positions:
+    def call(self, x, ids, start=0):
+        if ids.shape[1] is not None and ids.shape[1] > self.max_positions:
             raise ValueError(
                 f"{self.name}: expected at most max_positions ="
-                f" {self.max_positions} ids. Received: {length}"
+                f" {self.max_positions} ids. Received: {ids.shape[1]}"
             )
-        positions = start + ops.arange(ops.shape(ids)[1], dtype="int32")
-        return (ids == PAD) | (positions < self.max_positions)
+        places = start + ops.arange(ops.shape(ids)[1], dtype="int32")
+        rows = ops.take(
+            self.table, ops.minimum(places, self.max_positions - 1), axis=0
+        )  # [T, D]
+        has_row = (ids == PAD) | (places < self.max_positions)  # [B, T]
+        missing = ops.cast(ops.where(has_row, 0.0, np.nan), x.dtype)
+        return x + ops.cast(rows, x.dtype) + missing[..., None]
+
+    def compute_output_shape(self, x_shape, ids_shape):
+        return x_shape
 
 
 def _checked_ids(ids):

@@ -1,0 +1,123 @@
+"""Self-attention with relative positions (Shaw et al. 2018)."""
+
+import typing
+
+import keras
+from keras import ops
+
+from keras_transformer.backend import Tensor
+from keras_transformer.layers.attention import (
+    KeyValue,
+    MultiHeadAttention,
+    masked_softmax,
+    scaled,
+)
+from keras_transformer.layers.cache import Position
+from keras_transformer.layers.checks import check_self_attention, check_sizes
+from keras_transformer.layers.chunks import by_distance, by_key
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class RelativeAttention(MultiHeadAttention):
+    """Self-attention that adds a vector of the distance to keys and values.
+
+    Each distance from the query, clipped to `max_relative_position`, has a
+    learned vector that is added to the key, and another that is added to the
+    value (Shaw et al. 2018, eq. 3 and 4). The heads share the vectors.
+
+    Differs from the paper, which adds sinusoids to the embeddings.
+
+    Args:
+        num_heads, d_key, d_value, dropout, use_bias: As in
+            `MultiHeadAttention`.
+        max_relative_position: Maximum distance, to each side, that has vectors
+            of its own.
+
+    Call arguments:
+        query, value: The same float `[B, T, D]`.
+        attention_mask: bool, broadcastable to `[B, H, T, T]`; `True` = may
+            attend. None hides nothing.
+        training: Whether dropout is active.
+
+    Returns:
+        float `[B, T, D]` in the compute dtype.
+
+    Raises:
+        ValueError: A size is below 1, or `query` and `value` have different
+            lengths, or a mask is not bool.
+
+    >>> layer = RelativeAttention(2, 4, 3, max_relative_position=5)
+    >>> x = ops.ones((1, 7, 8))
+    >>> layer(x, x).shape.as_list(), layer.relative_keys.shape
+    ([1, 7, 8], (11, 4))
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        d_key: int,
+        d_value: int,
+        max_relative_position: int,
+        **kwargs,
+    ):
+        super().__init__(num_heads, d_key, d_value, **kwargs)
+        check_sizes(max_relative_position=max_relative_position)
+        self.max_relative_position = max_relative_position
+        self.relative_keys: typing.Any = None  # [2 * maximum + 1, K]
+        self.relative_values: typing.Any = None  # [2 * maximum + 1, Vd]
+
+    def build(self, query_shape, value_shape):
+        super().build(query_shape, value_shape)
+        number = 2 * self.max_relative_position + 1
+        self.relative_keys = self.add_weight(
+            name="relative_keys", shape=(number, self.d_key)
+        )
+        self.relative_values = self.add_weight(
+            name="relative_values", shape=(number, self.d_value)
+        )
+
+    def weigh(self, query, keys, attention_mask):
+        check_self_attention(self, query, keys)
+        length = ops.shape(keys)[2]
+        query = scaled(query)
+        scores = ops.matmul(query, ops.swapaxes(keys, -1, -2))
+        vectors = self._vectors(self.relative_keys, _distances(length))
+        scores += by_key(_product(query, ops.transpose(vectors)), length)
+        return masked_softmax(scores, attention_mask)
+
+    def weigh_values(self, weights, values):
+        weights = self.weight_dropout(weights)
+        distances = _distances(ops.shape(values)[2])
+        vectors = self._vectors(self.relative_values, distances)
+        heads = ops.matmul(weights, values)
+        return heads + _product(by_distance(weights), vectors)
+
+    def attend_to_cache(
+        self, query: Tensor, cache: KeyValue, position: Position
+    ) -> Tensor:
+        # One query per hypothesis: each row of the cache has one distance.
+        query = scaled(query)
+        vectors = self._vectors(self.relative_keys, position.distances)
+        scores = ops.matmul(query, ops.swapaxes(cache.keys, -1, -2))
+        scores += _product(query, ops.transpose(vectors))
+        weights = masked_softmax(scores, position.visible)
+        vectors = self._vectors(self.relative_values, position.distances)
+        return ops.matmul(weights, cache.values + vectors)
+
+    def _vectors(self, table, distances):
+        """The vector of each distance: int32 [N] -> [N, K]."""
+        maximum = self.max_relative_position
+        rows = ops.clip(distances, -maximum, maximum) + maximum
+        return ops.take(ops.cast(table, self.compute_dtype), rows, axis=0)
+
+
+def _distances(length):
+    """Every distance of a key from a query: -(T - 1) to T - 1, [2T - 1]."""
+    return ops.arange(2 * length - 1, dtype="int32") - (length - 1)
+
+
+def _product(x, matrix):
+    """[..., m] times a matrix [m, n], as one product: [..., n]."""
+    *others, width = ops.shape(x)
+    y = ops.matmul(ops.reshape(x, (-1, width)), matrix)
+    return ops.reshape(y, (*others, ops.shape(matrix)[-1]))

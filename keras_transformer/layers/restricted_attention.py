@@ -1,0 +1,123 @@
+"""Restricted self-attention (sec. 4; Table 1, last row)."""
+
+import keras
+from keras import ops
+
+from keras_transformer.fields import is_of_kind
+from keras_transformer.layers.attention import (
+    MultiHeadAttention,
+    attention_weights,
+    checked_mask,
+    record_weights,
+)
+from keras_transformer.layers.checks import check_self_attention
+from keras_transformer.layers.chunks import Neighborhood, divide
+from keras_transformer.masking import band_mask
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class RestrictedAttention(MultiHeadAttention):
+    """Self-attention of each position to its neighborhood (sec. 4).
+
+    It is computed by chunks (`chunks.py`): time and memory grow with r * n, and
+    a cache keeps the last r positions. If a neighborhood ends with the query,
+    attention is causal without a mask. A mask that has a row for each query is
+    honored, but it is an n x n matrix itself.
+
+    Args:
+        num_heads, d_key, d_value, dropout, use_bias: As in
+            `MultiHeadAttention`.
+        neighborhood: How many positions before and after its own a query sees,
+            such as `(64, 63)`.
+
+    Call arguments:
+        query, value: The same float `[B, T, D]`.
+        attention_mask: bool, broadcastable to `[B, H, T, T]`; `True` = may
+            attend. None hides nothing.
+        training: Whether dropout is active.
+
+    Returns:
+        float `[B, T, D]` in the compute dtype.
+
+    Raises:
+        ValueError: A size is below 1, or the neighborhood is not two numbers,
+            or `query` and `value` have different lengths, or a mask is not
+            bool.
+
+    >>> layer = RestrictedAttention(2, 4, 3, neighborhood=(2, 0))
+    >>> x = ops.ones((1, 7, 8))
+    >>> layer(x, x).shape.as_list()
+    [1, 7, 8]
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        d_key: int,
+        d_value: int,
+        neighborhood: tuple[int, int],
+        **kwargs,
+    ):
+        super().__init__(num_heads, d_key, d_value, **kwargs)
+        self.neighborhood = _checked_neighborhood(neighborhood)
+
+    def attend(self, query, key_value, attention_mask=None):
+        query = self._project_query(query)
+        check_self_attention(self, query, key_value.keys)
+        chunks = divide(ops.shape(query)[2], self.neighborhood)
+        # [B, H, n, K] -> [B, H, G, M, K]
+        keys, values = (chunks.split_with_margins(x) for x in key_value)
+        mask = band_mask(
+            chunks.size, chunks.width, *self.neighborhood, first=chunks.before
+        )  # [1, 1, C, M]
+        mask = mask[:, :, None] & _chunk_mask(chunks, attention_mask)
+        weights = attention_weights(chunks.split(query), keys, mask)
+        # A row of padding may see no key, and weighs all alike: not recorded.
+        record_weights(
+            self, lambda: chunks.join_by_key(ops.where(mask, weights, 0.0))
+        )
+        heads = self.weigh_values(weights, values)
+        return self._join_heads(chunks.join(heads))
+
+    def make_cache(self, batch_size, slots):
+        if self.neighborhood.after:
+            raise ValueError(
+                f"{self.name}: a step sees no position after its own."
+                f" Received: neighborhood={tuple(self.neighborhood)}"
+            )
+        return super().make_cache(batch_size, slots)
+
+
+def _checked_neighborhood(neighborhood):
+    """A pair of numbers of positions as a `Neighborhood`."""
+    pair = tuple(neighborhood)
+    if len(pair) != 2 or not all(is_of_kind(n, int) and n >= 0 for n in pair):
+        raise ValueError(
+            "neighborhood must be two numbers of positions, before and after."
+            f" Received: neighborhood={neighborhood!r}"
+        )
+    return Neighborhood(*pair)
+
+
+def _chunk_mask(chunks, mask):
+    """A mask of whole sequences as chunks have it: bool [B, H, G, C, M].
+
+    False where a margin, or the last chunk, has no position.
+
+    Args:
+        chunks: The `Chunks`.
+        mask: bool, broadcastable to `[B, H, n, n]`; None hides nothing.
+    """
+    if mask is None:
+        mask = ops.ones((1, 1, 1, 1), "bool")
+    mask = checked_mask(mask)
+    axes = [1] * (4 - len(mask.shape)) + list(ops.shape(mask))
+    mask = ops.reshape(mask, axes)
+    length = chunks.length
+    if mask.shape[2] == 1:  # the same for every query
+        return chunks.split_key_mask(
+            ops.broadcast_to(mask, (*axes[:3], length))
+        )
+    return chunks.split_mask(
+        ops.broadcast_to(mask, (*axes[:2], length, length))
+    )

@@ -48,7 +48,7 @@ class RelativeAttention(MultiHeadAttention):
 
     >>> layer = RelativeAttention(2, 4, 3, max_relative_position=5)
     >>> x = ops.ones((1, 7, 8))
-    >>> layer(x, x).shape.as_list(), layer.relative_keys.shape
+    >>> layer(x, x).shape.as_list(), tuple(layer.relative_keys.shape)
     ([1, 7, 8], (11, 4))
     """
 

@@ -38,9 +38,9 @@ def record(name, title, tables, **fields):
 
     Args:
         name: Name of the file, without its ending.
-        title: What was measured.
+        title: Name of the measurement.
         tables: Heading -> rows; a row maps columns to numbers or text.
-        **fields: Fields other than those of this process, by name.
+        **fields: Fields by name that override those of this process.
     """
     values = {"title": title, "command": command(), "date": today()}
     values |= {"commit": code_commit(), "machine": machine()}
@@ -169,7 +169,7 @@ def page():
 
 
 def circumstances(result):
-    """When, where and with what a result was measured: one paragraph."""
+    """Date, machine and versions of a result: one paragraph."""
     names = [f"{name} {v}" for name, v in result["versions"].items()]
     parts = [result["date"], f"commit {result['commit'] or 'not recorded'}"]
     parts += [result["machine"], ", ".join(names)]

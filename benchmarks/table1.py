@@ -376,7 +376,7 @@ def name_of(layer):
 
 
 def theory_of(sweep):
-    """The exponent in the table; that of the operations if it differs."""
+    """The exponent in the table, or of the operations if it differs."""
     counted = f"{sweep['exponent_of_operations']:.2f}"
     if float(counted) == sweep["theory"]:
         return str(sweep["theory"])

@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import fcntl
+import functools
 import os
 import pathlib
 import shutil
@@ -12,6 +13,7 @@ import sys
 
 import pytest
 
+from keras_transformer import locking
 from savedmodel import publishing
 
 RESERVE = pathlib.Path(__file__).parent / "programs/reserve.py"
@@ -134,18 +136,22 @@ def test_a_second_process_is_refused(target, tmp_path):
 def test_a_lock_that_its_owner_removes_is_not_taken(
     target, tmp_path, monkeypatch
 ):
-    flock, descriptors = fcntl.flock, []
+    descriptors = []
 
     def flock_just_after_the_owner(descriptor, operation):
         if not descriptors:
             shutil.rmtree(tmp_path / ".1.unfinished")
         descriptors.append(descriptor)
-        flock(descriptor, operation)
+        fcntl.flock(descriptor, operation)
 
-    monkeypatch.setattr(fcntl, "flock", flock_just_after_the_owner)
+    lock_file = functools.partial(
+        locking.lock_file, lock=flock_just_after_the_owner
+    )
+    monkeypatch.setattr(publishing, "lock_file", lock_file)
     with publishing.reserved(target) as reservation:
         assert (tmp_path / ".1.unfinished" / publishing.LOCK).is_file()
         reservation.publish()
+    assert len(descriptors) == 2  # the second is that of a new file
     assert names(tmp_path) == ["1"]
 
 

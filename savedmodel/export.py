@@ -19,6 +19,7 @@ import dataclasses
 import errno
 import importlib.metadata
 import json
+import logging as standard_logging
 import os
 import pathlib
 import random
@@ -30,7 +31,7 @@ import keras_transformer
 from keras_transformer import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp
-from keras_transformer.startup import load_tensorflow
+from keras_transformer.startup import load
 from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
 from savedmodel import publishing, verify
 from savedmodel.formats import (
@@ -277,12 +278,9 @@ def load_source(
     Raises:
         ValueError: The work directory or its checkpoint cannot be used.
     """
-    # Not at the top: bad flags are refused before TensorFlow is imported.
-    load_tensorflow()
-    from keras_transformer.translator import Translator
-    from keras_transformer.workdir import WorkDirectory, is_there
-
-    workdir = WorkDirectory(options.workdir)
+    workdirs = load("keras_transformer.workdir")
+    translators = load("keras_transformer.translator")
+    workdir = workdirs.WorkDirectory(options.workdir)
     before = workdir.read_section("decoding", DecodingConfig)
     if before.sampling:
         logging.warning(
@@ -302,7 +300,7 @@ def load_source(
         with recorded_warnings() as warnings:
             checkpoint = workdir.choose_checkpoint(options.checkpoint)
         try:
-            translator = Translator.load(
+            translator = translators.Translator.load(
                 options.workdir,
                 DecodingConfig(**decoding),
                 checkpoint,
@@ -310,7 +308,7 @@ def load_source(
             )
             break
         except ValueError:
-            if is_there(checkpoint):
+            if workdirs.is_there(checkpoint):
                 raise
             # A training that runs beside has removed it: the next one.
     languages = data.get("source_language"), data.get("target_language")
@@ -339,7 +337,6 @@ def check_search(name: str, decoding: dict) -> None:
 @contextlib.contextmanager
 def recorded_warnings() -> typing.Iterator[list[str]]:
     """Lists the warnings that the library logs meanwhile; they still appear."""
-    import logging as standard_logging
 
     class Recorder(standard_logging.Handler):
         def emit(self, record):
@@ -361,8 +358,7 @@ def disk_errors(target: pathlib.Path) -> typing.Iterator[None]:
     Args:
         target: What could not be written, then.
     """
-    import tensorflow as tf  # not at the top: see `load_source`
-
+    tf = load("tensorflow")
     try:
         yield
     except OSError as error:

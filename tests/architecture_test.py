@@ -55,7 +55,7 @@ MODULES = modules()
 
 
 def imports(module):
-    """What a module imports, whole module names, inside functions too."""
+    """Full names of a module's imports, also inside functions and by `load`."""
     found = set()
     for node in ast.walk(ast.parse(MODULES[module].read_text("utf-8"))):
         if isinstance(node, ast.Import):
@@ -65,6 +65,10 @@ def imports(module):
             for alias in node.names:
                 name = f"{node.module}.{alias.name}"
                 found.add(name if name in MODULES else node.module)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "load":
+            [name] = map(ast.literal_eval, node.args)
+            assert name in MODULES or name == "tensorflow", name
+            found.add(name)
     return found
 
 

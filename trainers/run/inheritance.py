@@ -1,9 +1,8 @@
 """What a run takes over from the work directory that it begins with.
 
 `--init_from` names that directory. Its model, its languages and its decoding
-are the defaults of the new run; flags may set the dropouts and the decoding
-anew, and nothing else of the model. Functions import what is slow to import: a
-command reads its flags before.
+are the defaults of the new run; flags may change the dropouts and the decoding,
+and nothing else of the model.
 """
 
 import dataclasses
@@ -16,7 +15,7 @@ from keras_transformer.config import (
     DecodingConfig,
     TransformerConfig,
 )
-from keras_transformer.startup import load_tensorflow
+from keras_transformer.startup import load
 from trainers.run.config import (
     CHANGEABLE_FIELDS,
     RESOLVED_BY,
@@ -66,9 +65,7 @@ def read_parent(
     training = arguments.build(TrainingConfig)
     if not training.init_from:
         return None
-    load_tensorflow()
-    from keras_transformer.workdir import WorkDirectory
-
+    WorkDirectory = load("keras_transformer.workdir").WorkDirectory
     path, own_path = training.init_from, arguments.given.get("workdir", "")
     if own_path and os.path.realpath(path) == os.path.realpath(own_path):
         raise flags.CommandError(

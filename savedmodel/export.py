@@ -43,9 +43,9 @@ from savedmodel.formats import (
 )
 
 NUM_SAMPLES = 8  # sentences of random pieces that an export is verified with
-# Others: without tokens, and with what vocabularies differ in.
+# More: without tokens, and with text that vocabularies treat differently.
 OTHER_SAMPLES = ("", "\x85 ß\u3000>>x<< C:\\x ''☃☃ ä日本 ")
-# What a disk, and who else writes there, may do to an export.
+# Errors of the disk, and of other processes that write to the same place.
 DISK_ERRORS = (*flags.DISK_ERRORS, errno.EEXIST, errno.ENOTEMPTY)
 
 
@@ -56,10 +56,10 @@ class ExportOptions(Fields):
     workdir: str = hp("", "Directory that trainers.wmt made. Required.")
     format: str = hp("saved_model", "What to write.", choices=tuple(FORMATS))
     output: str = hp("", "Directory to make. Required.")
-    overwrite: bool = hp(False, "Replace an export that is there.")
+    overwrite: bool = hp(False, "Replace an existing export.")
     precision: str = hp(
         "float32",
-        "Of the stored weights. tflite, onnx: float32, float16, int8;"
+        "Precision of the stored weights. tflite, onnx: float32, float16, int8;"
         " ctranslate2: these and int16; huggingface: float32, float16;"
         " saved_model: float32.",
         choices=PRECISIONS,
@@ -67,18 +67,19 @@ class ExportOptions(Fields):
     version: int = hp(
         1,
         "With saved_model: the version's directory under --output; TensorFlow"
-        " Serving serves the greatest.",
+        " Serving serves the highest one.",
         low=1,
     )
     checkpoint: str | None = hp(
         None,
-        "averaged, best, latest, or a path; left out: the first of these that"
-        " there is.",
+        "averaged, best, latest, or a path. Default: the first of these that"
+        " exists.",
     )
     max_source_length: int | None = hp(
         None,
-        "Longest source in tokens, EOS included; longer ones are truncated."
-        " Left out: the longest in training. tflite computes with this length.",
+        "Maximum length of a source in tokens, EOS included; longer ones are"
+        " truncated. Default: the maximum in training. tflite computes with"
+        " this length.",
         low=2,
     )
     jit_compile: bool = hp(
@@ -88,7 +89,7 @@ class ExportOptions(Fields):
     )
     verify_text: str = hp(
         "",
-        "File of sentences to verify with; none: random entries of the"
+        "File of sentences to verify with. Default: random entries of the"
         " vocabulary.",
     )
 
@@ -120,7 +121,7 @@ class ExportOptions(Fields):
         return output
 
 
-# Those of `DecodingConfig` that a search has: an export does not sample.
+# The fields of `DecodingConfig` without sampling: an export always searches.
 SEARCH_FIELDS = (
     "beam_size",
     "length_penalty",
@@ -141,17 +142,17 @@ SearchOptions = dataclasses.make_dataclass(
     ],
     bases=(Fields,),
     frozen=True,
-    namespace={"__doc__": "The search; left out: that of the work directory."},
+    namespace={"__doc__": "The search. The work directory has the defaults."},
 )
 
 
 class Source(typing.NamedTuple):
-    """What is exported, and where it is from.
+    """A translator to export, and its origin.
 
     Attributes:
         translator: The `Translator`.
-        checkpoint: Path of its checkpoint, without ending.
-        warnings: Why it is not another checkpoint, lines.
+        checkpoint: Path prefix of its checkpoint.
+        warnings: Lines that say why other checkpoints were skipped.
         languages: Source and target language, as in the work directory.
     """
 
@@ -167,16 +168,16 @@ def export(
     """Writes an export into a directory and verifies it.
 
     Args:
-        source: What to export.
+        source: The translator to export.
         options: The `ExportOptions`.
         directory: Exists and is empty.
 
     Returns:
-        A `verify.Comparison` that passed; None if nothing here runs the format,
-        which is logged.
+        A `verify.Comparison` that passed, or None, with a warning, if no
+        installed package runs the format.
 
     Raises:
-        CommandError: The format does not know such a model.
+        CommandError: The format does not support the model.
         ExportError: The export does not translate as the translator does.
     """
     sentences = [*OTHER_SAMPLES, *make_examples(source.translator)]
@@ -202,7 +203,7 @@ def export(
 def write(
     source: Source, options: ExportOptions, directory: pathlib.Path
 ) -> dict:
-    """Writes an export, not verified: its description; see `export`."""
+    """Writes an unverified export; returns its description. See `export`."""
     translator = source.translator
     description = make_description(source, options)
     load_exporter(options.format).write(
@@ -214,7 +215,7 @@ def write(
 
 
 def make_description(source: Source, options: ExportOptions) -> dict:
-    """What `export.json` says, beside the model, for whoever runs it."""
+    """The contents of `export.json`, for programs that run the export."""
     translator = source.translator
     source_language, target_language = source.languages
     decoding = dataclasses.asdict(translator.decoding)
@@ -243,7 +244,7 @@ def write_description(directory: pathlib.Path, description: dict) -> None:
 
 
 def versions(format_name: str) -> dict[str, str]:
-    """Of the packages that make an export, by their names."""
+    """Versions of the packages that make an export, by name."""
     modules = importlib.metadata.packages_distributions()
     packages = {"keras_transformer": keras_transformer.__version__}
     for module in (
@@ -273,7 +274,7 @@ def make_examples(translator) -> list[str]:
 def load_source(
     options: ExportOptions, arguments: flags.Arguments | None = None
 ) -> Source:
-    """What the options name, with the search that the arguments ask for.
+    """The translator that the options name, with the search of the arguments.
 
     Raises:
         ValueError: The work directory or its checkpoint cannot be used.
@@ -310,21 +311,20 @@ def load_source(
         except ValueError:
             if workdirs.is_there(checkpoint):
                 raise
-            # A training that runs beside has removed it: the next one.
+            # A running training has removed it: try the next one.
     languages = data.get("source_language"), data.get("target_language")
     return Source(translator, checkpoint, warnings, languages)
 
 
 def check_search(name: str, decoding: dict) -> None:
-    """Checks that a format can search as it is asked to.
+    """Checks that a format supports the search.
 
     Args:
         name: The format.
         decoding: The values of `SEARCH_FIELDS`.
 
     Raises:
-        ValueError: The format searches by its own rules, which lack
-            `no_repeat_ngram`.
+        ValueError: The format has its own search, without `no_repeat_ngram`.
     """
     if FORMATS[name].own_search and decoding["no_repeat_ngram"]:
         raise ValueError(
@@ -336,7 +336,7 @@ def check_search(name: str, decoding: dict) -> None:
 
 @contextlib.contextmanager
 def recorded_warnings() -> typing.Iterator[list[str]]:
-    """Lists the warnings that the library logs meanwhile; they still appear."""
+    """Records the warnings that the library logs; they still appear."""
 
     class Recorder(standard_logging.Handler):
         def emit(self, record):
@@ -356,7 +356,7 @@ def disk_errors(target: pathlib.Path) -> typing.Iterator[None]:
     """Turns errors of a full or failing disk into one line.
 
     Args:
-        target: What could not be written, then.
+        target: The directory that could not be written.
     """
     tf = load("tensorflow")
     try:
@@ -366,7 +366,7 @@ def disk_errors(target: pathlib.Path) -> typing.Iterator[None]:
             raise
         raise flags.RunError(f"cannot write {target}: {error}") from error
     except tf.errors.ResourceExhaustedError as error:
-        # TensorFlow's message begins with a node of a graph.
+        # TensorFlow's message begins with the name of a node.
         reason = os.strerror(errno.ENOSPC)
         if reason not in error.message:
             raise

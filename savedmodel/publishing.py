@@ -22,16 +22,16 @@ import typing
 from keras_transformer.locking import lock_file
 
 LOCK = "export.lock"
-DESCRIPTION = "export.json"  # what every export has
+DESCRIPTION = "export.json"  # in every export
 UNFINISHED = ".unfinished"
 REPLACED = ".replaced"
 
 
 class Reservation:
-    """A target directory that this process alone may publish.
+    """A target directory that only this process may publish.
 
     Args:
-        target: The directory that is to appear.
+        target: The directory to publish.
         directory: An empty directory for its content.
         overwrite: Whether an export at the target may be replaced.
     """
@@ -66,7 +66,7 @@ def reserved(
     beside the target.
 
     Args:
-        target: The directory that is to appear; a link is followed.
+        target: The directory to publish; a link is followed.
         overwrite: Whether an existing export may be replaced.
 
     Raises:

@@ -52,7 +52,7 @@ import sys
 from trainers import wmt
 replicas = int(sys.argv.pop(1))
 if replicas > 1:
-    from keras_transformer.startup import prepare_cpu
+    from keras_transformer.commands.startup import prepare_cpu
     # As the trainer would, which cannot once TensorFlow is imported.
     prepare_cpu(None, 1 if "--jit_compile" in sys.argv else None)
     import tensorflow as tf

@@ -32,7 +32,7 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
 from results import add_flag, parse_table, record
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
 from keras_transformer.config import TransformerConfig, preset
 from trainers import wmt
 from trainers.experiments.published import PUBLISHED

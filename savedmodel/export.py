@@ -28,10 +28,10 @@ import typing
 from absl import logging
 
 import keras_transformer
-from keras_transformer import flags
+from keras_transformer.commands import flags
+from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp
-from keras_transformer.startup import load
 from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
 from savedmodel import publishing, verify
 from savedmodel.formats import (

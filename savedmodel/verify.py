@@ -23,10 +23,10 @@ import subprocess
 import sys
 import tempfile
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
+from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp, is_of_kind
-from keras_transformer.startup import load
 from keras_transformer.vocabulary import EOS, PAD, UNK
 from savedmodel import reload
 from savedmodel.formats import FORMATS

@@ -38,7 +38,9 @@ ON_EVERY_BACKEND = (
 )
 # Read before a command's flags are checked, so that bad ones are refused at
 # once.
-WITHOUT_TENSORFLOW = "vocabulary fields config flags machine startup"
+WITHOUT_TENSORFLOW = (
+    "vocabulary fields config machine commands.flags commands.startup"
+)
 
 
 def modules():
@@ -97,6 +99,7 @@ def place(module):
     package = module.partition(".")[0]
     if module in (
         *PACKAGES,
+        "keras_transformer.commands",
         "keras_transformer.data",
         "keras_transformer.figures",
         "keras_transformer.kernels",

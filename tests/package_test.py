@@ -13,7 +13,7 @@ import sys
 import pytest
 
 import keras_transformer as kt
-from keras_transformer import startup
+from keras_transformer.commands import startup
 from trainers import (
     align,
     evaluate,

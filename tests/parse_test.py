@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from commands import ROOT, fails
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
 from keras_transformer.translator import Translation
 from keras_transformer.workdir import WorkDirectory
 from savedmodel import export, reload, saved_model

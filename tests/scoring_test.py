@@ -8,8 +8,8 @@ import types
 import pytest
 from commands import fails, write_pairs
 
+from keras_transformer.commands.flags import RunError
 from keras_transformer.config import PRECISIONS
-from keras_transformer.flags import RunError
 from keras_transformer.translator import Alignment, PairScore, Translator
 from trainers import align, score
 from trainers.run.config import DataConfig

@@ -11,9 +11,9 @@ import sys
 import pytest
 from commands import fails
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
+from keras_transformer.commands.flags import CommandError, RunError
 from keras_transformer.config import DecodingConfig
-from keras_transformer.flags import CommandError, RunError
 from keras_transformer.translator import Alignment, Translation, Translator
 from trainers import translate
 from trainers.run import translating

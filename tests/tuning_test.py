@@ -8,7 +8,7 @@ import tensorflow as tf
 from commands import fails, write_pairs
 
 import keras_transformer as kt
-from keras_transformer import flags
+from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory, named_weights

@@ -17,10 +17,10 @@ The chosen layer is the value for --alignment_layer of other commands.
 
 import dataclasses
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
+from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp
-from keras_transformer.startup import load
 from trainers.run.config import same_field
 from trainers.run.options import TestOptions, TranslatorOptions
 

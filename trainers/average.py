@@ -8,9 +8,9 @@ It may run during training.
 
 import dataclasses
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
+from keras_transformer.commands.startup import load
 from keras_transformer.fields import Fields, hp
-from keras_transformer.startup import load
 from trainers.run.config import TrainingConfig
 
 

@@ -10,10 +10,10 @@ before it shows the differences between systems and their significance.
 
 import dataclasses
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
+from keras_transformer.commands.startup import load, prepare_search
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp
-from keras_transformer.startup import load, prepare_search
 from trainers.run.options import MetricOptions, TestOptions, TranslatorOptions
 
 

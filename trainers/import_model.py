@@ -22,9 +22,9 @@ run. docs/pretrained.md says what is read and where answers may differ.
 import dataclasses
 import pathlib
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
+from keras_transformer.commands.startup import load_tensorflow
 from keras_transformer.fields import Fields, hp
-from keras_transformer.startup import load_tensorflow
 from trainers.importers import IMPORTERS, read_model
 
 

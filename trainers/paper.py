@@ -14,7 +14,7 @@ ReLU.
 import dataclasses
 import sys
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
 from keras_transformer.fields import Fields, hp
 from trainers import wmt
 from trainers.experiments.formulas import (

@@ -11,10 +11,10 @@ when training ends. If it is killed, rerun the same command to resume.
 
 import dataclasses
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
+from keras_transformer.commands.startup import load
 from keras_transformer.config import TransformerConfig
 from keras_transformer.fields import hp
-from keras_transformer.startup import load
 from trainers import wmt
 from trainers.parsing.config import ParserDecoding, TreesConfig
 from trainers.parsing.metric import make_parsing_metric

@@ -8,9 +8,9 @@ used, if it has any. The last line is a JSON object.
 
 import dataclasses
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
+from keras_transformer.commands.startup import load, prepare_search
 from keras_transformer.fields import Fields, hp
-from keras_transformer.startup import load, prepare_search
 from trainers.parse_text import ParserOptions
 from trainers.parsing.config import ParserDecoding
 

@@ -9,9 +9,13 @@ terminal each line is answered at once.
 
 import dataclasses
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
+from keras_transformer.commands.startup import (
+    end_on_interrupt,
+    load,
+    prepare_search,
+)
 from keras_transformer.fields import Fields, hp
-from keras_transformer.startup import end_on_interrupt, load, prepare_search
 from trainers.parsing.config import ParserDecoding
 from trainers.run.options import TranslatorOptions
 

@@ -10,11 +10,11 @@ many pairs each rule dropped.
 
 import dataclasses
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
+from keras_transformer.commands.startup import load
 from keras_transformer.config import TransformerConfig
 from keras_transformer.data import shards
 from keras_transformer.fields import Fields, hp
-from keras_transformer.startup import load
 from trainers.run.config import DataConfig, same_field
 
 

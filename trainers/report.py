@@ -14,7 +14,8 @@ import json
 import pathlib
 import typing
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
+from keras_transformer.commands.startup import load_tensorflow
 from keras_transformer.config import (
     CHECKPOINT_KINDS,
     DecodingConfig,
@@ -22,7 +23,6 @@ from keras_transformer.config import (
 )
 from keras_transformer.fields import Fields, hp
 from keras_transformer.figures.saving import suffix_of
-from keras_transformer.startup import load_tensorflow
 from trainers.run.config import DataConfig, TrainingConfig
 
 if typing.TYPE_CHECKING:

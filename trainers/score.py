@@ -10,9 +10,9 @@ spaces. The last line is a JSON object with the perplexity per token.
 
 import dataclasses
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
+from keras_transformer.commands.startup import load
 from keras_transformer.fields import Fields, hp
-from keras_transformer.startup import load
 from trainers.run.options import TestOptions, TranslatorOptions
 
 

@@ -10,10 +10,14 @@ translates the second source word.
 
 import dataclasses
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
+from keras_transformer.commands.startup import (
+    end_on_interrupt,
+    load,
+    prepare_search,
+)
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp
-from keras_transformer.startup import end_on_interrupt, load, prepare_search
 from trainers.run.options import TranslatorOptions
 
 

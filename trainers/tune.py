@@ -11,10 +11,10 @@ import dataclasses
 import typing
 from collections.abc import Callable, Sequence
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
+from keras_transformer.commands.startup import load, prepare_search
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, check_values, hp
-from keras_transformer.startup import load, prepare_search
 from trainers.run.options import MetricOptions, TranslatorOptions
 
 LENGTH_PENALTIES = tuple(tenths / 10 for tenths in range(0, 21, 2))

@@ -20,7 +20,8 @@ import typing
 
 from absl import logging
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
+from keras_transformer.commands.startup import load_tensorflow
 from keras_transformer.config import (
     PRESETS,
     DecodingConfig,
@@ -30,7 +31,6 @@ from keras_transformer.config import (
 )
 from keras_transformer.fields import Fields, hp
 from keras_transformer.figures.saving import suffix_of, write_drawing
-from keras_transformer.startup import load_tensorflow
 from trainers.run.config import TrainingConfig
 
 if typing.TYPE_CHECKING:

@@ -18,7 +18,8 @@ import re
 import sys
 from importlib.resources.abc import Traversable
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
+from keras_transformer.commands.startup import count_slices, load, prepare_cpu
 from keras_transformer.config import (
     PRESETS,
     DecodingConfig,
@@ -26,7 +27,6 @@ from keras_transformer.config import (
 )
 from keras_transformer.data.shards import read_index
 from keras_transformer.fields import Fields, hp
-from keras_transformer.startup import count_slices, load, prepare_cpu
 from trainers.run.cluster import find_cluster
 from trainers.run.config import Configuration, DataConfig, TrainingConfig
 from trainers.run.inheritance import inherit_data, inherit_model, read_parent

@@ -4,7 +4,7 @@ import os
 import pathlib
 import typing
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
 
 PNG_SCALE = 2.0  # pixels of a PNG for each of the SVG
 

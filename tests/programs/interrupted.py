@@ -5,7 +5,7 @@ import runpy
 import sys
 import types
 
-from keras_transformer import startup
+from keras_transformer.commands import startup
 
 
 def run(*_, **__):

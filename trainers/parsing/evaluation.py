@@ -3,7 +3,7 @@
 import json
 import time
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
 from keras_transformer.workdir import WorkDirectory, write_atomically
 from trainers.parsing.config import TreesConfig
 from trainers.parsing.corpus import make_pair, read_split_trees

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from absl import logging
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
 from trainers.parsing.linearization import is_tree, repair

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import time
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
 from keras_transformer.data import cleaning
 from keras_transformer.tokenization import Tokenizer
 from trainers.preparing.folder import Folder, run_errors

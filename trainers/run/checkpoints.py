@@ -6,8 +6,8 @@ import re
 import numpy as np
 import tensorflow as tf
 
+from keras_transformer.commands.flags import RunError
 from keras_transformer.config import TransformerConfig
-from keras_transformer.flags import RunError
 from keras_transformer.model import Transformer
 from keras_transformer.training.step import seeds_of
 from keras_transformer.workdir import (

@@ -9,13 +9,13 @@ import dataclasses
 import os
 import typing
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
+from keras_transformer.commands.startup import load
 from keras_transformer.config import (
     PRESETS,
     DecodingConfig,
     TransformerConfig,
 )
-from keras_transformer.startup import load
 from trainers.run.config import (
     CHANGEABLE_FIELDS,
     RESOLVED_BY,

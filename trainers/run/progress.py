@@ -10,7 +10,7 @@ import tensorflow as tf
 from absl import logging
 from tqdm import tqdm
 
-from keras_transformer.flags import discard_output, print_at_once
+from keras_transformer.commands.flags import discard_output, print_at_once
 
 # Keys of checkpoint files that are spelled as version 0.1 spelled them.
 SPELLED = {"order_id": "plan_id", "best_score": "best_bleu"}

@@ -16,8 +16,8 @@ import sys
 
 import tensorflow as tf
 
-from keras_transformer import startup
-from keras_transformer.flags import RunError
+from keras_transformer.commands import startup
+from keras_transformer.commands.flags import RunError
 from keras_transformer.machine import count_cores, find_gpus
 from trainers.run.budget import counted
 from trainers.run.cluster import find_cluster

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 from absl import logging
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
 from keras_transformer.config import CHECKPOINT_KINDS, DecodingConfig
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory

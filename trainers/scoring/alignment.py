@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
 from keras_transformer.workdir import WorkDirectory
 from trainers.run.config import DataConfig
 from trainers.run.options import TestOptions, TranslatorOptions

@@ -4,7 +4,7 @@ import json
 import os
 import time
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
 from keras_transformer.data.pairs import find_file
 from keras_transformer.workdir import WorkDirectory, write_atomically
 from trainers.run.config import DataConfig, TrainingConfig

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from absl import logging
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
 from trainers.run.config import DataConfig

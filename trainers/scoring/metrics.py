@@ -11,7 +11,7 @@ from typing import Protocol
 from absl import logging
 from sacrebleu.metrics import BLEU, CHRF, TER
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
 from trainers.run.config import Configuration
 from trainers.scoring.moses import MosesTokenizer, split_compounds
 

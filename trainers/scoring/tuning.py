@@ -7,7 +7,7 @@ import time
 import typing
 from collections.abc import Callable, Iterable, Sequence
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory, write_atomically

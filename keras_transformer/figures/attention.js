@@ -801,13 +801,6 @@ function show() {
 }
 
 async function start() {
-  const texts = [find("source-text"), find("target-text")];
-  data.sentences.forEach(({ text, language, direction }, i) => {
-    texts[i].textContent = text;
-    texts[i].lang = language;
-    texts[i].dir = direction;
-  });
-  if (data.forced) find("target-label").textContent = "reference";
   weights = await readWeights();
   addChoices("kinds", "kind", data.kinds.map(({ name, title }) => [name, title]));
   addChoices("views", "view", VIEWS.map((name) => [name, name]));

@@ -1,1 +1,1 @@
-"""Figures: attention as a page and as figures for papers; plots; their files."""
+"""Attention as a page and as figures for papers; plots; their files."""

@@ -410,7 +410,7 @@ def systems_of(rows, results):
 
 
 BAR, TOP, BOTTOM = 26, 72, 30  # points: height of a row, and margins
-LEFT, RIGHT, SCALE_WIDTH = 240, 116, 400
+LEFT, RIGHT, SCALE_WIDTH = 330, 116, 400
 COLUMNS = 46, 96  # right edges of the two numbers, beside the scale
 MET, MISSED, NO_GOAL = "#3aa17e", "#e07b39", "#6b8fc9"
 LEGEND = {"goal met": MET, "goal missed": MISSED, "no goal": NO_GOAL}

@@ -29,7 +29,7 @@ class Series:
         color: Color of the points and of the line.
         joined: Whether a line joins them.
         dashed: Whether that line is dashed.
-        opacity: Opacity of that line.
+        opacity: Opacity of all of it.
         marked: Whether each point has a mark.
     """
 
@@ -42,7 +42,7 @@ class Series:
     marked: bool = False
 
 
-def spell(number: float, position: int | None = None) -> str:
+def spell(number: float, position: float | None = None) -> str:
     """A number beside an axis; `position` is ignored.
 
     >>> spell(20000), spell(0.0007), spell(2.5)
@@ -85,9 +85,10 @@ def plot(
     figure.set_label(label)
     if logarithmic:
         axes.set_yscale("log")
+        axes.minorticks_off()
         factors = (1, 2, 5) if max(values) < 1000 * min(values) else (1,)
         axes.yaxis.set_major_locator(LogLocator(subs=factors))
-        axes.yaxis.set_minor_locator(matplotlib.ticker.NullLocator())
+        axes.yaxis.set_major_formatter(spell)
     for one in series:
         draw_series(axes, one)
     axes.set(xlabel=x_label, ylabel=y_label)
@@ -179,5 +180,3 @@ def draw_series(axes: Axes, series: Series) -> None:
     )
     if series.marked or len(x) == 1:
         line.set(marker="o", markersize=7, markeredgewidth=0)
-        if not series.joined:
-            line.set_alpha(0.55)

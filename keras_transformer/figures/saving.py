@@ -27,7 +27,7 @@ STYLE = {
     "axes.spines.right": False,
     "axes.spines.top": False,
     "font.sans-serif": ["DejaVu Sans"],  # which comes with matplotlib
-    "font.size": 12,
+    "font.size": 13,
     "grid.alpha": 0.2,
     "grid.color": INK,
     "legend.frameon": False,
@@ -133,15 +133,16 @@ def render(
     return file.getvalue()
 
 
-def transparent_svg(figure: "Figure", ink: str) -> str:
+def transparent_svg(figure: "Figure", ink: str, **options: typing.Any) -> str:
     """A figure as an SVG element without background, title and metadata.
 
     Args:
         figure: The figure.
         ink: Color of text and axes, in the notation of CSS.
+        **options: Of matplotlib's `savefig`.
     """
     label = figure.get_label()
     figure.set_label("")
-    svg = render(figure, transparent=True, bbox_inches=None).decode()
+    svg = render(figure, transparent=True, **options).decode()
     figure.set_label(label)
     return svg[svg.index("<svg") :].replace(INK, ink)

@@ -229,7 +229,7 @@ def _curves(runs, last_step):
 
 def _inline(figure):
     """A plot inside the page, whose style sheet chooses the text color."""
-    return transparent_svg(figure, "currentColor")
+    return transparent_svg(figure, "currentColor", bbox_inches=None)
 
 
 def _series_of(curve, runs):
@@ -356,6 +356,7 @@ def _lengths(runs):
                 [(one.length, one.bleu) for one in run.translations],
                 color=COLORS[i],
                 joined=False,
+                opacity=0.55,
                 marked=True,
             ),
             Series(

@@ -1,6 +1,7 @@
 """Attention as lines, as in Figures 3 to 5 of the paper, or as a heat map."""
 
 import functools
+import re
 import textwrap
 import typing
 from collections.abc import Sequence
@@ -25,37 +26,15 @@ CHARACTER = 7  # average width of its characters, in points
 FAINTEST = 0.005  # weights below it are not drawn
 HEAT = LinearSegmentedColormap.from_list("heat", ["white", "#1f4e9c"])
 # Searched in this order for characters that DejaVu Sans lacks.
-FALLBACK_FONTS = (
-    "Noto Sans",
-    "Noto Sans CJK JP",
-    "Noto Sans CJK SC",
-    "Noto Sans JP",
-    "Noto Sans SC",
-    "Noto Sans KR",
-    "Noto Sans Arabic",
-    "Noto Sans Hebrew",
-    "Noto Sans Devanagari",
-    "Noto Sans Bengali",
-    "Noto Sans Tamil",
-    "Noto Sans Telugu",
-    "Noto Sans Thai",
-    "Noto Sans Lao",
-    "Noto Sans Khmer",
-    "Noto Sans Myanmar",
-    "Noto Sans Georgian",
-    "Noto Sans Armenian",
-    "Noto Sans Ethiopic",
-    "Noto Sans Symbols2",
-    "IPAexGothic",
-    "WenQuanYi Zen Hei",
-    "Hiragino Sans",
-    "PingFang SC",
-    "Apple SD Gothic Neo",
-    "Yu Gothic",
-    "Microsoft YaHei",
-    "Malgun Gothic",
-    "Arial Unicode MS",
-)
+FALLBACK_FONTS = """
+Noto Sans, Noto Sans CJK JP, Noto Sans CJK SC, Noto Sans JP, Noto Sans SC,
+Noto Sans KR, Noto Sans Arabic, Noto Sans Hebrew, Noto Sans Devanagari,
+Noto Sans Bengali, Noto Sans Tamil, Noto Sans Telugu, Noto Sans Thai,
+Noto Sans Lao, Noto Sans Khmer, Noto Sans Myanmar, Noto Sans Georgian,
+Noto Sans Armenian, Noto Sans Ethiopic, Noto Sans Symbols2, IPAexGothic,
+WenQuanYi Zen Hei, Hiragino Sans, PingFang SC, Apple SD Gothic Neo, Yu Gothic,
+Microsoft YaHei, Malgun Gothic, Arial Unicode MS
+"""
 
 
 class Drawing(typing.NamedTuple):
@@ -152,11 +131,9 @@ def _style():
 def _families():
     """Names of installed fonts, most preferred first."""
     installed = set(get_font_names())
-    return [
-        "DejaVu Sans",
-        *(name for name in FALLBACK_FONTS if name in installed),
-        "sans-serif",
-    ]
+    names = re.split(r",\s+", FALLBACK_FONTS.strip())
+    found = [name for name in names if name in installed]
+    return ["DejaVu Sans", *found, "sans-serif"]
 
 
 def _make_axes(drawing, width, height):

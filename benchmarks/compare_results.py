@@ -22,7 +22,7 @@ class Results:
     """What is in a file of results.
 
     Attributes:
-        machine: As `describe_machine` found it; None: nothing was measured.
+        machine: The result of `describe_machine`; None before a measurement.
         lines: The lines of each (round, command).
         foreign: CPUs that other processes used meanwhile, of each.
         times: When each was measured, in seconds since 1970.
@@ -59,7 +59,7 @@ class Results:
         return {n: value for n, value in found.items() if value is not None}
 
     def fastest(self, figures: tuple[Figure, ...]) -> tuple | None:
-        """The figure with the highest median, and its values; None: none."""
+        """The figure with the highest median, and its values, or None."""
         found = [(figure, self.values(figure)) for figure in figures]
         found = [(figure, values) for figure, values in found if values]
         if not found:
@@ -91,7 +91,7 @@ class Compared(typing.NamedTuple):
 
 
 def compare(row: Row, results: Results) -> Compared | None:
-    """The numbers of a row; None: ours or the peers' are missing."""
+    """The numbers of a row; None if ours or the peers' are missing."""
     ours, peer = results.fastest(row.ours), results.fastest(row.peers)
     if not (ours and peer):
         return None
@@ -149,7 +149,7 @@ def median(pair):
 
 
 def is_met(row: Row, compared: Compared) -> bool | None:
-    """Whether the goals are reached; None: there is no goal."""
+    """Whether the goals are reached; None if there is no goal."""
     if row.goal is None:
         return None
     if row.share is not None and compared.share < row.share:
@@ -161,7 +161,7 @@ def is_met(row: Row, compared: Compared) -> bool | None:
 
 
 def record(rows, found, results):
-    """Replaces in benchmarks/results what was measured now."""
+    """Writes the new measurements to benchmarks/results."""
     commit = results.machine["commit"]
     measured = {
         "rows": [

@@ -195,6 +195,7 @@ def test_noisy_curves_have_a_smooth_one():
     raw, smooth, validation = report_page._series_of(loss, [run])
     assert raw.opacity < 0.5 < smooth.opacity == 1
     assert smooth.name == "training, mean of 9"
+    assert validation.marked and not raw.marked and not smooth.marked
     assert raw.points == validation.points == records["train/loss"]
     steps, found = map(np.array, zip(*smooth.points, strict=True))
     np.testing.assert_array_equal(steps, 10 * np.arange(1, 201))

@@ -21,8 +21,10 @@ from keras import ops
 
 from keras_transformer import decoding, row_loop
 from keras_transformer.config import DecodingConfig
+from keras_transformer.decoding.results import length_penalty
 from keras_transformer.decoding.rules import int32_ids
 from keras_transformer.decoding.selection import blockwise_top_k
+from keras_transformer.decoding.stopping import STOPPING_RULES
 from keras_transformer.vocabulary import BOS, EOS, PAD
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -1263,3 +1265,13 @@ def test_sample_says_what_is_wrong(options, message):
     sentences, limits = sentences_and_limits(2)
     with pytest.raises(ValueError, match=message):
         run_sample(ScriptedModel(0), sentences, limits, **options)
+
+
+def test_every_choice_of_the_search_has_its_code():
+    fields = DecodingConfig.__dataclass_fields__
+    choices = fields["stopping"].metadata["choices"]
+    assert list(STOPPING_RULES) == list(choices)
+    config = DecodingConfig()
+    object.__setattr__(config, "length_normalization", "other")
+    with pytest.raises(ValueError, match="length_normalization: 'other'"):
+        length_penalty(config, np.array([3]))

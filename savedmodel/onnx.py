@@ -30,7 +30,7 @@ OPSET = 18
 INPUTS = {
     "source_ids": (
         ["sentences", "source_tokens"],
-        "Source tokens, then EOS; what follows the first EOS is padding.",
+        "Source tokens, then EOS; all after the first EOS is padding.",
     )
 }
 

@@ -3,7 +3,7 @@
 Signatures `greedy` and `beam`: `source_ids` int32 [1, S], tokens, then EOS (see
 `search.py`) -> `ids` int32 [1, W, T], `scores` float32 [1, W], `lengths` int32
 [1, W]. One sentence at a time; S is the translator's `max_source_length`, and
-every sentence is computed with it. The graph is that of
+every sentence is computed with it. The graph is
 `Inference.translate_ids`.
 
 TFLite has no assertions. A row that is not a source (an id outside the

@@ -27,7 +27,7 @@ from keras_transformer.layers import RelativeAttention, positional_encoding
 from keras_transformer.vocabulary import BOS, EOS, UNK
 from savedmodel.formats import save_vocabulary
 
-MAX_INPUT_LENGTH = 1024  # what CTranslate2 truncates sources to by default
+MAX_INPUT_LENGTH = 1024  # at which CTranslate2 truncates sources by default
 # Names in its enumeration of activations.
 ACTIVATIONS = {
     "relu": "RELU",
@@ -86,23 +86,28 @@ def make_spec(model, num_positions):
     target.weight = _array(model.embedding.embeddings)
     for stack in (spec.encoder, spec.decoder):
         stack.scale_embeddings = config.scale_embeddings
-    if config.positions == "sinusoidal":
-        positions = ops.convert_to_numpy(
-            positional_encoding(
-                num_positions,
-                config.d_model,
-                start=config.first_position,
-                sinusoids=config.sinusoids,
+    match config.positions:
+        case "sinusoidal":
+            positions = ops.convert_to_numpy(
+                positional_encoding(
+                    num_positions,
+                    config.d_model,
+                    start=config.first_position,
+                    sinusoids=config.sinusoids,
+                )
             )
-        )
-        spec.encoder.position_encodings.encodings = positions
-        spec.decoder.position_encodings.encodings = positions
-    if config.positions == "learned":
-        for stack, learned in (
-            (spec.encoder, model.source_positions),
-            (spec.decoder, model.target_positions),
-        ):
-            stack.position_encodings.encodings = _array(learned.table)
+            spec.encoder.position_encodings.encodings = positions
+            spec.decoder.position_encodings.encodings = positions
+        case "learned":
+            for stack, learned in (
+                (spec.encoder, model.source_positions),
+                (spec.decoder, model.target_positions),
+            ):
+                stack.position_encodings.encodings = _array(learned.table)
+        case "relative":
+            pass  # weights of each self-attention
+        case other:
+            raise CommandError(f"format=ctranslate2 has no positions={other}")
     if config.embedding_norm:
         _fill_norm(spec.encoder.layernorm_embedding, model.source_norm)
         _fill_norm(spec.decoder.layernorm_embedding, model.target_norm)
@@ -166,7 +171,7 @@ def _fill_norm(spec, norm):
 
 
 def _fill_logits(spec, model):
-    """The projection to logits: the matrix of the softmax, and its bias."""
+    """The projection to logits: matrix and bias of the softmax."""
     softmax = model.softmax
     is_embedding = softmax is model.embedding
     spec.weight = _array(softmax.embeddings if is_embedding else softmax.matrix)

@@ -10,3 +10,6 @@ EOS = 2  # ends `source_ids` and `labels`
 UNK = 3  # a character outside the vocabulary
 
 SPECIAL_IDS = (PAD, BOS, EOS, UNK)
+
+# A source line of a multilingual model may begin with a code: ">>fra<< Hello".
+LANGUAGE_CODE = r"(?s)(>>.*?<<)(.*)"

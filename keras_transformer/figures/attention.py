@@ -318,8 +318,7 @@ def attention_figure(
     notes = []
     if reference is None:
         [[(ids, _), *_]] = translator.n_best_ids([text])
-        [text_bytes] = target_tokenizer.decode([ids]).numpy()
-        target = text_bytes.decode("utf-8", "replace")
+        [target] = target_tokenizer.to_strings([ids])
     else:
         [scored] = translator.score([(text, reference)])
         ids, target = scored.ids, reference
@@ -369,7 +368,7 @@ def _read_tokens(name, tokenizer, text, max_length):
         Its ids, EOS included; what those of `UNK` stand for; and a list of
         notes, with one if it is truncated.
     """
-    [tokens] = tokenizer.tokens([text.strip()])
+    [tokens] = tokenizer.tokens([text])
     limit, notes = max_length - 1, []
     if len(tokens) > limit:
         notes = [

@@ -21,10 +21,11 @@ from keras_transformer.vocabulary import (
     EOS,
     LANGUAGE_CODE,
     PAD,
+    SPACE,
     SPECIAL_IDS,
     UNK,
 )
-from keras_transformer.vocabulary_training import SPACE, train_model
+from keras_transformer.vocabulary_training import train_model
 
 # A control piece. The pieces before it are a table of ids that came with the
 # model; the pieces after it take part in the segmentation, but have no id.

@@ -5,9 +5,14 @@ import re
 
 import sentencepiece
 
-from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
-
-SPACE = "\u2581"  # SentencePiece's character for the space before a word
+from keras_transformer.vocabulary import (
+    BOS,
+    EOS,
+    PAD,
+    SPACE,
+    SPECIAL_IDS,
+    UNK,
+)
 
 
 def train_model(lines, vocab_size, max_lines, symbols):

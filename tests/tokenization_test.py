@@ -1,5 +1,6 @@
 """The tokenizer: training, round trips, graphs, files and errors."""
 
+import ast
 import concurrent.futures
 import functools
 import io
@@ -286,12 +287,18 @@ def test_pieces_of_the_other_language_merge_nothing(for_source):
 def make_odd_strings():
     """Text with white space, controls, codes, other scripts and half words."""
     rng = random.Random(6)
-    odd = " \t\n\r\0\u3000\u200b\ufeff▁ﬁ⁇ÖöО日한ع😀e\u0301<s></s>"
+    odd = " \t\n\r\0\x01\x1c\x7f\x85\u2028\u3000\u200b\ufeff"
+    odd += "▁ﬁ⁇ÖöО日한ع😀e\u0301<s></s>"
     strings = ["", " ", ">>fra<<", ">>fra<< A dog", "a >>fra<< dog", ">><<x"]
     strings += [">>fra<<\nEin Hund", ">>deu<< Ein", "</s><pad> A", "A\0dog"]
     strings += [
         "''",
         "C:\\x",
+        "ß ä 😀",
+        "\u2028dog\u2028\x1f",
+        "\x85",
+        "\0",
+        ">>fra<<\u2028dog",
         "a☃☃b ☃ ☃☃ 日本",
         "\x85 The  dog \x85",
         "  dog  ",
@@ -329,6 +336,61 @@ def test_to_strings_is_decode_in_a_graph(any_tokenizer):
     assert strings_of(any_tokenizer.decode(rows)) == found
     assert any_tokenizer.to_strings(np.array(rows[-1:])) == found[-1:]
     assert any_tokenizer.to_strings([]) == []
+
+
+def test_white_space_at_the_ends_is_left_to_sentencepiece(tokenizer):
+    """`str.strip` would remove U+0085, which is no space in the vocabulary."""
+    processor = sentencepiece.SentencePieceProcessor(
+        model_proto=tokenizer.model_bytes
+    )
+    (row,) = tokenizer.to_ids(["\x85dog\u2028"])
+    assert row == [*processor.encode("\x85dog"), EOS]
+    assert UNK in row and UNK not in tokenizer.to_ids(["\u2028dog"])[0]
+
+
+def test_tokens_of_a_string_and_their_words(tokenizer):
+    text = " \u2028Öl  ☃☃ dog \x85"
+    (tokens,) = tokenizer.tokens([text])
+    assert [token.id for token in tokens] == tokenizer.to_ids([text])[0][:-1]
+    words = ["".join(t.text for t in tokens if t.word == i) for i in range(4)]
+    assert words == ["Öl", "☃☃", "dog", ""]  # U+0085 is no word
+    assert tokens[-1] == (UNK, "", 3)
+    (tokens,) = with_table(tokenizer).tokens([">>fra<<Öl dog"])
+    assert [token.word for token in tokens[:2]] == [0, 0]
+    assert tokens[0].text == ">>fra<<" and tokens[-1].word == 1
+
+
+def test_it_works_without_tensorflow(tokenizer, tmp_path):
+    path = tmp_path / "tokenizer.model"
+    tokenizer.save(path)
+    program = (
+        "import sys\n"
+        "for name in ('tensorflow', 'tensorflow_text'):\n"
+        "    sys.modules[name] = None\n"
+        "from keras_transformer.tokenization import Tokenizer\n"
+        "tokenizer = Tokenizer.load(sys.argv[1])\n"
+        "Tokenizer.train(['a rose is a rose'], 17).save(sys.argv[2])\n"
+        "rows = tokenizer.to_ids(['the dog', ''])\n"
+        "print(rows, tokenizer.to_strings(rows))\n"
+        "print([t.text for t in tokenizer.tokens(['the dog'])[0]])\n"
+    )
+    output = subprocess.run(
+        [sys.executable, "-c", program, str(path), str(tmp_path / "other")],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    rows = tokenizer.encode(["the dog", ""]).to_list()
+    first, second = output.splitlines()
+    assert first == f"{rows} ['the dog', '']"
+    assert "".join(ast.literal_eval(second)) == "thedog"
+    assert Tokenizer.load(tmp_path / "other").vocab_size == 17
+
+
+def test_bytes_that_are_not_utf_8_are_replaced(tokenizer):
+    """As commands and exports replace them."""
+    rows = tokenizer.encode(tf.constant([b"a\xff dog"]))
+    assert rows.to_list() == tokenizer.to_ids(["a\ufffd dog"])
 
 
 def test_half_of_a_character_is_no_text(any_tokenizer):

@@ -23,8 +23,8 @@ import unicodedata
 import numpy as np
 from sentencepiece import sentencepiece_model_pb2
 
-from keras_transformer.tokenization import SPACE, Tokenizer
-from keras_transformer.vocabulary import EOS
+from keras_transformer.tokenization import Tokenizer
+from keras_transformer.vocabulary import EOS, SPACE
 
 REASONS = {
     "empty": "an empty side",

@@ -30,14 +30,13 @@ from keras_transformer.figures.drawing import (
 )
 from keras_transformer.figures.saving import suffix_of, write_drawing
 from keras_transformer.translator import Translator
-from keras_transformer.vocabulary import EOS, UNK
+from keras_transformer.vocabulary import EOS, SPACE, UNK
 from keras_transformer.workdir import write_atomically
 
 SUFFIXES = (".html", ".svg", ".png")
 WHOLE = 65535  # the weights of a row, as they are stored, sum to this
 ROW_ERROR = 1e-2  # of the sum of a row, as half precision may make it
 FRAME_HEIGHT = 640  # pixels of the page in a notebook
-SPACE = "\u2581"  # SentencePiece's, at the start of a word
 UNKNOWN = "<unk>"
 SPECIAL_PIECES = {"<s>": "BOS", "</s>": "EOS", UNKNOWN: "UNK"}
 NAMED = 5  # unknown texts that a note names

@@ -25,7 +25,7 @@ from keras_transformer.vocabulary import (
     SPECIAL_IDS,
     UNK,
 )
-from keras_transformer.vocabulary_training import train_model
+from keras_transformer.vocabulary_training import ID_NAMES, train_model
 
 # A control piece. The pieces before it are a table of ids that came with the
 # model; the pieces after it take part in the segmentation, but have no id.
@@ -100,12 +100,7 @@ class Tokenizer:
                 "model_bytes must be a SentencePiece model."
                 f" Received: {len(model_bytes)} bytes"
             ) from error
-        special_ids = (
-            processor.pad_id(),
-            processor.bos_id(),
-            processor.eos_id(),
-            processor.unk_id(),
-        )
+        special_ids = tuple(getattr(processor, name)() for name in ID_NAMES)
         if special_ids != SPECIAL_IDS:
             raise ValueError(
                 "The ids of PAD, BOS, EOS and UNK must be"

@@ -5,14 +5,9 @@ import re
 
 import sentencepiece
 
-from keras_transformer.vocabulary import (
-    BOS,
-    EOS,
-    PAD,
-    SPACE,
-    SPECIAL_IDS,
-    UNK,
-)
+from keras_transformer.vocabulary import SPACE, SPECIAL_IDS
+
+ID_NAMES = ("pad_id", "bos_id", "eos_id", "unk_id")  # of `SPECIAL_IDS`
 
 
 def train_model(lines, vocab_size, max_lines, symbols):
@@ -51,10 +46,7 @@ def train_model(lines, vocab_size, max_lines, symbols):
             shuffle_input_sentence=True,
             num_threads=1,
             minloglevel=2,
-            pad_id=PAD,
-            bos_id=BOS,
-            eos_id=EOS,
-            unk_id=UNK,
+            **dict(zip(ID_NAMES, SPECIAL_IDS, strict=True)),
             user_defined_symbols=[SPACE + symbol for symbol in symbols],
         )
     except (RuntimeError, ValueError) as error:

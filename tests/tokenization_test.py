@@ -18,7 +18,11 @@ import tensorflow as tf
 from sentencepiece import sentencepiece_model_pb2
 
 from keras_transformer.graph_tokenization import truncate
-from keras_transformer.tokenization import Tokenizer
+from keras_transformer.tokenization import (
+    END_OF_TABLE,
+    END_OF_TABLE_WITH_CODES,
+    Tokenizer,
+)
 from keras_transformer.vocabulary import BOS, EOS, PAD, UNK
 from trainers.importers.vocabularies import make_tokenizer
 
@@ -257,6 +261,43 @@ def test_ids_of_a_table_are_those_of_the_models_segments(kind, for_source):
     assert graph_ids(with_ids, strings) == expected
     found = [[t.id for t in row] for row in with_ids.tokens(strings)]
     assert found == [row[:-1] for row in expected]
+
+
+@pytest.mark.parametrize("end", [END_OF_TABLE, END_OF_TABLE_WITH_CODES])
+def test_which_language_codes_are_segments(end):
+    original = trained("bpe")
+    table = [*original.pieces, ">>fra<<"]
+    tokenizer = make_tokenizer(original.model_bytes, table, "x", True, end)
+    (dog,) = original.to_ids(["dog"])
+    unknown = ">>deu<<dog"
+    strings = [">>fra<<dog", "dog >>fra<<", unknown]
+    code = [table.index(">>fra<<"), *dog]
+    text = original.to_ids(strings)
+    text[0] = code
+    if end == END_OF_TABLE:
+        text[2] = [UNK, *dog]
+    assert tokenizer.to_ids(strings) == text
+    assert graph_ids(tokenizer, strings) == text
+    assert [t.id for t in tokenizer.tokens([strings[0]])[0]] == code[:-1]
+
+
+def test_the_segmenting_model_lacks_only_the_pieces_of_the_table():
+    """It has the special tokens, and what the model has after the table."""
+    model = sentencepiece_model_pb2.ModelProto()
+    model.ParseFromString(trained("bpe").model_bytes)
+    model.pieces[9].type = model.SentencePiece.UNUSED
+    own = [piece.piece for piece in model.pieces]
+    table = [*own[:4], ">>fra<<", "☃", *own[12:]]
+    made = make_tokenizer(model.SerializeToString(), table, "model", False)
+    found = sentencepiece.SentencePieceProcessor(
+        model_proto=made.segmenting_bytes
+    )
+    pieces = found.id_to_piece(list(range(found.get_piece_size())))
+    assert sorted(pieces) == sorted(own)
+    proto = model.FromString(made.segmenting_bytes)
+    assert proto.trainer_spec.vocab_size == len(own)
+    ids = found.pad_id(), found.bos_id(), found.eos_id(), found.unk_id()
+    assert ids == (PAD, BOS, EOS, UNK)
 
 
 def with_foreign_pair(for_source):
@@ -579,6 +620,15 @@ def test_load_says_what_is_wrong(tmp_path):
     )
     with pytest.raises(ValueError, match=r"Received: \(-1, 1, 2, 0\)"):
         Tokenizer.load(tmp_path / "other.model")
+    swapped = sentencepiece_model_pb2.ModelProto()
+    swapped.ParseFromString(trained("bpe").model_bytes)
+    swapped.trainer_spec.bos_id, swapped.trainer_spec.eos_id = EOS, BOS
+    swapped.trainer_spec.bos_piece, swapped.trainer_spec.eos_piece = (
+        "</s>",
+        "<s>",
+    )
+    with pytest.raises(ValueError, match=r"Received: \(0, 2, 1, 3\)"):
+        Tokenizer(swapped.SerializeToString())
 
 
 def test_encode_wants_one_axis(tokenizer):

@@ -11,7 +11,7 @@ import typing
 
 import tensorflow as tf
 
-from keras_transformer.tokenization import truncate
+from keras_transformer.graph_tokenization import truncate
 from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import EOS, PAD
 

@@ -6,7 +6,13 @@ import shutil
 import numpy as np
 import pytest
 import yaml
-from original_models import FIXTURES, Original, check_logits, translate
+from original_models import (
+    FIXTURES,
+    Original,
+    check_logits,
+    check_text,
+    translate,
+)
 
 import keras_transformer as kt
 from trainers import import_model
@@ -78,6 +84,27 @@ def test_command_translates_a_run(tmp_path):
     expected = original.expected
     found = translator.translate(expected["sources"])
     assert found == [best["text"] for best in expected["beam"]]
+
+
+@pytest.mark.parametrize("name", ["separate", "shared"])
+def test_language_codes_are_those_of_the_table(tmp_path, name):
+    run = tmp_path / "run"
+    shutil.copytree(RUNS / name, run)
+    side = "joint" if name == "shared" else "source"
+    model = run / f"{side}.model"
+    unknown = ">>fra<< The boy buys it."
+    for text in (unknown, ">>The boy<< buys it.", "The boy buys it."):
+        check_text(opennmt_tf.read(run).tokenizer.source, model, text)
+    table = run / f"{side}.txt"
+    lines = table.read_text("utf-8").splitlines()
+    lines[-1] = ">>fra<<"
+    table.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    tokenizer = opennmt_tf.read(run).tokenizer.source
+    (row,) = tokenizer.to_ids([unknown])
+    (rest,) = tokenizer.to_ids(["The boy buys it."])
+    assert row == [tokenizer.pieces.index(">>fra<<"), *rest]
+    assert tokenizer.encode([unknown]).to_list() == [row]
+    check_text(tokenizer, model, ">>deu<< The boy buys it.")
 
 
 def class_of(call, base="opennmt.models.Transformer", parameter="self"):

@@ -122,7 +122,7 @@ def is_of_kind(value: typing.Any, kind: type) -> bool:
     if kind is int:
         return isinstance(value, numbers.Integral)
     if kind is float:
-        return isinstance(value, numbers.Real) and math.isfinite(value)
+        return isinstance(value, numbers.Real) and abs(value) < math.inf
     if kind is tuple and isinstance(value, tuple):
         return all(isinstance(item, str) for item in value)
     return isinstance(value, kind)

@@ -10,6 +10,8 @@ what shapes do not tell (heads, activation) in the description. Adam's moments
 are left out.
 """
 
+import glob
+import math
 import pathlib
 import typing
 
@@ -22,6 +24,7 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.permutation import from_blocks, reorder
 from keras_transformer.tokenization import TokenizerPair
 from keras_transformer.workdir import corruption
+from trainers.importers.files import check_file, read_file, read_text
 from trainers.importers.imported import Imported
 from trainers.importers.model_description import read_description
 from trainers.importers.options import Options
@@ -39,6 +42,7 @@ from trainers.importers.yaml_files import read_options
 DESCRIPTION = "model_description.py"
 GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 SLOTS = ".OPTIMIZER_SLOT"
+MAX_INDEX = 16 << 20  # bytes
 LAYER_NORM_EPSILON = 1e-3  # the default of Keras' LayerNormalization
 MAX_LENGTH = 512  # tokens of a source: the model itself has no limit
 BEAM_SIZE = 4  # what the automatic configuration of such a model has
@@ -126,6 +130,7 @@ class _Checkpoint:
     """
 
     def __init__(self, prefix):
+        _check_files(prefix)
         reason = corruption(prefix)
         if reason is not None:
             raise ValueError(f"corrupt checkpoint {prefix}: {reason}")
@@ -174,13 +179,13 @@ class _Checkpoint:
         """
         return self.tensors.take(self.find(path) or path, shape)
 
-    def shape(self, path: str) -> tuple[int, ...]:
-        """The shape of a variable.
+    def shape(self, path: str) -> tuple[int, int]:
+        """The shape of a matrix.
 
         Raises:
             ValueError: There is none.
         """
-        return self.tensors.shape(self.find(path) or path)
+        return self.tensors.matrix_shape(self.find(path) or path)
 
     def _node(self, path):
         """The object at a path of attributes from the root."""
@@ -191,6 +196,26 @@ class _Checkpoint:
                 return None
             node = self._nodes[ids[0]]
         return node
+
+
+def _check_files(prefix):
+    """Refuses files that TensorFlow would wait for, or read without end."""
+    index = pathlib.Path(f"{prefix}.index")
+    check_file(index, MAX_INDEX)
+    name = glob.escape(index.stem)
+    size = sum(map(check_file, index.parent.glob(f"{name}.data-*")))
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        types = reader.get_variable_to_dtype_map()
+        shapes = reader.get_variable_to_shape_map()
+    except Exception as error:  # the reader's are of several kinds
+        reason = " ".join(str(error).split())
+        raise ValueError(f"corrupt checkpoint {prefix}: {reason}") from None
+    total = sum(types[n].size * math.prod(shapes[n]) for n in shapes)
+    if total > size:  # several tensors are the same bytes
+        raise ValueError(
+            f"corrupt checkpoint {prefix}: {total} bytes of tensors in {size}"
+        )
 
 
 def _find_checkpoint(directory):
@@ -240,10 +265,7 @@ def _read_run(directory):
             )
         if paths:
             sections = Options(read_options(paths[0]), paths[0])
-            data, params = (
-                Options(sections.get(name, {}), f"{paths[0]}: {name}")
-                for name in ("data", "params")
-            )
+            data, params = map(sections.section, ("data", "params"))
             return _Run([folder, *_folders(directory)], data, params, [])
     raise ValueError(
         f"{directory}: expected the run's configuration (data.yml), which names"
@@ -304,11 +326,7 @@ class _Side(typing.NamedTuple):
 def _read_side(run, name):
     """The vocabulary of one side, and the SentencePiece model it is of."""
     path = _find_file(run, run.data.need(f"{name}_vocabulary", str))
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8: {error}") from None
-    pieces = text.removesuffix("\n").split("\n")
+    pieces = read_text(path).removesuffix("\n").split("\n")
     if tuple(pieces[: len(SPECIAL)]) != SPECIAL:
         raise ValueError(
             f"{path}: expected a vocabulary that begins with the lines"
@@ -320,26 +338,24 @@ def _read_side(run, name):
             " the last by itself"
         )
     model = _find_subwords(run, name)
-    return _Side(pieces, model.read_bytes(), model)
+    return _Side(pieces, read_file(model), model)
 
 
 def _find_subwords(run, name):
     """The SentencePiece model of one side, as its tokenization names it."""
-    tokenization = run.data.get(f"{name}_tokenization", {})
+    tokenization = run.data.section(f"{name}_tokenization")
     kind = tokenization.get("type", "OpenNMTTokenizer")
-    params = (
-        tokenization.get("params", {})
-        if "type" in tokenization
-        else tokenization
-    )
+    params = tokenization
+    if "type" in tokenization:
+        params = tokenization.section("params")
     if kind == "SentencePieceTokenizer" and "model" in params:
-        return _find_file(run, str(params["model"]))
+        return _find_file(run, params.need("model", str))
     if (
         kind == "OpenNMTTokenizer"
-        and params.get("mode") == "none"
+        and params.get("mode", "") == "none"
         and "sp_model_path" in params
     ):
-        return _find_file(run, str(params["sp_model_path"]))
+        return _find_file(run, params.need("sp_model_path", str))
     run.data.refuse(
         f"{name}_tokenization",
         "expected a SentencePieceTokenizer, or an OpenNMTTokenizer with mode:"
@@ -423,11 +439,12 @@ def _activation_of(model):
 
 def _ends_source(model, run):
     """Whether EOS ends the source, which it does not if nothing says so."""
-    controls = run.data.get("source_sequence_controls", {})
-    if controls.get("start"):
-        run.data.refuse("source_sequence_controls", "it begins with <s>")
-    default = model.need("source_eos", bool) and not controls
-    return bool(controls.get("end", default))
+    name = "source_sequence_controls"
+    controls = run.data.section(name)
+    if controls.get("start", False):
+        run.data.refuse(name, "it begins with <s>")
+    default = model.need("source_eos", bool) and not run.data.get(name, {})
+    return controls.get("end", default)
 
 
 def _read_weights(checkpoint, config, sides):

@@ -262,7 +262,7 @@ def write_safetensors(path, tensors, precision):
     """
     save_file(
         {
-            name: np.ascontiguousarray(array, DTYPES[precision])
+            name: np.asarray(array, DTYPES[precision], order="C")
             for name, array in tensors.items()
         },
         path,

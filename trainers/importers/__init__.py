@@ -6,9 +6,9 @@ One file for each format, named like the format, with two functions:
     read(directory) -> Imported        the model; ValueError or OSError if its
                                        files cannot be used
 
-`imported.py` defines `Imported` and writes it as a work directory. `files` opens
-the files of others; code that runs nothing of their contents reads them:
-`safetensors`, `torch_pickle`, `keras_h5`, `npz`, `yaml_files`,
+`imported.py` defines `Imported` and writes it as a work directory. `files`
+opens the files of others; they are read by code that runs nothing of their
+contents: `safetensors`, `torch_pickle`, `keras_h5`, `npz`, `yaml_files`,
 `model_description`. `tensors` checks names and shapes, `options` the options;
 `stacks` lists the weights of encoder and decoder; `vocabularies` makes
 tokenizers over a given table of ids.

@@ -120,9 +120,9 @@ class _Dictionary(dict):
 
 
 # Python's own unpickler, not its twin in C: it keeps the values that a pickle
-# numbers in a dictionary, not in an array as long as the greatest number, and its
-# operations can be extended.
-class _Unpickler(pickle._Unpickler):  # type: ignore[misc, name-defined]
+# numbers in a dictionary, not in an array as long as the greatest number, and
+# its operations can be extended.
+class _Unpickler(pickle._Unpickler):
     """Builds tensors and plain data, and nothing else.
 
     A tuple of two equal tuples, each of two equal tuples, and so on, is short
@@ -135,7 +135,7 @@ class _Unpickler(pickle._Unpickler):  # type: ignore[misc, name-defined]
         plain: Modules whose classes become `Plain`.
     """
 
-    dispatch = dict(pickle._Unpickler.dispatch)  # type: ignore[attr-defined]
+    dispatch = dict(pickle._Unpickler.dispatch)
 
     def __init__(self, file, read_storage, plain=()):
         super().__init__(file, encoding="utf-8")

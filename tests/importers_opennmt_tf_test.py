@@ -1,6 +1,7 @@
 """Import of OpenNMT-tf's runs: logits, translations, what is refused."""
 
 import dataclasses
+import os
 import shutil
 
 import numpy as np
@@ -365,12 +366,35 @@ def edited(folder, name, old, new):
     path.write_text(text.replace(old, new), encoding="utf-8")
 
 
+def as_device(path):
+    """Puts a file without end at a path."""
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
 REFUSED = {
     "expected the run's configuration": lambda run: (run / "data.yml").unlink(),
     "expected a checkpoint": lambda run: (run / "ckpt-5000.index").unlink(),
     "corrupt checkpoint": lambda run: (
         run / "ckpt-5000.data-00000-of-00001"
     ).write_bytes(b""),
+    "index. Received: none": lambda run: as_device(run / "ckpt-5000.index"),
+    "00001. Received: none": lambda run: as_device(
+        run / "ckpt-5000.data-00000-of-00001"
+    ),
+    "bytes of tensors in": lambda run: os.truncate(
+        run / "ckpt-5000.data-00000-of-00001", 20_000
+    ),
+    "there is no joint.model": lambda run: as_device(run / "joint.model"),
+    "params=5 is not options by name": lambda run: edited(
+        run, "data.yml", "params:\n      model: joint.model", "params: 5"
+    ),
+    "model=5 is not text": lambda run: edited(
+        run, "data.yml", "model: joint.model", "model: 5"
+    ),
+    "source_sequence_controls=5 is not options by name": lambda run: edited(
+        run, "data.yml", "data:\n", "data:\n  source_sequence_controls: 5\n"
+    ),
     "number of heads": lambda run: (run / "model_description.py").unlink(),
     "cannot be evaluated: line 1: raise": lambda run: (
         run / "model_description.py"

@@ -441,7 +441,16 @@ def test_what_is_no_file_is_not_opened(tmp_path, make):
     assert not holds_array(tmp_path / "file", "a")
 
 
+def test_json_is_an_object(tmp_path):
+    path = tmp_path / "file.json"
+    for content in ("[]", "5", "null"):
+        path.write_text(content)
+        with pytest.raises(ValueError, match="json: expected a JSON object"):
+            files.read_json(path)
+
+
 def test_values_in_messages_are_short():
+    assert files.shown(10**400) == "a number of 1329 bits"
     pair = (1, 1)
     for _ in range(100):
         pair = (pair, pair)

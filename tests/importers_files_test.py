@@ -302,6 +302,21 @@ def test_archives_that_do_not_fit_are_refused(torch, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="files twice"):
         read_torch(path)
     write_archive(path, tensor_of(torch), data)
+    intact = path.read_bytes()
+    at = intact.index(b"PK\x01\x02")  # the first entry of the directory
+    encrypted = intact[: at + 8] + b"\1" + intact[at + 9 :]
+    path.write_bytes(encrypted)
+    with pytest.raises(ValueError, match="expected an archive without compr"):
+        read_torch(path)
+    larger = [("data/1", bytes(1000))]
+    write_archive(path, tensor_of(torch), data, larger)
+    content = path.read_bytes()
+    at, size = content.index(b"PK\x01\x02"), struct.pack("<I", 3000)
+    # Two sizes, of the bytes in the archive and of the file.
+    path.write_bytes(content[: at + 20] + size * 2 + content[at + 28 :])
+    with pytest.raises(ValueError, match="the files of its archive overlap"):
+        read_torch(path)
+    path.write_bytes(intact)
     monkeypatch.setattr(torch_pickle, "MAX_PICKLE", 10)
     with pytest.raises(ValueError, match="at most 10 bytes of data.pkl"):
         read_torch(path)
@@ -464,6 +479,8 @@ def test_numbers_that_are_too_large_are_refused():
     for name, default in (("a", 1), ("b", 1), ("a", 1.0), ("c", 1.0)):
         with pytest.raises(ValueError, match=f"^file: {name}=.* is not "):
             options.get(name, default)
+    with pytest.raises(ValueError, match="a=9223372036854775808 is not below"):
+        Options({"a": 2**63}, "file").get("a", 1)
     options = Options({"a": 2**63 - 1, "b": 3}, "file")
     assert options.get("a", 1) == 2**63 - 1
     assert isinstance(options.get("b", 1.0), float)

@@ -296,6 +296,15 @@ NOT_EVALUATED = [
     ),
     (class_of("super().__init__()", parameter="super"), "def __init__(super"),
     (class_of("super().__init__()", parameter="self: print(1)"), "self: print"),
+    (class_of("super().__init__()", parameter="self, *heads"), "*heads"),
+    (
+        class_of("opennmt.models.Transformer.__init__(other, num_heads=4)"),
+        "line 6: opennmt.models.Transformer.__init__(other",
+    ),
+    (
+        f"import opennmt\n{MODEL}(opennmt.inputters.WordEmbedder(size=16))",
+        "line 2: the argument size: 16",
+    ),
     (class_of("super().__init__()", base="A, B"), "line 4: class Mine(A, B)"),
     (
         class_of("super().__init__()", base="opennmt.a, metaclass=x"),

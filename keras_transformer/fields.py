@@ -116,13 +116,16 @@ def is_of_kind(value: typing.Any, kind: type) -> bool:
 
     >>> is_of_kind(1, float), is_of_kind(True, float), is_of_kind("1", float)
     (True, False, False)
+    >>> is_of_kind(10**400, float), is_of_kind(-math.inf, float)
+    (True, False)
     """
     if isinstance(value, bool):
         return kind is bool
     if kind is int:
         return isinstance(value, numbers.Integral)
     if kind is float:
-        return isinstance(value, numbers.Real) and math.isfinite(value)
+        is_real = isinstance(value, numbers.Real)
+        return is_real and value < math.inf and not value <= -math.inf
     if kind is tuple and isinstance(value, tuple):
         return all(isinstance(item, str) for item in value)
     return isinstance(value, kind)

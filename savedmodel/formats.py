@@ -94,6 +94,7 @@ FORMATS = {
     ),
     "huggingface": Format(
         precisions=("float32", "float16"),
+        requirements=("safetensors",),
         own_search=True,
         verified_with=("torch", "transformers"),
     ),

@@ -14,10 +14,10 @@ module writes them. The differences:
 """
 
 import json
-import struct
 
 import numpy as np
 from absl import logging
+from safetensors.numpy import save_file
 
 from keras_transformer.commands.flags import CommandError
 from keras_transformer.permutation import reorder, to_blocks
@@ -41,7 +41,7 @@ FIXED = {
     "attention_window": None,
     "source_eos": True,
 }
-DTYPES = {"float32": ("F32", np.float32), "float16": ("F16", np.float16)}
+DTYPES = {"float32": np.float32, "float16": np.float16}
 PROJECTIONS = {
     "query": "q_proj",
     "key": "k_proj",
@@ -260,21 +260,14 @@ def write_safetensors(path, tensors, precision):
         tensors: Arrays by name.
         precision: A key of `DTYPES`.
     """
-    name_of_dtype, dtype = DTYPES[precision]
-    header, end = {"__metadata__": {"format": "pt"}}, 0
-    for name, array in tensors.items():
-        begin, end = end, end + array.size * np.dtype(dtype).itemsize
-        header[name] = {
-            "dtype": name_of_dtype,
-            "shape": list(array.shape),
-            "data_offsets": [begin, end],
-        }
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)  # so that the data is aligned
-    with path.open("wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for array in tensors.values():
-            file.write(np.ascontiguousarray(array, dtype).tobytes())
+    save_file(
+        {
+            name: np.asarray(array, DTYPES[precision], order="C")
+            for name, array in tensors.items()
+        },
+        path,
+        {"format": "pt"},
+    )
 
 
 def _write_ids(path, pieces, order):

@@ -34,10 +34,10 @@ from savedmodel.huggingface import write as write_huggingface
 from trainers import import_model
 from trainers.importers import (
     find_importer,
+    generation,
     huggingface,
     marian,
     read_model,
-    safetensors,
 )
 from trainers.importers.imported import describe_tables
 from trainers.importers.safetensors import read_safetensors
@@ -204,7 +204,7 @@ def test_fields_of_generate_change_what_they_change_there(copy, number):
 def tables_of(directory):
     """The ids of both sides."""
     options = huggingface._read_options(directory / "config.json")
-    search = huggingface._search_options(directory, options)
+    search = generation.search_options(directory, options)
     return huggingface._read_tables(directory, options, search)
 
 
@@ -349,7 +349,7 @@ NAN = np.full(16, np.nan, np.float32)
 NORM = "model.encoder.layers.0.final_layer_norm.bias"
 HOSTILE = {
     "code": (with_pickle(pickle.dumps({"a": Shell()})), "would run code"),
-    "memo": (with_pickle(MEMO_BOMB), "numbers a value 4294967280"),
+    "memo": (with_pickle(MEMO_BOMB), "Received: of at most 0"),
     "zip bomb": (
         with_pickle(b"\0" * 10**6, zipfile.ZIP_DEFLATED),
         "without compression",
@@ -375,7 +375,7 @@ HOSTILE = {
             "model.safetensors",
             lambda b: struct.pack("<Q", len(HEADER)) + HEADER + b"\0" * 9,
         ),
-        "expected 8 bytes of data",
+        "file not fully covered",
     ),
     "shape": (
         change_tensors(**{NORM: np.zeros(17)}),
@@ -391,7 +391,7 @@ HOSTILE = {
     ),
     "pre-norm": (
         change_json("config.json", normalize_before=True),
-        "expected normalize_before=false",
+        "normalize_before=True cannot be imported",
     ),
     "huge": (
         change_json("config.json", d_model=10**5),
@@ -399,11 +399,11 @@ HOSTILE = {
     ),
     "negative": (
         change_json("config.json", encoder_layers=-1),
-        "encoder_layers must be at least 1",
+        "num_layers must be at least 1",
     ),
     "type": (
         change_json("config.json", d_model="wide"),
-        "d_model must be int. Received",
+        "d_model='wide' is not a whole number",
     ),
     "vocabulary": (
         change_json("vocab.json", more=106),
@@ -440,8 +440,8 @@ HOSTILE = {
         "not JSON",
     ),
     "large": (
-        lambda directory: os.truncate(directory / "vocab.json", 65 << 20),
-        "expected at most 67108864 bytes",
+        lambda directory: os.truncate(directory / "vocab.json", 17 << 20),
+        "expected at most 16777216 bytes",
     ),
     "heads": (
         change_json("config.json", encoder_attention_heads=2),
@@ -449,7 +449,7 @@ HOSTILE = {
     ),
     "activation": (
         change_json("config.json", activation_function="tanh"),
-        "activation_function must be one of relu, swish",
+        "activation_function='tanh' cannot be imported: expected 'gelu'",
     ),
     "positions of config": (
         change_json("config.json", max_position_embeddings=1),
@@ -471,6 +471,27 @@ HOSTILE = {
         change_json("config.json", decoder_vocab_size=10**9),
         "expected embeddings of decoder_vocab_size=1000000000 tokens.",
     ),
+    "ids of embeddings without columns": (
+        lambda directory: [
+            change_json("config.json", vocab_size=10**9)(directory),
+            change_tensors(**{"model.shared.weight": np.zeros((10**9, 0))})(
+                directory
+            ),
+        ],
+        "expected a matrix model.shared.weight. Received: the shape (1000",
+    ),
+    "400 digits": (
+        change_json("config.json", encoder_layers=10**400),
+        "encoder_layers=a number of 1329 bits is not below",
+    ),
+    "400 digits of a float": (
+        change_json("generation_config.json", length_penalty=10**400),
+        "length_penalty=a number of 1329 bits is not",
+    ),
+    "many layers": (
+        change_json("config.json", encoder_layers=10**7),
+        "num_layers must be below 10000",
+    ),
     "banned words": (
         change_json("generation_config.json", bad_words_ids=5),
         "bad_words_ids must be a list of lists of ids. Received:",
@@ -479,7 +500,7 @@ HOSTILE = {
         change_tensors(
             **{"model.encoder.embed_positions.weight": np.zeros(())}
         ),
-        "embed_positions.weight of shape (0, 16). Received: ()",
+        "embed_positions.weight. Received: the shape ()",
     ),
     "special id without subword": (
         change_json("config.json", pad_token_id=106),
@@ -728,21 +749,17 @@ def test_an_index_that_does_not_fit_is_refused(copy, values, message):
         huggingface.read(copy)
 
 
-def test_an_index_that_is_none_is_refused(copy, monkeypatch):
+def test_an_index_that_is_none_is_refused(copy):
     (copy / "model.safetensors").unlink()
     index = copy / huggingface.INDEX
     for content, message in (
         ("{", "not JSON"),
-        ("[]", "expected a weight_map"),
+        ("[]", "expected a JSON object"),
         ("{}", "expected a weight_map"),
-        ('{"a": 1, "a": 2}', "occurs twice"),
     ):
         index.write_text(content)
         with pytest.raises(ValueError, match=message):
             huggingface.read(copy)
-    monkeypatch.setattr(safetensors, "MOST_INDEX", 1)
-    with pytest.raises(ValueError, match="expected at most 1 bytes"):
-        huggingface.read(copy)
 
 
 def test_weights_are_read_before_the_vocabularies(copy):
@@ -785,7 +802,9 @@ def test_a_pointer_that_nobody_reads_does_no_harm(copy, tmp_path):
     model = read_model(copy)[1]
     assert model.config == huggingface.read(SHARED).config
     change_json("config.json", normalize_before=True)(copy)
-    with pytest.raises(ValueError, match="expected normalize_before=false"):
+    with pytest.raises(
+        ValueError, match="normalize_before=True cannot be imported"
+    ):
         read_model(copy)
 
 
@@ -862,7 +881,7 @@ def test_what_a_format_is_not_is_named(copy, tmp_path):
     with pytest.raises(ValueError, match="expected a file .*config.json"):
         read_model(tmp_path / "empty", "huggingface")
     (tmp_path / "empty/config.json").write_text("{}")
-    with pytest.raises(ValueError, match="must be int"):
+    with pytest.raises(ValueError, match="no option encoder_attention_heads"):
         read_model(tmp_path / "empty", "huggingface")
     # Beside each other the first of both is read, or the one that is named.
     for path in package.iterdir():

@@ -231,6 +231,30 @@ def test_a_matrix_of_old_versions_and_tables_of_other_lengths(monkeypatch):
         fairseq.read(MODELS / "learned")
 
 
+@pytest.mark.parametrize(
+    "model, name, message",
+    [
+        ("iwslt", "encoder.embed_tokens.weight", "expected a matrix encoder.e"),
+        ("learned", "decoder.embed_positions.weight", "expected a matrix dec"),
+        (
+            "iwslt",
+            "encoder.layers.0.self_attn.in_proj_weight",
+            r"Received: \(\)",
+        ),
+        ("iwslt", 5, "expected the weights in `model`"),
+    ],
+)
+def test_tensors_without_axes_are_named(monkeypatch, model, name, message):
+    def read_edited(path, plain):
+        state = read_torch(path, plain)
+        state["model"][name] = np.zeros((), np.float32)
+        return state
+
+    monkeypatch.setattr(fairseq, "read_torch", read_edited)
+    with pytest.raises(ValueError, match=message):
+        fairseq.read(MODELS / model)
+
+
 def test_files_that_do_not_fit_end_the_command(tmp_path, capsys):
     def refuse(message):
         argv = [f"--source={folder}", f"--workdir={tmp_path / 'run'}"]

@@ -18,12 +18,20 @@ import tensorflow as tf
 
 from keras_transformer.tokenization import Tokenizer
 from trainers import import_model, phrasebook
-from trainers.importers import find_importer, torch_pickle, yaml_files
+from trainers.importers import (
+    files,
+    find_importer,
+    torch_pickle,
+    vocabularies,
+    yaml_files,
+)
 from trainers.importers.imported import assign, check_new, new_directory
 from trainers.importers.keras_h5 import read_h5
+from trainers.importers.model_description import read_description
 from trainers.importers.npz import holds_array, read_npz
 from trainers.importers.options import Options
-from trainers.importers.safetensors import read_safetensors
+from trainers.importers.safetensors import read_safetensors, read_shards
+from trainers.importers.stacks import make_config
 from trainers.importers.tensors import Tensors
 from trainers.importers.torch_pickle import Plain, read_torch
 from trainers.importers.vocabularies import make_tokenizer, start_name
@@ -193,6 +201,53 @@ def test_views_of_storages_are_refused(torch, tmp_path):
         read_torch(path)
 
 
+def nested_pairs(levels):
+    """A pickle of a pair of two equal pairs of two equal pairs, and so on."""
+    made = b"]"  # a list, then only tuples over it
+    return made + b"".join(
+        b"q" + bytes([i]) + b"h" + bytes([i]) + b"\x86" for i in range(levels)
+    )
+
+
+HOSTILE_PICKLES = {
+    "a key": b"}" + b"K\x01" + nested_pairs(60)[1:] + b"K\x01s.",
+    "members": b"c__builtin__\nset\n]"
+    + b"K\x01"
+    + nested_pairs(60)[1:]
+    + b"a\x85R.",
+    "a persistent id": nested_pairs(9) + b"Q.",
+    "options": b"cargparse\nNamespace\n)\x81}X\x01\0\0\0a"
+    + nested_pairs(60)
+    + b"sb.",
+    "classes": b"".join(b"cargparse\nA%d\n" % i for i in range(1100)) + b".",
+    "a frozen set": b"(" + b"K\x01" + nested_pairs(60)[1:] + b"\x91.",
+    "memory": b"\x8e" + b"\xff" * 7 + b"\x7fa.",
+    "an array of bytes": b"\x96" + b"\0" * 4 + b"\xff\0\0\0a.",
+    "a class with a state": b"cargparse\nA\n}X\x01\0\0\0aK\x01sb.",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_PICKLES)
+def test_pickles_of_endless_values_are_refused(tmp_path, name):
+    path = tmp_path / "file.pt"
+    content = b"\x80\x04" + HOSTILE_PICKLES[name]
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a/data.pkl", content)
+    with pytest.raises(ValueError, match=r"^\S*file.pt: ") as error:
+        read_torch(path, plain=("argparse",))
+    assert len(str(error.value)) < 500
+
+
+def test_pickled_dictionaries_keep_their_methods(tmp_path):
+    path = tmp_path / "file.pt"
+    state = b"ccollections\nOrderedDict\n)R}X\x05\0\0\0itemsK\x01sb."
+    number = b"}r\xf0\xff\xff\xff."  # a value with the number 4 billion
+    for content in (state, number):
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("a/data.pkl", b"\x80\x02" + content)
+        assert list(read_torch(path).items()) == []
+
+
 def test_functions_get_no_state(torch, tmp_path):
     path = tmp_path / "file.pt"
     rebuild = b"ctorch._utils\n_rebuild_tensor_v2\n"
@@ -247,7 +302,22 @@ def test_archives_that_do_not_fit_are_refused(torch, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="files twice"):
         read_torch(path)
     write_archive(path, tensor_of(torch), data)
-    monkeypatch.setattr(torch_pickle, "MOST_PICKLE", 10)
+    intact = path.read_bytes()
+    at = intact.index(b"PK\x01\x02")  # the first entry of the directory
+    encrypted = intact[: at + 8] + b"\1" + intact[at + 9 :]
+    path.write_bytes(encrypted)
+    with pytest.raises(ValueError, match="expected an archive without compr"):
+        read_torch(path)
+    larger = [("data/1", bytes(1000))]
+    write_archive(path, tensor_of(torch), data, larger)
+    content = path.read_bytes()
+    at, size = content.index(b"PK\x01\x02"), struct.pack("<I", 3000)
+    # Two sizes, of the bytes in the archive and of the file.
+    path.write_bytes(content[: at + 20] + size * 2 + content[at + 28 :])
+    with pytest.raises(ValueError, match="the files of its archive overlap"):
+        read_torch(path)
+    path.write_bytes(intact)
+    monkeypatch.setattr(torch_pickle, "MAX_PICKLE", 10)
     with pytest.raises(ValueError, match="at most 10 bytes of data.pkl"):
         read_torch(path)
 
@@ -280,22 +350,27 @@ def entry(**changes):
 
 
 HEADERS = {
-    "a gap": ({"a": entry(data_offsets=[4, 12])}, "expected a at byte 0"),
+    "a gap": ({"a": entry(data_offsets=[4, 12])}, "invalid offset"),
     "an overlap": (
         {"a": entry(), "b": entry(data_offsets=[4, 12])},
-        "expected b at byte 8",
+        "invalid offset for tensor `b`",
     ),
-    "too long": ({"a": entry(shape=[4], data_offsets=[0, 16])}, "12 bytes"),
-    "names twice": (b'{"a": 1, "a": 2}', "a name occurs twice"),
-    "a list": ([], "is no JSON object"),
-    "nested": (b"[" * 100_000, "not JSON"),
-    "negative": ({"a": entry(shape=[-1, -2])}, "expected for a a dtype"),
-    "no numbers": ({"a": entry(shape=[2.0])}, "expected for a a dtype"),
-    "other bytes": ({"a": entry(shape=[3])}, "expected for a a dtype"),
-    "no dtype": ({"a": entry(dtype="F8")}, "expected for a a dtype"),
-    "offsets": ({"a": entry(data_offsets=[0, 8, 9])}, "expected for a a dtype"),
-    "no entry": ({"a": 3}, "expected for a a dtype"),
-    "no shape": ({"a": entry(shape=2)}, "expected for a a dtype"),
+    "too long": ({"a": entry(shape=[4], data_offsets=[0, 16])}, "covered"),
+    "too short": ({"a": entry()}, "file not fully covered"),
+    "a list": ([], "invalid JSON in header"),
+    "nested": (b"[" * 100_000, "invalid JSON in header"),
+    "negative": ({"a": entry(shape=[-1, -2])}, "invalid value: integer `-1`"),
+    "no numbers": ({"a": entry(shape=[2.0])}, "floating point"),
+    "other bytes": ({"a": entry(shape=[3])}, "invalid shape, data type, or"),
+    "no dtype": ({"a": entry(dtype="F8")}, "unknown variant `F8`"),
+    "8 bits": (
+        {"a": entry(dtype="F8_E4M3", shape=[12], data_offsets=[0, 12])},
+        "no attribute",
+    ),
+    "an overflow": ({"a": entry(shape=[2**62, 2**62])}, "overflow"),
+    "offsets": ({"a": entry(data_offsets=[0, 8, 9])}, "invalid length 3"),
+    "no entry": ({"a": 3}, "expected struct TensorInfo"),
+    "no shape": ({"a": entry(shape=2)}, "expected a sequence"),
 }
 
 
@@ -306,21 +381,147 @@ def test_headers_that_do_not_fit_are_refused(tmp_path, name):
         header = json.dumps(header).encode()
     path = tmp_path / "model.safetensors"
     path.write_bytes(struct.pack("<Q", len(header)) + header + b"\0" * 12)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=f"{path}: truncated or.*{message}"):
         read_safetensors(path)
+
+
+def test_tensors_of_every_float_are_read(tmp_path):
+    """The bytes are written by hand, as the format's description has them."""
+    header = json.dumps(
+        {
+            "b": entry(dtype="BF16", shape=[2, 1], data_offsets=[8, 12]),
+            "a": entry(),
+            "none": entry(shape=[], data_offsets=[12, 16]),
+            "__metadata__": {"format": "pt"},
+        }
+    ).encode()
+    path = tmp_path / "model.safetensors"
+    numbers = struct.pack("<2f", 1.5, -2.0) + b"\x80\x3f\x00\xc0"
+    numbers += struct.pack("<f", 4.0)
+    path.write_bytes(struct.pack("<Q", len(header)) + header + numbers)
+    found = read_safetensors(path)
+    assert {n: a.astype("f4").tolist() for n, a in found.items()} == {
+        "a": [1.5, -2.0],
+        "b": [[1.0], [-2.0]],
+        "none": 4.0,
+    }
+
+
+@pytest.mark.parametrize("name", ["safetensors", "yaml"])
+def test_a_missing_library_is_named_with_its_extra(tmp_path, monkeypatch, name):
+    monkeypatch.setitem(sys.modules, name, None)
+    read = (
+        read_safetensors if name == "safetensors" else yaml_files.read_strings
+    )
+    with pytest.raises(ValueError, match=r"needs .*keras-transformer-nmt\[imp"):
+        read(tmp_path / "file")
 
 
 # The others -------------------------------------------------------------------
 
 
+def device(path):
+    path.symlink_to("/dev/zero")
+
+
+def directory(path):
+    path.mkdir()
+
+
+def sparse(path):
+    path.touch()
+    os.truncate(path, (16 << 30) + 1)
+
+
+READERS = (
+    files.read_json,
+    files.read_text,
+    read_h5,
+    read_npz,
+    read_safetensors,
+    read_shards,
+    read_torch,
+    read_description,
+    yaml_files.read_options,
+    yaml_files.read_strings,
+)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, device, directory, sparse])
+def test_what_is_no_file_is_not_opened(tmp_path, make):
+    make(tmp_path / "file")
+    for read in READERS:
+        with pytest.raises(ValueError, match="expected (a file|at most)"):
+            read(tmp_path / "file")
+    assert not holds_array(tmp_path / "file", "a")
+
+
+def test_json_is_an_object(tmp_path):
+    path = tmp_path / "file.json"
+    for content in ("[]", "5", "null"):
+        path.write_text(content)
+        with pytest.raises(ValueError, match="json: expected a JSON object"):
+            files.read_json(path)
+
+
+def test_values_in_messages_are_short():
+    assert files.shown(10**400) == "a number of 1329 bits"
+    pair = (1, 1)
+    for _ in range(100):
+        pair = (pair, pair)
+    for value in (pair, [pair], 10**5000, [10**5000], "a" * 10**6, {"a": pair}):
+        assert len(files.shown(value)) < 200_000
+    assert files.shown("a\nb") == "'a\\nb'" and files.shown(10**400)
+
+
+def test_numbers_that_are_too_large_are_refused():
+    options = Options({"a": 10**400, "b": -(10**400), "c": 10**39}, "file")
+    for name, default in (("a", 1), ("b", 1), ("a", 1.0), ("c", 1.0)):
+        with pytest.raises(ValueError, match=f"^file: {name}=.* is not "):
+            options.get(name, default)
+    with pytest.raises(ValueError, match="a=9223372036854775808 is not below"):
+        Options({"a": 2**63}, "file").get("a", 1)
+    options = Options({"a": 2**63 - 1, "b": 3}, "file")
+    assert options.get("a", 1) == 2**63 - 1
+    assert isinstance(options.get("b", 1.0), float)
+
+
+def test_sections_are_options():
+    options = Options({"a": {"b": 2}, "c": 5}, "file")
+    assert options.section("a").need("b", int) == 2
+    assert "b" not in options.section("none")
+    with pytest.raises(ValueError, match="file: a: b=2 is not text"):
+        options.section("a").need("b", str)
+    with pytest.raises(ValueError, match="file: c=5 is not options by name"):
+        options.section("c")
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (3, 0), (0, 3), (1, 2, 3)])
+def test_a_matrix_has_two_axes(shape):
+    tensors = Tensors({"a": np.zeros(shape)}, "file")
+    with pytest.raises(ValueError, match="file: expected a matrix a. Received"):
+        tensors.matrix_shape("a")
+    assert Tensors({"a": np.zeros((2, 3))}, "").matrix_shape("a") == (2, 3)
+
+
+def test_layers_are_not_without_number():
+    fields = {"vocab_size": 9, "d_model": 8, "num_heads": 2}
+    assert make_config("file", num_layers=256, **fields).num_layers == 256
+    for name in ("num_layers", "num_decoder_layers"):
+        with pytest.raises(ValueError, match="file: expected at most 256 lay"):
+            make_config("file", **fields, **{name: 257})
+
+
 def test_tensors_are_taken_once_as_float32():
     arrays = {"a": np.ones(2, np.float16), "b": np.ones(2, np.int32)}
+    arrays["c"] = np.zeros(2, "f4,f4")
     tensors = Tensors(arrays, "file")
     assert tensors.take("a", (2,)).dtype == np.float32
     with pytest.raises(ValueError, match="file: no tensor a"):
         tensors.take("a", (2,))
-    with pytest.raises(ValueError, match="expected floats in b"):
-        tensors.take("b", (2,))
+    for name in ("b", "c"):
+        with pytest.raises(ValueError, match=f"expected floats in {name}"):
+            tensors.take(name, (2,))
 
 
 def test_weights_must_be_those_of_the_model():
@@ -364,7 +565,12 @@ def test_hdf5_is_refused_if_it_is_larger_than_its_file(tmp_path):
         file.create_dataset("a", (10**8,), "f4")  # nothing is written of it
     with pytest.raises(ValueError, match="a is larger than the file"):
         read_h5(path)
-    with pytest.raises(FileNotFoundError):
+    for content in (h5py.Empty("f4"), np.zeros(2, "i4,f4"), np.zeros(2, "i4")):
+        with h5py.File(path, "w") as file:
+            file["a"] = content
+        with pytest.raises(ValueError, match="as Keras stores them.*d: a$"):
+            read_h5(path)
+    with pytest.raises(ValueError, match="expected a file"):
         read_h5(tmp_path / "none.h5")
 
 
@@ -385,9 +591,24 @@ def test_npz_headers_that_do_not_fit_are_refused(tmp_path):
     np.save(tmp_path / "a.npy", np.zeros(3))
     content = (tmp_path / "a.npy").read_bytes()
     for changed, message in (
-        (content[:-8], "expected 24 bytes. Received: 16"),
-        (content.replace(b"\x01\x00", b"\x03\x00", 1), "unknown version"),
+        (content[:-8], "expected 24 bytes got 16"),
+        (content.replace(b"(3,)", b"(9,)"), "expected 72 bytes got 24"),
+        (content.replace(b"\x01\x00", b"\x04\x00", 1), "format version"),
+        (content.replace(b"<f8", b"|O8"), "allow_pickle=False"),
+        (content.replace(b"<f8", b"<M8"), "expected numbers. Received: datet"),
+        (
+            content.replace(b"{'descr': '<f8'", b"{'descr': [[[[["),
+            "model.npz: ",
+        ),
+        (content[:10] + b"(" * 118 + content[128:], "model.npz: "),
+        (content[:8] + b"\xff\xff" + b"[" * 65535, "model.npz: "),
+        (
+            content.replace(b"(3,), }" + b" " * 12, b"(99999999999999,), }"),
+            "model.npz: ",
+        ),
+        (b"text", "expected numbers. Received: bytes"),
     ):
+        assert changed != content
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("a.npy", changed)
         with pytest.raises(ValueError, match=message):
@@ -405,7 +626,21 @@ def test_options_are_of_their_types():
         Options({"none": True}, "file", "--").check({"none": (False,)})
 
 
-def test_yaml_is_options_or_strings(tmp_path, monkeypatch):
+# Ten values of ten values each, and so on; the same as keys of a mapping.
+ALIASES = "\n".join(
+    ["a0: &a0 [1, 2]"]
+    + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 30)]
+).encode()
+MERGES = "\n".join(
+    ["a0: &a0 {b: 1}"]
+    + [
+        f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 10)}]}}"
+        for i in range(1, 30)
+    ]
+).encode()
+
+
+def test_yaml_is_options_or_strings(tmp_path):
     path = tmp_path / "file.yml"
     path.write_text("yes: 1\n2: 0x10\n")
     assert yaml_files.read_strings(path) == {"yes": "1", "2": "0x10"}
@@ -415,15 +650,39 @@ def test_yaml_is_options_or_strings(tmp_path, monkeypatch):
         (options, b"\xff\xfe\x00", "not UTF-8"),
         (options, b"- 1\n- 2\n", "expected options by name. Received: list"),
         (strings, b"a: {b: c}\n", "expected strings by strings"),
-        (strings, b"a: [", "not YAML"),
+        (strings, b"a: [", "expected strings by strings"),
+        (strings, b"a: *b", "expected strings by strings"),
+        (strings, b"[a, b]", "expected strings by strings"),
+        (strings, b"a: b\n---\na: b", "expected strings by strings"),
+        (strings, b"", "expected strings by strings"),
+        (strings, b"{a: b", "not YAML"),
+        (strings, b"[" * 100_000, "expected strings by strings"),
         (options, b"!!python/object/apply:os.system [ls]", "not YAML"),
+        (options, b"a: !!bool x", "not YAML"),
+        (options, b"a: !!int ''", "not YAML"),
+        (options, b"a: 1" + b":1" * 500 + b".5", "not YAML"),
+        (options, b"a: !!timestamp x", "not YAML"),
+        (options, b"a: " + b"1" * 5000, "not YAML"),
+        (options, b"[" * 100_000, "at most 32 levels"),
+        (options, b"- " * 100_000, "at most 32 levels"),
+        (options, b"a: &b [*b]", "repeats what it is in"),
+        (options, b"a: *b", "not YAML"),
+        (options, b"a: [" + b"1," * 100_000 + b"]", "at most 100000 values"),
+        (options, b"a: " + b"b" * 10_001, "at most 10000 characters"),
+        (options, ALIASES, "at most 100000 values"),
+        (options, MERGES, "at most 100000 values"),
     ):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=message):
             read(path)
-    monkeypatch.setattr(yaml_files, "MOST_BYTES", 2)
-    with pytest.raises(ValueError, match="at most 2 bytes"):
-        yaml_files.read_options(path)
+    path.write_text("a: &a {b: 1}\nc: *a\nd: {<<: *a, e: 2}\n")
+    assert yaml_files.read_options(path) == {
+        "a": {"b": 1},
+        "c": {"b": 1},
+        "d": {"b": 1, "e": 2},
+    }
+    path.write_text("a: [" + "1," * 90_000 + "]")
+    assert len(yaml_files.read_options(path)["a"]) == 90_000
 
 
 @pytest.fixture(scope="module")
@@ -432,7 +691,7 @@ def model_bytes():
     return Tokenizer.train((line for p in pairs for line in p), 90).model_bytes
 
 
-def test_tables_that_do_not_fit_are_refused(model_bytes):
+def test_tables_that_do_not_fit_are_refused(model_bytes, monkeypatch):
     table = ["<pad>", "<s>", "</s>", "<unk>", "a", "b"]
     for content, names, message in (
         (b"", table, "a SentencePiece model without pieces"),
@@ -441,6 +700,9 @@ def test_tables_that_do_not_fit_are_refused(model_bytes):
     ):
         with pytest.raises(ValueError, match=f"spm: {message}"):
             make_tokenizer(content, names, "spm", False)
+    monkeypatch.setattr(vocabularies, "MAX_PIECES", 89)
+    with pytest.raises(ValueError, match="at most 89 pieces. Received: 90"):
+        make_tokenizer(model_bytes, table, "spm", False)
 
 
 def test_start_has_a_name_of_its_own():

@@ -373,6 +373,9 @@ REFUSED = [
     ({"ulr": 0}, "--ulr=0 cannot be imported"),
     ({"dec-depth": 3}, "no tensor decoder_l3_self_Wq"),
     ({"enc-depth": 0}, "num_layers must be at least 1"),
+    ({"dec-depth": 9999}, "expected at most 256 layers"),
+    ({"dim-emb": 10**400}, "--dim-emb=a number of 1329 bits"),
+    ({"transformer-tied-layers": [True, 2]}, "--transformer-tied-layers=[T"),
 ]
 
 
@@ -414,12 +417,12 @@ def test_hostile_archives_end_the_command_with_one_line(tmp_path, capsys):
     path = folder / "opus.npz"
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
-    refuse("no intact .npz")
+    refuse("not an intact .npz")
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("bomb.npy", bytes(1 << 20))
     refuse("expected at most 100 times the size")
     np.savez(path, a=np.array([print], dtype=object))
-    refuse("expected numbers. Received: object")
+    refuse("allow_pickle=False")
     np.savez(path, a=np.ones(2))
     refuse("expected a model of Marian")
     path.write_bytes(content)
@@ -428,7 +431,7 @@ def test_hostile_archives_end_the_command_with_one_line(tmp_path, capsys):
     vocabulary.write_text(text + "another: 5\n", encoding="utf-8")
     refuse("expected each id below")
     vocabulary.write_text("[" * 10_000, encoding="utf-8")
-    refuse("not YAML")
+    refuse("expected strings by strings")
     vocabulary.write_text(text.replace("</s>:", "<end>:"), encoding="utf-8")
     refuse("no </s>, which Marian needs")
     vocabulary.write_text(text + "more: -1\n", encoding="utf-8")

@@ -1,16 +1,24 @@
 """Import of OpenNMT-tf's runs: logits, translations, what is refused."""
 
 import dataclasses
+import os
 import shutil
 
 import numpy as np
 import pytest
 import yaml
-from original_models import FIXTURES, Original, check_logits, translate
+from original_models import (
+    FIXTURES,
+    Original,
+    check_logits,
+    check_text,
+    translate,
+)
 
 import keras_transformer as kt
 from trainers import import_model
 from trainers.importers import find_importer, opennmt_tf
+from trainers.importers.model_description import read_description
 
 RUNS = FIXTURES / "opennmt_tf"
 
@@ -79,32 +87,285 @@ def test_command_translates_a_run(tmp_path):
     assert found == [best["text"] for best in expected["beam"]]
 
 
-DESCRIPTIONS = {
-    "from opennmt import models\nmodel = lambda: models."
-    'get_model_from_catalog("TransformerBigRelative")\n': (16, None),
-    "import opennmt\n\n\nclass Mine(opennmt.models.Transformer):\n"
-    "    def __init__(self):\n        super().__init__(None, None, 6, 512, 4)\n"
-    "\n\nmodel = Mine\n": (4, "SinusoidalPositionEncoder"),
-    "import opennmt\n\nmodel = lambda: opennmt.models.TransformerTiny()\n": (
-        2,
-        "SinusoidalPositionEncoder",
+@pytest.mark.parametrize("name", ["separate", "shared"])
+def test_language_codes_are_those_of_the_table(tmp_path, name):
+    run = tmp_path / "run"
+    shutil.copytree(RUNS / name, run)
+    side = "joint" if name == "shared" else "source"
+    model = run / f"{side}.model"
+    unknown = ">>fra<< The boy buys it."
+    for text in (unknown, ">>The boy<< buys it.", "The boy buys it."):
+        check_text(opennmt_tf.read(run).tokenizer.source, model, text)
+    table = run / f"{side}.txt"
+    lines = table.read_text("utf-8").splitlines()
+    lines[-1] = ">>fra<<"
+    table.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    tokenizer = opennmt_tf.read(run).tokenizer.source
+    (row,) = tokenizer.to_ids([unknown])
+    (rest,) = tokenizer.to_ids(["The boy buys it."])
+    assert row == [tokenizer.pieces.index(">>fra<<"), *rest]
+    assert tokenizer.encode([unknown]).to_list() == [row]
+    check_text(tokenizer, model, ">>deu<< The boy buys it.")
+
+
+def class_of(call, base="opennmt.models.Transformer", parameter="self"):
+    return (
+        f"import opennmt\n\n\nclass Mine({base}):\n"
+        f"    def __init__({parameter}):\n        {call}\n\n\nmodel = Mine\n"
+    )
+
+
+# Descriptions, with the heads and the dropout of attention weights that
+# OpenNMT-tf 2.32 would give their models.
+DESCRIPTIONS = [
+    (
+        "from opennmt import models\nmodel = lambda: models."
+        'get_model_from_catalog("TransformerBig")\n',
+        (16, 0.1),
     ),
-    "import opennmt\n\n\nclass Mine(opennmt.models.Transformer):\n"
-    "    def __init__(self):\n"
-    "        super(__class__, self).__init__(num_layers=6, num_heads=4)\n"
-    "\n\nmodel = Mine\n": (4, "SinusoidalPositionEncoder"),
-    "import opennmt\n\n\nclass Mine(opennmt.models.TransformerRelative):\n"
-    "    pass\n\n\nmodel = Mine\n": (8, None),
-}
+    (
+        "from opennmt.models.catalog import get_model_from_catalog as get\n\n"
+        'def model():\n    """Big."""\n    return get(name="ScalingNmtEnFr")\n',
+        (16, 0.0),
+    ),
+    ("import opennmt.models as m\nmodel = m.TransformerTiny\n", (2, 0.1)),
+    (
+        "import opennmt\nmodel = lambda: opennmt.models.TransformerBase()",
+        (8, 0.1),
+    ),
+    (class_of("super().__init__(None, None, 6, 512, 4)"), (4, 0.1)),
+    (class_of("super(__class__, self).__init__(num_heads=4)"), (4, 0.1)),
+    (class_of("super(Mine, self).__init__(num_heads=4)"), (4, 0.1)),
+    (
+        class_of("super(Mine, me).__init__(num_heads=4)", parameter="me"),
+        (4, 0.1),
+    ),
+    (
+        class_of("opennmt.models.Transformer.__init__(self, num_heads=4)"),
+        (4, 0.1),
+    ),
+    (
+        class_of("super().__init__()", "opennmt.models.TransformerBig"),
+        (16, 0.1),
+    ),
+    (
+        '"""A model."""\nimport opennmt\nimport opennmt.models\n'
+        "import tensorflow as tf\n"
+        "HEADS = 2\nRATES = 0.25\nclass Wide(opennmt.models.Transformer):\n"
+        '    """Wide."""\n'
+        "    def __init__(self):\n        super().__init__(\n"
+        "            opennmt.inputters.WordEmbedder(embedding_size=16),\n"
+        "            num_layers=(1, 2), num_heads=HEADS,\n"
+        "            attention_dropout=RATES)\n"
+        "class Other(Wide):\n    pass\n"
+        "class Third(opennmt.models.Transformer):\n"
+        "    def __init__(self):\n        super().__init__(num_heads=4)\n"
+        "def make():\n    return Other()\n"
+        "def other():\n    return Third()\n"
+        "model = make\n",
+        (2, 0.25),
+    ),
+]
 
 
-@pytest.mark.parametrize("text", DESCRIPTIONS)
-def test_descriptions_are_read(tmp_path, text):
-    (tmp_path / "model_description.py").write_text(text)
-    heads, positions = DESCRIPTIONS[text]
-    model = opennmt_tf.read_description(tmp_path)
-    assert model.get("num_heads", 0) == heads
-    assert ("position_encoder_class" in model) == (positions is not None)
+@pytest.mark.parametrize("text, expected", DESCRIPTIONS)
+def test_descriptions_are_evaluated(tmp_path, text, expected):
+    path = tmp_path / "model_description.py"
+    path.write_text(text)
+    model = read_description(path)
+    found = model.need("num_heads", int), model.need("attention_dropout", float)
+    assert found == expected
+    assert "position_encoder_class" in model
+
+
+def test_names_in_descriptions_are_full_names(tmp_path):
+    path = tmp_path / "model_description.py"
+    path.write_text(
+        "from opennmt import layers as l, models\nfrom tensorflow import nn\n"
+        "model = lambda: models.Transformer(num_heads=-1, dropout=-0.5,"
+        " ffn_activation=nn.gelu, position_encoder_class=l.PositionEmbedder)\n"
+    )
+    model = read_description(path)
+    for name, value in (
+        ("num_heads", -1),
+        ("dropout", -0.5),
+        ("ffn_activation", "tensorflow.nn.gelu"),
+        ("position_encoder_class", "opennmt.layers.PositionEmbedder"),
+    ):
+        assert model.need(name, type(value)) == value
+    path.write_text(
+        "from opennmt import models\nmodel = models.TransformerBigRelative\n"
+    )
+    assert "position_encoder_class" not in read_description(path)
+
+
+MODEL = "model = lambda: opennmt.models.Transformer"
+# What could make another model than it seems, and the line that is named.
+NOT_EVALUATED = [
+    ("", "it defines no `model`"),
+    ("model = (", "was never closed"),
+    ("model = 5", "expected a function or a class"),
+    ("model = model", "line 1: model"),
+    ("model = lambda: model()", "recursion"),
+    ("model = (lambda: model)()", "line 1: lambda: model"),
+    (
+        "import opennmt\nmodel = opennmt.models.Transformer()",
+        "line 2: opennmt.",
+    ),
+    (
+        "import opennmt\nmodel = lambda: opennmt.models",
+        "line 2: opennmt.models",
+    ),
+    (
+        "import opennmt\nmodel = lambda h=4: opennmt.models.Transformer(h)",
+        "h=4",
+    ),
+    ("import opennmt\nmodel = lambda: opennmt.models.GPT2Small()", "one of Tr"),
+    ("import opennmt\nmodel = lambda: opennmt.my.Transformer()", "one of Tr"),
+    ("import mine\nmodel = mine.model", "line 1: import mine"),
+    ("from opennmt.models import *", "line 1: from opennmt.models import *"),
+    ("from . import model", "line 1: from . import model"),
+    ("import opennmt, os", "line 1: import opennmt, os"),
+    ("raise SystemExit('run')", "line 1: raise SystemExit('run')"),
+    ("import opennmt\nopennmt.models.H = 4", "line 2: opennmt.models.H = 4"),
+    ("import opennmt\nprint(opennmt)", "line 2: print(opennmt)"),
+    ("HEADS = 2 * 4", "line 1: 2 * 4"),
+    ("HEADS = 4\nHEADS = 8", "line 2: another definition of HEADS"),
+    ("HEADS = OTHER = 4", "line 1: HEADS = OTHER = 4"),
+    ("HEADS: int = 4", "line 1: HEADS: int = 4"),
+    ("def super():\n    return 4", "line 1: another definition of super"),
+    ("import opennmt\nimport tensorflow as opennmt", "line 2: another def"),
+    ("HEADS = 1j", "line 1: 1j"),
+    ("HEADS = -True", "line 1: -True"),
+    (f"HEADS = {10**400}", "line 1: 1000"),
+    ("HEADS = [*HEADS]", "line 1: *HEADS"),
+    ("HEADS = NONE", "line 1: NONE"),
+    ("HEADS = (4).real", "line 1: 4 .real"),
+    ("def model():\n    h = 4\n    return model(h)", "line 2: h = 4"),
+    ("def model():\n    return 4", "line 2: return 4"),
+    ("def model():\n    pass", "line 1: def model():"),
+    ("def model() -> open('x').read():\n    return 4", "line 1: def model()"),
+    ("@staticmethod\ndef model():\n    return 4", "line 2: @staticmethod"),
+    ("async def model():\n    return 4", "line 1: async def"),
+    (
+        f"import opennmt\nOPTIONS = 4\n{MODEL}(**OPTIONS)",
+        "line 3: the argument **O",
+    ),
+    (f"import opennmt\n{MODEL}(*(None, None, 6, 512, 4))", "line 2: *(None,"),
+    (f"import opennmt\n{MODEL}(heads=4)", "line 2: the argument heads: 4"),
+    (f"import opennmt\n{MODEL}(None, source_inputter=4)", "argument source_in"),
+    (f"import opennmt\n{MODEL}({'None, ' * 19})", "expected at most 18 arg"),
+    (f"import opennmt\n{MODEL}Big(num_heads=4)", "line 2: the argument num_h"),
+    (
+        f"import opennmt\n{MODEL}(opennmt.inputters.CharConvEmbedder(16))",
+        "line 2: opennmt.inputters.CharConvEmbedder(16)",
+    ),
+    (
+        "import opennmt\n"
+        "model = lambda: opennmt.models.get_model_from_catalog('Mine')",
+        "line 2: expected one of Transformer, ",
+    ),
+    (
+        "import opennmt\nif False:\n    model = opennmt.models.Transformer",
+        "line 2: if False:",
+    ),
+    (
+        "import opennmt\ndef a():\n    return opennmt.models.Transformer()\n"
+        "model = lambda: a(4)",
+        "line 4: expected no arguments: a(4)",
+    ),
+    (class_of("super().__init__(**OPTIONS)"), "line 6: the argument **OPTIONS"),
+    (class_of("super().__init__"), "line 6: super().__init__"),
+    (class_of("super().build(num_heads=4)"), "line 6: super().build"),
+    (class_of("super(Other, self).__init__(num_heads=4)"), "line 6: super(O"),
+    (class_of("super(Mine).__init__(num_heads=4)"), "line 6: super(Mine)"),
+    (class_of("super().__init__(num_heads=4); self.a = 1"), "line 6: self.a"),
+    (class_of("pass"), "line 5: def __init__(self):"),
+    (
+        class_of("opennmt.models.TransformerBig.__init__(self, num_heads=4)"),
+        "line 6: opennmt.models.TransformerBig.__init__",
+    ),
+    (
+        class_of("opennmt.models.Transformer.__init__(None, num_heads=4)"),
+        "line 6: opennmt.models.Transformer.__init__(None",
+    ),
+    (class_of("super().__init__()", parameter="self, heads=4"), "heads=4"),
+    (
+        class_of("super().__init__()", parameter="opennmt"),
+        "def __init__(opennmt",
+    ),
+    (class_of("super().__init__()", parameter="super"), "def __init__(super"),
+    (class_of("super().__init__()", parameter="self: print(1)"), "self: print"),
+    (class_of("super().__init__()", parameter="self, *heads"), "*heads"),
+    (
+        class_of("opennmt.models.Transformer.__init__(other, num_heads=4)"),
+        "line 6: opennmt.models.Transformer.__init__(other",
+    ),
+    (
+        f"import opennmt\n{MODEL}(opennmt.inputters.WordEmbedder(size=16))",
+        "line 2: the argument size: 16",
+    ),
+    (class_of("super().__init__()", base="A, B"), "line 4: class Mine(A, B)"),
+    (
+        class_of("super().__init__()", base="opennmt.a, metaclass=x"),
+        "line 4: cl",
+    ),
+    (class_of("super().__init__()", base="'text'"), "line 4: 'text'"),
+    (
+        "import opennmt\nclass Mine(opennmt.models.Transformer):\n"
+        "    def build(self):\n        pass\nmodel = Mine",
+        "line 3: def build(self)",
+    ),
+    (
+        "import opennmt\nclass Mine(opennmt.models.Transformer):\n"
+        "    HEADS = 4\nmodel = Mine",
+        "line 3: HEADS = 4",
+    ),
+    (
+        "import opennmt\nclass Mine(opennmt.models.Transformer):\n"
+        "    def __init__(self):\n        super().__init__()\n"
+        "    def __init__(self):\n        super().__init__(num_heads=4)\n",
+        "line 5: def __init__(self)",
+    ),
+]
+
+
+@pytest.mark.parametrize("text, message", NOT_EVALUATED)
+def test_what_cannot_be_evaluated_is_named(tmp_path, text, message):
+    path = tmp_path / "model_description.py"
+    path.write_text(text)
+    with pytest.raises(ValueError) as error:
+        read_description(path)
+    assert message in str(error.value) and "\n" not in str(error.value)
+    assert f"{path} says what the weights do not" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 60_000,
+        "-" * 60_000 + "1",
+        "model = a" + ".a" * 30_000,
+        "model = " + "f(" * 20_000,
+        "model = a" + "()" * 30_000,
+        "model = 1" + "+1" * 30_000,
+        "model = " + "lambda: " * 8_000 + "1",
+        "if 1:\n " * 9_000,
+        "model = 0x" + "f" * 60_000,
+        "a0 = (1, 1)\n"
+        + "".join(f"a{i + 1} = (a{i}, a{i})\n" for i in range(99))
+        + "import opennmt\n"
+        "model = lambda: opennmt.models.get_model_from_catalog(a99)",
+        "model = 1\0",
+        " " * (1 << 17),
+    ],
+)
+def test_descriptions_of_any_depth_and_size_are_refused(tmp_path, text):
+    path = tmp_path / "model_description.py"
+    path.write_text(text)
+    with pytest.raises(ValueError) as error:
+        read_description(path)
+    assert len(str(error.value)) < 1000 and "\n" not in str(error.value)
 
 
 def edited(folder, name, old, new):
@@ -114,27 +375,52 @@ def edited(folder, name, old, new):
     path.write_text(text.replace(old, new), encoding="utf-8")
 
 
+def as_device(path):
+    """Puts a file without end at a path."""
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
 REFUSED = {
     "expected the run's configuration": lambda run: (run / "data.yml").unlink(),
     "expected a checkpoint": lambda run: (run / "ckpt-5000.index").unlink(),
     "corrupt checkpoint": lambda run: (
         run / "ckpt-5000.data-00000-of-00001"
     ).write_bytes(b""),
+    "index. Received: none": lambda run: as_device(run / "ckpt-5000.index"),
+    "00001. Received: none": lambda run: as_device(
+        run / "ckpt-5000.data-00000-of-00001"
+    ),
+    "bytes of tensors in": lambda run: os.truncate(
+        run / "ckpt-5000.data-00000-of-00001", 20_000
+    ),
+    "there is no joint.model": lambda run: as_device(run / "joint.model"),
+    "params=5 is not options by name": lambda run: edited(
+        run, "data.yml", "params:\n      model: joint.model", "params: 5"
+    ),
+    "model=5 is not text": lambda run: edited(
+        run, "data.yml", "model: joint.model", "model: 5"
+    ),
+    "source_sequence_controls=5 is not options by name": lambda run: edited(
+        run, "data.yml", "data:\n", "data:\n  source_sequence_controls: 5\n"
+    ),
     "number of heads": lambda run: (run / "model_description.py").unlink(),
-    "expected a model of the catalog": lambda run: (
+    "cannot be evaluated: line 1: raise": lambda run: (
         run / "model_description.py"
     ).write_text("raise SystemExit('run')\n"),
-    "cannot be read": lambda run: (run / "model_description.py").write_text(
-        "model = ("
+    "no option num_heads": lambda run: edited(
+        run, "model_description.py", "num_heads=2", "num_heads=None"
     ),
     "d_model must divide by num_heads": lambda run: edited(
         run, "model_description.py", "num_heads=2", "num_heads=3"
     ),
-    "ffn_activation='tf.tanh' cannot be imported": lambda run: edited(
-        run,
-        "model_description.py",
-        "num_heads=2",
-        "num_heads=2, ffn_activation=tf.tanh",
+    "ffn_activation='opennmt.layers.mine' cannot be imported": lambda run: (
+        edited(
+            run,
+            "model_description.py",
+            "num_heads=2",
+            "num_heads=2, ffn_activation=opennmt.layers.mine",
+        )
     ),
     "and not both": lambda run: edited(
         run,
@@ -158,7 +444,7 @@ REFUSED = {
         "data:\n",
         "data:\n  source_sequence_controls: {start: true}\n",
     ),
-    "expected SinusoidalPositionEncoder": lambda run: edited(
+    "expected opennmt.layers.SinusoidalPositionEncoder": lambda run: edited(
         run,
         "model_description.py",
         "num_heads=2",
@@ -231,12 +517,13 @@ def test_options_of_the_run_are_taken_over(tmp_path):
 )
 def test_controls_say_whether_a_source_ends(tmp_path, name, controls, expected):
     (tmp_path / "model_description.py").write_text(
+        "from opennmt.models import get_model_from_catalog\n"
         f"model = lambda: get_model_from_catalog({name!r})\n"
     )
     (tmp_path / "data.yml").write_text(
         yaml.safe_dump({"data": {"source_sequence_controls": controls}})
     )
-    model = opennmt_tf.read_description(tmp_path)
+    model = read_description(tmp_path / "model_description.py")
     run = opennmt_tf._read_run(tmp_path)
     assert opennmt_tf._ends_source(model, run) is expected
     assert model.get("num_heads", 0) == 16

@@ -3,20 +3,22 @@
 One file for each format, named like the format, with two functions:
 
     recognizes(directory) -> bool      whether a directory holds such a model
-    read(directory) -> Imported        the model; ValueError or OSError: what
-                                       about its files cannot be used
+    read(directory) -> Imported        the model; ValueError or OSError if its
+                                       files cannot be used
 
-`imported.py` says what an `Imported` is and writes it as a work directory.
-The files of others are read by code that runs nothing of what they contain:
-`safetensors`, `torch_pickle`, `keras_h5`, `npz`, `yaml_files`. `tensors` checks
-names and shapes, `options` the options; `stacks` lists the weights of encoder
-and decoder; `vocabularies` makes tokenizers over a given table of ids.
+`imported.py` defines `Imported` and writes it as a work directory. `files`
+opens the files of others; they are read by code that runs nothing of their
+contents: `safetensors`, `torch_pickle`, `keras_h5`, `npz`, `yaml_files`,
+`model_description`. `tensors` checks names and shapes, `options` the options;
+`stacks` lists the weights of encoder and decoder; `vocabularies` makes
+tokenizers over a given table of ids.
 """
 
 import importlib
-import json
 import pathlib
 import re
+
+from trainers.importers.files import read_json
 
 # The modules of the formats, in the order in which they are asked.
 IMPORTERS = ("huggingface", "marian", "opennmt_tf", "fairseq")
@@ -30,9 +32,8 @@ OTHER_TYPES = {
     "t5": "T5",
 }
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
-MOST_POINTER = 1024  # bytes, says its specification
-MOST_CONFIG = 1 << 20  # bytes
-HEAD = 1 << 20  # bytes of a file in which its system shows
+MAX_POINTER = 1024  # bytes, says its specification
+HEAD = 1 << 20  # bytes of a file that show its system
 
 
 def read_model(directory: pathlib.Path, name: str | None = None):
@@ -40,10 +41,12 @@ def read_model(directory: pathlib.Path, name: str | None = None):
 
     Args:
         directory: The directory.
-        name: Of the format; None: the first that recognizes the directory.
+        name: Name of the format; None for the first that recognizes the
+            directory.
 
     Raises:
-        ValueError: It is no directory, or of no format, or cannot be used.
+        ValueError: It is not a directory, has no known format, or cannot be
+            used.
         OSError: A file cannot be read.
     """
     try:
@@ -65,10 +68,12 @@ def find_importer(directory: pathlib.Path, name: str | None = None):
 
     Args:
         directory: The directory.
-        name: Of the format; None: the first that recognizes the directory.
+        name: Name of the format; None for the first that recognizes the
+            directory.
 
     Raises:
-        ValueError: It is no directory, or of no format, or of another one.
+        ValueError: It is not a directory, or has no known format or another
+            one.
     """
     if not directory.is_dir():
         raise ValueError(
@@ -104,8 +109,8 @@ def _find_pointers(directory):
         path
         for path in sorted(directory.glob("*"))
         if path.is_file()
-        and path.stat().st_size <= MOST_POINTER
-        and _head(path, MOST_POINTER).startswith(LFS_POINTER)
+        and path.stat().st_size <= MAX_POINTER
+        and _head(path, MAX_POINTER).startswith(LFS_POINTER)
     ]
 
 
@@ -149,11 +154,8 @@ def _find_other_system(directory):
 
 def _model_type(path):
     """`model_type` of a config.json of Hugging Face; None if there is none."""
-    if not path.is_file() or path.stat().st_size > MOST_CONFIG:
-        return None
     try:
-        values = json.loads(path.read_bytes())
-    except (ValueError, RecursionError):
+        kind = read_json(path).get("model_type")
+    except ValueError:
         return None
-    kind = values.get("model_type") if isinstance(values, dict) else None
     return kind if isinstance(kind, str) else None

@@ -22,22 +22,18 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.permutation import from_blocks, reorder
 from keras_transformer.tokenization import TokenizerPair
 from keras_transformer.vocabulary import BOS
+from trainers.importers.files import read_file, read_text
 from trainers.importers.imported import Imported
 from trainers.importers.options import Options
 from trainers.importers.stacks import (
     EXCLUDED,
-    PROJECTIONS,
     logits_bias_path,
     make_config,
-    read_stacks,
+    read_torch_stacks,
 )
 from trainers.importers.tensors import Tensors
 from trainers.importers.torch_pickle import Plain, read_torch
-from trainers.importers.vocabularies import (
-    make_tokenizer,
-    read_file,
-    start_name,
-)
+from trainers.importers.vocabularies import make_tokenizer, start_name
 
 DATA = "data-bin"  # where fairseq-preprocess writes
 CHECKPOINTS = ("checkpoint_best.pt", "model.pt", "checkpoint_last.pt")
@@ -99,23 +95,6 @@ SAME = (
 # Version 0.12 keeps copies of an encoder layer's weights for a faster path, and
 # makes them anew when it loads a checkpoint.
 COPIES = r"encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)"
-# Its names of what a layer has, and of the norms of a stack.
-ATTENTIONS = {"self_attention": "self_attn", "cross_attention": "encoder_attn"}
-LINEAR = {
-    "query": "q_proj",
-    "key": "k_proj",
-    "value": "v_proj",
-    "output": "out_proj",
-    "inner": "fc1",
-    "outer": "fc2",
-}
-NORMS = {
-    "self_attention": "self_attn_layer_norm",
-    "cross_attention": "encoder_attn_layer_norm",
-    "feed_forward": "final_layer_norm",
-    "final": "layer_norm",
-    "embedding": "layernorm_embedding",
-}
 # The defaults of fairseq-generate.
 BEAM_SIZE, LENGTH_PENALTY = 5, 1.0
 
@@ -218,7 +197,8 @@ def _tensors_in(state, path):
     """The weights by fairseq's names, as its versions since 0.6 have them."""
     found = state.get("model")
     if not isinstance(found, dict) or not all(
-        isinstance(array, np.ndarray) for array in found.values()
+        isinstance(name, str) and isinstance(array, np.ndarray)
+        for name, array in found.items()
     ):
         raise ValueError(f"{path}: expected the weights in `model`")
     tensors = {}
@@ -227,7 +207,8 @@ def _tensors_in(state, path):
         if re.fullmatch(COPIES, name):
             continue
         if last in ("in_proj_weight", "in_proj_bias"):
-            parts = np.split(array, 3) if len(array) % 3 == 0 else [array]
+            is_joined = array.ndim and len(array) % 3 == 0
+            parts = np.split(array, 3) if is_joined else [array]
             for part, letter in zip(parts, "qkv", strict=False):
                 ending = last.removeprefix("in_proj_")
                 tensors[f"{prefix}.{letter}_proj.{ending}"] = part
@@ -302,12 +283,8 @@ def _find_dictionaries(directory):
 
 def _read_symbols(path):
     """The subword of each id of a dictionary."""
-    try:
-        text = read_file(path).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8: {error}") from None
     # At newlines alone: a subword may be U+2028 or U+0085.
-    lines = text.removesuffix("\n").split("\n")
+    lines = read_text(path).removesuffix("\n").split("\n")
     symbols = list(SPECIAL)
     for number, line in enumerate(lines, 1):
         symbol, _, count = line.rstrip().rpartition(" ")
@@ -339,7 +316,7 @@ def _find_languages(directory, task, tensors):
         )
     found = {language: _read_symbols(paths[language]) for language in paths}
     rows = [
-        tensors.shape(f"{stack}.embed_tokens.weight")[0]
+        tensors.matrix_shape(f"{stack}.embed_tokens.weight")[0]
         for stack in ("encoder", "decoder")
     ]
     orders = [
@@ -447,7 +424,7 @@ def _learned_rows(options, tensors):
     names = [
         f"{stack}.embed_positions.weight" for stack in ("encoder", "decoder")
     ]
-    source, target = (tensors.shape(name)[0] for name in names)
+    source, target = (tensors.matrix_shape(name)[0] for name in names)
     if source != target:
         options.refuse(
             "max_target_positions", "expected as many as of the source"
@@ -457,35 +434,12 @@ def _learned_rows(options, tensors):
 
 def _read_weights(config, tensors, sides):
     """The weights by path."""
-
-    def read_linear(place, shape):
-        name = _name_of(place, LINEAR[place.name])
-        return (
-            tensors.take(f"{name}.weight", shape[::-1]).T,
-            tensors.take(f"{name}.bias", shape[1:]),
-        )
-
-    def read_norm(place):
-        name = _name_of(place, NORMS[place.part])
-        return tuple(
-            tensors.take(f"{name}.{part}", (config.d_model,))
-            for part in ("weight", "bias")
-        )
-
     weights = _read_embeddings(config, tensors, sides)
-    weights |= read_stacks(config, read_linear, read_norm)
+    weights |= read_torch_stacks(config, tensors)
     tensors.close()
     if config.positions == "sinusoidal":
         weights = reorder(weights, from_blocks(config.d_model))
     return weights
-
-
-def _name_of(place, ending):
-    """`decoder.layers.0.encoder_attn.q_proj`"""
-    if place.layer is None:
-        return f"{place.stack}.{ending}"
-    part = f"{ATTENTIONS[place.part]}." if place.name in PROJECTIONS else ""
-    return f"{place.stack}.layers.{place.layer}.{part}{ending}"
 
 
 def _read_embeddings(config, tensors, sides):

@@ -6,27 +6,36 @@ import pathlib
 import h5py
 import numpy as np
 
+from trainers.importers.files import check_file
+
 
 def read_h5(path: str | os.PathLike) -> dict[str, np.ndarray]:
     """The data sets of a file by their paths in it.
 
-    Links, external data and compression, which Keras does not write, are left
-    alone or refused: what is read is in the file, and no larger than it.
+    Links, external data and compression, which Keras does not write, are
+    ignored or refused: what is read is in the file, and no larger than it.
 
     Raises:
-        ValueError: It is no such file, or it is corrupt.
+        ValueError: It is missing, is not such a file, or is corrupt.
         OSError: It cannot be read.
     """
     path = pathlib.Path(path)
-    size = path.stat().st_size
+    size = check_file(path)
     arrays: dict[str, np.ndarray] = {}
 
     def visit(name, item):
         if isinstance(item, h5py.Dataset):
-            if item.chunks or item.external or item.is_virtual:
+            is_empty = item.shape is None  # h5py.Empty
+            if (
+                is_empty
+                or item.dtype.kind != "f"
+                or item.chunks
+                or item.external
+                or item.is_virtual
+            ):
                 raise ValueError(
-                    "expected numbers as Keras stores them: not compressed, in"
-                    f" this file. Received: {name}"
+                    "expected numbers as Keras stores them: floats, in this"
+                    f" file, and not compressed. Received: {name}"
                 )
             if sum(a.nbytes for a in arrays.values()) + item.nbytes > size:
                 raise ValueError(f"{name} is larger than the file")
@@ -35,7 +44,8 @@ def read_h5(path: str | os.PathLike) -> dict[str, np.ndarray]:
     try:
         with h5py.File(path, "r") as file:
             file.visititems(visit)
-    except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
+    # A corrupt file may raise nearly anything.
+    except Exception as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise ValueError(f"{path}: {error}") from None

@@ -22,6 +22,7 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.permutation import from_blocks, reorder
 from keras_transformer.tokenization import TokenizerPair
 from keras_transformer.vocabulary import EOS
+from trainers.importers.files import read_file
 from trainers.importers.imported import Imported
 from trainers.importers.npz import holds_array, read_npz
 from trainers.importers.options import Options
@@ -33,11 +34,7 @@ from trainers.importers.stacks import (
     read_stacks,
 )
 from trainers.importers.tensors import Tensors
-from trainers.importers.vocabularies import (
-    make_tokenizer,
-    read_file,
-    start_name,
-)
+from trainers.importers.vocabularies import make_tokenizer, start_name
 from trainers.importers.yaml_files import (
     parse_options,
     read_options,
@@ -388,7 +385,9 @@ def _numbers_of_layers(config, options):
     if not tied:
         return numbers
     known = numbers["decoder"]
-    if len(tied) != len(known) or not all(number in known for number in tied):
+    if len(tied) != len(known) or not all(
+        type(number) is int and number in known for number in tied
+    ):
         options.refuse(
             "transformer-tied-layers", f"expected {len(known)} layers"
         )

@@ -10,7 +10,8 @@ what shapes do not tell (heads, activation) in the description. Adam's moments
 are left out.
 """
 
-import ast
+import glob
+import math
 import pathlib
 import typing
 
@@ -23,7 +24,9 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.permutation import from_blocks, reorder
 from keras_transformer.tokenization import TokenizerPair
 from keras_transformer.workdir import corruption
+from trainers.importers.files import check_file, read_file, read_text
 from trainers.importers.imported import Imported
+from trainers.importers.model_description import read_description
 from trainers.importers.options import Options
 from trainers.importers.stacks import (
     Place,
@@ -39,43 +42,17 @@ from trainers.importers.yaml_files import read_options
 DESCRIPTION = "model_description.py"
 GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 SLOTS = ".OPTIMIZER_SLOT"
+MAX_INDEX = 16 << 20  # bytes
 LAYER_NORM_EPSILON = 1e-3  # the default of Keras' LayerNormalization
 MAX_LENGTH = 512  # tokens of a source: the model itself has no limit
 BEAM_SIZE = 4  # what the automatic configuration of such a model has
 # Ids of OpenNMT-tf: those of PAD, BOS and EOS are ours; UNK is the last.
 SPECIAL = ("<blank>", "<s>", "</s>")
 UNKNOWN = "<unk>"
-SINUSOIDS = "SinusoidalPositionEncoder"
-# Of models in its catalog: heads, and whether EOS ends the source.
-CATALOG = {
-    "Transformer": (8, False),
-    "TransformerBase": (8, False),
-    "TransformerBaseSharedEmbeddings": (8, False),
-    "TransformerRelative": (8, False),
-    "TransformerBaseRelative": (8, False),
-    "TransformerBig": (16, False),
-    "TransformerBigSharedEmbeddings": (16, False),
-    "TransformerBigRelative": (16, False),
-    "TransformerTiny": (2, False),
-    "ScalingNmtEnDe": (16, True),
-    "ScalingNmtEnFr": (16, True),
-}
-# Parameters of its class Transformer, in their order, with the defaults of
-# those that matter here.
-PARAMETERS = {
-    "source_inputter": None,
-    "target_inputter": None,
-    "num_layers": None,
-    "num_units": None,
-    "num_heads": 8,
-    "ffn_inner_dim": None,
-    "dropout": 0.1,
-    "attention_dropout": 0.1,
-    "ffn_dropout": 0.1,
-    "ffn_activation": "tf.nn.relu",
-    "mha_bias": None,
-    "position_encoder_class": SINUSOIDS,
-}
+SINUSOIDS = (
+    "opennmt.layers.SinusoidalPositionEncoder",
+    "opennmt.layers.position.SinusoidalPositionEncoder",
+)
 # Paths of objects in a checkpoint.
 INPUTTER = "model/examples_inputter"
 OUTPUT = "model/decoder/output_layer"
@@ -94,10 +71,10 @@ LINEAR = {
     "outer": "outer",
 }
 ACTIVATIONS = {
-    "tf.nn.relu": "relu",
-    "tf.nn.swish": "swish",
-    "tf.nn.silu": "swish",
-    "tf.nn.gelu": "gelu",
+    "tensorflow.nn.relu": "relu",
+    "tensorflow.nn.swish": "swish",
+    "tensorflow.nn.silu": "swish",
+    "tensorflow.nn.gelu": "gelu",
     "opennmt.layers.gelu": "gelu_tanh",
     "opennmt.layers.common.gelu": "gelu_tanh",
 }
@@ -124,7 +101,7 @@ def read(directory: pathlib.Path) -> Imported:
     """
     checkpoint = _Checkpoint(_find_checkpoint(directory))
     run = _read_run(directory)
-    model = read_description(directory)
+    model = read_description(_find_description(directory))
     sides = [_read_side(run, name) for name in ("source", "target")]
     config = _read_config(checkpoint, model, run, sides)
     return Imported(
@@ -153,6 +130,7 @@ class _Checkpoint:
     """
 
     def __init__(self, prefix):
+        _check_files(prefix)
         reason = corruption(prefix)
         if reason is not None:
             raise ValueError(f"corrupt checkpoint {prefix}: {reason}")
@@ -201,13 +179,13 @@ class _Checkpoint:
         """
         return self.tensors.take(self.find(path) or path, shape)
 
-    def shape(self, path: str) -> tuple[int, ...]:
-        """The shape of a variable.
+    def shape(self, path: str) -> tuple[int, int]:
+        """The shape of a matrix.
 
         Raises:
             ValueError: There is none.
         """
-        return self.tensors.shape(self.find(path) or path)
+        return self.tensors.matrix_shape(self.find(path) or path)
 
     def _node(self, path):
         """The object at a path of attributes from the root."""
@@ -218,6 +196,26 @@ class _Checkpoint:
                 return None
             node = self._nodes[ids[0]]
         return node
+
+
+def _check_files(prefix):
+    """Refuses files that TensorFlow would wait for, or read without end."""
+    index = pathlib.Path(f"{prefix}.index")
+    check_file(index, MAX_INDEX)
+    name = glob.escape(index.stem)
+    size = sum(map(check_file, index.parent.glob(f"{name}.data-*")))
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        types = reader.get_variable_to_dtype_map()
+        shapes = reader.get_variable_to_shape_map()
+    except Exception as error:  # the reader's are of several kinds
+        reason = " ".join(str(error).split())
+        raise ValueError(f"corrupt checkpoint {prefix}: {reason}") from None
+    total = sum(types[n].size * math.prod(shapes[n]) for n in shapes)
+    if total > size:  # several tensors are the same bytes
+        raise ValueError(
+            f"corrupt checkpoint {prefix}: {total} bytes of tensors in {size}"
+        )
 
 
 def _find_checkpoint(directory):
@@ -267,10 +265,7 @@ def _read_run(directory):
             )
         if paths:
             sections = Options(read_options(paths[0]), paths[0])
-            data, params = (
-                Options(sections.get(name, {}), f"{paths[0]}: {name}")
-                for name in ("data", "params")
-            )
+            data, params = map(sections.section, ("data", "params"))
             return _Run([folder, *_folders(directory)], data, params, [])
     raise ValueError(
         f"{directory}: expected the run's configuration (data.yml), which names"
@@ -287,92 +282,15 @@ def _find_file(run, name):
     raise ValueError(f"{run.data.path}: there is no {name}")
 
 
-def read_description(directory):
-    """Parameters of the model as text or numbers, of those in `PARAMETERS`."""
-    paths = [folder / DESCRIPTION for folder in _folders(directory)]
-    path = next((path for path in paths if path.is_file()), None)
-    if path is None:
-        raise ValueError(
-            f"{directory}: expected {DESCRIPTION}, which says what the weights"
-            " do not: the number of heads"
-        )
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ValueError(f"{path}: cannot be read: {error}") from None
-    name, call = _find_model(tree)
-    if name is None:
-        raise ValueError(
-            f"{path}: expected a model of the catalog"
-            f" ({', '.join(CATALOG)}), or opennmt.models.Transformer with its"
-            " parameters written out"
-        )
-    heads, source_eos = CATALOG[name]
-    values = {**PARAMETERS, "num_heads": heads, "source_eos": source_eos}
-    if call is not None:
-        values |= {
-            name: _value_of(node)
-            for name, node in (
-                *zip(PARAMETERS, call.args, strict=False),
-                *((keyword.arg, keyword.value) for keyword in call.keywords),
-            )
-        }
-    if "Relative" in name and call is None:
-        values["position_encoder_class"] = None
-    return Options(values, path)
-
-
-def _find_model(tree):
-    """The class of the model, and the call that makes it if it is written out.
-
-    A description has one of
-
-        model = lambda: models.get_model_from_catalog("TransformerBase")
-        model = lambda: opennmt.models.Transformer(num_layers=2, ...)
-        class MyModel(opennmt.models.Transformer):
-            def __init__(self):
-                super().__init__(num_layers=2, ...)
-    """
-    bases = [
-        (_name_of(base), node)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef)
-        for base in node.bases
-        if _name_of(base) in CATALOG
-    ]
-    for name, class_node in bases:
-        for call in _calls(class_node):
-            if ast.unparse(call.func) in (
-                "super().__init__",
-                "super(__class__, self).__init__",
-            ):
-                return name, call
-        return name, None
-    for call in _calls(tree):
-        name = _name_of(call.func)
-        if name == "get_model_from_catalog" and call.args:
-            name = _value_of(call.args[0])
-            return (name, None) if name in CATALOG else (None, None)
-        if name in CATALOG:
-            return name, call
-    return None, None
-
-
-def _calls(tree):
-    return [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-
-
-def _name_of(node):
-    """The last name of `opennmt.models.Transformer`."""
-    return ast.unparse(node).rpartition(".")[2]
-
-
-def _value_of(node):
-    """A literal; or the text of what is none."""
-    try:
-        return ast.literal_eval(node)
-    except (ValueError, TypeError):
-        return ast.unparse(node)
+def _find_description(directory):
+    """The path of the nearest description of a model."""
+    for folder in _folders(directory):
+        if (folder / DESCRIPTION).is_file():
+            return folder / DESCRIPTION
+    raise ValueError(
+        f"{directory}: expected {DESCRIPTION}, which says what the weights do"
+        " not: the number of heads"
+    )
 
 
 class _Side(typing.NamedTuple):
@@ -408,11 +326,7 @@ class _Side(typing.NamedTuple):
 def _read_side(run, name):
     """The vocabulary of one side, and the SentencePiece model it is of."""
     path = _find_file(run, run.data.need(f"{name}_vocabulary", str))
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8: {error}") from None
-    pieces = text.removesuffix("\n").split("\n")
+    pieces = read_text(path).removesuffix("\n").split("\n")
     if tuple(pieces[: len(SPECIAL)]) != SPECIAL:
         raise ValueError(
             f"{path}: expected a vocabulary that begins with the lines"
@@ -424,26 +338,24 @@ def _read_side(run, name):
             " the last by itself"
         )
     model = _find_subwords(run, name)
-    return _Side(pieces, model.read_bytes(), model)
+    return _Side(pieces, read_file(model), model)
 
 
 def _find_subwords(run, name):
     """The SentencePiece model of one side, as its tokenization names it."""
-    tokenization = run.data.get(f"{name}_tokenization", {})
+    tokenization = run.data.section(f"{name}_tokenization")
     kind = tokenization.get("type", "OpenNMTTokenizer")
-    params = (
-        tokenization.get("params", {})
-        if "type" in tokenization
-        else tokenization
-    )
+    params = tokenization
+    if "type" in tokenization:
+        params = tokenization.section("params")
     if kind == "SentencePieceTokenizer" and "model" in params:
-        return _find_file(run, str(params["model"]))
+        return _find_file(run, params.need("model", str))
     if (
         kind == "OpenNMTTokenizer"
-        and params.get("mode") == "none"
+        and params.get("mode", "") == "none"
         and "sp_model_path" in params
     ):
-        return _find_file(run, str(params["sp_model_path"]))
+        return _find_file(run, params.need("sp_model_path", str))
     run.data.refuse(
         f"{name}_tokenization",
         "expected a SentencePieceTokenizer, or an OpenNMTTokenizer with mode:"
@@ -466,8 +378,8 @@ def _read_config(checkpoint, model, run, sides):
     _, d_model = checkpoint.shape(f"{INPUTTER}/labels_inputter/embedding")
     relative = checkpoint.find(f"{attention}/relative_position_keys")
     encoder = model.get("position_encoder_class", "")
-    if encoder and not encoder.endswith(SINUSOIDS):
-        model.refuse("position_encoder_class", f"expected {SINUSOIDS}")
+    if encoder and encoder not in SINUSOIDS:
+        model.refuse("position_encoder_class", f"expected {SINUSOIDS[0]}")
     if bool(encoder) == (relative is not None):
         model.refuse(
             "position_encoder_class",
@@ -487,12 +399,12 @@ def _read_config(checkpoint, model, run, sides):
         source_vocab_size=source if source != target else None,
         d_model=d_model,
         d_ff=checkpoint.shape(f"{feed_forward}/inner/kernel")[1],
-        num_heads=model.get("num_heads", 8),
+        num_heads=model.need("num_heads", int),
         num_layers=checkpoint.count("model/encoder/layers"),
         num_decoder_layers=checkpoint.count("model/decoder/layers"),
-        dropout=run.params.get("dropout", model.get("dropout", 0.1)),
-        attention_dropout=model.get("attention_dropout", 0.1),
-        activation_dropout=model.get("ffn_dropout", 0.1),
+        dropout=run.params.get("dropout", model.need("dropout", float)),
+        attention_dropout=model.need("attention_dropout", float),
+        activation_dropout=model.need("ffn_dropout", float),
         pre_norm=checkpoint.find("model/encoder/layer_norm/gamma") is not None,
         activation=_activation_of(model),
         attention_bias=checkpoint.find(f"{attention}/linear_queries/bias")
@@ -519,7 +431,7 @@ def _sharing(checkpoint):
 
 def _activation_of(model):
     """The activation, by the name that the description has for it."""
-    name = model.get("ffn_activation", "tf.nn.relu")
+    name = model.need("ffn_activation", str)
     if name not in ACTIVATIONS:
         model.refuse("ffn_activation", f"expected {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[name]
@@ -527,11 +439,12 @@ def _activation_of(model):
 
 def _ends_source(model, run):
     """Whether EOS ends the source, which it does not if nothing says so."""
-    controls = run.data.get("source_sequence_controls", {})
-    if controls.get("start"):
-        run.data.refuse("source_sequence_controls", "it begins with <s>")
-    default = model.get("source_eos", False) and not controls
-    return bool(controls.get("end", default))
+    name = "source_sequence_controls"
+    controls = run.data.section(name)
+    if controls.get("start", False):
+        run.data.refuse(name, "it begins with <s>")
+    default = model.need("source_eos", bool) and not run.data.get(name, {})
+    return controls.get("end", default)
 
 
 def _read_weights(checkpoint, config, sides):

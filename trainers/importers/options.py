@@ -3,7 +3,10 @@
 import typing
 from collections.abc import Mapping, Sequence
 
-from keras_transformer.fields import TYPE_NAMES, is_of_kind
+from keras_transformer.fields import STORAGE_LIMITS, TYPE_NAMES, is_of_kind
+from trainers.importers.files import shown
+
+TYPE_NAMES = {**TYPE_NAMES, list: "a list", dict: "options by name"}
 
 
 class Options:
@@ -11,8 +14,11 @@ class Options:
 
     Args:
         values: Values by name.
-        path: Where they stand, for messages.
-        prefix: What the system writes before a name: "--".
+        path: File or section that has them, for messages.
+        prefix: Prefix of names, as the system writes them: "--".
+
+    Attributes:
+        values, path: As given.
     """
 
     def __init__(
@@ -21,37 +27,39 @@ class Options:
         path: typing.Any,
         prefix: str = "",
     ):
-        self._values = values
+        self.values = values
         self.path = path
         self._prefix = prefix
 
     def __contains__(self, name: str) -> bool:
-        return self._values.get(name) is not None
+        return self.values.get(name) is not None
 
     def get(self, name: str, default: typing.Any) -> typing.Any:
-        """An option of the type of its default, which one left out has.
+        """An option of the type of its default, which is that of None, too.
 
         Raises:
-            ValueError: It has another type.
+            ValueError: It has another type, or is too large a number.
         """
-        value = self._values.get(name)
+        value = self.values.get(name)
         if value is None:
             return default
         kind = type(default)
-        if kind is list:
-            fits = isinstance(value, list)
-        else:
-            fits = is_of_kind(value, kind)
-        if not fits:
-            expected = TYPE_NAMES.get(kind, "a list")
-            raise ValueError(f"{self._stated(name, value)} is not {expected}")
-        return value
+        limit = STORAGE_LIMITS.get(kind)
+        if not is_of_kind(value, kind):
+            raise ValueError(
+                f"{self._stated(name, value)} is not {TYPE_NAMES[kind]}"
+            )
+        if limit is not None and abs(value) >= limit:
+            raise ValueError(
+                f"{self._stated(name, value)} is not below {limit}"
+            )
+        return float(value) if kind is float else value
 
     def need(self, name: str, kind: type) -> typing.Any:
-        """An option that there must be, of a type.
+        """A required option, of a type.
 
         Raises:
-            ValueError: There is none, or it has another type.
+            ValueError: It is missing, or has another type.
         """
         if name not in self:
             raise ValueError(
@@ -60,21 +68,29 @@ class Options:
             )
         return self.get(name, kind())
 
+    def section(self, name: str) -> "Options":
+        """The options in a mapping, which is empty if it is omitted.
+
+        Raises:
+            ValueError: It is not a mapping.
+        """
+        return Options(self.get(name, {}), f"{self.path}: {name}")
+
     def check(self, known: Mapping[str, Sequence]) -> None:
         """Refuses options that make a model which a `Transformer` cannot be.
 
         Args:
-            known: Of each option that matters the values that can be; the first
-                is that of an option which is left out.
+            known: The possible values of each option that matters; an omitted
+                option has the first.
 
         Raises:
             ValueError: An option has another value.
         """
         for name, values in known.items():
-            value = self._values.get(name)
+            value = self.values.get(name)
             if value is None:
                 value = values[0]
-            if not any(value == v and type(value) is type(v) for v in values):
+            if not any(type(value) is type(v) and value == v for v in values):
                 raise ValueError(
                     f"{self._stated(name, value)} cannot be imported: expected"
                     f" {' or '.join(map(repr, values))}"
@@ -82,10 +98,10 @@ class Options:
 
     def refuse(self, name: str, reason: str) -> typing.NoReturn:
         """Raises ValueError for an option that cannot be imported."""
-        value = self._values.get(name)
+        value = self.values.get(name)
         raise ValueError(
             f"{self._stated(name, value)} cannot be imported: {reason}"
         )
 
     def _stated(self, name, value):
-        return f"{self.path}: {self._prefix}{name}={value!r}"
+        return f"{self.path}: {self._prefix}{name}={shown(value)}"

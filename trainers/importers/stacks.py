@@ -1,7 +1,7 @@
-"""The weights of encoder and decoder: which there are, in which shapes.
+"""The weights of encoder and decoder: their paths and shapes.
 
-What differs between systems is how they name them: an importer brings two
-functions that read a linear map and a norm.
+Systems differ in the names: an importer brings two functions that read a linear
+map and a norm.
 """
 
 import typing
@@ -10,25 +10,47 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from keras_transformer.config import TransformerConfig
+from trainers.importers.tensors import Tensors
 
 # A bias that leaves no probability to a token, in half precision, too.
 EXCLUDED = -1e4
+MAX_LAYERS = 256
 PROJECTIONS = ("query", "key", "value", "output")
 ATTENTIONS = {
     "encoder": ("self_attention",),
     "decoder": ("self_attention", "cross_attention"),
 }
+# Names of fairseq, which transformers has, too: of linear maps and norms.
+TORCH_ATTENTIONS = {
+    "self_attention": "self_attn",
+    "cross_attention": "encoder_attn",
+}
+TORCH_LINEAR = {
+    "query": "q_proj",
+    "key": "k_proj",
+    "value": "v_proj",
+    "output": "out_proj",
+    "inner": "fc1",
+    "outer": "fc2",
+}
+TORCH_NORMS = {
+    "self_attention": "self_attn_layer_norm",
+    "cross_attention": "encoder_attn_layer_norm",
+    "feed_forward": "final_layer_norm",
+    "final": "layer_norm",
+    "embedding": "layernorm_embedding",
+}
 
 
 class Place(typing.NamedTuple):
-    """Where a linear map or a norm is.
+    """The place of a linear map or a norm.
 
     Attributes:
         stack: "encoder" or "decoder".
-        layer: Its number, from 0; None: of the whole stack.
-        part: "self_attention", "cross_attention" or "feed_forward"; of a stack:
-            "embedding", the norm before its layers, or "final", after them.
-        name: Of a linear map: one of `PROJECTIONS`; or "inner", "outer".
+        layer: Its number, from 0; None for a norm of the whole stack.
+        part: "self_attention", "cross_attention" or "feed_forward"; for a norm
+            of the stack "embedding" (before its layers) or "final" (after).
+        name: The linear map: one of `PROJECTIONS`, or "inner", "outer".
     """
 
     stack: str
@@ -44,11 +66,17 @@ ReadNorm: typing.TypeAlias = Callable[[Place], tuple[np.ndarray, np.ndarray]]
 
 
 def make_config(path: typing.Any, **fields: typing.Any) -> TransformerConfig:
-    """A `TransformerConfig`; if it cannot be, the error says of which file."""
+    """A `TransformerConfig`; errors name the file."""
     try:
-        return TransformerConfig(**fields)
+        config = TransformerConfig(**fields)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+    depth = max(config.num_layers, config.decoder_depth)
+    if depth > MAX_LAYERS:  # layers may share weights, and then cost no bytes
+        raise ValueError(
+            f"{path}: expected at most {MAX_LAYERS} layers. Received: {depth}"
+        )
+    return config
 
 
 def read_stacks(
@@ -75,8 +103,40 @@ def read_stacks(
     return weights
 
 
+def read_torch_stacks(
+    config: TransformerConfig, tensors: Tensors, prefix: str = ""
+) -> dict[str, np.ndarray]:
+    """`read_stacks` with the names of fairseq, after a prefix."""
+
+    def name_of(place, ending):
+        """`decoder.layers.0.encoder_attn.q_proj`"""
+        if place.layer is None:
+            return f"{prefix}{place.stack}.{ending}"
+        part = ""
+        if place.name in PROJECTIONS:
+            part = f"{TORCH_ATTENTIONS[place.part]}."
+        return f"{prefix}{place.stack}.layers.{place.layer}.{part}{ending}"
+
+    def read_linear(place, shape):
+        name = name_of(place, TORCH_LINEAR[place.name])
+        return (
+            tensors.take(f"{name}.weight", shape[::-1]).T,
+            tensors.take(f"{name}.bias", shape[1:]),
+        )
+
+    def read_norm(place):
+        name = name_of(place, TORCH_NORMS[place.part])
+        shape = (config.d_model,)
+        return (
+            tensors.take(f"{name}.weight", shape),
+            tensors.take(f"{name}.bias", shape),
+        )
+
+    return read_stacks(config, read_linear, read_norm)
+
+
 def logits_bias_path(config: TransformerConfig) -> str:
-    """Where the bias of the logits is: with the matrix of the softmax."""
+    """The path of the bias of the logits: beside the softmax' matrix."""
     layer = "softmax" if config.has_softmax_matrix else "embedding"
     return f"{layer}/logits_bias"
 

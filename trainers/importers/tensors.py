@@ -2,15 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 
+import ml_dtypes
 import numpy as np
 
 
 class Tensors:
-    """What a file holds, until it is taken.
+    """The tensors of a file that were not taken yet.
 
     Args:
         arrays: Arrays by the names that the file has.
-        path: Of the file, for messages.
+        path: Path of the file, for messages.
     """
 
     def __init__(self, arrays: Mapping[str, np.ndarray], path):
@@ -20,21 +21,27 @@ class Tensors:
     def __contains__(self, name: str) -> bool:
         return name in self._arrays
 
-    def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a tensor, which stays.
+    def matrix_shape(self, name: str) -> tuple[int, int]:
+        """The numbers of rows and columns of a matrix, which stays.
 
         Raises:
-            ValueError: There is no such tensor.
+            ValueError: There is no such tensor, or it is empty, or no matrix.
         """
         self._check(name)
-        return tuple(self._arrays[name].shape)
+        shape = tuple(self._arrays[name].shape)
+        if len(shape) != 2 or not all(shape):
+            raise ValueError(
+                f"{self.path}: expected a matrix {name}."
+                f" Received: the shape {shape}"
+            )
+        return shape
 
     def take(self, name: str, shape: Sequence[int]) -> np.ndarray:
         """A tensor, which is then gone.
 
         Args:
             name: As in the file.
-            shape: What it must be.
+            shape: The expected shape.
 
         Raises:
             ValueError: There is no such tensor, or it has another shape, or it
@@ -47,7 +54,7 @@ class Tensors:
                 f"{self.path}: expected {name} of shape {tuple(shape)}."
                 f" Received: {tuple(array.shape)}"
             )
-        if array.dtype.kind not in "fV":  # V: of ml_dtypes, such as bfloat16
+        if array.dtype.kind != "f" and array.dtype != ml_dtypes.bfloat16:
             raise ValueError(
                 f"{self.path}: expected floats in {name}."
                 f" Received: {array.dtype}"
@@ -55,14 +62,14 @@ class Tensors:
         return np.asarray(array, np.float32)
 
     def drop(self, name: str) -> None:
-        """Takes a tensor that says nothing new, if it is there."""
+        """Takes a redundant tensor, if it is there."""
         self._arrays.pop(name, None)
 
     def close(self) -> None:
         """Ends the reading.
 
         Raises:
-            ValueError: There are tensors that nobody took.
+            ValueError: Some tensors were not taken.
         """
         if self._arrays:
             names = sorted(self._arrays)

@@ -10,19 +10,19 @@ Two formats: the zip archive of PyTorch 1.6 and later (`archive/data.pkl`, and
 a file for each storage), and the older sequence of pickles.
 """
 
-import collections
 import io
 import math
 import os
 import pathlib
 import pickle
-import pickletools
 import typing
 import zipfile
 from collections.abc import Sequence
 
 import ml_dtypes
 import numpy as np
+
+from trainers.importers.files import check_file, shown
 
 STORAGES = {
     "DoubleStorage": np.dtype("<f8"),
@@ -36,29 +36,32 @@ STORAGES = {
     "ByteStorage": np.dtype("u1"),
     "BoolStorage": np.dtype("?"),
 }
-# Types that plain data may name, which are no use of them.
+# Types that plain data may name, but not use.
 TYPES = ("bool", "bytes", "dict", "float", "int", "list", "str", "tuple")
-DATA = "data.pkl"  # of an archive: everything but the numbers
-MOST_PICKLE = 64 << 20  # bytes
-MOST_ENTRIES = 100_000  # files of an archive
-# What the older format begins with, as integers of their own pickles.
+DATA = "data.pkl"  # in an archive: everything but the numbers
+MAX_PICKLE = 8 << 20  # bytes
+MAX_ENTRIES = 100_000  # files of an archive
+MAX_CLASSES = 1000
+MAX_ITEMS = 1000  # of a tuple, with those of the tuples in it
+MAX_AXES = 32
+# The older format begins with these integers, each in a pickle of its own.
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 
 
 class _StorageType(typing.NamedTuple):
-    """What a pickle calls `torch.FloatStorage`."""
+    """Stands for `torch.FloatStorage` and the like."""
 
     dtype: np.dtype
 
 
 class Plain:
-    """An object of a class that is not here: what its pickle says of it.
+    """An object of a class that is not imported, as its pickle describes it.
 
     Attributes:
         kind: Module and name of the class.
-        arguments: What it would have been called with.
-        state: Its attributes, if it has a dictionary of them; or else what the
-            pickle has for them.
+        arguments: The arguments of the call that would have made it.
+        state: Its attributes: a dictionary, unless the class has a format of
+            its own.
     """
 
     kind = ""
@@ -70,7 +73,7 @@ class Plain:
         return plain
 
     def __init__(self, *arguments, **names):
-        """Nothing but what `__new__` does."""
+        """Does nothing: `__new__` keeps the arguments."""
 
     def __setstate__(self, state):
         self.state = state
@@ -109,8 +112,22 @@ class _Tensor(np.ndarray):
         raise ValueError("a tensor with a state")
 
 
-class _Unpickler(pickle.Unpickler):
+class _Dictionary(dict):
+    """An `OrderedDict` that a pickle cannot give other methods."""
+
+    def __setstate__(self, state):
+        """Ignores `_metadata`, which PyTorch adds to weights by name."""
+
+
+# Python's own unpickler, not its twin in C: it keeps the values that a pickle
+# numbers in a dictionary, not in an array as long as the greatest number, and
+# its operations can be extended.
+class _Unpickler(pickle._Unpickler):
     """Builds tensors and plain data, and nothing else.
+
+    A tuple of two equal tuples, each of two equal tuples, and so on, is short
+    in a pickle, but its hash would take years. So the items of tuples are
+    counted, those of tuples in them included.
 
     Args:
         file: Binary file that holds the pickle.
@@ -118,10 +135,25 @@ class _Unpickler(pickle.Unpickler):
         plain: Modules whose classes become `Plain`.
     """
 
+    dispatch = dict(pickle._Unpickler.dispatch)
+
     def __init__(self, file, read_storage, plain=()):
         super().__init__(file, encoding="utf-8")
         self._read_storage = read_storage
         self._plain = plain
+        self._classes: dict[tuple[str, str], type] = {}
+        self._sizes: dict[int, int] = {}  # of tuples, by `id`
+
+    def _count_items(self):
+        """Refuses the tuple on the stack if it has too many items."""
+        made = self.stack[-1]
+        size = sum(
+            self._sizes.get(id(item), 0) + 1 if type(item) is tuple else 1
+            for item in made
+        )
+        if size > MAX_ITEMS:
+            raise ValueError(f"expected at most {MAX_ITEMS} items in a tuple")
+        self._sizes[id(made)] = size
 
     def find_class(self, module, name):
         module = {"__builtin__": "builtins"}.get(module, module)
@@ -131,7 +163,12 @@ class _Unpickler(pickle.Unpickler):
             return _StorageType(STORAGES[name])
         is_type = module == "builtins" and name in TYPES
         if is_type or module.partition(".")[0] in self._plain:
-            return type(name, (Plain,), {"kind": f"{module}.{name}"})
+            if (module, name) not in self._classes:
+                kind = {"kind": f"{module}.{name}"}
+                self._classes[module, name] = type(name, (Plain,), kind)
+            if len(self._classes) > MAX_CLASSES:
+                raise ValueError(f"it names more than {MAX_CLASSES} classes")
+            return self._classes[module, name]
         raise ValueError(
             "its pickle would run code: expected tensors and plain data only."
             f" Received: {module}.{name}"
@@ -148,14 +185,34 @@ class _Unpickler(pickle.Unpickler):
             or pid[4] < 0
             or (len(pid) == 6 and pid[5] is not None)
         ):
-            raise ValueError(f"not a storage of PyTorch: {str(pid)[:100]}")
+            raise ValueError(f"not a storage of PyTorch: {shown(pid)}")
         return self._read_storage(pid[1].dtype, pid[2], pid[4])
+
+
+def _count_after(handle):
+    """An operation that makes a tuple, and then counts its items."""
+
+    def handle_and_count(self):
+        handle(self)
+        self._count_items()
+
+    return handle_and_count
+
+
+for _operation in (
+    pickle.TUPLE,
+    pickle.TUPLE1,
+    pickle.TUPLE2,
+    pickle.TUPLE3,
+):
+    _load = _Unpickler.dispatch[_operation[0]]
+    _Unpickler.dispatch[_operation[0]] = _count_after(_load)
 
 
 def read_torch(
     path: str | os.PathLike, plain: Sequence[str] = ()
 ) -> typing.Any:
-    """What a file of `torch.save` holds: NumPy arrays in plain containers.
+    """The contents of a file of `torch.save`: arrays in plain containers.
 
     Args:
         path: The file.
@@ -163,11 +220,12 @@ def read_torch(
             data: `("argparse", "omegaconf")`. None of it is imported.
 
     Raises:
-        ValueError: It is no such file, or it is corrupt, or names anything that
-            is neither a tensor nor plain data.
+        ValueError: It is not such a file, is corrupt, or names anything that is
+            neither a tensor nor plain data.
         OSError: It cannot be read.
     """
     path = pathlib.Path(path)
+    check_file(path)
     read = _read_archive if zipfile.is_zipfile(path) else _read_pickles
     try:
         return read(path, plain)
@@ -190,8 +248,8 @@ def _read_archive(path, plain):
         order = entries.get(f"{folder}/byteorder")
         if order is not None and archive.read(order).strip() != b"little":
             raise ValueError("expected little-endian numbers")
-        if entries[f"{folder}/{DATA}"].file_size > MOST_PICKLE:
-            raise ValueError(f"expected at most {MOST_PICKLE} bytes of {DATA}")
+        if entries[f"{folder}/{DATA}"].file_size > MAX_PICKLE:
+            raise ValueError(f"expected at most {MAX_PICKLE} bytes of {DATA}")
         storages: dict[str, _Storage] = {}
 
         def read_storage(dtype, key, size):
@@ -201,28 +259,7 @@ def _read_archive(path, plain):
             return _typed(storages[key], dtype, size)
 
         data = io.BytesIO(archive.read(f"{folder}/{DATA}"))
-        return _load(data, read_storage, plain)
-
-
-def _load(file, read_storage, plain=()):
-    """Reads one pickle of a file.
-
-    A pickle numbers the values that it uses again. Python makes room for the
-    greatest number at once, whatever it is: so it is looked at before.
-    """
-    start = file.tell()
-    num_operations = greatest = 0
-    for operation, argument, _ in pickletools.genops(file):
-        num_operations += 1
-        if operation.name in ("PUT", "BINPUT", "LONG_BINPUT"):
-            greatest = max(greatest, argument)
-    if greatest > num_operations:
-        raise ValueError(
-            f"a pickle of {num_operations} operations numbers a value"
-            f" {greatest}"
-        )
-    file.seek(start)
-    return _Unpickler(file, read_storage, plain).load()
+        return _Unpickler(data, read_storage, plain).load()
 
 
 def _checked_entries(archive, size):
@@ -233,7 +270,7 @@ def _checked_entries(archive, size):
     """
     infos = archive.infolist()
     entries = {info.filename: info for info in infos}
-    if len(entries) < len(infos) or len(infos) > MOST_ENTRIES:
+    if len(entries) < len(infos) or len(infos) > MAX_ENTRIES:
         raise ValueError("its archive has files twice, or too many")
     for info in infos:
         if (
@@ -276,16 +313,18 @@ def _read_pickles(path, plain):
         raise ValueError("a storage where there is none")
 
     with path.open("rb") as file:
-        head = [_load(file, no_storage) for _ in range(2)]
+        data = io.BytesIO(file.read(MAX_PICKLE))
+        head = [_Unpickler(data, no_storage).load() for _ in range(2)]
         if head != [MAGIC, PROTOCOL]:
             raise ValueError("neither a zip archive nor pickles of torch.save")
-        system = _load(file, no_storage)
+        system = _Unpickler(data, no_storage).load()
         if not system.get("little_endian"):
             raise ValueError("expected little-endian numbers")
-        found = _load(file, read_storage, plain)
-        keys = _load(file, no_storage)
+        found = _Unpickler(data, read_storage, plain).load()
+        keys = _Unpickler(data, no_storage).load()
         if sorted(keys) != sorted(storages):
             raise ValueError("its list of storages is another")
+        file.seek(data.tell())
         for key in keys:
             dtype, size = sizes[key]
             length = int.from_bytes(file.read(8), "little")
@@ -313,10 +352,12 @@ def _tensor(storage, offset, shape, strides, *_):
         raise ValueError("a tensor without a storage")
     numbers = storage.numbers
     sizes = [offset, *shape, *strides]
-    if len(shape) != len(strides) or not all(
-        type(size) is int and size >= 0 for size in sizes
+    if not len(shape) == len(strides) <= MAX_AXES or not all(
+        type(size) is int and 0 <= size < 1 << 63 for size in sizes
     ):
-        raise ValueError(f"a tensor of shape {shape}, strides {strides}")
+        raise ValueError(
+            f"a tensor of shape {shown(shape)}, strides {shown(strides)}"
+        )
     last = offset + sum(
         (size - 1) * stride for size, stride in zip(shape, strides, strict=True)
     )
@@ -362,7 +403,7 @@ class _Call:
 
 _KNOWN = {
     ("builtins", "set"): set,
-    ("collections", "OrderedDict"): collections.OrderedDict,
+    ("collections", "OrderedDict"): _Dictionary,
     ("torch._utils", "_rebuild_tensor"): _Call(_tensor),
     ("torch._utils", "_rebuild_tensor_v2"): _Call(_tensor),
     ("torch._utils", "_rebuild_parameter"): _Call(_parameter),

@@ -6,7 +6,6 @@ its model stand in the order of the table, then an end (`END_OF_TABLE` or
 `END_OF_TABLE_WITH_CODES`), then those that the table has not.
 """
 
-import pathlib
 from collections.abc import Sequence
 
 from google.protobuf.message import DecodeError
@@ -20,24 +19,7 @@ _PIECE = sentencepiece_model_pb2.ModelProto.SentencePiece
 _TRAINER = sentencepiece_model_pb2.TrainerSpec
 # Types of pieces that text may be segmented into.
 _OF_TEXT = (_PIECE.NORMAL, _PIECE.USER_DEFINED, _PIECE.BYTE)
-MOST_BYTES = 64 << 20  # of a vocabulary, or of a file of options
-
-
-def read_file(path: pathlib.Path, limit: int = MOST_BYTES) -> bytes:
-    """The bytes of a file that is not too large.
-
-    Raises:
-        ValueError: It is missing, no regular file, or too large.
-        OSError: It cannot be read.
-    """
-    if not path.is_file():
-        raise ValueError(f"expected a file {path}. Received: none")
-    size = path.stat().st_size
-    if size > limit:
-        raise ValueError(
-            f"{path}: expected at most {limit} bytes. Received: {size}"
-        )
-    return path.read_bytes()
+MAX_PIECES = 1 << 20
 
 
 def make_tokenizer(
@@ -73,6 +55,11 @@ def make_tokenizer(
         raise ValueError(f"{path}: not a SentencePiece model") from None
     if not model.pieces:
         raise ValueError(f"{path}: a SentencePiece model without pieces")
+    if len(model.pieces) > MAX_PIECES:
+        raise ValueError(
+            f"{path}: expected at most {MAX_PIECES} pieces."
+            f" Received: {len(model.pieces)}"
+        )
     if len(set(table)) < len(table):
         raise ValueError(f"{path}: its table has a subword twice")
     own = {piece.piece: piece for piece in model.pieces}

@@ -1,74 +1,127 @@
-"""YAML of other systems: their options, and vocabularies."""
+"""YAML of other systems: their options, and vocabularies.
+
+Aliases can make a short file a huge value, and the loader over libyaml calls
+itself for each nested list until the stack is full. So a file is first read as
+a sequence of events, which takes no memory.
+"""
 
 import pathlib
 import typing
+from collections.abc import Iterator
 
 from keras_transformer.commands import flags
+from trainers.importers.files import read_text, shown
 
-# A vocabulary of a million subwords is smaller.
-MOST_BYTES = 1 << 26
+MAX_VALUES = 100_000  # of options, with those that aliases repeat
+MAX_NESTING = 32
+MAX_SCALAR = 10_000  # characters
+FAILED = "not YAML"
 
 
 def read_options(path: pathlib.Path) -> dict[str, typing.Any]:
     """The options in a file: numbers and booleans are read as such.
 
     Raises:
-        ValueError: It is no YAML, or something else than options by name.
+        ValueError: It is not YAML, not options by name, or too large.
         OSError: It cannot be read.
     """
-    return parse_options(_read(path), path)
+    return parse_options(read_text(path), path)
 
 
 def parse_options(text: str, path: typing.Any) -> dict[str, typing.Any]:
-    """`read_options` of a text, which messages say stands at `path`."""
-    return _parse(text, path, "SafeLoader", "CSafeLoader")
-
-
-def read_strings(path: pathlib.Path) -> dict[str, str]:
-    """Strings by strings: what YAML would take for numbers are strings, too.
-
-    Raises:
-        ValueError, OSError: As `read_options`.
-    """
-    found = _parse(_read(path), path, "BaseLoader", "CBaseLoader")
-    for key, value in found.items():
-        if not isinstance(key, str) or not isinstance(value, str):
-            raise ValueError(
-                f"{path}: expected strings by strings. Received:"
-                f" {key!r}: {value!r}"
-            )
-    return found
-
-
-def _read(path):
-    if path.stat().st_size > MOST_BYTES:
-        raise ValueError(
-            f"{path}: expected at most {MOST_BYTES} bytes."
-            f" Received: {path.stat().st_size}"
-        )
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8: {error}") from None
-
-
-def _parse(text, path, loader, fast_loader):
-    """A mapping, by libyaml's loader if PyYAML was built with it."""
-    try:
-        import yaml
-    except ImportError:
-        raise ValueError(
-            f"reading {path} needs PyYAML: {flags.how_to_install('import')}"
-        ) from None
-    loader = getattr(yaml, fast_loader, getattr(yaml, loader))
+    """`read_options` of a text; messages name `path`."""
+    yaml = _import_yaml(path)
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    _check_events(yaml, text, path)
     try:
         found = yaml.load(text, Loader=loader)  # one of the safe ones
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    # A tag such as !!bool before another scalar may raise nearly anything.
+    except Exception as error:
         reason = " ".join(str(error).split())
-        raise ValueError(f"{path}: not YAML: {reason}") from None
+        raise ValueError(f"{path}: {FAILED}: {reason}") from None
     if not isinstance(found, dict):
         raise ValueError(
             f"{path}: expected options by name. Received:"
             f" {type(found).__name__}"
         )
     return found
+
+
+def read_strings(path: pathlib.Path) -> dict[str, str]:
+    """Strings by strings: what YAML would take for numbers are strings, too.
+
+    Raises:
+        ValueError: It is not YAML, or not strings by strings.
+        OSError: It cannot be read.
+    """
+    yaml = _import_yaml(path)
+    events = _parse(yaml, read_text(path), path)
+    found: dict[str, str] = {}
+    if isinstance(next(events, None), yaml.MappingStartEvent):
+        for key in events:
+            value = next(events, None)
+            if isinstance(key, yaml.MappingEndEvent) and value is None:
+                return found
+            if not isinstance(key, yaml.ScalarEvent) or not isinstance(
+                value, yaml.ScalarEvent
+            ):
+                break
+            found[key.value] = value.value
+    raise ValueError(f"{path}: expected strings by strings")
+
+
+def _import_yaml(path):
+    """PyYAML, which is an optional dependency."""
+    try:
+        import yaml
+    except ImportError:
+        raise ValueError(
+            f"reading {path} needs PyYAML: {flags.how_to_install('import')}"
+        ) from None
+    return yaml
+
+
+def _parse(yaml, text, path) -> Iterator[typing.Any]:
+    """The events of a text, without the marks of its beginning and end."""
+    marks = (
+        yaml.StreamStartEvent,
+        yaml.StreamEndEvent,
+        yaml.DocumentStartEvent,
+        yaml.DocumentEndEvent,
+    )
+    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+    try:
+        for event in yaml.parse(text, Loader=loader):
+            if not isinstance(event, marks):
+                yield event
+    except yaml.YAMLError as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path}: {FAILED}: {reason}") from None
+
+
+def _check_events(yaml, text, path):
+    """Refuses nesting and aliases that a loader could not bear."""
+    num_values = 0
+    open_values: list[tuple[typing.Any, int]] = []  # anchor, values before
+    sizes: dict[typing.Any, int] = {}  # of complete values, by anchor
+    for event in _parse(yaml, text, path):
+        num_values += 1
+        if isinstance(event, yaml.CollectionStartEvent):
+            open_values.append((event.anchor, num_values))
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = open_values.pop()
+            sizes[anchor] = num_values - before
+        elif isinstance(event, yaml.AliasEvent):
+            # An alias of a value that contains it has no size yet.
+            num_values += sizes.get(event.anchor, 0)
+            if any(event.anchor == anchor for anchor, _ in open_values):
+                raise ValueError(f"{path}: an alias repeats what it is in")
+        elif len(event.value) > MAX_SCALAR:
+            raise ValueError(
+                f"{path}: expected at most {MAX_SCALAR} characters in a value."
+                f" Received: {shown(event.value)}"
+            )
+        if len(open_values) > MAX_NESTING:
+            raise ValueError(f"{path}: expected at most {MAX_NESTING} levels")
+        if num_values > MAX_VALUES:
+            raise ValueError(f"{path}: expected at most {MAX_VALUES} values")

@@ -1,0 +1,86 @@
+"""Opens the files of other systems, which may hold anything.
+
+Every importer opens its files here: a file must be a regular one (a device or a
+pipe would never end) of limited size. `shown` quotes their values in messages.
+"""
+
+import json
+import pathlib
+import reprlib
+import typing
+
+MAX_TEXT = 16 << 20  # bytes of a vocabulary or of a file of options
+MAX_WEIGHTS = 16 << 30  # bytes
+
+# Values may be nested, and shared, so often that `repr` would not end.
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
+
+
+def check_file(path: pathlib.Path, limit: int = MAX_WEIGHTS) -> int:
+    """The size of a file, in bytes.
+
+    Raises:
+        ValueError: It is missing, not a regular file, or too large.
+    """
+    if not path.is_file():
+        raise ValueError(f"expected a file {path}. Received: none")
+    size = path.stat().st_size
+    if size > limit:
+        raise ValueError(
+            f"{path}: expected at most {limit} bytes. Received: {size}"
+        )
+    return size
+
+
+def read_file(path: pathlib.Path, limit: int = MAX_TEXT) -> bytes:
+    """The bytes of a file.
+
+    Raises:
+        ValueError: It is missing, not a regular file, or too large.
+        OSError: It cannot be read.
+    """
+    check_file(path, limit)
+    return path.read_bytes()
+
+
+def read_text(path: pathlib.Path, limit: int = MAX_TEXT) -> str:
+    """The text of a file.
+
+    Raises:
+        ValueError, OSError: As `read_file`, or it is not UTF-8.
+    """
+    try:
+        return read_file(path, limit).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8: {error}") from None
+
+
+def read_json(path: pathlib.Path) -> dict[str, typing.Any]:
+    """The object in a JSON file.
+
+    Raises:
+        ValueError, OSError: As `read_file`, or it is not a JSON object.
+    """
+    content = read_file(path)
+    try:
+        values = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: not JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"{path}: expected a JSON object")
+    return values
+
+
+def shown(value: typing.Any) -> str:
+    """A value for a message: short, however large it is.
+
+    >>> shown({"a": [1, 2]}), shown(10**5000)
+    ("{'a': [1, 2]}", 'a number of 16610 bits')
+    """
+    if type(value) is int and value.bit_length() > 1024:
+        return f"a number of {value.bit_length()} bits"
+    try:
+        return " ".join(_SHORT.repr(value).split())
+    except ValueError:  # such a number inside of it
+        return f"a {type(value).__name__}"

@@ -1,0 +1,189 @@
+"""The search of transformers' `generate`, from `generation_config.json`.
+
+Older models have its fields in config.json. A field that changes the answers
+and has no counterpart here becomes a note of the import.
+"""
+
+import json
+
+from keras_transformer.config import DecodingConfig
+from trainers.importers.files import read_json
+from trainers.importers.options import Options
+
+CONFIG, GENERATION = "config.json", "generation_config.json"
+FORCED_EOS = 0  # the default of a config.json that is read for the search
+# Fields of `generate` that change its answers and have no counterpart here,
+# with the values that change nothing.
+NO_COUNTERPART = {
+    "begin_suppress_tokens": None,
+    "constraints": None,
+    "diversity_penalty": 0.0,
+    "early_stopping": False,
+    "encoder_no_repeat_ngram_size": 0,
+    "encoder_repetition_penalty": 1.0,
+    "exponential_decay_length_penalty": None,
+    "force_words_ids": None,
+    "forced_bos_token_id": None,
+    "guidance_scale": 1.0,
+    "max_time": None,
+    "num_beam_groups": 1,
+    "penalty_alpha": 0.0,
+    "repetition_penalty": 1.0,
+    "sequence_bias": None,
+    "stop_strings": None,
+    "suppress_tokens": None,
+    "watermarking_config": None,
+}
+# Further ones, which only matter to sampling.
+NO_SAMPLING = {
+    "epsilon_cutoff": 0.0,
+    "eta_cutoff": 0.0,
+    "min_p": 0.0,
+    "num_beams": 1,
+    "top_h": None,
+    "typical_p": 1.0,
+}
+# Tokens of an output: a limit of this many is as good as one by the source.
+SHORT_OUTPUT = 128
+
+
+def search_options(directory, options):
+    """generation_config.json or, if there is none, config.json."""
+    path = directory / GENERATION
+    return Options(read_json(path), path) if path.exists() else options
+
+
+def start_id(search, options):
+    """The id that the decoder starts with."""
+    start = options.get(
+        "decoder_start_token_id", options.need("pad_token_id", int)
+    )
+    if search is options:
+        return start
+    start = search.get("bos_token_id", start)
+    return search.get("decoder_start_token_id", start)
+
+
+def banned_ids(search):
+    """`bad_words_ids`: sequences of ids that are not written."""
+    banned = search.values.get("bad_words_ids") or []
+    if not isinstance(banned, list) or not all(
+        isinstance(words, list) and all(type(id) is int for id in words)
+        for words in banned
+    ):
+        raise ValueError(
+            f"{search.path}: bad_words_ids must be a list of lists of ids."
+            f" Received: bad_words_ids={json.dumps(banned)[:60]}"
+        )
+    return banned
+
+
+def _forced_end(search, options):
+    """The token that ends an output at its limit, or None."""
+    default = FORCED_EOS if search is options else None
+    return search.values.get("forced_eos_token_id", default)
+
+
+def _longest_output(search, options):
+    """The maximum number of tokens of an output, EOS included.
+
+    transformers' limit also counts the token that the decoder starts with and,
+    if there is one, the EOS at the limit.
+    """
+    forced = _forced_end(search, options)
+    name, more = "max_length", 1 if forced is None else 2
+    if search.values.get("max_new_tokens") is not None:
+        name, more = "max_new_tokens", more - 1
+    limit = search.get(name, 20) - more
+    if limit < 1:
+        raise ValueError(
+            f"{search.path}: {name} must be at least {1 + more}."
+            f" Received: {name}={limit + more}"
+        )
+    return limit
+
+
+def _shortest_output(search):
+    """The minimum number of tokens of an output, EOS included."""
+    if search.values.get("min_new_tokens") is not None:
+        return search.need("min_new_tokens", int) + 1
+    return search.get("min_length", 0)
+
+
+def read_decoding(search, options):
+    """The `DecodingConfig` of `generate`, and notes on the differences."""
+    sampling = search.get("do_sample", False)
+    limit = _longest_output(search, options)
+    extra = limit if limit <= SHORT_OUTPUT else DecodingConfig.extra_length
+    notes = []
+    if extra < limit:
+        notes.append(
+            f"an output ends at {extra} tokens more than its source has, where"
+            f" transformers goes on to {limit}: see --extra_length"
+        )
+    try:
+        decoding = DecodingConfig(
+            beam_size=search.get("num_beams", 1),
+            length_penalty=search.get("length_penalty", 1.0),
+            length_normalization="power",
+            stopping="transformers",
+            extra_length=extra,
+            max_output_length=limit,
+            min_length=_shortest_output(search),
+            no_repeat_ngram=search.get("no_repeat_ngram_size", 0),
+            sampling=sampling,
+            **(_sampling(search) if sampling else {}),
+        )
+    except ValueError as error:
+        raise ValueError(f"{search.path}: {error}") from None
+    return decoding, [*notes, *_differences(search, options, decoding)]
+
+
+def _differences(search, options, decoding):
+    """Fields of `generate` that a search here does not follow, a line each."""
+    neutral = NO_COUNTERPART | (NO_SAMPLING if decoding.sampling else {})
+    notes = []
+    for name, value in neutral.items():
+        found = search.values.get(name)
+        if found not in (None, [], value):
+            notes.append(
+                f"{name}={json.dumps(found)[:60]} has no counterpart here"
+            )
+    pad, eos = (options.values[f"{role}_token_id"] for role in ("pad", "eos"))
+    banned = banned_ids(search)
+    if any(
+        words not in ([pad], [start_id(search, options)]) for words in banned
+    ):
+        notes.append("of bad_words_ids, only padding is banned here")
+    if [pad] not in banned:
+        notes.append("bad_words_ids has no padding, which is banned here")
+    ends = search.values.get("eos_token_id")
+    if ends not in (None, eos, [eos]):
+        notes.append(
+            f"eos_token_id={json.dumps(ends)[:60]}: here an output ends with"
+            f" {eos}, as {CONFIG} says"
+        )
+    forced = _forced_end(search, options)
+    if forced not in (eos, [eos]):
+        notes.append(
+            f"forced_eos_token_id={json.dumps(forced)[:60]}: here the score of"
+            f" an output at its limit is as if {eos} were added"
+        )
+    if search.get("renormalize_logits", False) and (
+        decoding.min_length > 1 or decoding.no_repeat_ngram
+    ):
+        notes.append(
+            "renormalize_logits: here the probability of tokens that are"
+            " forbidden by min_length or no_repeat_ngram_size is not given to"
+            " others"
+        )
+    return [f"{search.path.name}: {note}" for note in notes]
+
+
+def _sampling(search):
+    """How transformers samples: its defaults are not ours."""
+    return {
+        "temperature": search.get("temperature", 1.0),
+        "top_k": search.get("top_k", 50),
+        "top_p": search.get("top_p", 1.0),
+    }

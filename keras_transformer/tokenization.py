@@ -27,6 +27,9 @@ from keras_transformer.vocabulary import (
 )
 from keras_transformer.vocabulary_training import ID_NAMES, train_model
 
+if typing.TYPE_CHECKING:
+    import tensorflow as tf
+
 # A control piece. The pieces before it are a table of ids that came with the
 # model; the pieces after it take part in the segmentation, but have no id.
 END_OF_TABLE = "<end of table>"
@@ -188,7 +191,7 @@ class Tokenizer:
         """Strings as they are segmented: NFKC, and `\u2581` for a space."""
         return self._processor.normalize(strings)
 
-    def encode(self, strings):
+    def encode(self, strings: typing.Any) -> "tf.RaggedTensor":
         """`to_ids` as a ragged tensor; also in a graph. Needs TensorFlow.
 
         Args:
@@ -204,7 +207,7 @@ class Tokenizer:
 
         return graph_tokenization.encode(self, strings)
 
-    def decode(self, ids):
+    def decode(self, ids: typing.Any) -> "tf.Tensor":
         """`to_strings` as a tensor; also in a graph. Needs TensorFlow.
 
         Args:

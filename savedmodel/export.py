@@ -28,8 +28,8 @@ from absl import logging
 
 import keras_transformer
 from keras_transformer import flags
-from keras_transformer.config import DecodingConfig
-from keras_transformer.fields import Fields, hp
+from keras_transformer.config import DecodingConfig, SearchConfig
+from keras_transformer.fields import Fields, hp, names_of
 from keras_transformer.startup import load_tensorflow
 from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
 from savedmodel import publishing, verify
@@ -119,29 +119,14 @@ class ExportOptions(Fields):
         return output
 
 
-# Those of `DecodingConfig` that a search has: an export does not sample.
-SEARCH_FIELDS = (
-    "beam_size",
-    "length_penalty",
-    "length_normalization",
-    "stopping",
-    "extra_length",
-    "max_output_length",
-    "min_length",
-    "no_repeat_ngram",
-    "alignment_layer",
-)
-SearchOptions = dataclasses.make_dataclass(
-    "SearchOptions",
-    [
-        (field.name, field.type, field)
-        for field in dataclasses.fields(DecodingConfig)
-        if field.name in SEARCH_FIELDS
-    ],
-    bases=(Fields,),
-    frozen=True,
-    namespace={"__doc__": "The search; left out: that of the work directory."},
-)
+@dataclasses.dataclass(frozen=True)
+class SearchOptions(SearchConfig):
+    """The search. Defaults: the options of the work directory."""
+
+
+def search_of(decoding: DecodingConfig) -> dict[str, typing.Any]:
+    """The options of a search by name, without the options of sampling."""
+    return {name: getattr(decoding, name) for name in names_of(SearchConfig)}
 
 
 class Source(typing.NamedTuple):
@@ -216,7 +201,6 @@ def make_description(source: Source, options: ExportOptions) -> dict:
     """What `export.json` says, beside the model, for whoever runs it."""
     translator = source.translator
     source_language, target_language = source.languages
-    decoding = dataclasses.asdict(translator.decoding)
     return {
         "format": options.format,
         "precision": options.precision,
@@ -230,7 +214,7 @@ def make_description(source: Source, options: ExportOptions) -> dict:
         "vocab_size": translator.tokenizer.target.vocab_size,
         "source_vocab_size": translator.tokenizer.source.vocab_size,
         "special_ids": {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK},
-        "decoding": {name: decoding[name] for name in SEARCH_FIELDS},
+        "decoding": search_of(translator.decoding),
         "versions": versions(options.format),
     }
 
@@ -289,7 +273,7 @@ def load_source(
             "%s: 'decoding' says sampling=true; an export searches",
             workdir.config_path,
         )
-    decoding = {name: getattr(before, name) for name in SEARCH_FIELDS}
+    decoding = search_of(before)
     if arguments is not None:
         search = arguments.build(SearchOptions, **decoding)
         decoding = dataclasses.asdict(search)
@@ -322,7 +306,7 @@ def check_search(name: str, decoding: dict) -> None:
 
     Args:
         name: The format.
-        decoding: The values of `SEARCH_FIELDS`.
+        decoding: The options of a search by name.
 
     Raises:
         ValueError: The format searches by its own rules, which lack

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from keras_transformer import __version__
 from keras_transformer.data.batches import Batches, make_batches
+from keras_transformer.fields import names_of, resolved
 from keras_transformer.machine import count_cores
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
@@ -22,7 +23,7 @@ from keras_transformer.workdir import (
     named_weights,
 )
 from trainers.run.budget import counted
-from trainers.run.config import CHANGEABLE_FIELDS, RESOLVED_BY, Configuration
+from trainers.run.config import Configuration
 from trainers.run.corpora import (
     SPLITS,
     encode_valid_corpus,
@@ -248,11 +249,11 @@ def make_valid_batches(pairs, tokenizer, data, batch_tokens):
 def check_same(workdir, configuration):
     """Compares the configuration with that of the work directory, if any.
 
-    Before there are weights all may change but what the vocabulary is of.
+    Before there are weights, only the data of the vocabulary may not change.
 
     Raises:
-        ValueError: A field differs that is not among `CHANGEABLE_FIELDS`, or
-            there are checkpoints without a configuration.
+        ValueError: A field differs that is not `changeable`, or there are
+            checkpoints without a configuration.
     """
     begun = workdir.latest.prefixes()
     if not workdir.config_path.exists():
@@ -263,16 +264,13 @@ def check_same(workdir, configuration):
             )
         return
     differences = []
-    for name in CHANGEABLE_FIELDS if begun else ("data",):
+    for name in ("model", "data", "training") if begun else ("data",):
         section = getattr(configuration, name)
         before = workdir.read_section(name, type(section))
-        for field in dataclasses.fields(section):
-            if field.name in CHANGEABLE_FIELDS[name]:
-                continue
-            resolved = RESOLVED_BY.get(field.name, field.name)
-            old, new = getattr(before, resolved), getattr(section, resolved)
+        for field in names_of(section, changeable=False):
+            old, new = resolved(before, field), resolved(section, field)
             if old != new:
-                differences.append(f"{field.name} was {old!r} and is {new!r}")
+                differences.append(f"{field} was {old!r} and is {new!r}")
     if differences:
         raise ValueError(
             f"{workdir.path} was made with another configuration:"

@@ -16,18 +16,12 @@ from keras_transformer.config import (
     DecodingConfig,
     TransformerConfig,
 )
+from keras_transformer.fields import names_of, resolved
 from keras_transformer.startup import load_tensorflow
-from trainers.run.config import (
-    CHANGEABLE_FIELDS,
-    RESOLVED_BY,
-    DataConfig,
-    TrainingConfig,
-)
+from trainers.run.config import DataConfig, TrainingConfig
 
-# Of the data; those that the data of another task does not have are left out.
 LANGUAGES = ("source_language", "target_language")
-INHERITED_DATA = (*LANGUAGES, "share_vocabulary", "max_length")
-# What a model that was imported says of a language that its files do not name.
+# Languages of an imported model whose files do not name them.
 UNKNOWN_LANGUAGES = ("source", "target")
 
 
@@ -103,11 +97,9 @@ def inherit_data(
     Raises:
         CommandError: A flag contradicts the parent.
     """
-    names = {field.name for field in dataclasses.fields(data_section)}
     base = {
         name: getattr(parent.data, name)
-        for name in INHERITED_DATA
-        if name in names
+        for name in names_of(data_section, inherited=True)
     }
     data = arguments.build(data_section, **base)
     _check_same(
@@ -139,15 +131,15 @@ def inherit_model(
     names = {field.name for field in dataclasses.fields(TransformerConfig)}
     wanted = dict(PRESETS[preset]) if "preset" in arguments.given else {}
     wanted |= {n: v for n, v in arguments.given.items() if n in names}
-    own = {n: wanted.pop(n) for n in CHANGEABLE_FIELDS["model"] if n in wanted}
+    dropouts = names_of(TransformerConfig, changeable=True)
+    own = {name: wanted.pop(name) for name in dropouts if name in wanted}
     with flags.user_errors():
         changed = dataclasses.replace(parent.model, **wanted)
-        resolved = {name: RESOLVED_BY.get(name, name) for name in wanted}
         _check_same(
             parent,
             {
-                name: (getattr(changed, field), getattr(parent.model, field))
-                for name, field in resolved.items()
+                name: (resolved(changed, name), resolved(parent.model, name))
+                for name in wanted
             },
         )
         return dataclasses.replace(parent.model, **own)

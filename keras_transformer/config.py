@@ -16,7 +16,21 @@ CHECKPOINT_KINDS = ("averaged", "best", "latest")
 POSITIONS = ("sinusoidal", "learned", "relative")
 SINUSOIDS = ("paper", "t2t")
 ACTIVATIONS = ("relu", "swish", "gelu", "gelu_tanh")
-SHARED_EMBEDDINGS = ("all", "target", "inputs", "none")
+
+
+class Sharing(typing.NamedTuple):
+    """Who shares the matrix of the target's embedding."""
+
+    source: bool
+    softmax: bool
+
+
+SHARED_EMBEDDINGS = {
+    "all": Sharing(source=True, softmax=True),
+    "target": Sharing(source=False, softmax=True),
+    "inputs": Sharing(source=True, softmax=False),
+    "none": Sharing(source=False, softmax=False),
+}
 # Defaults of the options of positions: room for the longest source and output
 # that the defaults allow; the distance of T2T's transformer_relative.
 LEARNED_POSITIONS = 512
@@ -205,7 +219,7 @@ class TransformerConfig(Fields):
         "Which embeddings share a matrix: all (source, target and softmax,"
         " sec. 3.4); target (target and softmax); inputs (source and target);"
         " none. Default: all, or target if there is a source_vocab_size.",
-        choices=SHARED_EMBEDDINGS,
+        choices=tuple(SHARED_EMBEDDINGS),
         resolved_by="sharing",
     )
     logits_bias: bool = hp(
@@ -226,7 +240,7 @@ class TransformerConfig(Fields):
                 f" Received: attention_window={self.attention_window},"
                 f" positions={self.positions!r}"
             )
-        if self.source_vocab_size and self.sharing in ("all", "inputs"):
+        if self.source_vocab_size and not self.has_source_embedding:
             raise ValueError(
                 "share_embeddings must be target or none with a"
                 " source_vocab_size: another vocabulary has other embeddings."
@@ -277,7 +291,7 @@ class TransformerConfig(Fields):
 
     @property
     def sharing(self) -> str:
-        """Which embeddings share a matrix, one of `SHARED_EMBEDDINGS`."""
+        """Which embeddings share a matrix, a key of `SHARED_EMBEDDINGS`."""
         if self.share_embeddings is not None:
             return self.share_embeddings
         return "target" if self.source_vocab_size else "all"
@@ -285,12 +299,12 @@ class TransformerConfig(Fields):
     @property
     def has_source_embedding(self) -> bool:
         """Whether the source has an embedding matrix of its own."""
-        return self.sharing in ("target", "none")
+        return not SHARED_EMBEDDINGS[self.sharing].source
 
     @property
     def has_softmax_matrix(self) -> bool:
         """Whether the softmax has a matrix of its own."""
-        return self.sharing in ("inputs", "none")
+        return not SHARED_EMBEDDINGS[self.sharing].softmax
 
 
 def check_alignment_layer(model: TransformerConfig, layer: int | None) -> None:

@@ -69,6 +69,19 @@ def hp(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def unhandled(**choice: typing.Any) -> NotImplementedError:
+    """The error of code that does not know one of the choices of a field.
+
+    A bug: whoever adds a choice finds all places that need to know it.
+
+    >>> raise unhandled(positions="rotary")
+    Traceback (most recent call last):
+    NotImplementedError: no code for positions='rotary'
+    """
+    ((name, value),) = choice.items()
+    return NotImplementedError(f"no code for {name}={value!r}")
+
+
 def names_of(section: typing.Any, **metadata: typing.Any) -> list[str]:
     """The fields of a dataclass whose metadata has certain values.
 

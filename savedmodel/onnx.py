@@ -27,6 +27,12 @@ from savedmodel.formats import save_vocabulary
 from savedmodel.search import make_search
 
 OPSET = 18
+# Whether weights are stored in half precision, and whether as int8.
+STORAGE = {
+    "float32": (False, False),
+    "float16": (True, False),
+    "int8": (False, True),
+}
 INPUTS = {
     "source_ids": (
         ["sentences", "source_tokens"],
@@ -37,11 +43,12 @@ INPUTS = {
 
 def write(translator, directory, options, description, examples):
     """Writes `model.onnx` and the tokenizer; see `formats.Exporter`."""
+    halved, quantized = STORAGE[options.precision]
     model = make_model(translator)
-    if options.precision == "float16":
+    if halved:
         onnx_rewrites.halve_weights(model)
     onnx.checker.check_model(model)
-    if options.precision == "int8":
+    if quantized:
         # Leaves nodes in an order that ONNX Runtime sorts, and onnx refuses.
         model = _quantize(model, directory)
     onnx_rewrites.document(

@@ -44,9 +44,10 @@ def save_searches(translator, directory):
 
 def convert(saved_model, precision):
     """A SavedModel as the bytes of a TFLite model."""
+    # Types to store weights in; without any, DEFAULT means int8.
+    types = {"float32": None, "float16": [tf.float16], "int8": []}[precision]
     converter = tf.lite.TFLiteConverter.from_saved_model(saved_model)
-    if precision != "float32":
+    if types is not None:
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    if precision == "float16":
-        converter.target_spec.supported_types = [tf.float16]
+        converter.target_spec.supported_types = types
     return converter.convert()

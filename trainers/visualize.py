@@ -28,7 +28,7 @@ from keras_transformer.config import (
     check_position_limit,
     preset,
 )
-from keras_transformer.fields import Fields, hp
+from keras_transformer.fields import Fields, hp, unhandled
 from keras_transformer.figures.saving import suffix_of, write_drawing
 from keras_transformer.startup import load_tensorflow
 from trainers.run.config import TrainingConfig
@@ -344,8 +344,10 @@ def plot_positional_encoding(options: Options, model: TransformerConfig) -> str:
             )
         check_position_limit(model, length=options.length)
         if model.positions == "learned":
+            kind = "Learned positions of the source"
             rows = learned_positions(options.workdir)[: options.length]
-        else:
+        elif model.positions == "sinusoidal":
+            kind = "Positional encoding"
             rows = np.asarray(
                 positional_encoding(
                     options.length,
@@ -354,9 +356,8 @@ def plot_positional_encoding(options: Options, model: TransformerConfig) -> str:
                     sinusoids=model.sinusoids,
                 )
             )
-    kind = "Positional encoding"
-    if model.positions == "learned":
-        kind = "Learned positions of the source"
+        else:
+            raise unhandled(positions=model.positions)
     return matrix_plot(
         rows,
         label=f"{kind}, {options.length} of them",
@@ -451,8 +452,10 @@ def draw_plot(options: Options) -> None:
     model, training = read_sections(options)
     if options.plot == "learning_rate":
         drawing = plot_learning_rate(model, training)
-    else:
+    elif options.plot == "positional_encoding":
         drawing = plot_positional_encoding(options, model)
+    else:
+        raise unhandled(plot=options.plot)
     with flags.user_errors():
         write_drawing(options.output, drawing)
 

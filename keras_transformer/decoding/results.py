@@ -5,6 +5,7 @@ import typing
 from keras import ops
 
 from keras_transformer.backend import Tensor
+from keras_transformer.fields import unhandled
 
 MISSING_SCORE = -1e9  # stands for -inf in results: no such hypothesis
 UNFINISHED = -1  # the length of hypotheses whose search has not ended
@@ -47,10 +48,12 @@ class LengthPenalty(typing.NamedTuple):
     def of(self, lengths: Tensor) -> Tensor:
         """The penalty of lengths in tokens, EOS included: float32."""
         lengths = ops.cast(lengths, "float32")
+        if self.normalization == "wu":
+            return ops.power((lengths + 5.0) / 6.0, self.alpha)
         if self.normalization == "power":
             # A row that is not searched has no tokens.
             return ops.power(ops.maximum(lengths, 1.0), self.alpha)
-        return ops.power((lengths + 5.0) / 6.0, self.alpha)
+        raise unhandled(length_normalization=self.normalization)
 
 
 def without_unfinished(result, done):

@@ -17,6 +17,7 @@ import sys
 import tensorflow as tf
 
 from keras_transformer import startup
+from keras_transformer.fields import unhandled
 from keras_transformer.flags import RunError
 from keras_transformer.machine import count_cores, find_gpus
 from trainers.run.budget import counted
@@ -44,14 +45,17 @@ def make_strategy(name: str, tpu: str) -> tf.distribute.Strategy:
     """
     if name == "tpu":
         return _make_tpu_strategy(tpu)
-    cluster = find_cluster(name)
-    if cluster:
+    if cluster := find_cluster(name):  # of auto and multi_worker
         return _make_workers_strategy(cluster)
-    devices = tf.config.list_logical_devices("GPU")
-    if name == "mirrored" or (name == "auto" and len(devices) > 1):
-        devices = devices or tf.config.list_logical_devices("CPU")
+    gpus = tf.config.list_logical_devices("GPU")
+    if name == "auto":
+        name = "mirrored" if len(gpus) > 1 else "one_device"
+    if name == "mirrored":
+        devices = gpus or tf.config.list_logical_devices("CPU")
         return tf.distribute.MirroredStrategy([d.name for d in devices])
-    return tf.distribute.get_strategy()
+    if name == "one_device":
+        return tf.distribute.get_strategy()
+    raise unhandled(strategy=name)
 
 
 def device_line(strategy: tf.distribute.Strategy) -> str:

@@ -77,8 +77,10 @@ def train(strategy, jit_compile, accumulate_steps=1, clip_norm=0.0):
             clip_norm=clip_norm,
         )
 
-    def make_dataset(slices, num_slices):
-        return batches.dataset(epochs=1, slices=slices, num_slices=num_slices)
+    def make_dataset(replicas, num_replicas):
+        return batches.dataset(
+            epochs=1, replicas=replicas, num_replicas=num_replicas
+        )
 
     dataset = strategies.distribute(strategy, make_dataset)
 

@@ -7,7 +7,6 @@ import typing
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from keras_transformer.vocabulary import EOS, PAD
 
@@ -86,6 +85,8 @@ class Graphs:
             *arrays: Its tensors, int32 `[B, T]` each.
             **options: Other arguments of it, which the graph is made for.
         """
+        import tensorflow as tf
+
         lengths = tuple(
             array.shape[1] if self.jit_compile else None for array in arrays
         )

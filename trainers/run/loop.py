@@ -113,7 +113,7 @@ class Trainer:
         experiment: The `Experiment`.
         workdir: Its `WorkDirectory`, with the configuration written.
         engine: The `Engine` of the experiment.
-        workers: The `Workers` of the experiment's strategy.
+        workers: The `Workers` of the experiment's devices.
     """
 
     def __init__(self, experiment, workdir, engine, workers):

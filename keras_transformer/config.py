@@ -449,12 +449,12 @@ _BIG = {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3}
 _T2T = {"pre_norm": True, "attention_dropout": 0.1, "activation_dropout": 0.1}
 
 # Where two names have the same fields, their recipes in `trainers/configs`
-# differ. What is not of the model (label smoothing, steps) is there, too.
+# differ. They also set the recipe (label smoothing, steps).
 PRESETS: dict[str, dict[str, typing.Any]] = {
     # Table 3 of the paper, rows "base" and "big".
     "base": {},
     "big": _BIG,
-    # Every row of Table 3. Fields that a row leaves empty are those of base;
+    # Every row of Table 3. Fields that a row leaves empty have base's values;
     # d_key and d_value follow from d_model and num_heads.
     "table3_base": {},
     "table3_a1": {"num_heads": 1},

@@ -72,7 +72,7 @@ def hp(
 def unhandled(**choice: typing.Any) -> NotImplementedError:
     """The error of code that does not know one of the choices of a field.
 
-    A bug: whoever adds a choice finds all places that need to know it.
+    It is a bug: a new choice needs code in every place that raises this.
 
     >>> raise unhandled(positions="rotary")
     Traceback (most recent call last):
@@ -166,10 +166,10 @@ def check_values(section: typing.Any, **values: typing.Any) -> None:
 
 
 def is_of_kind(value: typing.Any, kind: type) -> bool:
-    """Whether a value is of a type, a key of `TYPE_NAMES`.
+    """Whether a value has a type, a key of `TYPE_NAMES`.
 
     A whole number is a number, NumPy's are both; true and false are neither.
-    What is infinite or not a number is none.
+    Infinities and NaN are not numbers.
 
     >>> is_of_kind(1, float), is_of_kind(True, float), is_of_kind("1", float)
     (True, False, False)

@@ -1,4 +1,4 @@
-"""The work directory: what training writes and everything else reads.
+"""The work directory, written by training and read by all other commands.
 
     config.json       the configuration by section, and the vocabulary's SHA-256
     flags.txt         the configuration as a flag file, for another run like it
@@ -272,7 +272,7 @@ class WorkDirectory:
 
         Args:
             choice: "averaged", "best", "latest", or a checkpoint's path with or
-                without its ending; None: the first of these that there is.
+                without its ending; None for the first of these that exists.
 
         Returns:
             The path, without ending.
@@ -320,14 +320,14 @@ class WorkDirectory:
         Chooses again if a training that runs beside removes it meanwhile.
 
         Args:
-            weights: What `named_weights` returned.
+            weights: The result of `named_weights`.
             choice: As in `choose_checkpoint`.
 
         Returns:
             The path, without ending.
 
         Raises:
-            ValueError: As `choose_checkpoint`, or the weights are of another
+            ValueError: As `choose_checkpoint`, or the weights belong to another
                 model.
         """
         while True:
@@ -335,12 +335,12 @@ class WorkDirectory:
             try:
                 restore_weights(weights, prefix, self.config_path)
                 return prefix
-            except Exception:  # of half a dozen kinds, if its files are gone
+            except Exception:  # half a dozen kinds, if its files are gone
                 if is_there(prefix):
                     raise
 
     def _log_choice(self, name, prefix, skipped):
-        """Tells which checkpoint is used, and what else there is."""
+        """Logs which checkpoint is used, and which are skipped."""
         if skipped:
             logging.warning(
                 "using the %s checkpoint %s instead of %s",
@@ -487,7 +487,7 @@ def corruption(prefix: str) -> str | None:
             tensor = reader.get_tensor(name)
             if name.startswith("weights/") and not is_finite(tensor):
                 return f"{name.split('/')[1]} is not finite"
-    except Exception as error:  # the reader's are of half a dozen kinds
+    except Exception as error:  # the reader raises half a dozen kinds
         return " ".join(str(error).split()) or type(error).__name__
     return None
 
@@ -549,7 +549,7 @@ def restore_weights(
     prefix: str,
     config_path: str | os.PathLike = "config.json",
 ) -> None:
-    """Sets what `named_weights` returned from a checkpoint.
+    """Sets weights from a checkpoint.
 
     Args, Raises: As in `check_weights`.
     """
@@ -565,7 +565,7 @@ def check_weights(
     """Compares names and shapes of weights with those in a checkpoint.
 
     Args:
-        weights: What `named_weights` returned.
+        weights: The result of `named_weights`.
         prefix: Path of the checkpoint, without ending.
         config_path: File that the model was made from, for the error.
 
@@ -604,8 +604,8 @@ def step_of(prefix: str) -> int:
 def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
     """Writes a file so that readers see all of it, or the one before.
 
-    A link stays one: its target is written. What is no regular file, such as
-    /dev/stderr, is written in its place.
+    A link stays a link: its target is written. A path that is no regular file,
+    such as /dev/stderr, is written in place.
     """
     if isinstance(content, str):
         content = content.encode("utf-8")

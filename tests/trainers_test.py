@@ -218,7 +218,10 @@ def test_two_replicas_train_as_one(command, tmp_path):
 def test_time_limit_ends_training(command, tmp_path, capsys):
     argv = [*command, *UNMEASURED, f"--workdir={tmp_path}"]
     wmt.main([*argv, "--train_minutes=0.0001"])
-    assert "0.0001 minutes are over | step 1" in capsys.readouterr().out
+    assert (
+        "time limit of 0.0001 minutes reached | step 1"
+        in capsys.readouterr().out
+    )
 
 
 def test_patience_ends_training(command, tmp_path, capsys, monkeypatch):

@@ -55,7 +55,7 @@ def make_batches(
             Above 1, this many batches of one shape follow each other wherever
             there are enough of them, and are one element of the data set.
         seed: Non-negative; decides the order of pairs and batches in every
-            epoch. None: the order of the corpus, by increasing length.
+            epoch. None keeps the order of the corpus, by increasing length.
 
     Returns:
         `Batches`; train on its `dataset()`.
@@ -461,7 +461,7 @@ def pad_rows(
 
 
 def shift_right(labels):
-    """What the decoder sees when it predicts the labels.
+    """The decoder's input when it predicts the labels.
 
     Args:
         labels: int `[B, T]`, a NumPy array or a tensor; rows end with `EOS`,

@@ -1,4 +1,4 @@
-"""What a training will cost, shown before it begins."""
+"""The cost of a training, shown before it begins."""
 
 import math
 
@@ -69,7 +69,7 @@ def memory_of_replica(experiment, model, optimizer, num_slices):
     if experiment.training.ema_decay:
         weights += gradients  # a moving average is as large
     if experiment.training.accumulate_steps > 1:
-        gradients *= 2  # the sum so far, and those of a micro-batch
+        gradients *= 2  # the sum so far, and a micro-batch's
     gradients *= num_slices
     return {
         "weights": weights,

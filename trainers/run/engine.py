@@ -1,13 +1,13 @@
 """The interface between the training loop and the devices that compute.
 
-The loop counts steps, reports, validates, saves and ends. `Devices` says on
-what a run computes, and connects its workers. An `Engine` holds the model and
+The loop counts steps, reports, validates, saves and ends. `Devices` describes
+the devices of a run, and connects its workers. An `Engine` holds the model and
 the optimizer on these devices and makes the updates. The loop imports no
 framework; `tensorflow_engine.py` implements both with TensorFlow.
 
-Names of what computes side by side: a worker is a process, usually on a machine
-of its own; each worker has one or more replicas of the model, one for each
-device; on CPUs a replica computes slices of its rows, each on a thread.
+Three things compute side by side. A worker is a process, usually on a machine
+of its own. A worker has a replica of the model for each of its devices. On CPUs
+a replica computes slices of its rows, each on a thread.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ class Steps(typing.NamedTuple):
 
 
 class Workers(typing.Protocol):
-    """The workers of a run, and what they agree on.
+    """The workers of a run, and their agreement.
 
     Attributes:
         size: Number of workers.
@@ -150,7 +150,7 @@ class Engine(typing.Protocol):
         """To be called once, between restoring weights and the first step."""
 
     def begin_with(self, workdir: str, checkpoint: str | None) -> str:
-        """Sets the weights to those of another work directory.
+        """Sets the weights from another work directory.
 
         Returns:
             The path of the checkpoint.

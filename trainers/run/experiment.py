@@ -246,7 +246,7 @@ def make_valid_batches(pairs, tokenizer, data, batch_tokens):
 
 
 def check_same(workdir, configuration):
-    """Compares the configuration with that of the work directory, if any.
+    """Compares the configuration with the work directory's, if any.
 
     Before there are weights, only the data of the vocabulary may not change.
 

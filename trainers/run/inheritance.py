@@ -1,9 +1,9 @@
-"""What a run takes over from the work directory that it begins with.
+"""The settings that a run takes from the work directory it begins with.
 
 `--init_from` names that directory. Its model, its languages and its decoding
 are the defaults of the new run; flags may set the dropouts and the decoding
-anew, and nothing else of the model. Functions import what is slow to import: a
-command reads its flags before.
+anew, and nothing else of the model. Slow modules are imported in functions: a
+command reads its flags first.
 """
 
 import dataclasses
@@ -29,9 +29,9 @@ class Parent(typing.NamedTuple):
     """The configuration of the work directory that a run begins with.
 
     Attributes:
-        path: Of the directory.
+        path: Path of the directory.
         model: Its `TransformerConfig`.
-        data: Its `DataConfig`, or that of another task.
+        data: Its `DataConfig`, or the data of another task.
         decoding: Its `DecodingConfig`.
     """
 
@@ -44,18 +44,18 @@ class Parent(typing.NamedTuple):
 def read_parent(
     arguments: flags.Arguments, data_section: type = DataConfig
 ) -> Parent | None:
-    """The `Parent` that a command line names; None: it names none.
+    """The `Parent` that a command line names, or None.
 
-    A run that has begun knows what it took over: its own configuration counts
-    if the other directory is gone.
+    A run that has begun has its own copy: if the other directory is gone, its
+    own configuration counts.
 
     Args:
         arguments: The command line.
         data_section: The dataclass of the data.
 
     Raises:
-        CommandError: There is no such work directory, or it is that of the run
-            itself, or of another task.
+        CommandError: There is no such work directory, or it belongs to the run
+            itself or to another task.
     """
     training = arguments.build(TrainingConfig)
     if not training.init_from:

@@ -119,8 +119,7 @@ class Reporter:
 
     Args:
         logs: Directory of TensorBoard's files.
-        step: Updates made so far. What an earlier session recorded after them
-            is purged.
+        step: Updates so far. Later records of an earlier session are purged.
         total_steps: Updates when training ends.
         is_chief: Whether this worker reports; the others are silent.
     """
@@ -238,7 +237,7 @@ def validation_line(progress, values, score, is_best, seconds):
 
     Args:
         progress: The `Progress`.
-        values: What it found by name, as `Reporter.record` takes them.
+        values: Its results by name, as `Reporter.record` takes them.
         score: The metric's name and its value.
         is_best: Whether no earlier one had a better score.
         seconds: Seconds that it took.

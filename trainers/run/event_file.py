@@ -32,20 +32,18 @@ class EventFile:
         directory.mkdir(parents=True, exist_ok=True)
         # TensorBoard reads the files in the order of their names.
         name = f"{time.time():017.6f}.{platform.node()}.{os.getpid()}"
-        file = (directory / f"events.out.tfevents.{name}").open("wb")
+        file = (directory / f"events.out.tfevents.{name}").open(
+            "wb", buffering=0
+        )
         self._records = RecordWriter(file)
         self._write(file_version="brain.Event:2")
         for _ in range(2):
             start = SessionLog(status=SessionLog.START)
             self._write(session_log=start, step=step + 1)
-        self.flush()
 
     def add(self, step: int, summary: typing.Any) -> None:
         """Writes a `Summary` at a step."""
         self._write(step=step, summary=summary)
-
-    def flush(self) -> None:
-        self._records.flush()
 
     def close(self) -> None:
         self._records.close()

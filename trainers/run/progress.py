@@ -166,7 +166,6 @@ class Reporter:
         with self._never_fatal():
             for name, value in values.items():
                 self._events.add(step, summary_of(f"{prefix}/{name}", value))
-            self._events.flush()
 
     def close(self):
         if self._bar is not None:
@@ -191,6 +190,9 @@ class Reporter:
         try:
             yield
         except OSError as error:
+            if self._events is not None:
+                with contextlib.suppress(OSError):
+                    self._events.close()
             self._events = None
             logging.warning(
                 "TensorBoard's file cannot be written any more: %s",

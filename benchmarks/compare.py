@@ -6,17 +6,17 @@
     python benchmarks/compare.py --print --results=FILE.jsonl [--record]
 
 Every measurement is a process of its own, and the processes take turns, round
-by round. What a process prints is appended to the results when it ends, with
-the share of the CPUs that other processes took meanwhile; a run that was ended
-goes on where it was. --print shows what the results have, and measures nothing.
+by round. The output of a process is appended to the results when it ends, with
+the share of the CPUs that other processes used meanwhile; an interrupted run
+continues where it ended. --print shows the results and measures nothing.
 
 An alternative that is clearly slower than another one of its side, such as XLA
 beside the plain graph, is measured in the first round only (`is_beaten`).
 
 A row of the table sets this package beside the fastest peer: both are the ones
 with the highest median, the ratio is the median of the ratios of the rounds.
-Steps and batches in which other processes took much are left out, as the peers'
-scripts do. `docs/benchmarks.md` says what has to be there before.
+Steps and batches during which other processes used much CPU time are excluded,
+as in the peers' scripts. `docs/benchmarks.md` lists the preparations.
 """
 
 import argparse
@@ -125,7 +125,7 @@ def commands_of(rows):
 
 
 def measure(rows, arguments):
-    """Runs what the results do not have yet."""
+    """Runs the commands that the results lack."""
     places = places_of(arguments)
     arguments.results.parent.mkdir(parents=True, exist_ok=True)
     with open(arguments.results, "a", encoding="utf-8") as file:
@@ -156,7 +156,7 @@ def measure(rows, arguments):
 
 
 def places_of(arguments):
-    """What the names in braces of a command stand for."""
+    """Values of the names in braces of a command."""
     environments = arguments.environments
     made = arguments.results.with_suffix(".exports")
     made.mkdir(parents=True, exist_ok=True)
@@ -191,7 +191,7 @@ def environment(places):
 
 
 def make(setup, places):
-    """Makes what is not there."""
+    """Makes the missing files."""
     target = pathlib.Path(setup.target.format(**places))
     if target.exists():
         return
@@ -202,7 +202,7 @@ def make(setup, places):
 
 
 def run(argv, places):
-    """The JSON lines of a process, or its error, and what else was computed."""
+    """JSON lines of a process, or its error; the load by other processes."""
     busy, own, started = busy_seconds(), children_seconds(), time.perf_counter()
     process = subprocess.run(
         fill(argv, places),

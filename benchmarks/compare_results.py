@@ -7,10 +7,13 @@ import pathlib
 import statistics
 import typing
 
+import matplotlib
 import results as files
 from compare_rows import Figure, Row
+from matplotlib.patches import Patch
 
-from keras_transformer.figures import drawing
+from keras_transformer.figures.plots import make_axes
+from keras_transformer.figures.saving import STYLE, transparent_svg
 
 NAME = "compare"  # of the file in benchmarks/results
 
@@ -19,7 +22,7 @@ class Results:
     """What is in a file of results.
 
     Attributes:
-        machine: As `describe_machine` found it; None: nothing was measured.
+        machine: The result of `describe_machine`; None before a measurement.
         lines: The lines of each (round, command).
         foreign: CPUs that other processes used meanwhile, of each.
         times: When each was measured, in seconds since 1970.
@@ -56,7 +59,7 @@ class Results:
         return {n: value for n, value in found.items() if value is not None}
 
     def fastest(self, figures: tuple[Figure, ...]) -> tuple | None:
-        """The figure with the highest median, and its values; None: none."""
+        """The figure with the highest median, and its values, or None."""
         found = [(figure, self.values(figure)) for figure in figures]
         found = [(figure, values) for figure, values in found if values]
         if not found:
@@ -88,7 +91,7 @@ class Compared(typing.NamedTuple):
 
 
 def compare(row: Row, results: Results) -> Compared | None:
-    """The numbers of a row; None: ours or the peers' are missing."""
+    """The numbers of a row; None if ours or the peers' are missing."""
     ours, peer = results.fastest(row.ours), results.fastest(row.peers)
     if not (ours and peer):
         return None
@@ -146,7 +149,7 @@ def median(pair):
 
 
 def is_met(row: Row, compared: Compared) -> bool | None:
-    """Whether the goals are reached; None: there is no goal."""
+    """Whether the goals are reached; None if there is no goal."""
     if row.goal is None:
         return None
     if row.share is not None and compared.share < row.share:
@@ -158,7 +161,7 @@ def is_met(row: Row, compared: Compared) -> bool | None:
 
 
 def record(rows, found, results):
-    """Replaces in benchmarks/results what was measured now."""
+    """Writes the new measurements to benchmarks/results."""
     commit = results.machine["commit"]
     measured = {
         "rows": [
@@ -406,101 +409,66 @@ def systems_of(rows, results):
     return found
 
 
-SCALE_WIDTH, BAR, TOP, MARGIN = 400, 26, 68, 16
+BAR, TOP, BOTTOM = 26, 72, 30  # points: height of a row, and margins
+LEFT, RIGHT, SCALE_WIDTH = 330, 116, 400
 COLUMNS = 46, 96  # right edges of the two numbers, beside the scale
-SIZE = 13  # of the letters, as `drawing.document` sets it
-INK = "#767d86"  # legible on white and on black
 MET, MISSED, NO_GOAL = "#3aa17e", "#e07b39", "#6b8fc9"
+LEGEND = {"goal met": MET, "goal missed": MISSED, "no goal": NO_GOAL}
 RANGE = "#59616a"  # also legible on the bars
 
 
+@matplotlib.rc_context(STYLE)
 def draw(rows, numbers):
     """The ratios as bars, with their range and their goal, as SVG."""
     found = [(row, numbers[name]) for name, row in rows.items()]
     found = [(row, compared) for row, compared in found if compared]
     if not found:
         raise SystemExit("There is nothing to draw: no row was measured.")
-    greatest = max(
-        max(*compared.ratios, row.goal or 0) for row, compared in found
-    )
-    left = 2 * MARGIN + max(
-        drawing.text_width(short(row.title), SIZE) for row, _ in found
-    )
-    right = left + SCALE_WIDTH
-    bottom = TOP + BAR * len(found)
-
-    def x_of(ratio):
-        return left + SCALE_WIDTH * ratio / greatest
-
-    title = "Speed as a ratio to the fastest peer"
-    body = [
-        drawing.text(MARGIN, 20, title, INK, font_weight="bold"),
-        *draw_legend(40),
-        drawing.text(right + COLUMNS[0], TOP - 8, "ratio", INK, "end"),
-        drawing.text(right + COLUMNS[1], TOP - 8, "goal", INK, "end"),
-        drawing.text(x_of(1), TOP - 8, "1", INK, "middle"),
-        drawing.line(
-            x_of(1), TOP - 4, x_of(1), bottom, INK, stroke_dasharray="4 4"
-        ),
-    ]
+    size = LEFT + SCALE_WIDTH + RIGHT, TOP + BOTTOM + BAR * len(found)
+    figure, axes = make_axes(*size, LEFT, RIGHT, BOTTOM, TOP)
     for i, (row, compared) in enumerate(found):
-        body += draw_row(row, compared, TOP + BAR * i + BAR / 2, left, x_of)
-    theme = drawing.Theme(ink=INK, background=None)
-    width = right + COLUMNS[1] + MARGIN
-    picture = drawing.document(width, bottom + MARGIN, body, title, theme)
-    return picture + "\n"
+        met = is_met(row, compared)
+        color = {True: MET, False: MISSED, None: NO_GOAL}[met]
+        axes.barh(i, compared.ratio, 0.55, color=color)
+        axes.hlines(i, min(compared.ratios), max(compared.ratios), RANGE)
+        write_beside(axes, COLUMNS[0], i, f"{compared.ratio:.2f}")
+        if row.goal is not None:
+            axes.vlines(row.goal, i - 0.4, i + 0.4, files.INK, linewidth=2)
+            write_beside(axes, COLUMNS[1], i, f"{row.goal:.2f}")
+    write_beside(axes, COLUMNS[0], -0.9, "ratio")
+    write_beside(axes, COLUMNS[1], -0.9, "goal")
+    axes.axvline(1, color=files.INK, linestyle="--", linewidth=1)
+    axes.set_yticks(range(len(found)), [short(row.title) for row, _ in found])
+    axes.set(xlim=(0, None), ylim=(len(found) - 0.5, -0.5))
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    title = "Speed as a ratio to the fastest peer"
+    figure.text(0.02, 1 - 20 / size[1], title, fontweight="bold")
+    lines = "bar: median, thin line: range of the rounds, upright line: goal"
+    figure.legend(
+        [*(Patch(color=color) for color in LEGEND.values()), Patch(alpha=0)],
+        [*LEGEND, lines],
+        loc="upper left",
+        bbox_to_anchor=(0.01, 1 - 22 / size[1]),
+        ncols=4,
+        handlelength=1,
+        columnspacing=1,
+    )
+    return transparent_svg(figure, files.INK)
 
 
-def draw_legend(y):
-    """What the colors and lines of the picture mean, in one line of text."""
-    body, x = [], float(MARGIN)
-    for color, words in ((MET, "goal met"), (MISSED, "goal missed")):
-        body += [
-            drawing.element(
-                "rect", x=x, y=y - 10, width=10, height=10, fill=color
-            ),
-            drawing.text(x + 15, y, words, INK),
-        ]
-        x += 30 + drawing.text_width(words, SIZE)
-    words = "bar: median, thin line: range of the rounds, upright line: goal"
-    return [*body, drawing.text(x, y, words, INK)]
-
-
-def draw_row(row, compared, y, left, x_of):
-    """A row's name, bar and numbers, around the height `y`."""
-    color = {True: MET, False: MISSED, None: NO_GOAL}[is_met(row, compared)]
-    right = left + SCALE_WIDTH
-    body = [
-        drawing.text(left - 8, y + 4, short(row.title), INK, "end"),
-        drawing.element(
-            "rect",
-            x=float(left),
-            y=y - 7,
-            width=x_of(compared.ratio) - left,
-            height=14,
-            fill=color,
-        ),
-        drawing.line(
-            x_of(min(compared.ratios)),
-            y,
-            x_of(max(compared.ratios)),
-            y,
-            RANGE,
-            stroke_width=1.5,
-        ),
-        drawing.text(
-            right + COLUMNS[0], y + 4, f"{compared.ratio:.2f}", INK, "end"
-        ),
-    ]
-    if row.goal is not None:
-        x = x_of(row.goal)
-        body += [
-            drawing.line(x, y - 10, x, y + 10, INK, stroke_width=2),
-            drawing.text(
-                right + COLUMNS[1], y + 4, f"{row.goal:.2f}", INK, "end"
-            ),
-        ]
-    return body
+def write_beside(axes, points, row, words):
+    """Writes words in a row; they end so far to the right of the scale."""
+    axes.annotate(
+        words,
+        (1, row),
+        (points, 0),
+        xycoords=axes.get_yaxis_transform(),
+        textcoords="offset points",
+        horizontalalignment="right",
+        verticalalignment="center",
+        annotation_clip=False,
+    )
 
 
 def short(title):

@@ -1,4 +1,4 @@
-"""What `compare.py` measures: the commands, and the rows of its table.
+"""Measurements of `compare.py`: the commands, and the rows of its table.
 
 A row names the figures to compare; a figure is a number among the lines that a
 command prints. The goals are ratios to the fastest peer.
@@ -18,7 +18,7 @@ class Command(typing.NamedTuple):
     """A process that prints JSON lines.
 
     Attributes:
-        argv: The command line; names in braces are those of `Places`.
+        argv: The command line; names in braces are fields of `Places`.
         needs: Names of `SETUPS` that come before.
     """
 
@@ -27,7 +27,7 @@ class Command(typing.NamedTuple):
 
 
 class Setup(typing.NamedTuple):
-    """What is made once.
+    """A file that is made once.
 
     Attributes:
         target: The path that is there when it has been made.
@@ -44,7 +44,7 @@ class Figure:
 
     Attributes:
         command: Name in `COMMANDS`.
-        label: What was measured, as the table calls it.
+        label: Name of the measurement in the table.
         key: The number's name in the line.
         where: Other fields of the line, by which it is found.
     """
@@ -55,7 +55,7 @@ class Figure:
     where: dict
 
     def read(self, lines: list[dict]) -> float | None:
-        """The number in the lines of a command; None: it is not there.
+        """The number in the lines of a command, or None if it is missing.
 
         Where a script gives it for quiet times, too, that one is taken.
         """
@@ -72,10 +72,10 @@ class Row:
     """A row of the table.
 
     Attributes:
-        title: What is compared.
+        title: Name of the comparison.
         unit: Of the numbers.
         ours, peers: Alternatives; the fastest counts.
-        goal: The ratio to reach; None: there is none.
+        goal: The ratio to reach, or None.
         work: GFLOP/s of ours, where the share of `ceiling` is shown.
         ceiling: GFLOP/s of a large matrix product.
         share: The share to reach, in [0, 1].

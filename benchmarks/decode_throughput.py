@@ -2,11 +2,11 @@
 
     python benchmarks/decode_throughput.py --peers=DIR --data=DIR --size=tiny
 
-Sources are those of test_2016_flickr, the output is forced to 20 tokens, the
+Sources come from test_2016_flickr, the output is forced to 20 tokens, the
 weights are random: they do not matter then. Every length that the translator
 pads sources to, and XLA compiles for, is warmed up before it is measured. With
 --workers=2 two batches are translated at the same time; the batches are then
-timed in four groups, as those of CTranslate2's pools are.
+timed in four groups, like the batches of CTranslate2's pools.
 """
 
 import argparse
@@ -101,7 +101,7 @@ def parse_arguments():
     parser.add_argument(
         "--within",
         type=int,
-        help="threads within an operation; left out: as in the commands",
+        help="threads within an operation (default: as in the commands)",
     )
     arguments = parser.parse_args()
     if arguments.within is None:
@@ -110,7 +110,7 @@ def parse_arguments():
 
 
 def variant_of(arguments):
-    """What is measured: "graph-fp32", "graph-fp32-xla 2 workers"."""
+    """Name of the case: "graph-fp32", "graph-fp32-xla 2 workers"."""
     compiled = "-xla" if arguments.jit_compile else ""
     several = f" {arguments.workers} workers" if arguments.workers > 1 else ""
     return f"graph-fp32{compiled}{several}"
@@ -170,7 +170,7 @@ def measure(inference, jit_compile, batches, workers, clock):
 
 
 def groups_of(batches, workers):
-    """What is timed at once: one batch, or a quarter for several workers."""
+    """Batches that are timed at once: one, or a quarter for several workers."""
     size = 1 if workers == 1 else -(-len(batches) // 4)
     return [batches[i : i + size] for i in range(0, len(batches), size)]
 

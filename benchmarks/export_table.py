@@ -6,9 +6,9 @@
 
 Each row is an export, made below --output unless it is there, and run by a
 process that does not import this package. `identical` counts translations whose
-tokens are those of `trainers.translate` with the same beam; of the others,
+tokens equal those of `trainers.translate` with the same beam; of the others,
 `ties` are those with the same score, and the lines are listed below the table.
-`computed in` is what CTranslate2 reports: not every CPU computes in the type
+`computed in` is reported by CTranslate2: not every CPU computes in the type
 that the weights are stored in.
 """
 
@@ -51,7 +51,7 @@ HEAD = (
 )
 
 
-# What an export that is there must have in common with one made now.
+# Options that an existing export must share with one made now.
 SAME = ("format", "precision", "checkpoint", "max_source_length", "decoding")
 
 
@@ -133,7 +133,7 @@ def parse_arguments():
 
 
 class Live:
-    """What the live translator answers, and how long it took.
+    """Translations of the live translator, and their time.
 
     Args:
         translator: The `Translator`.
@@ -189,7 +189,7 @@ def make_export(translator, format_name, precision, arguments):
         before = verify.read_description(options.target)
         expected = export.make_description(source, options)
         if any(before.get(name) != expected[name] for name in SAME):
-            raise SystemExit(f"{output} is of other options: remove it")
+            raise SystemExit(f"{output} has other options: remove it")
     else:
         with publishing.reserved(options.target) as reservation:
             export.export(source, options, reservation.directory)

@@ -2,12 +2,12 @@
 
     python benchmarks/growth.py [--only=decode] [--results=FILE.jsonl]
 
-One size is varied, the others are those of `FIXED`; every point is a process of
+One size is varied, the others are in `FIXED`; every point is a process of
 its own with one thread. A process runs its task on one row first, so that the
 graph is there, and is then measured with all rows: CPU seconds (the least of
-three runs) and how far the peak of memory is above what the process had before.
+three runs) and the peak memory above the memory before the first call.
 The exponent is the slope of the last three points on logarithmic axes; an
-exponent of more than `TOLERANCE` above that of theory is marked.
+exponent of more than `TOLERANCE` above the theoretical one is marked.
 
 Decoding is beam search with random weights, source and output of one length;
 training is a step with its update. Points in --results are not measured again.
@@ -33,8 +33,8 @@ ONE_THREAD = {
     "TF_NUM_INTRAOP_THREADS": "1",
     "TF_NUM_INTEROP_THREADS": "1",
 }
-FITTED = 3  # points, the greatest sizes
-# The greatest exponents that theory allows, of time and of memory: attention
+FITTED = 3  # points, the largest sizes
+# Maximum exponents in theory, of time and of memory: attention
 # compares all pairs of positions, everything else is linear.
 THEORY = {
     "length": (2, 2),
@@ -140,7 +140,7 @@ def measure(point):
     """CPU seconds and peak bytes of a point."""
     run = {"decode": make_search, "train": make_step}[point["task"]](point)
     run(1)
-    ctypes.CDLL(None).malloc_trim(0)  # gives back what is free
+    ctypes.CDLL(None).malloc_trim(0)  # returns free memory
     before = reset_peak()
     run(point["batch"])
     peak = status_bytes("VmHWM")

@@ -10,9 +10,9 @@
 `make` writes a randomly initialised model of the configuration of
 Helsinki-NLP/opus-mt-en-de into DIR: d_model 512, 6 + 6 layers, 58,101 subwords,
 swish. Its SentencePiece models are learned from two files of lines, TEXT.en and
-TEXT.de. `answer` writes answers.json, what transformers makes of the lines of
+TEXT.de. `answer` writes answers.json, from transformers, for the lines of
 SENTENCES: the ids of the first 1,000, the translations of COUNT (200), their
-log-probabilities, and how long they took. Both need torch and transformers.
+log-probabilities, and the time. Both need torch and transformers.
 
 The other commands need this package. `compare` imports DIR, prints the time and
 the memory that this took, and how many rows of ids and how many translations
@@ -42,9 +42,9 @@ import results
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FORMATS = ("saved_model", "tflite", "onnx", "ctranslate2", "huggingface")
 NUM_IDS = 1000
-BATCH_SIZE = 32  # that of `savedmodel/reload.py`
+BATCH_SIZE = 32  # as in `savedmodel/reload.py`
 LONGEST_SOURCE = 64  # tokens: TFLite computes every source with this length
-TIE = 1e-3  # between log-probabilities per token: that of `savedmodel.verify`
+TIE = 1e-3  # of log-probabilities per token, as in `savedmodel.verify`
 VOCAB_SIZE = 58101
 LONGEST = 64  # tokens of an output: random weights never end one
 RECORD = "--record"
@@ -118,7 +118,7 @@ def make(directory, text):
 
 
 def answer(directory, sentences, count="200"):
-    """Writes what transformers answers."""
+    """Writes the translations by transformers."""
     import torch
     import transformers
 
@@ -281,13 +281,13 @@ def _comparison(expected, found):
 
 
 def _answers_of_transformers(python, directory, sentences, count):
-    """What `answer` gives for a folder."""
+    """The answers of `answer` for a folder."""
     _run_alone([python, __file__, "answer", str(directory), sentences, count])
     return json.loads((directory / "answers.json").read_text())
 
 
 def _answers_of(directory, lines):
-    """What an export gives, with the original's ids."""
+    """The answers of an export, with the original's ids."""
     command = [sys.executable, "-I", str(ROOT / "savedmodel/reload.py")]
     output = _run_alone([*command, str(directory)], json.dumps(lines))
     found = json.loads(output)

@@ -1,4 +1,4 @@
-"""What ties these benchmarks to the peers' scripts: their data and output form.
+"""Interface to the peers' scripts: their data and output format.
 
 The peers are other systems, measured by scripts that are kept outside of this
 repository; their README says how to prepare the data.
@@ -52,7 +52,7 @@ def read_corpus(path, limit=None):
 
     Args:
         path: The file.
-        limit: Read this many pairs only; None: all.
+        limit: Maximum number of pairs to read; None reads all.
     """
     pairs = json.loads(pathlib.Path(path).read_text())[:limit]
     source, target = (

@@ -1,4 +1,4 @@
-"""A gRPC PredictionService in Python: what stands in for TensorFlow Serving.
+"""A gRPC PredictionService in Python, in place of TensorFlow Serving.
 
 `serving` answers the requests of `savedmodel.client`; `Batcher` puts requests
 together as TensorFlow Serving does (`SharedBatchScheduler` in TensorFlow's
@@ -68,7 +68,7 @@ def serving(
 
 @dataclasses.dataclass(frozen=True)
 class BatchingParameters:
-    """What TensorFlow Serving's file of the same name has.
+    """The fields of TensorFlow Serving's file of the same name.
 
     Attributes:
         max_batch_size: Rows of a batch, at most.
@@ -155,7 +155,7 @@ class Batcher:
         return future.result()
 
     def _work(self):
-        """What a batch thread does."""
+        """The loop of a batch thread."""
         while True:
             with self._changed:
                 while (wait := self._seconds_to_wait()) != 0.0:
@@ -166,7 +166,7 @@ class Batcher:
             self._process(batch)
 
     def _seconds_to_wait(self):
-        """Until the first batch may run; None: until it has a request."""
+        """Seconds until the first batch may run; None without a request."""
         first, parameters = self._batches[0], self._parameters
         if not first.tasks:
             return None
@@ -176,7 +176,7 @@ class Batcher:
         return max(0.0, ready - time.monotonic())
 
     def _process(self, batch):
-        """Runs a batch; a failure is that of all its requests."""
+        """Runs a batch; if it fails, all its requests fail."""
         try:
             outputs = self._run(self._merged(batch))
         except Exception as error:

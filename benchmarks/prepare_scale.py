@@ -1,4 +1,4 @@
-"""Speed and memory of `trainers.prepare`, and of reading what it wrote.
+"""Speed and memory of `trainers.prepare`, and of reading its output.
 
     python benchmarks/prepare_scale.py --corpus=PREFIX --folder=DIR
 
@@ -10,7 +10,7 @@ one in twenty is a copy of an earlier one. Prints a JSON line for each size:
     cpu_seconds        of the command and its processes: on a busy machine the
                        better measure
     own_peak_mib       resident memory of the command, greatest
-    all_peak_mib       greatest sum of the resident memory of the command and
+    all_peak_mib       maximum sum of the resident memory of the command and
                        its processes at one time (shared pages count in each),
                        seen every 0.2 s
 
@@ -79,7 +79,7 @@ def parse_arguments():
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--corpus", required=True, help="prefix of real pairs")
-    parser.add_argument("--folder", required=True, help="for what is written")
+    parser.add_argument("--folder", required=True, help="for the output")
     parser.add_argument(
         "--sizes",
         type=int,
@@ -93,7 +93,7 @@ def parse_arguments():
         action="store_true",
         help="let the command learn its vocabulary, too",
     )
-    parser.add_argument("--keep", action="store_true", help="what was written")
+    parser.add_argument("--keep", action="store_true", help="keep the output")
     add_flag(parser)
     return parser.parse_args()
 
@@ -124,7 +124,7 @@ def write_corpus(base, num_pairs, prefix):
 
 
 def measure_prepare(prefix, output, vocabulary):
-    """Runs the command; a dictionary of what it took."""
+    """Runs the command; its time and memory as a dictionary."""
     shutil.rmtree(output, ignore_errors=True)
     before = _cpu_seconds_of_children()
     start = time.monotonic()
@@ -166,7 +166,7 @@ def measure_prepare(prefix, output, vocabulary):
 
 
 def resident_mib(pid):
-    """Resident memory of a process, and with that of its children, in MiB."""
+    """Resident memory of a process, without and with its children, in MiB."""
     own = everyone = 0.0
     try:
         own = everyone = _resident_mib(pid)

@@ -10,11 +10,11 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 
 def measure_apart(script: str, case: dict, environment: dict[str, str]) -> dict:
-    """What a script prints for `--child=CASE`, in a process of its own.
+    """Output of a script for `--child=CASE`, in a process of its own.
 
     Args:
         script: Its path.
-        case: What it measures; JSON in its command line.
+        case: The measurement; JSON in its command line.
         environment: Variables besides those of this process.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Speed of translating real text: what a user of a trained model waits for.
+"""Speed of translating real text with a trained model.
 
     python benchmarks/real_text.py --workdir=DIR --text=FILE
         [--previous=CHECKOUT] [--ctranslate2=EXPORT] [--exports EXPORT ...]
@@ -71,7 +71,7 @@ def parse_arguments():
     parser.add_argument("--ctranslate2", type=pathlib.Path)
     parser.add_argument("--exports", type=pathlib.Path, nargs="*", default=[])
     parser.add_argument("--only", nargs="+", default=[""])
-    parser.add_argument("--limit", type=int, help="lines; left out: all")
+    parser.add_argument("--limit", type=int, help="lines (default: all)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--beams", type=int, nargs="+", default=[1, 4])
     parser.add_argument(
@@ -87,7 +87,7 @@ def parse_arguments():
 
 
 def systems_of(arguments):
-    """The systems to measure: name, checkout, and what they are told."""
+    """The systems to measure: name, checkout, and options."""
     workers = 1 if arguments.single else CORES
     systems = []
     for name, checkout in (

@@ -6,8 +6,8 @@ Runs `python -m trainers.wmt` on the recipe for some steps, in a temporary work
 directory, and prints a JSON line of the form of the peers' scripts. The rate is
 the median of the reports of 50 steps after --skip of them, in which TensorFlow
 traces and XLA compiles. The trainer reports source and target tokens; their
-share of target tokens in an epoch makes the rate one of target tokens, which is
-what the peers' scripts count.
+share of target tokens in an epoch converts it to a rate of target tokens, which
+the peers' scripts count.
 """
 
 import argparse
@@ -49,12 +49,12 @@ def parse_arguments():
     parser.add_argument("--recipe", default="multi30k_ende")
     parser.add_argument("--jit_compile", action="store_true")
     parser.add_argument("--reports", type=int, default=12, help="of 50 steps")
-    parser.add_argument("--skip", type=int, default=6, help="reports left out")
+    parser.add_argument("--skip", type=int, default=6, help="reports to skip")
     return parser.parse_args()
 
 
 def train(arguments):
-    """What the trainer prints."""
+    """Output of the trainer."""
     with tempfile.TemporaryDirectory() as directory:
         process = subprocess.run(
             [

@@ -109,7 +109,7 @@ def measure(case):
 
 
 def peak():
-    """Greatest resident memory of this process so far, in MiB."""
+    """Peak resident memory of this process so far, in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MIB
 
 
@@ -167,7 +167,7 @@ def make_step(length, window):
 
 
 def table(found, lengths, window):
-    """The medians as a table; memory is what came after the libraries."""
+    """The medians as a table; memory above that of the libraries."""
 
     def median(length, window, read):
         return statistics.median(map(read, found[length, window]))

@@ -21,6 +21,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 FOLDER = ROOT / "benchmarks/results"
 PAGE = "README.md"
 MEASURED = "keras_transformer", "trainers", "savedmodel", "benchmarks/*.py"
+INK = "#767d86"  # of pictures; legible on white and on black
 PACKAGES = "tensorflow", "keras", "numpy", "onnxruntime", "ctranslate2"
 
 
@@ -38,9 +39,9 @@ def record(name, title, tables, **fields):
 
     Args:
         name: Name of the file, without its ending.
-        title: What was measured.
+        title: Name of the measurement.
         tables: Heading -> rows; a row maps columns to numbers or text.
-        **fields: Fields other than those of this process, by name.
+        **fields: Fields by name that override those of this process.
     """
     values = {"title": title, "command": command(), "date": today()}
     values |= {"commit": code_commit(), "machine": machine()}
@@ -169,7 +170,7 @@ def page():
 
 
 def circumstances(result):
-    """When, where and with what a result was measured: one paragraph."""
+    """Date, machine and versions of a result: one paragraph."""
     names = [f"{name} {v}" for name, v in result["versions"].items()]
     parts = [result["date"], f"commit {result['commit'] or 'not recorded'}"]
     parts += [result["machine"], ", ".join(names)]

@@ -28,7 +28,7 @@ from results import add_flag, parse_table, record
 
 ROOT = pathlib.Path(__file__).parents[1]
 CORES = len(os.sched_getaffinity(0))
-# Name -> fields of `BatchingParameters`; None: no batching.
+# Name -> fields of `BatchingParameters`, or None for no batching.
 SERVERS = {
     "no batching": None,
     "batching": {"num_batch_threads": CORES},
@@ -131,7 +131,7 @@ def server(name, export):
 
 
 def measure(process, address, lines, clients, seconds):
-    """Lines a second, latency, and what the server computed."""
+    """Lines a second, latency, and batches of the server."""
     before = cpu_seconds(process.pid)
     started = time.perf_counter()
     latencies = load(address, lines, clients, None, seconds)
@@ -153,8 +153,8 @@ def load(address, lines, clients, requests, seconds):
         address: The server's.
         lines: List of `str`; each client begins at another one.
         clients: How many send requests at the same time.
-        requests: Of all clients, until they end; None: `seconds` decides.
-        seconds: How long they send requests; None: `requests` decides.
+        requests: Number of requests of all clients; None: see `seconds`.
+        seconds: Time in which they send requests; None: see `requests`.
     """
     from savedmodel.client import Client, ClientOptions
 

@@ -6,7 +6,7 @@ Each variant is `python -m trainers.wmt` in processes of its own, on the same
 batches of the same pairs; the variants take turns, round by round. Prints a
 JSON line for each run and a table of medians: real source + target tokens a
 second after the first --skip reports, and the ratio to the first variant.
-Replicas of a CPU share its cores: what is seen is what a strategy costs.
+Replicas on a CPU share its cores: this measures the cost of a strategy.
 """
 
 import argparse
@@ -52,7 +52,7 @@ import sys
 from trainers import wmt
 replicas = int(sys.argv.pop(1))
 if replicas > 1:
-    from keras_transformer.startup import prepare_cpu
+    from keras_transformer.commands.startup import prepare_cpu
     # As the trainer would, which cannot once TensorFlow is imported.
     prepare_cpu(None, 1 if "--jit_compile" in sys.argv else None)
     import tensorflow as tf
@@ -89,7 +89,7 @@ def parse_arguments():
     parser.add_argument("--only", default="", help="variants with this in them")
     add_flag(parser)
     parser.add_argument("--reports", type=int, default=6, help="of 10 steps")
-    parser.add_argument("--skip", type=int, default=3, help="reports left out")
+    parser.add_argument("--skip", type=int, default=3, help="reports to skip")
     parser.add_argument(
         "flags", nargs="*", help="more flags of trainers.wmt, after --"
     )

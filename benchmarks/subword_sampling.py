@@ -105,7 +105,7 @@ def num_tokens(corpus):
 
 
 def timed(function, *arguments, **options):
-    """Seconds of a call, and what it returns."""
+    """Seconds of a call, and its result."""
     start = time.perf_counter()
     result = function(*arguments, **options)
     return time.perf_counter() - start, result

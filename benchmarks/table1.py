@@ -29,11 +29,14 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
 import keras
+import matplotlib
 import numpy as np
 import tensorflow as tf
-from results import add_flag, cpu_name, parse_table, record, write
+from matplotlib.figure import Figure
+from results import INK, add_flag, cpu_name, parse_table, record, write
 
 import keras_transformer as kt
+from keras_transformer.figures.saving import STYLE, transparent_svg
 
 KERNEL_SIZE = 3  # k
 RESTRICTION = 128  # r
@@ -376,17 +379,13 @@ def name_of(layer):
 
 
 def theory_of(sweep):
-    """The exponent in the table; that of the operations if it differs."""
+    """The exponent in the table, or of the operations if it differs."""
     counted = f"{sweep['exponent_of_operations']:.2f}"
     if float(counted) == sweep["theory"]:
         return str(sweep["theory"])
     return f"{sweep['theory']} (operations {counted})"
 
 
-WIDTH, HEIGHT = 900, 560
-PANELS = {"n": (64, 440), "d": (508, 884)}  # left and right of each
-TOP, BOTTOM = 44, 330
-INK = "#767d86"
 COLORS = (
     "#3987e5",
     "#17a398",
@@ -398,110 +397,51 @@ COLORS = (
 )
 
 
+@matplotlib.rc_context(STYLE)
 def draw(document):
-    """The times over n and over d as SVG: points, and the theory's slopes."""
-    parts = []
-    for variable, words in (("n", "length n"), ("d", "width d")):
-        sweeps = [layer[variable] for layer in document["layers"]]
-        parts += draw_panel(sweeps, *PANELS[variable], words)
-    turned = f' transform="rotate(-90 16 {(TOP + BOTTOM) / 2})"'
-    label = "CPU seconds, forward and backward pass"
-    parts.append(text(16, (TOP + BOTTOM) / 2, label, "middle", turned))
-    for i, layer in enumerate(document["layers"]):
-        y = BOTTOM + 66 + 20 * i
-        n, d = layer["n"], layer["d"]
-        words = (
-            f"{name_of(layer)}: measured n^{n['exponent']:.2f} (theory"
-            f" {n['theory']}) at d = {n['fixed']}, d^{d['exponent']:.2f}"
-            f" (theory {d['theory']}) at n = {d['fixed']}"
-        )
-        color = COLORS[i % len(COLORS)]
-        parts.append(f'<circle cx="72" cy="{y - 4}" r="5" fill="{color}"/>')
-        parts.append(text(86, y, words, "start"))
-    caption = f"One thread of {document['machine']}; dashed: slopes of Table 1"
-    parts.append(text(WIDTH / 2, 18, escape(caption), "middle"))
-    body = "\n".join(parts)
+    """The times over n and over d: points, and the slopes of the theory."""
+    layers = document["layers"]
+    figure = Figure(figsize=(12.5, 7.8))
+    panels = figure.subplots(1, 2, sharey=True)
+    figure.subplots_adjust(0.07, 0.36, 0.98, 0.93, wspace=0.06)
+    for axes, variable, words in zip(
+        panels, "nd", ("length n", "width d"), strict=True
+    ):
+        axes.set(xscale="log", yscale="log", xlabel=words)
+        axes.grid(axis="y")
+        for i, layer in enumerate(layers):
+            draw_sweep(axes, layer[variable], COLORS[i % len(COLORS)])
+        sizes = {size for layer in layers for size in layer[variable]["sizes"]}
+        axes.set_xticks(sorted(sizes), map(str, sorted(sizes)))
+        axes.minorticks_off()
+    panels[0].set_ylabel("CPU seconds, forward and backward pass")
+    panels[0].yaxis.set_major_formatter("{x:g}")
+    figure.suptitle(
+        f"One thread of {document['machine']}; dashed: slopes of Table 1"
+    )
+    lines = panels[0].lines[::2]  # every other one is the theory's
+    figure.legend(lines, map(summary, layers), loc="lower left")
+    return transparent_svg(figure, INK)
+
+
+def draw_sweep(axes, sweep, color):
+    """The times of a sweep, and the theory's slope through the last one."""
+    sizes, seconds = sweep["sizes"], sweep["seconds"]
+    theory = [
+        seconds[-1] * (size / sizes[-1]) ** sweep["theory"] for size in sizes
+    ]
+    axes.plot(sizes, seconds, color=color, marker="o", linewidth=2)
+    axes.plot(sizes, theory, color=color, linestyle="--", linewidth=1)
+
+
+def summary(layer):
+    """The exponents of a layer in words."""
+    n, d = layer["n"], layer["d"]
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH}'
-        f' {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
-        ' font-family="sans-serif" font-size="13" role="img" aria-label="Time'
-        f' of layers by length and by width">\n{body}\n</svg>\n'
+        f"{name_of(layer)}: measured n^{n['exponent']:.2f} (theory"
+        f" {n['theory']}) at d = {n['fixed']}, d^{d['exponent']:.2f}"
+        f" (theory {d['theory']}) at n = {d['fixed']}"
     )
-
-
-def draw_panel(sweeps, left, right, words):
-    """The parts of one of the two diagrams, both axes logarithmic."""
-    sizes = [size for sweep in sweeps for size in sweep["sizes"]]
-    seconds = [s for sweep in sweeps for s in sweep["seconds"]]
-    powers = range(
-        math.floor(math.log10(min(seconds))),
-        math.ceil(math.log10(max(seconds))) + 1,
-    )
-
-    def x_of(size):
-        share = math.log(size / min(sizes)) / math.log(max(sizes) / min(sizes))
-        return left + 12 + share * (right - left - 24)
-
-    def y_of(value):
-        share = (math.log10(value) - powers[0]) / (powers[-1] - powers[0])
-        return BOTTOM - share * (BOTTOM - TOP)
-
-    parts = []
-    for power in powers:
-        y = y_of(10.0**power)
-        parts.append(line(left, y, right, y, INK, ' stroke-opacity="0.3"'))
-        parts.append(text(left - 6, y + 4, f"{10.0**power:g}", "end"))
-    for size in sorted(set(sizes)):
-        parts.append(text(x_of(size), BOTTOM + 18, size, "middle"))
-    parts.append(text((left + right) / 2, BOTTOM + 38, words, "middle"))
-    for i, sweep in enumerate(sweeps):
-        color = COLORS[i % len(COLORS)]
-        points = list(zip(sweep["sizes"], sweep["seconds"], strict=True))
-        # The slope of the theory, through the last point.
-        (first, _), (last, value) = points[0], points[-1]
-        start = value * (first / last) ** sweep["theory"]
-        start = max(start, 10.0 ** powers[0])
-        where = last * (start / value) ** (1 / sweep["theory"])
-        parts.append(
-            line(
-                x_of(where),
-                y_of(start),
-                x_of(last),
-                y_of(value),
-                color,
-                ' stroke-dasharray="4 4"',
-            )
-        )
-        joined = " ".join(f"{x_of(s):.1f},{y_of(v):.1f}" for s, v in points)
-        parts.append(
-            f'<polyline points="{joined}" fill="none" stroke="{color}"'
-            ' stroke-width="2" stroke-linejoin="round"/>'
-        )
-        for size, value in points:
-            parts.append(
-                f'<circle cx="{x_of(size):.1f}" cy="{y_of(value):.1f}" r="4"'
-                f' fill="{color}"/>'
-            )
-    return parts
-
-
-def line(x1, y1, x2, y2, color, more=""):
-    return (
-        f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"'
-        f' stroke="{color}"{more}/>'
-    )
-
-
-def text(x, y, words, anchor, more=""):
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
-        f' fill="{INK}"{more}>{words}</text>'
-    )
-
-
-def escape(words):
-    """Words as XML has them."""
-    return words.replace("&", "&amp;").replace("<", "&lt;")
 
 
 if __name__ == "__main__":

@@ -6,10 +6,10 @@ Every row of the group and the base row are trained for the same number of steps
 on the same batches, each by `python -m trainers.wmt` in a process of its own,
 and measured by perplexity and BLEU of the validation pairs (beam 4, no
 averaging, as in the table) and BLEU of the test pairs. The number of steps, not
-the time, is what the rows share: other load on the machine changes nothing.
+the time, is equal for all rows: other load on the machine changes nothing.
 
 Scale: widths d_model, d_ff and h * d_k are a quarter of the row's, heads a
-half, layers two thirds. The data and the batches are those of the recipe
+half, layers two thirds. Data and batches are as in the recipe
 multi30k_ende, pre-norm included, but with the paper's schedule (`BASE_FLAGS`, a
 copy, so that a better recipe does not change the table); dropout and label
 smoothing are the row's. Run the command again to go on after
@@ -32,7 +32,7 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
 from results import add_flag, parse_table, record
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
 from keras_transformer.config import TransformerConfig, preset
 from trainers import wmt
 from trainers.experiments.published import PUBLISHED
@@ -194,7 +194,7 @@ def read_result(path, run):
 
 
 def as_json(run):
-    """A run as it is read back from JSON: tuples are lists there."""
+    """A run as JSON returns it: with lists in place of tuples."""
     sections = dataclasses.asdict(run["configuration"])
     return json.loads(json.dumps({**run, "configuration": sections}))
 

@@ -14,7 +14,11 @@ import argparse
 import os
 import sys
 
-from keras_transformer.startup import count_cores, count_slices, prepare_cpu
+from keras_transformer.commands.startup import (
+    count_cores,
+    count_slices,
+    prepare_cpu,
+)
 
 THREADS = int(os.environ.get("OMP_NUM_THREADS", count_cores()))
 BATCH_TOKENS = 4096  # of the peers

@@ -1,4 +1,4 @@
-"""What depends on the backend of Keras: tensors, precision, order."""
+"""Parts that depend on the Keras backend: tensors, precision, order."""
 
 import contextlib
 import typing
@@ -13,7 +13,7 @@ Tensor: typing.TypeAlias = typing.Any  # of the Keras backend, or NumPy's
 
 
 def precise_dtype(dtype: typing.Any) -> str:
-    """The dtype for what half precision cannot hold: float32, or float64.
+    """The dtype for values that half precision cannot hold.
 
     >>> precise_dtype("bfloat16"), precise_dtype("float64")
     ('float32', 'float64')
@@ -23,12 +23,12 @@ def precise_dtype(dtype: typing.Any) -> str:
 
 
 def after(*tensors: Tensor) -> contextlib.AbstractContextManager[None]:
-    """A context, the operations of which wait until the tensors are computed.
+    """A context whose operations wait until the tensors are computed.
 
-    Of operations that become ready together, TensorFlow's executor goes on with
-    one and puts the other expensive ones into the queue of its thread pool,
-    where they may stay until a thread has nothing else to do. Other backends
-    order operations themselves: the context does nothing there.
+    When several operations become ready together, TensorFlow's executor runs
+    one and queues the other expensive ones in its thread pool, where they may
+    wait until a thread is idle. Other backends order operations themselves: the
+    context does nothing there.
     """
     if ON_TENSORFLOW:
         return tf.control_dependencies(tensors)

@@ -7,26 +7,26 @@ import os
 import pathlib
 from collections.abc import Callable
 
-ATTEMPTS = 100  # to lock a file that others remove meanwhile
+ATTEMPTS = 100  # to lock a file that other processes remove meanwhile
 
 
 def lock_file(
     path: pathlib.Path, lock: Callable[[int, int], None] = fcntl.flock
 ) -> int | None:
-    """Locks a file, which is made with its directory if it is not there.
+    """Locks a file, and makes it with its directory if it does not exist.
 
-    The owner may remove the file, and the directory, before it closes the
-    descriptor: whoever waits for it starts again with new ones.
+    The owner may remove the file and the directory before it closes the
+    descriptor: this function then starts again with new ones.
 
     Args:
         path: The file.
-        lock: `fcntl.flock`, whose lock is of a descriptor, or `fcntl.lockf`,
-            whose lock is of the process, which may take it again.
+        lock: `fcntl.flock`, whose lock belongs to a descriptor, or
+            `fcntl.lockf`, whose lock belongs to the process, which may take it
+            again.
 
     Returns:
-        A descriptor, whose closing releases the lock; None if another process
-        has locked the file; with `flock`, also if another descriptor of this
-        one has.
+        A descriptor, which releases the lock when it is closed; None if another
+        process holds the lock, or with `flock` another descriptor.
 
     Raises:
         OSError: The file cannot be made.
@@ -46,8 +46,8 @@ def lock_file(
         except (BlockingIOError, PermissionError):
             os.close(descriptor)
             return None
-        # The owner before may have removed the file after it was opened here:
-        # then this lock is on a file that nobody else would find.
+        # The previous owner may have removed the file after it was opened here:
+        # no other process would find this lock.
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(path.stat(), os.fstat(descriptor)):
                 return descriptor

@@ -1,8 +1,8 @@
 """The CPU cores, the memory and the GPUs of this machine.
 
-In a container a process may use fewer cores and less memory than there are:
-control groups (Linux' cgroups, version 1 and 2) limit them without hiding the
-rest.
+In a container a process may use fewer cores and less memory than the machine
+has: Linux control groups (cgroups, version 1 and 2) limit them but do not hide
+the rest.
 """
 
 import math
@@ -85,7 +85,7 @@ def _groups(root, controller):
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
-        # Within a container the path is that of the host, or of the container.
+        # In a container the path is relative to the host, or to the container.
         for base in (mount / controllers, mount):
             group = base / path.lstrip("/")
             yield from (group, *group.parents)

@@ -153,7 +153,7 @@ class EncoderLayer(_Block):
     Call arguments:
         x: float `[B, S, D]`.
         attention_mask: bool, broadcastable to `[B, H, S, S]`; `True` = may
-            attend; None: everything.
+            attend. None hides nothing.
         training: Whether dropout is active.
 
     Returns:
@@ -202,7 +202,7 @@ class DecoderLayer(_Block):
         memory: float `[B, S, D']`, the encoder's output; or the `KeyValue` that
             `cross_attention.project` made of it.
         self_attention_mask: bool, broadcastable to `[B, H, T, T]`, usually
-            `causal_mask(T)`; `True` = may attend; None: everything.
+            `causal_mask(T)`; `True` = may attend. None hides nothing.
         cross_attention_mask: bool, broadcastable to `[B, H, T, S]`, usually
             `padding_mask(source_ids)`.
         training: Whether dropout is active.
@@ -264,13 +264,14 @@ class DecoderLayer(_Block):
         """One position of `call`, over the cache of those before it.
 
         Args:
-            x: float `[N, D]`, one row for each hypothesis; those of one
+            x: float `[N, D]`, one row for each hypothesis; hypotheses of one
                 sentence are neighbours.
-            memory: What `cross_attention.project` made, `[B, H, S, K]`, one row
-                for each sentence.
-            cache: What `self_attention.make_cache` or the step before returned.
+            memory: The result of `cross_attention.project`, `[B, H, S, K]`, one
+                row for each sentence.
+            cache: The result of `self_attention.make_cache` or of the step
+                before.
             slots: The `Slots` of the cache.
-            position: What `Slots.enter` returned for this position.
+            position: The result of `Slots.enter` for this position.
             cross_attention_mask: bool `[B, 1, 1, S]`.
 
         Returns:
@@ -304,7 +305,7 @@ class Encoder(_Block):
     Call arguments:
         x: float `[B, S, D]`, embedded source.
         attention_mask: bool, broadcastable to `[B, H, S, S]`; `True` = may
-            attend; None: everything.
+            attend. None hides nothing.
         training: Whether dropout is active.
 
     Returns:
@@ -345,10 +346,10 @@ class Decoder(_Block):
 
     Call arguments:
         x: float `[B, T, D]`, embedded target.
-        memory: float `[B, S, D']`, the encoder's output; or what `project` made
-            of it.
+        memory: float `[B, S, D']`, the encoder's output; or the result of
+            `project`.
         self_attention_mask: bool, broadcastable to `[B, H, T, T]`, usually
-            `causal_mask(T)`; `True` = may attend; None: everything.
+            `causal_mask(T)`; `True` = may attend. None hides nothing.
         cross_attention_mask: bool, broadcastable to `[B, H, T, S]`, usually
             `padding_mask(source_ids)`.
         training: Whether dropout is active.
@@ -389,7 +390,7 @@ class Decoder(_Block):
         """Keys and values of the encoder's output, for each layer.
 
         Args:
-            memory: float `[B, S, D']`; what was projected before stays.
+            memory: float `[B, S, D']`. An earlier result is returned as it is.
         """
         if isinstance(memory, tuple):
             return memory
@@ -430,7 +431,7 @@ class Decoder(_Block):
         Args:
             x: float `[N, D]`.
             memory: A `Memory` of `B` rows; see `DecoderLayer.step`.
-            cache: What `make_cache` or the step before returned.
+            cache: The result of `make_cache` or of the step before.
             index: This position, int32 scalar.
 
         Returns:
@@ -568,7 +569,7 @@ class Transformer(TokenExactTraining, keras.Model):
         )
 
     def _softmax_projection(self):
-        """The matrix of the softmax; None if it is that of the embedding."""
+        """The matrix of the softmax; None if it is the embedding's."""
         if not self.config.has_softmax_matrix:
             return None
         return layers.SoftmaxProjection(
@@ -609,7 +610,7 @@ class Transformer(TokenExactTraining, keras.Model):
 
     @property
     def softmax(self) -> layers.PositionalEmbedding | layers.SoftmaxProjection:
-        """What has the logits: `embedding`, if its matrix is shared."""
+        """The layer of the logits: `embedding` if its matrix is shared."""
         if self.separate_softmax is None:
             return self.embedding
         return self.separate_softmax
@@ -640,7 +641,7 @@ class Transformer(TokenExactTraining, keras.Model):
 
         Args:
             target_ids: int32 `[B, T]`.
-            memory: What `encode` returned.
+            memory: The result of `encode`.
 
         Returns:
             float `[B, T, D]` in the compute dtype.
@@ -675,7 +676,7 @@ class Transformer(TokenExactTraining, keras.Model):
         return embedding.finish(x)
 
     def attention_maps(self, inputs: dict[str, Tensor]) -> AttentionMaps:
-        """What every layer and head attends to: the weights of eq. 1.
+        """Attention weights (eq. 1) of every layer and head.
 
         Args:
             inputs: As in `call`.
@@ -710,9 +711,9 @@ class Transformer(TokenExactTraining, keras.Model):
             batch_size: Number of sentences B, int or int scalar tensor.
             length: Number of positions T, int.
             num_beams: Hypotheses of a sentence, W; they are neighbours.
-            growing: Whether it is to grow with the positions, so that a step
-                costs what there is to look at. In a graph, `batch_size` must
-                then be a tensor; XLA and TFLite cannot do it.
+            growing: Whether the cache grows with the positions, so that early
+                steps are cheap. In a graph, `batch_size` must then be a tensor.
+                XLA and TFLite do not support it.
 
         Returns:
             A `DecoderCache`, or a `GrowingCache`.
@@ -724,7 +725,7 @@ class Transformer(TokenExactTraining, keras.Model):
         """The cache of hypotheses that continue others of the same sentence.
 
         Args:
-            cache: What `decode_step` returned.
+            cache: The result of `decode_step`.
             parents: int32 `[B, W]`, in [0, W).
         """
         return cache._replace(lineage=reorder(cache.lineage, parents))
@@ -741,8 +742,8 @@ class Transformer(TokenExactTraining, keras.Model):
         Args:
             ids: int32 `[N]`, the token at position `index`; BOS at 0. The W
                 hypotheses of a sentence are neighbours.
-            memory: What `encode` returned for B sentences.
-            cache: What `make_cache` or the step before returned.
+            memory: The result of `encode` for B sentences.
+            cache: The result of `make_cache` or of the step before.
             index: Position, int32 scalar.
 
         Returns:

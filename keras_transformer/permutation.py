@@ -1,4 +1,4 @@
-"""Another order of the model dimension, which changes no output.
+"""Permutations of the model dimension, which change no output.
 
 A Transformer treats the D numbers of the residual stream alike: products sum
 over them, and layer normalization takes their mean. With the rows and columns
@@ -7,8 +7,8 @@ order of their own: here a sine is followed by its cosine (sec. 3.5), in other
 systems all sines come before all cosines. So weights of those systems are
 reordered `from_blocks`, and weights for them `to_blocks`.
 
-Weights are arrays by path, which is that of a Keras variable after the model's
-name: `encoder/layer_0/feed_forward/inner/kernel`.
+Weights are arrays by path, the path of a Keras variable after the model's name:
+ `encoder/layer_0/feed_forward/inner/kernel`.
 """
 
 import typing
@@ -65,7 +65,7 @@ def reorder(
     """Weights whose model dimension has another order: new[i] = old[order[i]].
 
     Args:
-        weights: Arrays by path; all those of a model, or some.
+        weights: Arrays by path, all of a model or some.
         order: A permutation of D.
 
     Returns:
@@ -100,7 +100,7 @@ def reorder(
 
 
 def _axis_of(path):
-    """The axis of a weight that is D wide; None: there is none."""
+    """The axis of a weight that is D wide, or None."""
     names = path.split("/")
     for name in (names[-1], "/".join(names[-2:])):
         if name in _AXES:

@@ -1,9 +1,9 @@
 """A loop over rows that end at different positions.
 
-The rows of a batch are independent of each other. A row that is done costs
-what the others cost as long as it takes part, so that done rows can leave the
-loop. They leave together, as soon as they are a quarter of the rows: a smaller
-batch is a copy of all that the others need.
+The rows of a batch are independent of each other. A row that is done costs as
+much as the others while it stays, so done rows can leave the loop. They leave
+together, as soon as they are a quarter of the rows, because a smaller batch is
+a copy of the state and the cache of the other rows.
 """
 
 import typing
@@ -49,17 +49,17 @@ def run(
 
     Args:
         make_body: Given a state, returns the step of these rows: a function of
-            state and cache that returns both. What it computes before it
-            returns is computed once for many steps.
+            state and cache that returns both. Anything that `make_body` itself
+            computes is computed once for many steps.
         state: A nest of tensors `[B, ...]` and scalars, such as a `NamedTuple`,
             with the attribute `done`, bool `[B]`. A step leaves the rows that
             are done as they are.
-        cache: What the step needs of the rows besides; none of it is returned.
-        max_steps: Steps at most; None: as many as it takes. Without `pick`.
+        cache: Further data of the rows for the step; it is not returned.
+        max_steps: Maximum number of steps, without `pick`. None sets no limit.
         pick: A function of the cache and of rows, int32 `[b]`, that returns the
-            cache of these rows: done rows leave, which changes shapes; XLA and
-            TFLite cannot do it. In a graph, B must not be known. None: they
-            stay.
+            cache of these rows. With it, done rows leave, which changes shapes:
+            XLA and TFLite do not support it, and in a graph B must not be
+            static. With None they stay.
 
     Returns:
         The state of all rows, in the order in which they came.

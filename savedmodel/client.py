@@ -10,9 +10,9 @@ import dataclasses
 import itertools
 import sys
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
+from keras_transformer.commands.startup import load_tensorflow
 from keras_transformer.fields import Fields, hp
-from keras_transformer.startup import load_tensorflow
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,8 +22,8 @@ Its decoder differs from ours in a few ways:
 import numpy as np
 from keras import ops
 
+from keras_transformer.commands.flags import CommandError
 from keras_transformer.fields import unhandled
-from keras_transformer.flags import CommandError
 from keras_transformer.layers import RelativeAttention, positional_encoding
 from keras_transformer.vocabulary import BOS, EOS, UNK
 from savedmodel.formats import save_vocabulary

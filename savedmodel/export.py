@@ -19,6 +19,7 @@ import dataclasses
 import errno
 import importlib.metadata
 import json
+import logging as standard_logging
 import os
 import pathlib
 import random
@@ -27,10 +28,10 @@ import typing
 from absl import logging
 
 import keras_transformer
-from keras_transformer import flags
+from keras_transformer.commands import flags
+from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig, SearchConfig
 from keras_transformer.fields import Fields, hp, names_of
-from keras_transformer.startup import load_tensorflow
 from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
 from savedmodel import publishing, verify
 from savedmodel.formats import (
@@ -42,9 +43,9 @@ from savedmodel.formats import (
 )
 
 NUM_SAMPLES = 8  # sentences of random pieces that an export is verified with
-# Others: without tokens, and with what vocabularies differ in.
+# More: without tokens, and with text that vocabularies treat differently.
 OTHER_SAMPLES = ("", "\x85 ß\u3000>>x<< C:\\x ''☃☃ ä日本 ")
-# What a disk, and who else writes there, may do to an export.
+# Errors of the disk, and of other processes that write to the same place.
 DISK_ERRORS = (*flags.DISK_ERRORS, errno.EEXIST, errno.ENOTEMPTY)
 
 
@@ -55,10 +56,10 @@ class ExportOptions(Fields):
     workdir: str = hp("", "Directory that trainers.wmt made. Required.")
     format: str = hp("saved_model", "What to write.", choices=tuple(FORMATS))
     output: str = hp("", "Directory to make. Required.")
-    overwrite: bool = hp(False, "Replace an export that is there.")
+    overwrite: bool = hp(False, "Replace an existing export.")
     precision: str = hp(
         "float32",
-        "Of the stored weights. tflite, onnx: float32, float16, int8;"
+        "Precision of the stored weights. tflite, onnx: float32, float16, int8;"
         " ctranslate2: these and int16; huggingface: float32, float16;"
         " saved_model: float32.",
         choices=PRECISIONS,
@@ -66,18 +67,19 @@ class ExportOptions(Fields):
     version: int = hp(
         1,
         "With saved_model: the version's directory under --output; TensorFlow"
-        " Serving serves the greatest.",
+        " Serving serves the highest one.",
         low=1,
     )
     checkpoint: str | None = hp(
         None,
-        "averaged, best, latest, or a path; left out: the first of these that"
-        " there is.",
+        "averaged, best, latest, or a path. Default: the first of these that"
+        " exists.",
     )
     max_source_length: int | None = hp(
         None,
-        "Longest source in tokens, EOS included; longer ones are truncated."
-        " Left out: the longest in training. tflite computes with this length.",
+        "Maximum length of a source in tokens, EOS included; longer ones are"
+        " truncated. Default: the maximum in training. tflite computes with"
+        " this length.",
         low=2,
     )
     jit_compile: bool = hp(
@@ -87,7 +89,7 @@ class ExportOptions(Fields):
     )
     verify_text: str = hp(
         "",
-        "File of sentences to verify with; none: random entries of the"
+        "File of sentences to verify with. Default: random entries of the"
         " vocabulary.",
     )
 
@@ -130,12 +132,12 @@ def search_of(decoding: DecodingConfig) -> dict[str, typing.Any]:
 
 
 class Source(typing.NamedTuple):
-    """What is exported, and where it is from.
+    """A translator to export, and its origin.
 
     Attributes:
         translator: The `Translator`.
-        checkpoint: Path of its checkpoint, without ending.
-        warnings: Why it is not another checkpoint, lines.
+        checkpoint: Path prefix of its checkpoint.
+        warnings: Lines that say why other checkpoints were skipped.
         languages: Source and target language, as in the work directory.
     """
 
@@ -151,16 +153,16 @@ def export(
     """Writes an export into a directory and verifies it.
 
     Args:
-        source: What to export.
+        source: The translator to export.
         options: The `ExportOptions`.
         directory: Exists and is empty.
 
     Returns:
-        A `verify.Comparison` that passed; None if nothing here runs the format,
-        which is logged.
+        A `verify.Comparison` that passed, or None, with a warning, if no
+        installed package runs the format.
 
     Raises:
-        CommandError: The format does not know such a model.
+        CommandError: The format does not support the model.
         ExportError: The export does not translate as the translator does.
     """
     sentences = [*OTHER_SAMPLES, *make_examples(source.translator)]
@@ -186,7 +188,7 @@ def export(
 def write(
     source: Source, options: ExportOptions, directory: pathlib.Path
 ) -> dict:
-    """Writes an export, not verified: its description; see `export`."""
+    """Writes an unverified export; returns its description. See `export`."""
     translator = source.translator
     description = make_description(source, options)
     load_exporter(options.format).write(
@@ -198,7 +200,7 @@ def write(
 
 
 def make_description(source: Source, options: ExportOptions) -> dict:
-    """What `export.json` says, beside the model, for whoever runs it."""
+    """The contents of `export.json`, for programs that run the export."""
     translator = source.translator
     source_language, target_language = source.languages
     return {
@@ -226,7 +228,7 @@ def write_description(directory: pathlib.Path, description: dict) -> None:
 
 
 def versions(format_name: str) -> dict[str, str]:
-    """Of the packages that make an export, by their names."""
+    """Versions of the packages that make an export, by name."""
     modules = importlib.metadata.packages_distributions()
     packages = {"keras_transformer": keras_transformer.__version__}
     for module in (
@@ -256,17 +258,14 @@ def make_examples(translator) -> list[str]:
 def load_source(
     options: ExportOptions, arguments: flags.Arguments | None = None
 ) -> Source:
-    """What the options name, with the search that the arguments ask for.
+    """The translator that the options name, with the search of the arguments.
 
     Raises:
         ValueError: The work directory or its checkpoint cannot be used.
     """
-    # Not at the top: bad flags are refused before TensorFlow is imported.
-    load_tensorflow()
-    from keras_transformer.translator import Translator
-    from keras_transformer.workdir import WorkDirectory, is_there
-
-    workdir = WorkDirectory(options.workdir)
+    workdirs = load("keras_transformer.workdir")
+    translators = load("keras_transformer.translator")
+    workdir = workdirs.WorkDirectory(options.workdir)
     before = workdir.read_section("decoding", DecodingConfig)
     if before.sampling:
         logging.warning(
@@ -286,7 +285,7 @@ def load_source(
         with recorded_warnings() as warnings:
             checkpoint = workdir.choose_checkpoint(options.checkpoint)
         try:
-            translator = Translator.load(
+            translator = translators.Translator.load(
                 options.workdir,
                 DecodingConfig(**decoding),
                 checkpoint,
@@ -294,23 +293,22 @@ def load_source(
             )
             break
         except ValueError:
-            if is_there(checkpoint):
+            if workdirs.is_there(checkpoint):
                 raise
-            # A training that runs beside has removed it: the next one.
+            # A running training has removed it: try the next one.
     languages = data.get("source_language"), data.get("target_language")
     return Source(translator, checkpoint, warnings, languages)
 
 
 def check_search(name: str, decoding: dict) -> None:
-    """Checks that a format can search as it is asked to.
+    """Checks that a format supports the search.
 
     Args:
         name: The format.
         decoding: The options of a search by name.
 
     Raises:
-        ValueError: The format searches by its own rules, which lack
-            `no_repeat_ngram`.
+        ValueError: The format has its own search, without `no_repeat_ngram`.
     """
     if FORMATS[name].own_search and decoding["no_repeat_ngram"]:
         raise ValueError(
@@ -322,8 +320,7 @@ def check_search(name: str, decoding: dict) -> None:
 
 @contextlib.contextmanager
 def recorded_warnings() -> typing.Iterator[list[str]]:
-    """Lists the warnings that the library logs meanwhile; they still appear."""
-    import logging as standard_logging
+    """Records the warnings that the library logs; they still appear."""
 
     class Recorder(standard_logging.Handler):
         def emit(self, record):
@@ -343,10 +340,9 @@ def disk_errors(target: pathlib.Path) -> typing.Iterator[None]:
     """Turns errors of a full or failing disk into one line.
 
     Args:
-        target: What could not be written, then.
+        target: The directory that could not be written.
     """
-    import tensorflow as tf  # not at the top: see `load_source`
-
+    tf = load("tensorflow")
     try:
         yield
     except OSError as error:
@@ -354,7 +350,7 @@ def disk_errors(target: pathlib.Path) -> typing.Iterator[None]:
             raise
         raise flags.RunError(f"cannot write {target}: {error}") from error
     except tf.errors.ResourceExhaustedError as error:
-        # TensorFlow's message begins with a node of a graph.
+        # TensorFlow's message begins with the name of a node.
         reason = os.strerror(errno.ENOSPC)
         if reason not in error.message:
             raise

@@ -11,7 +11,7 @@ import importlib.util
 import pathlib
 import typing
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
 
 PRECISIONS = ("float32", "float16", "int16", "int8")
 SEGMENTS = ".segments.model"  # see `reload.Vocabulary`

@@ -19,7 +19,7 @@ import struct
 import numpy as np
 from absl import logging
 
-from keras_transformer.flags import CommandError
+from keras_transformer.commands.flags import CommandError
 from keras_transformer.permutation import reorder, to_blocks
 from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
 

@@ -5,11 +5,14 @@ renamed. The hidden name is no version number, so TensorFlow Serving ignores it.
 The hidden directory has a lock file. While a process holds the lock, a second
 export to the same target is refused. The kernel releases the lock when the
 process ends; the next export removes hidden directories whose lock is free.
+
+Replacing an export takes two renames: the old one goes into the hidden
+directory, then the new one takes its name. Between the two, for less than a
+millisecond, the name does not exist. If the process is killed at that moment,
+both exports are in the hidden directory, and the next export restores the old.
 """
 
 import contextlib
-import ctypes
-import errno
 import fcntl
 import os
 import pathlib
@@ -19,16 +22,17 @@ import typing
 from keras_transformer.locking import lock_file
 
 LOCK = "export.lock"
-DESCRIPTION = "export.json"  # what every export has
-AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux' renameat2
+DESCRIPTION = "export.json"  # in every export
+UNFINISHED = ".unfinished"
+REPLACED = ".replaced"
 
 
 class Reservation:
-    """A target directory that this process alone may publish.
+    """A target directory that only this process may publish.
 
     Args:
-        target: The directory that is to appear.
-        directory: An empty directory, for its content.
+        target: The directory to publish.
+        directory: An empty directory for its content.
         overwrite: Whether an export at the target may be replaced.
     """
 
@@ -40,16 +44,15 @@ class Reservation:
         self._overwrite = overwrite
 
     def publish(self) -> None:
-        """Gives the directory its name, at once.
+        """Gives the directory its name.
 
         Raises:
             OSError: Something appeared there that must not be lost.
         """
         if self._overwrite and self.target.exists():
-            _exchange(self.directory, self.target)
-        else:
-            # Replaces an empty directory, and nothing else.
-            os.rename(self.directory, self.target)
+            os.rename(self.target, f"{self.directory}{REPLACED}")
+        # Replaces an empty directory, and nothing else.
+        os.rename(self.directory, self.target)
 
 
 @contextlib.contextmanager
@@ -58,12 +61,13 @@ def reserved(
 ) -> typing.Iterator[Reservation]:
     """Reserves a directory for this process, and makes room for its content.
 
-    Whatever is not published when the block ends is removed, with the parents
-    that were made for it. So is what killed exports left beside the target.
+    Anything that is not published when the block ends is removed, with the
+    parents that were made for it, and so are the remains of killed exports
+    beside the target.
 
     Args:
-        target: The directory that is to appear; a link: where it leads.
-        overwrite: Whether an export that is there may be replaced.
+        target: The directory to publish; a link is followed.
+        overwrite: Whether an existing export may be replaced.
 
     Raises:
         ValueError: Something is there that must not be lost, or another process
@@ -75,12 +79,13 @@ def reserved(
     except RuntimeError as error:  # of links that lead to each other
         raise ValueError(f"{target}: {error}") from error
     parents = [p for p in target.parents if not p.exists()]
-    workshop = target.with_name(f".{target.name}.unfinished")
+    workshop = target.with_name(f".{target.name}{UNFINISHED}")
     try:
         lock = lock_file(workshop / LOCK)
         if lock is None:
             raise ValueError(f"another process is exporting to {target}")
         try:
+            _restore(workshop)
             check_target(target, overwrite)
             for path in workshop.iterdir():
                 if path.name != LOCK:
@@ -90,6 +95,7 @@ def reserved(
             directory.mkdir()
             yield Reservation(target, directory, overwrite)
         finally:
+            _restore(workshop)
             shutil.rmtree(workshop)
             os.close(lock)
     finally:
@@ -114,31 +120,25 @@ def check_target(target: pathlib.Path, overwrite: bool) -> None:
 
 
 def _remove_leftovers(parent):
-    """Removes what killed exports left in a directory."""
-    for path in parent.glob(f".*.unfinished/{LOCK}"):
+    """Removes the remains of killed exports from a directory."""
+    for path in parent.glob(f".*{UNFINISHED}/{LOCK}"):
         try:
             with open(path, "rb+") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _restore(path.parent)
                 shutil.rmtree(path.parent)
         except BlockingIOError:
-            continue  # not killed: an export that runs, this one among them
+            continue  # an export that is still running, maybe this one
         except FileNotFoundError:
             continue  # its owner has just removed it
         except PermissionError:
-            continue  # of another user
+            continue  # it belongs to another user
 
 
-def _exchange(first, second):
-    """Exchanges two directories: at no moment is either name without one."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if hasattr(libc, "renameat2"):
-        arguments = AT_FDCWD, os.fsencode(first), AT_FDCWD, os.fsencode(second)
-        if not libc.renameat2(*arguments, RENAME_EXCHANGE):
-            return
-        number = ctypes.get_errno()
-        if number not in (errno.EINVAL, errno.ENOSYS):
-            raise OSError(number, os.strerror(number), str(second))
-    # No such call in this system or file system: two steps, quickly.
-    aside = first.with_name("replaced")
-    os.rename(second, aside)
-    os.rename(first, second)
+def _restore(workshop):
+    """Gives an old export its name back if the new one did not get it."""
+    name = workshop.name.removeprefix(".").removesuffix(UNFINISHED)
+    target, new = workshop.with_name(name), workshop / name
+    replaced = workshop / f"{name}{REPLACED}"
+    if replaced.exists() and new.exists() and not target.exists():
+        os.rename(replaced, target)

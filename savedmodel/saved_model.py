@@ -7,11 +7,13 @@ Signatures (N sentences, W hypotheses, S source and T target tokens):
     forced           text [N], target_prefix [N] -> as serving_default
     tokens           source_ids [N, S] -> ids [N, W, T], scores, lengths [N, W]
     score            text [N], reference [N] -> log_probs [N, T], log_prob [N]
-    attention        text [N] -> translation [N], source_pieces [N, S],
-                     target_pieces [N, T], attention [N, layer, head, T, S]
-    attention_maps   text [N], reference [N] -> as attention, and
+    attention_maps   text [N], reference [N] -> translation [N],
+                     source_pieces [N, S], target_pieces [N, T],
+                     attention [N, layer, head, T, S],
                      encoder_attention [N, layer, head, S, S],
                      decoder_attention [N, layer, head, T, T]
+    attention        text [N] -> the first four of these. Deprecated: it will
+                     be removed in 0.3.0
 
 and from each `truncated` [N]: an input of the sentence was longer than the
 model takes, and the answer is about its beginning.
@@ -24,9 +26,9 @@ sources (`search.py`) are errors. The graph checks them, because TensorFlow
 Serving does not. If the server batches several requests, one bad request fails
 the whole batch.
 
-The references of `attention_maps` are forced; where one is empty, the
-translation that is found stands in its place. `trainers.visualize --export`
-draws what this signature returns.
+The references of `attention_maps` are forced; an empty one is replaced by the
+translation that the search finds. `trainers.visualize --export` draws what this
+signature returns.
 
 `score` and `forced` read text in its canonical segmentation: of all sequences
 of tokens that spell a text they take the one that `Tokenizer.encode` finds. The
@@ -43,6 +45,7 @@ unknown characters. Such a text is truncated, even if its tokens are few.
 import functools
 
 import tensorflow as tf
+from absl import logging
 
 from keras_transformer.data.batches import shift_right
 from keras_transformer.tokenization import truncate
@@ -54,13 +57,17 @@ from savedmodel.search import (
     read_sources,
 )
 
-# Of a decomposed text: a letter with its accents, the parts of a syllable.
+# In decomposed text: a letter with its accents, the parts of a syllable.
 MOST_CHARACTERS_IN_ONE = 4
 
 
 def write(translator, directory, options, description, examples):
     """Writes a SavedModel with warm-up requests; see `formats.Exporter`."""
     signatures = Signatures(translator, options.jit_compile).make()
+    logging.warning(
+        "the signature 'attention' is deprecated and will be removed in 0.3.0:"
+        " use 'attention_maps', with empty references"
+    )
     module = hold_variables(translator.model)
     tf.saved_model.save(module, str(directory), signatures=signatures)
     extra = directory / "assets.extra"
@@ -98,7 +105,7 @@ class Signatures:
             input_signature=[tf.TensorSpec([None, None], tf.int32)],
             autograph=False,
         )
-        # Of the best hypothesis alone, and of all of them.
+        # For the best hypothesis alone, and for all of them.
         self._search_best, self._search_all = (
             tf.function(
                 functools.partial(
@@ -210,8 +217,8 @@ class Signatures:
     def score(self, text, reference):
         """Log-probabilities of given translations, EOS included.
 
-        The end of a reference that is longer than any translation can be is not
-        scored; `truncated` says so.
+        A reference that is longer than any translation can be is scored up to
+        that length, and `truncated` is set.
         """
         text, reference = check_pairs(text=text, reference=reference)
         sources = self._read(text)
@@ -228,28 +235,21 @@ class Signatures:
         }
 
     def attention(self, text):
-        """Best translations, and what the decoder attended to in the source."""
+        """Deprecated: `attention_maps` without references, cross-attention."""
         text = check_rank("text", text, 1)
-        sources = self._read(text)
-        found = self._search_best(sources.ids)
-        target_ids = _best_ids(found)
-        outputs, maps = self._attention(sources, target_ids)
-        return {
-            "translation": self._decode(target_ids)[: tf.shape(text)[0]],
-            **outputs,
-            "attention": maps.cross,
-            "truncated": sources.truncated,
-        }
+        found = self.attention_maps(text, tf.fill(tf.shape(text), ""))
+        del found["encoder_attention"], found["decoder_attention"]
+        return found
 
     def attention_maps(self, text, reference):
-        """As `attention`, of all three kinds, and of given translations, too.
+        """Translations, or given references, and all attention weights.
 
-        The reference that is longer than any translation can be is truncated.
+        A reference that is longer than any translation can be is truncated.
         """
         text, reference = check_pairs(text=text, reference=reference)
         sources = self._read(text)
         forced, too_long = self._read_target(reference)
-        # The tokens of an empty one are EOS alone.
+        # An empty reference consists of EOS alone.
         is_forced = count_tokens(forced) > 1
         # A source of nothing but PAD needs no search.
         free = tf.where(is_forced[:, None], PAD, sources.ids)
@@ -260,28 +260,22 @@ class Signatures:
             for ids in (forced, found)
         )
         target_ids = tf.where(is_forced[:, None], forced, found)
-        outputs, maps = self._attention(sources, target_ids)
-        number = tf.shape(text)[0]
-        return {
-            "translation": self._decode(target_ids)[:number],
-            **outputs,
-            "attention": maps.cross,
-            "encoder_attention": maps.encoder,
-            "decoder_attention": maps.decoder,
-            "truncated": sources.truncated | too_long,
-        }
-
-    def _attention(self, sources, target_ids):
-        """The pieces of sources and targets, and the `AttentionMaps`."""
-        number = tf.shape(sources.truncated)[0]
         maps = self._attend(
             {"source_ids": sources.ids, "target_ids": shift_right(target_ids)}
         )
         outputs = {
-            "source_pieces": self._spell(sources.ids[:number]),
-            "target_pieces": self._spell_target(target_ids[:number]),
+            "translation": self._decode(target_ids),
+            "source_pieces": self._spell(sources.ids),
+            "target_pieces": self._spell_target(target_ids),
+            "attention": maps.cross,
+            "encoder_attention": maps.encoder,
+            "decoder_attention": maps.decoder,
         }
-        return outputs, maps._make(weights[:number] for weights in maps)
+        number = tf.shape(text)[0]
+        return {
+            **{name: values[:number] for name, values in outputs.items()},
+            "truncated": sources.truncated | too_long,
+        }
 
     def _read(self, text):
         """Strings [N] as `Sources`."""
@@ -290,11 +284,7 @@ class Signatures:
         return sources._replace(truncated=sources.truncated | is_cut)
 
     def _read_target(self, text):
-        """Strings [N] as ids [N', T], at least one row, and what is truncated.
-
-        Returns:
-            The ids, and bool [N].
-        """
+        """Strings [N] as ids [N', T], at least one row; bool [N]: truncated."""
         ids, is_cut = self._encode_target(text, self.max_target_length)
         ids, truncated = truncate(at_least_one(ids), self.max_target_length)
         return ids, truncated[: tf.shape(text)[0]] | is_cut
@@ -352,10 +342,9 @@ def make_encoder(tokenizer):
         tokenizer: The `Tokenizer`.
 
     Returns:
-        A `tf.function` of the text and of the most tokens that are wanted, a
-        number: what cannot be part of them is cut off before the text is
-        segmented. It returns the ids, and bool [N]: whether something was cut
-        off.
+        A `tf.function` of the text and the maximum number of tokens: text that
+        cannot be part of them is cut off before segmentation. It returns the
+        ids, and bool [N]: whether the text was cut.
     """
     longest = max(len(piece) for piece, _, _ in tokenizer.entries)
 
@@ -389,10 +378,10 @@ def check_rank(name, value, rank):
         rank: Its number of axes.
 
     Returns:
-        The same tensor. What is made of it waits for the check.
+        The same tensor. Operations that use it wait for the check.
     """
-    # The signature declares the rank, so that TensorFlow's optimizer takes an
-    # assertion for true and drops it. `ensure_shape` stays, behind a
+    # The signature declares the rank, so TensorFlow's optimizer assumes that an
+    # assertion holds, and drops it. `ensure_shape` stays, behind a
     # placeholder that hides the declared shape; its error names the
     # placeholder, the shape received and the shape expected.
     hidden = tf.raw_ops.PlaceholderWithDefault(
@@ -402,14 +391,14 @@ def check_rank(name, value, rank):
 
 
 def check_pairs(**inputs):
-    """Two inputs `[N]`, if they are of the same number of sentences."""
+    """Two inputs `[N]`, if they have the same number of sentences."""
     (first, others), (second, values) = inputs.items()
     others, values = check_rank(first, others, 1), check_rank(second, values, 1)
     numbers = tf.size(others), tf.size(values)
     check = tf.debugging.Assert(
         tf.equal(*numbers),
         [
-            f"{first} and {second} must be of the same number of sentences."
+            f"{first} and {second} must have the same number of sentences."
             " Received:",
             *numbers,
         ],
@@ -440,7 +429,7 @@ def make_warmup_inputs(translator, examples):
 def make_prediction_log(signature_name, inputs):
     """A serialized `tensorflow.serving.PredictionLog`.
 
-    Put together by field number, since its Python classes are not part of
+    Assembled by field number, since its Python classes are not part of
     TensorFlow: PredictionLog.predict_log = 6, PredictLog.request = 1,
     PredictRequest.model_spec = 1 and .inputs = 2, ModelSpec.signature_name = 3.
 

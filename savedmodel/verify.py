@@ -23,10 +23,10 @@ import subprocess
 import sys
 import tempfile
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
+from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp, is_of_kind
-from keras_transformer.startup import load_tensorflow
 from keras_transformer.vocabulary import EOS, PAD, UNK
 from savedmodel import reload
 from savedmodel.formats import FORMATS
@@ -477,10 +477,7 @@ def load_translator(options):
     Raises:
         ValueError: There is no export, or the work directory is another one.
     """
-    # Not at the top: bad flags are refused before TensorFlow is imported.
-    load_tensorflow()
-    from keras_transformer.translator import Translator
-
+    translators = load("keras_transformer.translator")
     description = read_description(options.export)
     checkpoint = os.path.join(options.workdir, description["checkpoint"])
     if os.path.isdir(options.workdir) and not os.path.exists(
@@ -491,7 +488,7 @@ def load_translator(options):
             f" checkpoint {description['checkpoint']}."
             f" Received: {options.workdir}"
         )
-    return Translator.load(
+    return translators.Translator.load(
         options.workdir,
         DecodingConfig(**description["decoding"]),
         checkpoint,

@@ -38,7 +38,9 @@ ON_EVERY_BACKEND = (
 )
 # Read before a command's flags are checked, so that bad ones are refused at
 # once.
-WITHOUT_TENSORFLOW = "vocabulary fields config flags machine startup"
+WITHOUT_TENSORFLOW = (
+    "vocabulary fields config machine commands.flags commands.startup"
+)
 
 
 def modules():
@@ -55,7 +57,7 @@ MODULES = modules()
 
 
 def imports(module):
-    """What a module imports, whole module names, inside functions too."""
+    """Full names of a module's imports, also inside functions and by `load`."""
     found = set()
     for node in ast.walk(ast.parse(MODULES[module].read_text("utf-8"))):
         if isinstance(node, ast.Import):
@@ -65,6 +67,10 @@ def imports(module):
             for alias in node.names:
                 name = f"{node.module}.{alias.name}"
                 found.add(name if name in MODULES else node.module)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "load":
+            [name] = map(ast.literal_eval, node.args)
+            assert name in MODULES or name == "tensorflow", name
+            found.add(name)
     return found
 
 
@@ -93,6 +99,7 @@ def place(module):
     package = module.partition(".")[0]
     if module in (
         *PACKAGES,
+        "keras_transformer.commands",
         "keras_transformer.data",
         "keras_transformer.figures",
         "keras_transformer.kernels",

@@ -16,7 +16,7 @@ import pages
 import pytest
 
 from keras_transformer.figures.attention import AttentionFigure
-from keras_transformer.figures.attention_svg import head_color
+from keras_transformer.figures.colors import head_color
 from trainers.report import Run
 from trainers.reporting import page as report_page
 from trainers.reporting.records import Records
@@ -317,8 +317,8 @@ def test_words_of_languages_without_spaces(chromium, tmp_path):
     ).save(path)
     open_page(chromium, path)
     assert chromium.evaluate(
-        "['source-text', 'target-text'].map((id) =>"
-        " getComputedStyle(document.getElementById(id)).direction)"
+        "[...document.querySelectorAll('.sentence bdi')].map((bdi) =>"
+        " getComputedStyle(bdi).direction)"
     ) == ["ltr", "rtl"]
     chromium.click("input[name=kind][value=cross]")
     chromium.click("input[name=unit][value=words]")
@@ -466,10 +466,11 @@ def test_the_report_opens(chromium, tmp_path):
     chromium.open(path)
     # Drawn, and not only there.
     boxes = chromium.evaluate(
-        "[...document.querySelectorAll('figure svg polyline')].map("
-        "(line) => line.getBoundingClientRect().width)"
+        "[...document.querySelectorAll('figure svg [id^=line2d] path')].filter("
+        "(path) => path.style.strokeWidth == 2).map("
+        "(path) => path.getBoundingClientRect().width)"
     )
-    assert len(boxes) == 4 and min(boxes) > 100
+    assert sum(width > 100 for width in boxes) == 4
     for width in (1400, 800, 390):
         chromium.resize(width, 900)
         sizes = chromium.evaluate(

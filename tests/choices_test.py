@@ -6,10 +6,12 @@ import inspect
 import pkgutil
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 
 import savedmodel
 import trainers
+from keras_transformer.commands.flags import CommandError
 from keras_transformer.config import (
     PRESETS,
     SearchConfig,
@@ -18,8 +20,7 @@ from keras_transformer.config import (
 from keras_transformer.decoding.results import LengthPenalty
 from keras_transformer.decoding.stopping import RULES
 from keras_transformer.fields import Fields
-from keras_transformer.figures.attention import KINDS, VIEWS
-from keras_transformer.flags import CommandError
+from keras_transformer.figures import attention
 from keras_transformer.layers import FeedForward, positional_encoding
 from keras_transformer.model import Transformer
 from keras_transformer.translator import Translator
@@ -33,10 +34,8 @@ from savedmodel import (
     tflite,
 )
 from trainers import (
-    evaluate,
     import_model,
     importers,
-    translate,
     visualize,
     wmt,
 )
@@ -45,10 +44,18 @@ from trainers.parse import Options as ParseOptions
 from trainers.run import corpora, strategies
 from trainers.run.config import Configuration, DataConfig, TrainingConfig
 from trainers.run.optimization import make_optimizer, make_schedule
+from trainers.run.options import MetricOptions, TranslatorOptions
 from trainers.scoring.metrics import make_translation_metric
 
 SMALL = TransformerConfig(
     vocab_size=5, d_model=4, d_ff=4, num_heads=2, num_layers=1
+)
+FIGURE = attention.AttentionFigure(
+    "a",
+    "b",
+    ["a"],
+    ["b"],
+    dict.fromkeys(attention.KINDS, np.ones((1, 1, 1, 1))),
 )
 LINEAR = TrainingConfig(schedule="linear", learning_rate=1e-3)
 PLOT = visualize.Options(output="a.svg", preset="base", plot="learning_rate")
@@ -78,6 +85,13 @@ def make_metric(value):
     make_translation_metric(
         Configuration(SMALL, DataConfig(), training, export.DecodingConfig())
     )
+
+
+def draw_view(value):
+    """Draws an attention, as if there were such a view."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention, "VIEWS", (*attention.VIEWS, "unheard"))
+        FIGURE._draw(view=value)
 
 
 def store_onnx(value):
@@ -129,14 +143,14 @@ PLACES = {
         lambda value: Transformer(SMALL, dtype=value),
         optimize,
     ],
-    (evaluate.Options, "bleu_tokenizer"): [make_metric],
+    (MetricOptions, "bleu_tokenizer"): [make_metric],
     (export.ExportOptions, "format"): [
         formats.load_exporter,
         reload.LOADERS.__getitem__,
     ],
     (export.ExportOptions, "precision"): [],  # below: each format has its own
     (import_model.Options, "format"): [importers._load],
-    (translate.TranslatorOptions, "precision"): [
+    (TranslatorOptions, "precision"): [
         lambda value: Transformer(SMALL, dtype=value),
         lambda value: Translator.load("nowhere", precision=value),
     ],
@@ -144,8 +158,8 @@ PLACES = {
     (visualize.Options, "plot"): [
         lambda value: visualize.draw_plot(replaced(PLOT, "plot", value)),
     ],
-    (visualize.Options, "kind"): [KINDS.__getitem__],
-    (visualize.Options, "view"): [VIEWS.__getitem__],
+    (visualize.Options, "kind"): [lambda value: FIGURE._draw(kind=value)],
+    (visualize.Options, "view"): [draw_view],
     (wmt.Options, "recipe"): [wmt.recipe_files],
     (wmt.Options, "preset"): [PRESETS.__getitem__],
     (ParseOptions, "recipe"): [wmt.recipe_files],

@@ -74,10 +74,7 @@ def open_trainer(argv, try_largest=False):
 
 
 def largest_batch_untried():
-    """Context in which trainers do not try the largest batch.
-
-    Its step counts as so short that no run is worth a trial of XLA.
-    """
+    """Context in which trainers do not try the largest batch."""
     return unittest.mock.patch.object(
         loop.Trainer, "try_largest_batches", lambda self: 1e-3
     )

@@ -25,11 +25,12 @@ from keras_transformer.workdir import WorkDirectory, as_checkpoint
 from trainers import evaluate
 from trainers.run import config, validation
 from trainers.run.loop import Trainer
+from trainers.run.options import TestOptions
 from trainers.run.progress import Progress
 from trainers.run.tensorflow_engine import make_loss_sums
-from trainers.scoring import comparison
+from trainers.scoring import comparison, evaluation
 from trainers.scoring.metrics import TranslationMetric, choose_tokenizer
-from trainers.scoring.test_sets import TestOptions, read_test_pairs
+from trainers.scoring.test_sets import read_test_pairs
 
 
 @pytest.fixture
@@ -409,7 +410,7 @@ def work_directory(tmp_path, monkeypatch):
         path = tmp_path / f"test.{language}"
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     translator = types.SimpleNamespace(translate=lambda sources: OURS)
-    monkeypatch.setattr(evaluate, "load_translator", lambda *_: translator)
+    monkeypatch.setattr(evaluation, "load_translator", lambda *_: translator)
     return [f"--workdir={workdir.path}", f"--test_files={tmp_path}/test"]
 
 
@@ -475,7 +476,7 @@ def test_evaluate_without_room_for_its_result(
     work_directory, monkeypatch, capsys
 ):
     fails_without_room(evaluate.main, work_directory, monkeypatch, capsys)
-    monkeypatch.setattr(evaluate, "load_tensorflow_for", pytest.fail)
+    monkeypatch.setattr(evaluate, "load", pytest.fail)
     monkeypatch.setattr(sys, "stdout", None)
     message = fails(evaluate.main, work_directory, capsys, code=1)
     assert "expected an open stdout" in message
@@ -492,7 +493,7 @@ def test_evaluate_writes_the_translations(
         assert not (tmp_path / "new").exists()  # nor was it made by a check
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(evaluate, "load_translator", fail)
+    monkeypatch.setattr(evaluation, "load_translator", fail)
     for name in ("out", "new"):
         with pytest.raises(SystemExit):
             evaluate.main([*work_directory, f"--output={tmp_path}/{name}"])

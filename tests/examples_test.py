@@ -7,7 +7,7 @@ import pathlib
 import exports
 import pytest
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
 from savedmodel import export
 

@@ -1,20 +1,26 @@
 """Figures: what is drawn is what was given, whatever the text is."""
 
-import html
 import itertools
-import math
 import pathlib
 import re
+import subprocess
 import sys
 
 import numpy as np
 import pages
 import pytest
 import tensorflow as tf
+from matplotlib.colors import to_hex, to_rgb
 
 import keras_transformer as kt
-from keras_transformer.figures import attention, drawing, plots, saving
-from keras_transformer.figures.drawing import PAPER
+from keras_transformer.figures import (
+    attention,
+    attention_plots,
+    plots,
+    saving,
+    writing,
+)
+from keras_transformer.figures.colors import INK, head_color
 from keras_transformer.vocabulary import UNK
 
 OLD_RUN = pathlib.Path(__file__).parent / "fixtures/workdir_0_1/run"
@@ -24,7 +30,7 @@ TARGET = ["▁die", "▁Hund", "e", "▁da", "</s>"]
 HOSTILE = (
     "</script><script>alert(1)</script>",
     "<!-- <script>",
-    "\"quoted\" & 'so' &amp; {{data}} $title \\",
+    "\"quoted\" & 'so' &amp; {{data}} {% raw %} $title$ \\",
     "line\u2028and\u2029paragraph",
     "\u202eשלום\u202c مرحبا 今日は \U0001f468\u200d\U0001f469",
     "a lone \udc80 surrogate",
@@ -101,16 +107,18 @@ def test_the_page_asks_for_nothing(figure):
 def test_text_stays_text(text):
     figure = make_figure(text, [*SOURCE[:-1], f"▁{text}", "</s>"])
     page = figure.html()
-    assert "\u2028" not in page.split("</title>")[1]
     elements = pages.Elements(page)
-    assert len(elements.of("script")) == 2
+    scripts = elements.of("script")
+    assert len(scripts) == 2 and "\u2028" not in scripts[0][2]
     data, _ = pages.data_of(page)
-    assert data["sentences"][0]["text"] == text
     assert data["tokens"]["source"][3][0] == text
     shown = text.replace("\udc80", "\ufffd")
+    assert elements.of("bdi")[0][2] == shown
     assert elements.of("title")[0][2] == f"Attention: {shown}"
-    texts = [words for _, words in pages.drawing(figure.svg())["text"]]
-    assert texts.count(shown) == 2
+    in_one_line = re.sub("[\u2028\u2029]", " ", shown)
+    assert pages.texts(figure.svg()).count(in_one_line) == 2
+    for suffix in (".png", ".pdf"):
+        assert saving.render(figure._draw(), suffix)
     [(_, attributes, _)] = pages.Elements(figure._repr_html_()).of("iframe")
     assert attributes["srcdoc"] == page
     assert attributes["sandbox"] == "allow-scripts"
@@ -122,7 +130,7 @@ def test_every_head_stands_out_from_the_page(figure):
     for num_heads in (1, 2, 7, 8, 16, 32):
         for paper, is_dark in ((light, False), (dark, True)):
             colors = [
-                attention.attention_svg.head_color(head, num_heads, is_dark)
+                head_color(head, num_heads, is_dark)
                 for head in range(num_heads)
             ]
             assert len(set(colors)) == num_heads
@@ -131,10 +139,8 @@ def test_every_head_stands_out_from_the_page(figure):
                 assert found >= 3, (num_heads, color)
     data, _ = pages.data_of(style)
     assert data["kinds"][0]["colors"] == {
-        "light": [attention.attention_svg.head_color(i, 2) for i in range(2)],
-        "dark": [
-            attention.attention_svg.head_color(i, 2, True) for i in range(2)
-        ],
+        "light": [head_color(i, 2) for i in range(2)],
+        "dark": [head_color(i, 2, True) for i in range(2)],
     }
 
 
@@ -150,18 +156,17 @@ def test_notes_are_in_page_and_drawings(figure):
     ]
     assert shown == note
     for view in attention.VIEWS:
-        found = pages.drawing(figure.svg(view=view))
-        [place] = [at for at, text in found["text"] if text == note]
-        [(size, _)] = found["svg"]
+        drawn = figure._draw(view=view)
+        [axes] = drawn.axes
+        assert axes.get_xlabel().endswith(note)
         # Below all else, and inside.
-        assert float(place["y"]) < float(size["height"])
-        assert float(size["width"]) > 6 * len(note)
-        others = [at for at, text in found["text"] if text != note]
-        assert all(
-            float(at["y"]) < float(place["y"]) - 6
-            for at in others
-            if "transform" not in at
-        )
+        drawn.draw_without_rendering()
+        whole = drawn.get_tightbbox()
+        labels = [*axes.get_xticklabels(), *axes.get_yticklabels()]
+        lowest = min(label.get_window_extent().y0 for label in labels)
+        place = axes.xaxis.label.get_window_extent().y0 / drawn.dpi
+        assert whole.y0 <= place + 1e-6 < lowest / drawn.dpi
+        assert note in pages.texts(figure.svg(view=view))
 
 
 def test_unknown_texts_are_named(figure):
@@ -201,68 +206,81 @@ def test_unknown_texts_are_named(figure):
     ],
 )
 def test_direction_is_that_of_the_language(language, direction):
-    assert drawing.direction(language) == direction
+    assert writing.direction(language) == direction
 
 
 # The drawings
 
 
+def lines_of(axes):
+    """Weights of (query, key, color), by the lines that are drawn."""
+    return {
+        (round(start[0]), round(end[0]), to_hex(color)): color[3]
+        for lines in axes.collections
+        for (start, end), color in zip(
+            lines.get_segments(), lines.get_colors(), strict=True
+        )
+    }
+
+
 def test_a_line_for_each_weight(figure):
-    svg = figure.svg(kind="cross", layer=2, heads=[2])
-    found = pages.drawing(svg)
+    [axes] = figure._draw(kind="cross", layer=2, heads=[2]).axes
     weights = figure.maps["cross"][1, 1]
     expected = {
-        (i, j): weights[i, j]
+        (i, j, head_color(1, 2)): weights[i, j]
         for i, j in np.ndindex(5, 4)
         if weights[i, j] >= 0.005
     }
-    drawn = {}
-    for line, _ in found["line"]:
-        ends = [(float(line[x]) - 14 - 11) / 22 for x in ("x1", "x2")]
-        drawn[tuple(map(round, ends))] = float(line["stroke-opacity"])
-        assert line["stroke"] == attention.attention_svg.head_color(1, 2)
-    assert drawn.keys() == expected.keys()
-    for place, opacity in drawn.items():
-        assert opacity == pytest.approx(expected[place], abs=0.0051)
-    texts = [text for _, text in found["text"]]
-    assert texts == [
-        "die",
-        "Hund",
-        "·e",
-        "da",
-        "EOS",
-        "the",
-        "dog",
-        "·s",
-        "EOS",
+    assert lines_of(axes) == pytest.approx(expected)
+    [above] = axes.child_axes
+    words = [
+        [label.get_text() for label in labels]
+        for labels in (above.get_xticklabels(), axes.get_xticklabels())
     ]
+    queries, keys = "die Hund ·e da EOS".split(), "the dog ·s EOS".split()
+    assert words == [queries, keys]
+    texts = pages.texts(figure.svg(kind="cross", layer=2, heads=[2]))
+    assert sorted(texts) == sorted(queries + keys)
 
 
 def test_one_token_of_all_heads(figure):
-    found = pages.drawing(figure.svg(kind="decoder", token=3))
-    starts = {line["x1"] for line, _ in found["line"]}
-    assert len(starts) == 1
-    colors = {line["stroke"] for line, _ in found["line"]}
-    assert len(colors) == NUM_HEADS
-    faint = [text for at, text in found["text"] if "fill-opacity" in at]
+    [axes] = figure._draw(kind="decoder", token=3).axes
+    found = lines_of(axes)
+    assert {query for query, _, _ in found} == {2}
+    assert len({color for _, _, color in found}) == NUM_HEADS
+    faint = [
+        label.get_text()
+        for label in axes.child_axes[0].get_xticklabels()
+        if label.get_alpha() is not None
+    ]
     assert faint == ["die", "Hund", "da", "EOS"]
 
 
 def test_the_heat_map_is_the_mean(figure):
-    found = pages.drawing(figure.svg(view="heat_map", layer=1))
-    mean = figure.maps["encoder"][0].mean(axis=0)
-    cells = [at for at, _ in found["rect"] if "fill-opacity" in at]
-    assert len(cells) == np.sum(mean >= 0.005)
-    opacities = sorted(float(cell["fill-opacity"]) for cell in cells)
-    expected = np.sort(mean[mean >= 0.005] / mean.max())
-    np.testing.assert_allclose(opacities, expected, atol=0.0051)
+    drawn = figure._draw(view="heat_map", kind="cross", layer=1)
+    [axes] = drawn.axes
+    [mesh] = axes.collections
+    mean = figure.maps["cross"][0].mean(axis=0)
+    np.testing.assert_allclose(mesh.get_array(), mean)
+    assert mesh.get_clim() == (0, pytest.approx(mean.max()))
+    # The cell of the first query and key is where their labels are.
+    corner = mesh.get_coordinates()[0, 0]
+    assert corner.tolist() == [-0.5, -0.5] and axes.yaxis_inverted()
+    rows, columns = (
+        [label.get_text() for label in labels]
+        for labels in (axes.get_yticklabels(), axes.get_xticklabels())
+    )
+    assert rows == ["die", "Hund", "·e", "da", "EOS"]
+    assert columns == ["the", "dog", "·s", "EOS"]
 
 
 def test_japanese_stands_upright():
-    svg = make_figure("日本語", ["▁日", "本語", "</s>"]).svg()
-    found = pages.drawing(svg)["text"]
-    upright = [text for at, text in found if "transform" not in at]
-    assert upright == ["日", "本", "語"] * 2  # and no dot
+    figure = make_figure("日本語", ["▁日", "本語", "</s>"])
+    [axes] = figure._draw().axes
+    labels = axes.get_xticklabels()
+    assert [label.get_rotation() for label in labels] == [0, 0, 90]
+    texts = pages.texts(figure.svg())
+    assert sorted(texts) == sorted([*"日本語", "EOS"] * 2)  # and no dot
 
 
 @pytest.mark.parametrize(
@@ -272,7 +290,7 @@ def test_japanese_stands_upright():
         ({"view": "list"}, "view must be one of lines, heat_map."),
         ({"layer": 3}, "layer must be from 1 to 2. Received: layer=3"),
         ({"heads": [1, 0]}, "heads must be from 1 to 2. Received: heads=0"),
-        ({"heads": []}, "heads must name one at least."),
+        ({"heads": []}, "heads must name at least one."),
         ({"token": 5}, "token must be from 1 to 4. Received: token=5"),
         ({"token": 1, "view": "heat_map"}, "token is an option of view=lines"),
     ],
@@ -296,28 +314,82 @@ def test_weights_of_other_tokens_are_refused(figure):
 # Files
 
 
-def test_files_by_their_endings(figure, tmp_path, monkeypatch):
+def test_files_by_their_suffixes(figure, tmp_path, monkeypatch):
     figure.save(tmp_path / "a.html")
     assert (tmp_path / "a.html").read_text("utf-8") == figure.html()
     figure.save(tmp_path / "a.svg", kind="cross")
-    assert (tmp_path / "a.svg").read_text() == figure.svg(kind="cross") + "\n"
+    svg = figure.svg(kind="cross")
+    assert (tmp_path / "a.svg").read_text() == svg
+    assert "<title>Encoder-decoder attention of layer 3, heads 1, 2<" in svg
+    figure.save(tmp_path / "a.pdf", kind="cross")
+    assert (tmp_path / "a.pdf").read_bytes().startswith(b"%PDF")
     figure.save(tmp_path / "a.png", kind="cross")
-    [(size, _)] = pages.drawing(figure.svg(kind="cross"))["svg"]
+    width = float(re.search(r'<svg[^>]* width="([\d.]+)pt"', svg)[1])
     pixels = tf.io.decode_png((tmp_path / "a.png").read_bytes(), 3).numpy()
-    assert pixels.shape[1] == round(saving.PNG_SCALE * float(size["width"]))
+    assert pixels.shape[1] == pytest.approx(2 * width, abs=2)
     assert pixels[0, 0].tolist() == [255, 255, 255]
     assert (pixels < 90).any()  # text
     for name, choice, message in (
-        ("b.pdf", {}, "ends with .html or .svg or .png. Received: output="),
+        ("b.gif", {}, "with .html or .svg or .png or .pdf. Received: output="),
         ("b.html", {"layer": 1}, "a page has all layers, heads and views."),
     ):
         with pytest.raises(ValueError, match=re.escape(message)):
             figure.save(tmp_path / name, **choice)
-    monkeypatch.setitem(sys.modules, "resvg_py", None)
-    with pytest.raises(ValueError, match=r"keras-transformer-nmt\[png\]'"):
-        figure.save(tmp_path / "b.png")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for use in (lambda: figure.save(tmp_path / "b.png"), figure.svg):
+        with pytest.raises(ValueError, match=r"keras-transformer-nmt\[figures"):
+            use()
+    figure.save(tmp_path / "b.html")
     names = {path.name for path in tmp_path.iterdir()}
-    assert names == {"a.html", "a.svg", "a.png"}
+    assert names == {"a.html", "a.svg", "a.png", "a.pdf", "b.html"}
+
+
+@pytest.mark.parametrize("suffix", saving.SUFFIXES)
+def test_the_same_figure_is_the_same_file(suffix):
+    first, second = (
+        saving.render(make_figure()._draw(), suffix) for _ in range(2)
+    )
+    assert first == second
+    assert b"Matplotlib v" not in first and b"Date" not in first
+
+
+def test_characters_without_a_font_are_reported_once(monkeypatch, caplog):
+    # Of a private area, and so in no font.
+    figure = make_figure("a", ["▁a\ue123", "\ue124\ue123", "</s>"])
+    figure.svg()
+    assert not caplog.records
+    for suffix in (".png", ".pdf"):
+        caplog.clear()
+        saving.render(figure._draw(), suffix)
+        [record] = caplog.records
+        assert "the characters \ue123 \ue124, which are" in record.getMessage()
+
+
+def test_fonts_have_the_scripts_that_are_installed(monkeypatch):
+    monkeypatch.setattr(
+        attention_plots,
+        "get_font_names",
+        lambda: ["Yu Gothic", "Some Font", "Noto Sans CJK JP"],
+    )
+    families = attention_plots._families.__wrapped__()
+    assert families == [
+        "DejaVu Sans",
+        "Noto Sans CJK JP",
+        "Yu Gothic",
+        "sans-serif",
+    ]
+    monkeypatch.setattr(attention_plots, "_families", lambda: families[:1])
+    [axes] = make_figure()._draw().axes
+    assert axes.get_xticklabels()[0].get_fontfamily() == ["DejaVu Sans"]
+
+
+def test_the_package_needs_no_matplotlib():
+    """Keras imports it where it is installed; this package never does."""
+    code = (
+        "import sys; sys.modules['matplotlib'] = None;"
+        " import keras_transformer as kt; kt.AttentionFigure"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 # From a translator
@@ -402,44 +474,26 @@ def test_truncated_translations_are_noted(translator):
 # Plots
 
 
-def numbers_at(svg, axis):
-    """Pixels and numbers of an axis' ticks."""
-    anchor, at = {"x": ("middle", "x"), "y": ("end", "y")}[axis]
-    return [
-        (
-            float(attributes[at]) - (4 if axis == "y" else 0),
-            float(text.replace(",", "")),
-        )
-        for attributes, text in pages.drawing(svg)["text"]
-        if attributes["text-anchor"] == anchor
-        and re.fullmatch(r"[-\d.,e]+", text)
-    ]
+def make_plot(points, **options):
+    series = [plots.Series("one", points), plots.Series("none", [])]
+    return plots.plot(series, label="l", x_label="x", y_label="y", **options)
 
 
 @pytest.mark.parametrize("logarithmic", [False, True])
-def test_points_are_where_the_ticks_say(logarithmic):
+def test_points_are_drawn_between_round_ticks(logarithmic):
     points = [(0, 3.0), (100, 5000.0), (250, 20.0)]
-    svg = plots.plot(
-        [plots.Series("one", points), plots.Series("none", [])],
-        label="l",
-        x_label="x",
-        y_label="y",
-        theme=PAPER,
-        logarithmic=logarithmic,
-    )
-    [(polyline, _)] = pages.drawing(svg)["polyline"]
-    drawn = [
-        tuple(map(float, p.split(","))) for p in polyline["points"].split()
-    ]
-    for axis, side in (("x", 0), ("y", 1)):
-        ticks = numbers_at(svg, axis)
-        assert len(ticks) >= 3
-        (first, low), *_, (last, high) = ticks
-        bend = math.log if logarithmic and axis == "y" else float
-        for pixels, point in zip(drawn, points, strict=True):
-            share = (bend(point[side]) - bend(low)) / (bend(high) - bend(low))
-            expected = first + share * (last - first)
-            assert pixels[side] == pytest.approx(expected, abs=0.2)
+    figure = make_plot(points, logarithmic=logarithmic, x_low=0)
+    [axes] = figure.axes
+    one, none = axes.lines
+    assert one.get_xydata().tolist() == [list(point) for point in points]
+    assert len(none.get_xydata()) == 0
+    assert axes.get_yscale() == ("log" if logarithmic else "linear")
+    assert axes.get_xlim()[0] == 0
+    svg = saving.render(figure).decode()
+    texts = pages.texts(svg)
+    numbers = ["10", "100", "1000"] if logarithmic else ["2000", "4000"]
+    assert {"one", "none", "x", "y", "200", *numbers} <= set(texts)
+    assert not any("$" in text for text in texts)
 
 
 def test_a_single_point_and_equal_values_have_axes():
@@ -447,24 +501,19 @@ def test_a_single_point_and_equal_values_have_axes():
         for logarithmic in (False, True):
             if logarithmic and points[0][1] == 0:
                 continue
-            svg = plots.plot(
-                [plots.Series("one", points)],
-                label="l",
-                x_label="x",
-                y_label="y",
-                theme=PAPER,
-                logarithmic=logarithmic,
-            )
-            assert "nan" not in svg and numbers_at(svg, "y")
+            figure = make_plot(points, logarithmic=logarithmic)
+            assert b"nan" not in saving.render(figure)
+            marker = figure.axes[0].lines[0].get_marker()
+            assert marker == ("o" if len(points) == 1 else "None")
     with pytest.raises(ValueError, match="expected points. Received: none"):
-        plots.plot([], label="l", x_label="x", y_label="y", theme=PAPER)
+        make_plot([])
 
 
-def test_ticks_are_round_and_inside():
+def test_ticks_are_round_and_few():
     for low, high in itertools.product((-3.7, 0, 0.013), (0.021, 9, 48211)):
-        found = plots.ticks(low, high)
-        assert 2 <= len(found) <= plots.NUM_TICKS
-        assert low <= found[0] and found[-1] <= high
+        [axes] = make_plot([(low, 0), (high, 1)]).axes
+        found = [tick for tick in axes.get_xticks() if low <= tick <= high]
+        assert 2 <= len(found) <= plots.NUM_TICKS + 1
         steps = np.diff(found)
         np.testing.assert_allclose(steps, steps[0])
         assert f"{steps[0]:.0e}"[0] in "125"
@@ -472,21 +521,39 @@ def test_ticks_are_round_and_inside():
 
 def test_a_matrix_is_a_picture():
     matrix = np.array([[1.0, 0.0, -1.0], [0.5, 0.0, 0.0]])
-    svg = plots.matrix_plot(
-        matrix, label="l", x_label="x", y_label="y", theme=PAPER
-    )
-    uri = pages.drawing(svg)["image"][0][0]["href"]
-    pixels = pages.pixels_of(uri)
-    assert pixels.shape == (2, 3, 3)
-    lowest = pixels[1]  # row 0 of the matrix
-    assert lowest[0, 0] > lowest[0, 2]  # red
-    assert lowest[2, 2] > lowest[2, 0]  # blue
-    assert lowest[1].tolist() == [255, 255, 255]
-    assert 0 < pixels[0, 0, 1] - lowest[0, 1] < 255  # half as strong
+    figure = plots.matrix_plot(matrix, label="l", x_label="x", y_label="y")
+    png = saving.render(figure, ".png", bbox_inches=None, dpi=figure.dpi)
+    picture = tf.io.decode_png(png, 3).numpy().astype(int)
+
+    def color(row, column):
+        place = figure.axes[0].transData.transform((column + 0.5, row + 0.5))
+        x, y = place.round().astype(int)
+        return picture[len(picture) - y, x]
+
+    red, _, blue = color(0, 0)
+    assert red > blue + 50
+    red, _, blue = color(0, 2)
+    assert blue > red + 50
+    assert color(0, 1).min() > 240  # white
+    assert color(0, 0)[1] + 50 < color(1, 0)[1] < 205  # half as strong
+
+
+def test_a_transparent_plot_has_the_color_of_its_surroundings():
+    figure = make_plot([(0, 1), (1, 2)])
+    svg = saving.transparent_svg(figure, "currentColor")
+    assert svg.startswith("<svg ") and "currentColor" in svg
+    assert INK not in svg and "#ffffff" not in svg and "<metadata" not in svg
+    assert figure.get_label() == "l"
+    opaque = saving.render(figure, ".png")
+    assert to_rgb(INK) == pytest.approx(darkest(opaque), abs=0.01)
+
+
+def darkest(png):
+    """The darkest color of a picture, from 0 to 1."""
+    pixels = tf.io.decode_png(png, 3).numpy().reshape(-1, 3)
+    return pixels[pixels.sum(-1).argmin()] / 255
 
 
 def test_characters_that_xml_lacks_are_replaced():
-    assert (
-        drawing.escape("a\0b\x0bc\ufffe\ud800") == "a\ufffdb\ufffdc\ufffd\ufffd"
-    )
-    assert html.unescape(drawing.escape("<&>\"'")) == "<&>\"'"
+    text = writing.printable("a\0b\x0bc\ufffe\ud800\U0001f600")
+    assert text == "a\ufffdb\ufffdc\ufffd\ufffd\U0001f600"

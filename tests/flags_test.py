@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
 from keras_transformer.config import (
     DecodingConfig,
     LengthConfig,

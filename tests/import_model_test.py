@@ -22,8 +22,8 @@ import tensorflow as tf
 from commands import fails
 from sentencepiece import sentencepiece_model_pb2
 
+from keras_transformer.commands.flags import CommandError
 from keras_transformer.config import TransformerConfig
-from keras_transformer.flags import CommandError
 from keras_transformer.model import Transformer
 from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import BOS, EOS, PAD

@@ -5,7 +5,8 @@ import os
 import pytest
 import tensorflow as tf
 
-from keras_transformer import machine, startup
+from keras_transformer import machine
+from keras_transformer.commands import startup
 from trainers.run import strategies
 
 CORES = len(os.sched_getaffinity(0))

@@ -13,20 +13,26 @@ import sys
 import pytest
 
 import keras_transformer as kt
-from keras_transformer import startup
-from trainers import align, evaluate, score, translate
+from keras_transformer.commands import startup
+from trainers import (
+    align,
+    evaluate,
+    parse_evaluate,
+    parse_text,
+    score,
+    translate,
+    tune,
+)
 
 ROOT = pathlib.Path(__file__).parents[1]
 THREADS = "TF_NUM_INTRAOP_THREADS"
 PROGRAMS = pathlib.Path(__file__).with_name("programs")
 COMMANDS = (
-    "trainers.average",
-    "trainers.evaluate",
-    "trainers.prepare",
-    "trainers.visualize",
-    "trainers.report",
-    "trainers.translate",
-    "trainers.wmt",
+    *sorted(
+        f"trainers.{path.stem}"
+        for path in (ROOT / "trainers").glob("*.py")
+        if path.stem != "__init__"
+    ),
     "savedmodel.client",
     "savedmodel.export",
     "savedmodel.verify",
@@ -243,15 +249,14 @@ def test_commands_prepare_their_search(flag, tmp_path, monkeypatch):
     def prepare(jit_compile):
         raise Kept(jit_compile)
 
-    monkeypatch.setattr(translate, "prepare_search", prepare)
     expected = "True" if flag == "--jit_compile" else "False"
     argv = [f"--workdir={tmp_path}/run", flag]
-    for command in (translate, evaluate):
+    for command in (translate, evaluate, tune, parse_text, parse_evaluate):
+        monkeypatch.setattr(command, "prepare_search", prepare)
         with pytest.raises(Kept, match=expected):
             command.main(argv)
-    for command in (align, score):  # they do not search
-        with pytest.raises(SystemExit):  # there is no such directory
-            command.main([*argv, "--test_files=some"])
+    for command in (align, score):
+        assert not hasattr(command, "prepare_search")  # they do not search
 
 
 class Kept(Exception):

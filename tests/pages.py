@@ -10,12 +10,11 @@ from xml.etree import ElementTree
 import numpy as np
 import tensorflow as tf
 
-NAMESPACES = (
-    "http://www.w3.org/2000/svg",  # a name, which nobody looks up
-)
+# Names, which nobody looks up.
+NAMESPACES = ("http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink")
 # What makes a browser ask for something.
 LOADING = re.compile(
-    r"https?:|\bsrc\s*=|\bsrcset\s*=|<link|<base|@import|url\(|fetch\(|"
+    r"https?:|\bsrc\s*=|\bsrcset\s*=|<link|<base|@import|url\((?!#)|fetch\(|"
     r"XMLHttpRequest|WebSocket|EventSource|sendBeacon|import\(|<iframe|<object"
 )
 
@@ -91,14 +90,10 @@ def data_of(page):
     return data, weights
 
 
-def drawing(svg):
-    """An SVG's elements by tag: lists of their attributes and texts."""
+def texts(svg):
+    """The texts of an SVG."""
     root = ElementTree.fromstring(svg)
-    found = {}
-    for node in root.iter():
-        tag = node.tag.split("}")[1]
-        found.setdefault(tag, []).append((node.attrib, node.text))
-    return found
+    return [node.text for node in root.iter() if node.tag.endswith("}text")]
 
 
 def contrast(one, two):
@@ -121,8 +116,10 @@ def rgb(code):
     return [int(code[i : i + 2], 16) for i in (1, 3, 5)]
 
 
-def pixels_of(uri):
-    """The picture in a `data:` address: int `[height, width, 3]`."""
-    encoded = uri.removeprefix("data:image/png;base64,")
-    content = base64.b64decode(encoded, validate=True)
-    return tf.io.decode_png(content, 3).numpy().astype(int)
+def images(svg):
+    """The pictures inside an SVG: lists of int `[height, width, 3]`."""
+    uris = re.findall(r'"data:image/png;base64,([^"]*)"', svg)
+    return [
+        tf.io.decode_png(base64.b64decode(uri), 3).numpy().astype(int)
+        for uri in uris
+    ]

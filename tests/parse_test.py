@@ -8,11 +8,13 @@ import pytest
 import tensorflow as tf
 from commands import ROOT, fails
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
 from keras_transformer.translator import Translation
 from keras_transformer.workdir import WorkDirectory
 from savedmodel import export, reload, saved_model
 from trainers import parse, parse_evaluate, parse_text, wmt
+from trainers.parsing import evaluation
+from trainers.parsing import text as parsing_text
 from trainers.parsing.bracketing import count_brackets, sum_counts
 from trainers.parsing.config import ParserDecoding, TreesConfig
 from trainers.parsing.linearization import linearize
@@ -81,7 +83,7 @@ def parser(run):
         parse_text.ParserOptions,
         ParserDecoding,
     )
-    return parse_text.load_parser(arguments)
+    return parsing_text.load_parser(arguments)
 
 
 @pytest.fixture
@@ -89,7 +91,7 @@ def answer(monkeypatch, capfdbinary):
     """What trainers.parse_text answers to a text, with a parser."""
 
     def answer(parser, text, *options):
-        monkeypatch.setattr(parse_text, "load_parser", lambda _: parser)
+        monkeypatch.setattr(parsing_text, "load_parser", lambda _: parser)
         monkeypatch.setattr(
             sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode()))
         )
@@ -151,7 +153,7 @@ def test_words_may_be_given(answer, caplog):
 def test_evaluation_counts_what_it_writes(
     run, parser, trees, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(parse_evaluate, "load_parser", lambda _: parser)
+    monkeypatch.setattr(evaluation, "load_parser", lambda _: parser)
     path = tmp_path / "gold.mrg"
     write_trees(path, trees)
     path.write_text(path.read_text().replace("(NP ", "(NAC "))
@@ -168,7 +170,7 @@ def test_evaluation_counts_what_it_writes(
     assert result["precision"] == counts.precision
     assert result["sentences"] == 4 and 0 < result["f1"] < 100
     assert result["well_formed"] == 100 and result["complete_match"] < 100
-    monkeypatch.setattr(parse_evaluate, "load_parser", pytest.fail)
+    monkeypatch.setattr(evaluation, "load_parser", pytest.fail)
     for other, message in (
         (path, "output must not be a file that the command reads"),
         (tmp_path, "is a directory"),

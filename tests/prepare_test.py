@@ -16,10 +16,10 @@ import pytest
 import tensorflow as tf
 from commands import fails, fails_without_room, write_pairs
 
+from keras_transformer.commands.flags import CommandError, user_errors
 from keras_transformer.data import batches as batches_module
 from keras_transformer.data import cleaning, shards
 from keras_transformer.data import corpus as corpus_module
-from keras_transformer.flags import CommandError, user_errors
 from keras_transformer.tokenization import Tokenizer
 from trainers import phrasebook, prepare, wmt
 from trainers.importers.vocabularies import make_tokenizer

@@ -42,6 +42,7 @@ COMMANDS = (
     "trainers.wmt",
     "trainers.translate",
     "trainers.evaluate",
+    "trainers.tune",
     "trainers.score",
     "trainers.align",
     "trainers.average",

@@ -5,6 +5,7 @@ import pathlib
 import platform
 import re
 import shutil
+import sys
 import types
 
 import numpy as np
@@ -15,7 +16,7 @@ import tensorflow as tf
 from commands import fails, fails_without_room
 
 import keras_transformer as kt
-from keras_transformer.figures.drawing import PAPER
+from keras_transformer.figures import plots
 from trainers import report
 from trainers.reporting import page as report_page
 from trainers.reporting.records import Records, read_records
@@ -196,6 +197,7 @@ def test_noisy_curves_have_a_smooth_one():
     raw, smooth, validation = report_page._series_of(loss, [run])
     assert raw.opacity < 0.5 < smooth.opacity == 1
     assert smooth.name == "training, mean of 9"
+    assert validation.marked and not raw.marked and not smooth.marked
     assert raw.points == validation.points == records["train/loss"]
     steps, found = map(np.array, zip(*smooth.points, strict=True))
     np.testing.assert_array_equal(steps, 10 * np.arange(1, 201))
@@ -224,42 +226,48 @@ def test_the_mouse_reads_the_values_of_a_step():
         report_page.Series("<training>", train),
         report_page.Series("validation", valid),
     ]
-    page = report_page._readings(series, 2000)
-    strips = pages.Elements(page).of("div")[1:]
+    strips = report_page._readings(series, 2000)
     assert 50 < len(strips) <= report_page.READINGS
     end = 0.0
-    for _, attributes, text in strips:
-        style = dict(part.split(":") for part in attributes["style"].split(";"))
-        width, place = float(style["flex"]), float(style["--place"][:-1])
-        start, end = end, end + width
-        words = re.split("(?=<training>|validation)", text)
-        step = int(words[0].removeprefix("step ").replace(",", ""))
-        assert start + width * place / 100 == pytest.approx(step, abs=1)
-        shown = float(re.match(r"<training>: (\S+)", words[1])[1])
+    for strip in strips:
+        start, end = end, end + strip["width"]
+        first, second = strip["lines"][:2]
+        step = int(first.removeprefix("step ").replace(",", ""))
+        place = start + strip["width"] * strip["place"] / 100
+        assert place == pytest.approx(step, abs=1)
+        shown = float(re.match(r"<training>: (\S+)", second)[1])
         assert shown == pytest.approx(step / 7, rel=1e-3, abs=1)
     assert end == 2000
-    texts = [text for _, _, text in strips]
-    with_validation = [text for text in texts if "validation" in text]
+    with_validation = [one["lines"] for one in strips if len(one["lines"]) > 2]
     assert len(with_validation) == 2
-    assert "validation: 5 (step 995)" in with_validation[0]
-    assert with_validation[1].endswith("validation: 1")
-    box = pages.Elements(page).of("div")[0][1]["style"]
-    left, right = (float(x) for x in re.findall(r":(\S+?)%", box))
-    plot = report_page.plot(
-        series, label="", x_label="", y_label="", theme=PAPER, x_low=0
+    assert with_validation[0][2] == "validation: 5 (step 995)"
+    assert with_validation[1][2] == "validation: 1"
+
+
+def test_the_readings_are_where_the_steps_are(page):
+    box, *strips = [
+        attributes["style"]
+        for _, attributes, _ in pages.Elements(page).of("div")
+        if attributes.get("class", "").startswith("reading")
+    ][:7]
+    left, right = (float(x) for x in re.findall(r":([\d.]+)%", box))
+    figure = plots.plot(
+        [report_page.Series("", [(0, 1), (2, 2)])],
+        label="",
+        x_label="",
+        y_label="",
+        x_low=0,
+        x_high=2,
     )
-    [axis] = [
-        at
-        for at, _ in pages.drawing(plot)["line"]
-        if at["y1"] == at["y2"]
-        and "stroke-opacity" not in at
-        and at["stroke"] == PAPER.ink
-    ]
-    width = float(pages.drawing(plot)["svg"][0][0]["width"])
-    assert left == pytest.approx(100 * float(axis["x1"]) / width, abs=0.01)
-    assert right == pytest.approx(
-        100 - 100 * float(axis["x2"]) / width, abs=0.01
-    )
+    start, end = figure.axes[0].transData.transform([(0, 1), (2, 1)])[:, 0]
+    width = figure.bbox.width
+    assert left == pytest.approx(100 * start / width, abs=0.01)
+    assert right == pytest.approx(100 - 100 * end / width, abs=0.01)
+    # Records at 10, 20, ... 60.
+    widths = [float(re.match(r"flex:([\d.]+);", one)[1]) for one in strips]
+    assert widths == [15, 10, 10, 10, 10, 5]
+    text = "<p>step 10<br>one, training: 10<br>&lt;two&gt; &amp; more, training"
+    assert text in page
 
 
 @pytest.mark.parametrize("number", [0, 1, 9, 10, 19, 100, 101])
@@ -280,7 +288,7 @@ def test_the_page_asks_for_nothing_and_keeps_names_as_text(page):
     assert title == "Training of one and <two> & more"
 
 
-def test_curves_of_both_runs_share_their_axes(page):
+def test_every_plot_is_in_the_page(page):
     elements = pages.Elements(page)
     captions = [text for _, _, text in elements.of("figcaption")]
     assert captions == [
@@ -291,27 +299,40 @@ def test_curves_of_both_runs_share_their_axes(page):
         "Speed",
         "Length against BLEU",
     ]
-    drawings = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
-    lines = [pages.drawing(svg).get("polyline", []) for svg in drawings]
-    assert [len(found) for found in lines] == [2, 2, 0, 2, 2, 2]
-    assert len({line["stroke"] for line, _ in lines[0]}) == 2
-    # The loss of the second run is twice that of the first.
-    heights = [
-        [float(point.split(",")[1]) for point in line["points"].split()]
-        for line, _ in lines[0]
-    ]
-    one, two = np.array(heights)
-    assert len(one) == len(two) == 6
-    slope = (two - two[0]) / (one - one[0] + 1e-9)
-    np.testing.assert_allclose(slope[1:], 2, rtol=0.02)
-    # Both speeds are the same, and so is the axis of steps in all plots.
-    assert lines[4][0][0]["points"] == lines[4][1][0]["points"]
-    places = [
-        [point.split(",")[0] for point in found[0][0]["points"].split()]
-        for found in (lines[0], lines[3], lines[4])
-    ]
-    assert places[0] == places[1] == places[2]
+    for curve, number in {"Loss": 2, "Speed": 2, "Validation BLEU": 0}.items():
+        [svg] = re.findall(
+            rf'aria-label="{curve} by step">(<svg.*?</svg>)', page, re.DOTALL
+        )
+        assert "currentColor" in svg
+        one, two = "one, training", "<two> & more, training"
+        assert ({one, two} <= set(pages.texts(svg))) == bool(number)
     assert "1 recorded values are infinite" in page
+
+
+def test_curves_have_the_records_of_both_runs(runs, monkeypatch):
+    figures = []
+    monkeypatch.setattr(report_page, "_inline", figures.append)
+    found = [report.read_run(path, path.name) for path in runs]
+    curves = list(report_page._curves(found, 60))
+    assert [curve["title"] for curve in curves] == [
+        "Loss",
+        "Perplexity",
+        "Validation BLEU",
+        "Learning rate",
+        "Speed",
+    ]
+    for figure in figures:
+        assert figure.axes[0].get_xlim() == (0, 60)
+    one, _, two, _ = figures[0].axes[0].lines
+    np.testing.assert_allclose(
+        one.get_xydata(), found[0].records.curves["train/loss"]
+    )
+    np.testing.assert_allclose(two.get_ydata(), 2 * one.get_ydata())
+    assert one.get_color() != two.get_color()
+    names = [figure.axes[0].get_yscale() for figure in figures]
+    assert names == ["linear", "log", "linear", "linear", "linear"]
+    assert figures[2].axes[0].get_ylim()[0] == 0
+    assert curves[0]["numbers"][0] == ("one, training", "10", "10")
 
 
 def test_the_recipe_shows_what_differs(page):
@@ -487,6 +508,13 @@ def test_bad_input_is_one_line(flags, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert message in fails(report.main, flags, capsys)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_report_without_matplotlib_is_refused(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.delattr(report, "load_tensorflow")  # refused before that
+    message = fails(report.main, ("--workdir=x", "--output=a.html"), capsys)
+    assert "a report needs the extra 'figures': pip install" in message
 
 
 def test_runs_of_other_languages_are_not_compared(runs):

@@ -18,7 +18,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
 from keras_transformer.translator import Translator
 from savedmodel import ctranslate2, export, reload, verify
 from savedmodel.formats import FORMATS

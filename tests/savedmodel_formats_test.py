@@ -19,7 +19,7 @@ import tensorflow as tf
 from onnx import helper, numpy_helper
 
 import keras_transformer as kt
-from keras_transformer.flags import CommandError
+from keras_transformer.commands.flags import CommandError
 from keras_transformer.vocabulary import EOS, PAD
 from savedmodel import (
     export,

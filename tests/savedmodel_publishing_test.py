@@ -1,8 +1,8 @@
 """Directories that appear when they are complete, beside other processes."""
 
 import contextlib
-import ctypes
 import fcntl
+import functools
 import os
 import pathlib
 import shutil
@@ -12,6 +12,7 @@ import sys
 
 import pytest
 
+from keras_transformer import locking
 from savedmodel import publishing
 
 RESERVE = pathlib.Path(__file__).parent / "programs/reserve.py"
@@ -75,21 +76,77 @@ def test_what_is_replaced_goes_when_the_new_is_complete(target, tmp_path):
     with publishing.reserved(target, overwrite=True) as reservation:
         (reservation.directory / "new").touch()
         assert (target / "old").is_file()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.delattr(os, "rename")  # one step, not two
-            reservation.publish()
-    assert names(tmp_path) == ["1", "1/new"]
-
-
-def test_two_steps_where_the_system_has_no_exchange(
-    target, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: object())
-    make_export(target, "old")
-    with publishing.reserved(target, overwrite=True) as reservation:
-        (reservation.directory / "new").touch()
         reservation.publish()
     assert names(tmp_path) == ["1", "1/new"]
+
+
+def kill(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("next_export", ["1", "2"])
+def test_a_kill_while_replacing_loses_nothing(
+    number, next_export, target, tmp_path
+):
+    """Before each of the two renames, and before the old one is removed."""
+    make_export(target, "old")
+    process = os.fork()
+    if not process:
+        rename, count = os.rename, iter(range(9))
+
+        def rename_or_kill(*paths):
+            return kill() if next(count) == number - 1 else rename(*paths)
+
+        os.rename = rename_or_kill
+        shutil.rmtree = kill
+        try:
+            with publishing.reserved(target, overwrite=True) as reservation:
+                (reservation.directory / publishing.DESCRIPTION).touch()
+                (reservation.directory / "new").touch()
+                reservation.publish()
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(process, 0)
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
+    assert target.exists() == (number != 2)
+    with publishing.reserved(tmp_path / next_export, overwrite=True):
+        found = "1/new" if number == 3 else "1/old"
+        assert (tmp_path / found).is_file()
+    assert (tmp_path / found).is_file()
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("appears", [False, True])
+def test_a_rename_that_fails_loses_nothing(
+    appears, target, tmp_path, monkeypatch
+):
+    """Not what another process has put in its place, either."""
+    make_export(target, "old")
+    rename = os.rename
+
+    def no_new_name(old, new):
+        if str(old).endswith("unfinished/1"):
+            if appears:
+                make_export(target, "other")
+            raise OSError("the disk is gone")
+        rename(old, new)
+
+    monkeypatch.setattr(os, "rename", no_new_name)
+    with pytest.raises(OSError, match="gone"):
+        with publishing.reserved(target, overwrite=True) as reservation:
+            reservation.publish()
+    file = "other" if appears else "old"
+    assert names(tmp_path) == ["1", "1/export.json", f"1/{file}"]
+
+
+def test_a_published_export_that_was_removed_stays_so(target, tmp_path):
+    """Its predecessor, half removed by a killed process, does not return."""
+    make_export(tmp_path / ".1.unfinished" / "1.replaced", "half of it")
+    (tmp_path / ".1.unfinished" / publishing.LOCK).touch()
+    with publishing.reserved(target):
+        pass
+    assert names(tmp_path) == []
 
 
 def test_an_empty_directory_is_free(target, tmp_path):
@@ -134,18 +191,22 @@ def test_a_second_process_is_refused(target, tmp_path):
 def test_a_lock_that_its_owner_removes_is_not_taken(
     target, tmp_path, monkeypatch
 ):
-    flock, descriptors = fcntl.flock, []
+    descriptors = []
 
     def flock_just_after_the_owner(descriptor, operation):
         if not descriptors:
             shutil.rmtree(tmp_path / ".1.unfinished")
         descriptors.append(descriptor)
-        flock(descriptor, operation)
+        fcntl.flock(descriptor, operation)
 
-    monkeypatch.setattr(fcntl, "flock", flock_just_after_the_owner)
+    lock_file = functools.partial(
+        locking.lock_file, lock=flock_just_after_the_owner
+    )
+    monkeypatch.setattr(publishing, "lock_file", lock_file)
     with publishing.reserved(target) as reservation:
         assert (tmp_path / ".1.unfinished" / publishing.LOCK).is_file()
         reservation.publish()
+    assert len(descriptors) == 2  # the second is that of a new file
     assert names(tmp_path) == ["1"]
 
 

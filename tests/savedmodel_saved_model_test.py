@@ -5,6 +5,7 @@ import pathlib
 import resource
 import types
 import unicodedata
+import unittest.mock
 
 import exports
 import numpy as np
@@ -16,7 +17,7 @@ from tensorflow.core.protobuf import config_pb2, saved_model_pb2
 
 import keras_transformer as kt
 from keras_transformer.vocabulary import EOS, PAD, UNK
-from savedmodel import saved_model, search
+from savedmodel import export, saved_model, search
 from trainers import visualize
 
 # All of TensorFlow's own and none of XLA's, but for these of TF Text, which
@@ -163,11 +164,30 @@ def test_attention_belongs_to_the_pieces(signatures):
         ]
         == 0
     )
+    assert set(found) == {
+        *("translation", "source_pieces", "target_pieces"),
+        *("attention", "truncated"),
+    }
     joined = b"".join(target.numpy()[0]).decode().replace("</s>", "")
     assert (
         joined.replace("▁", " ").strip()
         == translations(signatures, ["one dog"])[0]
     )
+
+
+def test_an_export_says_that_attention_is_deprecated(tmp_path, monkeypatch):
+    monkeypatch.setattr(saved_model, "Signatures", unittest.mock.Mock())
+    monkeypatch.setattr(tf.saved_model, "save", lambda *_, **__: None)
+    with export.recorded_warnings() as warnings:
+        saved_model.write(
+            exports.translator(),
+            tmp_path,
+            export.ExportOptions(workdir="run", output="export"),
+            {},
+            ["one dog"],
+        )
+    [line] = warnings
+    assert "'attention' is deprecated and will be removed in 0.3.0" in line
 
 
 @pytest.mark.parametrize("reference", ["", "ein rot Hund"])

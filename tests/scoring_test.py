@@ -8,12 +8,14 @@ import types
 import pytest
 from commands import fails, write_pairs
 
+from keras_transformer.commands.flags import RunError
 from keras_transformer.config import PRECISIONS
-from keras_transformer.flags import RunError
 from keras_transformer.translator import Alignment, PairScore, Translator
 from trainers import align, score
 from trainers.run.config import DataConfig
-from trainers.scoring.test_sets import TestOptions, read_test_pairs
+from trainers.run.options import TestOptions
+from trainers.scoring import alignment, log_probs
+from trainers.scoring.test_sets import read_test_pairs
 
 RUN = pathlib.Path(__file__).parent / "fixtures/workdir_0_1/run"
 PAIRS = [
@@ -41,18 +43,18 @@ def test_score_prints_what_the_translator_finds(
     arguments, monkeypatch, capfdbinary
 ):
     translator = Translator.load(RUN, max_source_length=8)
-    monkeypatch.setattr(score, "load_translator", lambda _: translator)
+    monkeypatch.setattr(log_probs, "load_translator", lambda _: translator)
     score.main([*arguments, "--tokens"])
     *lines, last = capfdbinary.readouterr().out.decode().splitlines()
     expected = translator.score(PAIRS)
     pieces = translator.tokenizer.pieces
     for line, pair in zip(lines, expected, strict=True):
-        log_prob, number, tokens, log_probs = line.split("\t")
+        log_prob, number, tokens, by_token = line.split("\t")
         assert float(log_prob) == pytest.approx(sum(pair.log_probs), abs=1e-4)
         assert int(number) == len(pair.ids)
         assert tokens.split(" ") == [pieces[id] for id in pair.ids]
         assert tokens.endswith(" </s>")
-        assert [float(x) for x in log_probs.split(" ")] == pytest.approx(
+        assert [float(x) for x in by_token.split(" ")] == pytest.approx(
             pair.log_probs, abs=1e-5
         )
     result = json.loads(last)
@@ -98,12 +100,12 @@ def test_pairs_are_scored_as_they_are_read():
             assert len(asked) == number // 2
             yield "source", "target"
 
-    lines = score.score_lines(HalfEach(), pairs(), False, chunk_size=2)
+    lines = log_probs.score_lines(HalfEach(), pairs(), False, chunk_size=2)
     assert next(lines) == f"{2 * math.log(0.5):.6f}\t2"
     assert [next(lines) for _ in range(3)] and asked == [2, 2]
     with pytest.raises(RunError, match="^not finite$"):
         next(lines)
-    lines = score.score_lines(HalfEach(), [("a", "b")] * 3, False)
+    lines = log_probs.score_lines(HalfEach(), [("a", "b")] * 3, False)
     summary = json.loads(list(lines)[-1])
     assert summary["perplexity"] == pytest.approx(2)
     assert summary["tokens"] == 6
@@ -145,7 +147,7 @@ MONTHS = [("On May 3 , Ann left", "Am 3 , Mai ging Ann"), ("a b", "c d")]
 
 def test_the_layer_is_that_of_the_lowest_error_rate():
     gold = [({(0, 0), (1, 1)}, {(0, 0), (1, 1), (2, 1)}), ({(0, 1)},) * 2]
-    alignments, summary = align.choose_layer(Layers(), MONTHS, gold)
+    alignments, summary = alignment.choose_layer(Layers(), MONTHS, gold)
     # By hand. Layer 1 links 5 + 1 and is right in 1 possible one; layer 2
     # links 6 + 2, of which 2 are sure; layer 3 6 + 2, of which 1 is sure.
     assert summary["layers"] == pytest.approx(
@@ -153,13 +155,13 @@ def test_the_layer_is_that_of_the_lowest_error_rate():
     )
     assert (summary["layer"], summary["criterion"]) == (2, "aer")
     assert alignments[1].links == [(0, 0), (1, 1)]
-    assert align.error_rate([[]], [(set(), set())]) == 0  # nothing is wrong
+    assert alignment.error_rate([[]], [(set(), set())]) == 0  # nothing is wrong
 
 
 def test_without_gold_the_layer_is_that_of_most_anchors():
-    alignments, summary = align.choose_layer(Layers(), MONTHS, None)
+    alignments, summary = alignment.choose_layer(Layers(), MONTHS, None)
     # The words "3" and "Ann"; the comma is no word, "May" is not "Mai".
-    assert align.find_anchors(*MONTHS[0]) == {(2, 1), (4, 5)}
+    assert alignment.find_anchors(*MONTHS[0]) == {(2, 1), (4, 5)}
     assert summary["layers"] == [0.5, 0, 0.5]
     assert (summary["layer"], summary["criterion"]) == (1, "anchors")
 
@@ -167,7 +169,7 @@ def test_without_gold_the_layer_is_that_of_most_anchors():
 def test_align_prints_links_and_the_layer(
     arguments, monkeypatch, tmp_path, capfdbinary
 ):
-    monkeypatch.setattr(align, "load_translator", lambda _: Layers())
+    monkeypatch.setattr(alignment, "load_translator", lambda _: Layers())
     gold = tmp_path / "gold"
     gold.write_text("0-0 1-1\n\n2p1\n")
     align.main([*arguments, f"--gold={gold}"])
@@ -177,7 +179,7 @@ def test_align_prints_links_and_the_layer(
     assert summary["layer"] == 2 and len(summary["layers"]) == 3
     assert summary["aer"] == min(summary["layers"]) == 1 - 4 / 9
     assert (summary["pairs"], summary["truncated"]) == (3, 0)
-    monkeypatch.setattr(align, "load_translator", lambda _: Layers(3))
+    monkeypatch.setattr(alignment, "load_translator", lambda _: Layers(3))
     align.main([*arguments, "--alignment_layer=3"])
     *lines, last = capfdbinary.readouterr().out.decode().splitlines()
     assert lines[0] == "0-1 1-2"
@@ -189,7 +191,7 @@ def test_align_prints_links_and_the_layer(
     [
         ("--alignment_layer=9", "the layers of the decoder. Received: alig"),
         ("--gold={}/short", "must have 3 lines, one for each source"),
-        ("--gold={}/wrong", "line 2: a link must be as 0-0 or 0p0. Received"),
+        ("--gold={}/wrong", "line 2: a link must look like 0-0 or 0p0. Rec"),
         (
             "--gold={}/from_1",
             "from_1, line 1: the pair has 2 and 3 words, counted from 0."
@@ -208,6 +210,6 @@ def test_align_refuses(arguments, tmp_path, capsys, flag, message):
 
 
 def test_without_anything_to_choose_by(capsys):
-    lines = align.output_lines(Layers(), MONTHS[1:], None, None)
-    with pytest.raises(Exception, match="expected pairs with a word that both"):
+    lines = alignment.output_lines(Layers(), MONTHS[1:], None, None)
+    with pytest.raises(Exception, match="expected pairs with a word in common"):
         next(lines)

@@ -14,10 +14,10 @@ import tensorflow as tf
 from commands import fails, losses_in, open_trainer
 
 import keras_transformer as kt
-from keras_transformer import startup
+from keras_transformer.commands import startup
+from keras_transformer.commands.flags import CommandError
 from keras_transformer.data import batches as batches_module
 from keras_transformer.data import corpus as corpus_module
-from keras_transformer.flags import CommandError
 from keras_transformer.training.step import (
     TrainStep,
     seeds_of,

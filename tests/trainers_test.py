@@ -32,7 +32,7 @@ from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
 from trainers import average, evaluate, phrasebook, translate, wmt
 from trainers.reporting.records import read_records
-from trainers.run import loop, session, validation
+from trainers.run import loop, session, translating, validation
 from trainers.run.checkpoints import average as average_checkpoints
 from trainers.run.progress import Reporter, log
 from trainers.run.strategies import Workers
@@ -801,7 +801,7 @@ def test_n_best(trained, monkeypatch, capfdbinary):
 def test_lines_are_numbered_through_all_chunks(trained, caplog):
     translator = Translator.load(trained, max_source_length=4)
     lines = ["a"] * 3 + ["much too long"] + ["b"]
-    out = list(translate.translate_lines(translator, lines, chunk_size=2))
+    out = list(translating.translate_lines(translator, lines, chunk_size=2))
     assert len(out) == 5
     assert "line 4 has" in caplog.text
 

@@ -7,11 +7,11 @@ import pytest
 from commands import fails, write_pairs
 
 import keras_transformer as kt
-from keras_transformer import flags
+from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory, named_weights
-from trainers import evaluate, phrasebook
+from trainers import phrasebook, tune
 from trainers.run.checkpoints import write
 from trainers.run.config import Configuration, DataConfig, TrainingConfig
 from trainers.run.session import write_flags
@@ -62,9 +62,9 @@ GRID = ("--beam_sizes=2,1", "--length_penalties=0,1")
 
 def test_the_best_options_are_shown_and_saved(run, monkeypatch, capsys):
     monkeypatch.setattr(Translator, "translate", translate)
-    argv = [f"--workdir={run.path}", "--tune", *GRID]
+    argv = [f"--workdir={run.path}", *GRID]
     before = run.config_path.read_bytes(), run.flags_path.read_bytes()
-    evaluate.main(argv)
+    tune.main(argv)
     *lines, last = capsys.readouterr().out.splitlines()
     assert before == (
         run.config_path.read_bytes(),
@@ -82,7 +82,7 @@ def test_the_best_options_are_shown_and_saved(run, monkeypatch, capsys):
     assert found["bleu"] > found["before"]["bleu"]
     assert (found["saved"], found["sentences"]) == (False, 6)
 
-    evaluate.main([*argv, "--save"])
+    tune.main([*argv, "--save"])
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["saved"]
     assert run.read_section("decoding", DecodingConfig) == DecodingConfig(
         beam_size=2, length_penalty=0.0, extra_length=9
@@ -130,17 +130,12 @@ def test_of_equal_scores_the_cheapest():
 @pytest.mark.parametrize(
     "flags, message",
     [
-        ("--save", "save needs tune"),
-        ("--beam_sizes=4", "beam_sizes needs tune"),
-        ("--tune --output=x", "output needs one"),
-        ("--tune --compare=x", "compare needs one"),
-        ("--tune --test_files=x", "tune chooses by validation pairs"),
-        ("--tune --beam_sizes=0", "beam_size must be at least 1"),
-        ("--tune --length_penalties=a", "length_penalties must be numb"),
-        ("--tune --valid_files=/no/such", "No such file: /no/such.en"),
-        ("--tune --sampling --beam_sizes=1", "tune needs a search"),
+        ("--beam_sizes=0", "beam_size must be at least 1"),
+        ("--length_penalties=a", "length_penalties must be numb"),
+        ("--valid_files=/no/such", "No such file: /no/such.en"),
+        ("--sampling --beam_sizes=1", "expected a search"),
     ],
 )
 def test_wrong_flags(flags, message, run, capsys):
     argv = [f"--workdir={run.path}", *flags.split()]
-    assert message in fails(evaluate.main, argv, capsys)
+    assert message in fails(tune.main, argv, capsys)

@@ -3,26 +3,26 @@
     python -m trainers.average --workdir=DIR [--last=5]
 
 trainers.translate, trainers.evaluate and savedmodel.export then use the result.
-It may run beside a training.
+It may run during training.
 """
 
 import dataclasses
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
+from keras_transformer.commands.startup import load
 from keras_transformer.fields import Fields, hp
-from keras_transformer.startup import load_tensorflow
 from trainers.run.config import TrainingConfig
 
 
 @dataclasses.dataclass(frozen=True)
 class Options(Fields):
-    """What is averaged."""
+    """The average."""
 
     workdir: str = hp("", "Directory that trainers.wmt made. Required.")
     last: int | None = hp(
         None,
-        "Newest checkpoints to average; left out: average_last of the work"
-        " directory.",
+        "Number of checkpoints to average, the newest ones. Default:"
+        " average_last of the work directory.",
         low=1,
     )
 
@@ -36,18 +36,15 @@ def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
     with flags.exit_status("trainers.average"):
         options = flags.parse(argv, __doc__, Options).build(Options)
-        load_tensorflow()
-        # Imported here, since they import TensorFlow, which takes seconds:
-        # wrong flags are refused, and help is shown, before.
-        from keras_transformer.workdir import WorkDirectory
-        from trainers.run.checkpoints import average
-
+        workdirs = load("keras_transformer.workdir")
+        checkpoints = load("trainers.run.checkpoints")
         with flags.user_errors():
-            workdir, last = WorkDirectory(options.workdir), options.last
+            workdir = workdirs.WorkDirectory(options.workdir)
+            last = options.last
             if last is None:
                 training = workdir.read_section("training", TrainingConfig)
                 last = training.average_last
-            averaged, result = average(workdir, last)
+            averaged, result = checkpoints.average(workdir, last)
         if len(averaged) < last:
             flags.show(f"there are only {len(averaged)} checkpoints")
         flags.show(f"{result} is the mean of {', '.join(averaged)}")

@@ -22,9 +22,9 @@ run. docs/pretrained.md says what is read and where answers may differ.
 import dataclasses
 import pathlib
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
+from keras_transformer.commands.startup import load
 from keras_transformer.fields import Fields, hp
-from keras_transformer.startup import load_tensorflow
 from trainers.importers import IMPORTERS, read_model
 
 
@@ -63,8 +63,7 @@ def import_model(options: Options) -> list[str]:
             directory exists.
         OSError: A file cannot be read or written.
     """
-    from trainers.importers import imported  # see `main`
-
+    imported = load("trainers.importers.imported")
     imported.check_new(options.workdir)
     source = pathlib.Path(options.source)
     format_name, model = read_model(source, options.format)
@@ -106,9 +105,6 @@ def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
     with flags.exit_status("trainers.import_model"):
         options = flags.parse(argv, __doc__, Options).build(Options)
-        # Imported late, since it takes seconds: wrong flags are refused, and
-        # help is shown, before.
-        load_tensorflow()
         with flags.user_errors():
             lines = import_model(options)
         flags.show(*lines)

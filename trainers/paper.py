@@ -3,18 +3,18 @@
     python -m trainers.paper [--recipes=table3_a1,table3_c4]
 
 Each one is a recipe, which python -m trainers.wmt --recipe=NAME --workdir=DIR
-runs. The table has what follows from a recipe by arithmetic, and what was
-published of it: parameters in millions (with the recipe's vocabulary; with the
-one that fits the printed count / as printed), the greatest learning rate and
-its step, FLOPs of the training (by formula, batches filled; as printed), hours
-on 8 P100, perplexity and BLEU. Of dropouts, three are those of sub-layers,
-attention and ReLU.
+runs. The table has values computed from the recipe beside the published ones:
+parameters in millions (with the recipe's vocabulary; with the vocabulary that
+fits the printed count / as printed), the maximum learning rate and its step,
+training FLOPs (by formula, with full batches; as printed), hours on 8 P100,
+perplexity and BLEU. Three values of dropout are for sub-layers, attention and
+ReLU.
 """
 
 import dataclasses
 import sys
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
 from keras_transformer.fields import Fields, hp
 from trainers import wmt
 from trainers.experiments.formulas import (
@@ -51,7 +51,7 @@ COLUMNS = (
     "BLEU",
     "test set",
 )
-ABSENT = "-"  # what a publication does not say
+ABSENT = "-"  # not published
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,12 +59,12 @@ class Options(Fields):
     """The experiments."""
 
     recipes: tuple[str, ...] = hp(
-        (), "Recipes to list, separated by commas; left out: all of them."
+        (), "Recipes to list, separated by commas. Default: all of them."
     )
     sentence_length: int = hp(
         30,
-        "Tokens of a sentence, EOS included, for the FLOPs of attention: a"
-        " length typical of WMT14 in some 37,000 subwords.",
+        "Tokens of a sentence, EOS included, for the FLOPs of attention. The"
+        " default is typical of WMT14 with some 37,000 subwords.",
         low=1,
         high=10**6,
     )
@@ -135,7 +135,7 @@ def cells_of(
 
 
 def dropouts_of(model):
-    """Dropout of sub-layers; with those of attention and ReLU if they are on.
+    """Dropout of sub-layers; also of attention and ReLU if they are on.
 
     >>> from keras_transformer.config import preset
     >>> dropouts_of(preset("big")), dropouts_of(preset("t2t_big"))
@@ -158,7 +158,7 @@ def printed_parameters(model, published):
 
 
 def table(rows: list[tuple[str, ...]]) -> str:
-    """Rows of text as a Markdown table that is legible as it stands."""
+    """Rows of text as an aligned Markdown table."""
     rows = [COLUMNS, *rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
@@ -169,7 +169,7 @@ def table(rows: list[tuple[str, ...]]) -> str:
 
 
 def costs() -> str:
-    """How Table 2's FLOPs come about."""
+    """The computation behind the FLOPs of Table 2."""
     lines = []
     for name in ("table3_base", "table3_big"):
         published = PUBLISHED[name]
@@ -197,8 +197,8 @@ def main(argv: list[str] | None = None) -> None:
         ]
         flags.show(
             table(rows),
-            "Table 2's FLOPs are time x GPUs x speed, ours are operations"
-            " made:",
+            "The FLOPs of Table 2 are time x GPUs x speed, ours count"
+            " operations:",
             costs(),
         )
 

@@ -11,12 +11,13 @@ when training ends. If it is killed, rerun the same command to resume.
 
 import dataclasses
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
+from keras_transformer.commands.startup import load
 from keras_transformer.config import TransformerConfig
 from keras_transformer.fields import hp
-from keras_transformer.startup import load_tensorflow
 from trainers import wmt
 from trainers.parsing.config import ParserDecoding, TreesConfig
+from trainers.parsing.metric import make_parsing_metric
 from trainers.run.config import Configuration, TrainingConfig
 from trainers.run.inheritance import inherit_data, inherit_model, read_parent
 
@@ -27,8 +28,8 @@ class Options(wmt.Options):
 
     recipe: str | None = hp(
         None,
-        "A flag file that is installed with the package. What --flagfile or the"
-        " command line says overrides it.",
+        "A flag file that is installed with the package. --flagfile and the"
+        " command line override it.",
         choices=wmt.recipe_names(of_parsers=True),
     )
 
@@ -78,13 +79,7 @@ def main(argv: list[str] | None = None) -> None:
         arguments, options = wmt.read_arguments(argv, __doc__, SECTIONS)
         wmt.prepare_process(arguments, TreesConfig.batch_tokens)
         configuration = read_configuration(arguments, options.preset)
-        load_tensorflow()
-        # Imported here, since they import TensorFlow, which takes seconds:
-        # wrong flags are refused, and help is shown, before.
-        from trainers.parsing.metric import make_parsing_metric
-        from trainers.run import session
-
-        session.run(
+        load("trainers.run.session").run(
             configuration,
             options.workdir,
             options.dry_run,

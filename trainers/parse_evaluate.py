@@ -7,20 +7,12 @@ used, if it has any. The last line is a JSON object.
 """
 
 import dataclasses
-import json
-import time
-import typing
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
+from keras_transformer.commands.startup import load, prepare_search
 from keras_transformer.fields import Fields, hp
-from trainers.parse_text import ParserOptions, check_is_parser, load_parser
-from trainers.parsing.config import ParserDecoding, TreesConfig
-from trainers.parsing.linearization import repair
-from trainers.parsing.trees import leaves, retag, write_tree
-from trainers.translate import load_tensorflow_for
-
-if typing.TYPE_CHECKING:
-    from trainers.parsing.trees import Node
+from trainers.parse_text import ParserOptions
+from trainers.parsing.config import ParserDecoding
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,46 +26,9 @@ class Options(Fields):
     )
     output: str | None = hp(
         None,
-        "File to write the parser's trees to, for EVALB: the words have the"
-        " tags of the reference. Left out: none.",
+        "File to write the parser's trees to, for EVALB: words have the tags of"
+        " the reference.",
     )
-
-
-def read_references(data: TreesConfig, files: tuple[str, ...]) -> "list[Node]":
-    """The trees to measure on.
-
-    Args:
-        data: The `TreesConfig` of the work directory.
-        files: Files of trees; none: the test trees of the work directory.
-
-    Raises:
-        ValueError: There are none, or they cannot be read.
-    """
-    from trainers.parsing.corpus import read_split_trees  # see `main`
-
-    if files:
-        data = TreesConfig(train_trees=files, test_trees=files)
-    trees = list(read_split_trees(data, "test"))
-    if not trees:
-        raise ValueError(
-            "expected --trees=FILE with trees. Received:"
-            f" trees={','.join(files)!r}"
-        )
-    return trees
-
-
-def write_outputs(
-    path: str, sequences: list[str], references: "list[Node]"
-) -> None:
-    """Writes the parser's trees, one a line, with the reference's tags."""
-    from keras_transformer.workdir import write_atomically  # see `main`
-
-    lines = []
-    for sequence, reference in zip(sequences, references, strict=True):
-        words = leaves(reference)
-        tree = repair(sequence, [leaf.word for leaf in words])
-        lines.append(write_tree(retag(tree, [leaf.tag for leaf in words])))
-    write_atomically(path, "".join(line + "\n" for line in lines))
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -84,31 +39,10 @@ def main(argv: list[str] | None = None) -> None:
         )
         options = arguments.build(Options)
         flags.check_streams("stdout")
-        path = load_tensorflow_for(arguments).workdir
-        # Imported here, since they import TensorFlow, which takes seconds:
-        # wrong flags are refused, and help is shown, before.
-        from keras_transformer.workdir import WorkDirectory
-        from trainers.parsing.corpus import make_pair
-        from trainers.parsing.metric import ParsingMetric
-
-        with flags.user_errors():
-            workdir = WorkDirectory(path)
-            check_is_parser(workdir)
-            data = workdir.read_section("data", TreesConfig)
-            references = read_references(data, options.trees)
-            if options.output:
-                read = options.trees or data.test_trees
-                flags.check_output(options.output, read)
-        parser = load_parser(arguments)
-        pairs = [make_pair(tree) for tree in references]
-        started = time.monotonic()
-        sequences = parser.translate([sentence for sentence, _ in pairs])
-        seconds = time.monotonic() - started
-        if options.output:
-            with flags.user_errors():
-                write_outputs(options.output, sequences, references)
-        result = ParsingMetric().measure(sequences, [tree for _, tree in pairs])
-        flags.show(json.dumps({**result, "seconds": round(seconds, 3)}))
+        prepare_search(arguments.build(ParserOptions).jit_compile)
+        load("trainers.parsing.evaluation").run(
+            arguments, options.trees, options.output
+        )
 
 
 if __name__ == "__main__":

@@ -8,15 +8,13 @@ If stopped or killed, rerun the same command to resume. The output reports how
 many pairs each rule dropped.
 """
 
-import contextlib
 import dataclasses
-import time
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
+from keras_transformer.commands.startup import load
 from keras_transformer.config import TransformerConfig
-from keras_transformer.data import cleaning, shards
+from keras_transformer.data import shards
 from keras_transformer.fields import Fields, hp
-from keras_transformer.startup import load_tensorflow
 from trainers.run.config import DataConfig, same_field
 
 
@@ -34,8 +32,8 @@ class CorpusOptions(Fields):
     vocab_size: int = same_field(TransformerConfig, "vocab_size")
     vocabulary_pairs: int = hp(
         500_000,
-        "Greatest number of pairs, spread over the corpus, that a vocabulary is"
-        " trained on.",
+        "Maximum number of pairs, spread over the corpus, to train a vocabulary"
+        " on.",
         low=1,
     )
 
@@ -54,7 +52,7 @@ class CleaningOptions(Fields):
 
     clean: bool = hp(
         True,
-        "Apply all rules; if not, only pairs with an empty side or more than"
+        "Apply all rules. Otherwise only pairs with an empty side or more than"
         " max_length tokens are dropped.",
     )
     drop_duplicates: bool = hp(
@@ -69,20 +67,21 @@ class CleaningOptions(Fields):
     max_length: int = same_field(DataConfig, "max_length")
     max_ratio: float = hp(
         3.0,
-        "Greatest ratio of tokens, longer side to shorter side; pairs above it"
-        " are dropped. 0: no limit.",
+        "Maximum ratio of tokens, longer side to shorter side; pairs above it"
+        " are dropped. 0 means no limit.",
         low=0.0,
     )
     max_word_length: int = hp(
         60,
         "Pairs with a word of more characters are dropped; characters of"
-        " scripts without spaces (from U+0E00 on) do not count; 0: any.",
+        " scripts without spaces (from U+0E00 on) do not count. 0 means no"
+        " limit.",
         low=0,
     )
     min_letter_share: float = hp(
         0.4,
         "Pairs are dropped if a side has no letter, or a smaller share of"
-        " letters among its characters, spaces not counted; 0: any.",
+        " letters among its characters, spaces not counted. 0 means no limit.",
         low=0.0,
         high=1.0,
     )
@@ -124,20 +123,20 @@ class Options(Fields):
     """The output."""
 
     output: str = hp(
-        "", "Directory to write, new or of an earlier run. Required."
+        "", "Directory to write, new or from an earlier run. Required."
     )
     overwrite: bool = hp(
-        False, "Start over, whatever the directory was prepared with."
+        False, "Start over, even if the directory was prepared differently."
     )
     shard_pairs: int = hp(
         500_000,
-        "Pairs read for one shard. All of them are in memory, and read again if"
-        " the command is killed.",
+        "Pairs read for one shard. They are all in memory, and are read again"
+        " if the command is killed.",
         low=1,
     )
     workers: int | None = hp(
         None,
-        "Processes that clean and tokenize; left out: one for each core.",
+        "Processes that clean and tokenize. Default: one per core.",
         low=1,
     )
 
@@ -147,19 +146,6 @@ class Options(Fields):
             raise ValueError("expected --output=DIR. Received: no output")
 
 
-def table(counts):
-    """The lines of a table of what was read, dropped and kept."""
-    share = counts.kept / counts.read
-    return [
-        f"{counts.read:>15,} pairs read",
-        *(
-            f"{-number:>15,} with {cleaning.REASONS[reason]} ({reason})"
-            for reason, number in counts.dropped.items()
-        ),
-        f"{counts.kept:>15,} pairs kept ({share:.1%})",
-    ]
-
-
 def make_data_config(corpus):
     """The `DataConfig` that names the same pairs."""
     names = {field.name for field in dataclasses.fields(DataConfig)}
@@ -167,75 +153,23 @@ def make_data_config(corpus):
     return DataConfig(**{n: values[n] for n in values.keys() & names})
 
 
-def open_given_tokenizer(arguments):
-    """The tokenizer that the flags name, or None; and the `CorpusOptions`.
-
-    Raises:
-        CommandError: It cannot be read, or is that of an imported model, or
-            has not as many entries as vocab_size says.
-    """
-    corpus = arguments.build(CorpusOptions)
-    if not corpus.tokenizer:
-        return None, corpus
-    # Imported here for the same reason as in `main`.
-    from keras_transformer.tokenization import Tokenizer
-
-    with flags.user_errors():
-        tokenizer = Tokenizer.load(corpus.tokenizer)
-    if tokenizer.has_table:
-        raise flags.CommandError(
-            "expected a tokenizer trained here: the vocabulary of an imported"
-            " model, which has a table of ids, cannot be prepared; train with"
-            " --dataset=files instead."
-            f" Received: tokenizer={corpus.tokenizer!r}"
-        )
-    vocab_size = tokenizer.vocab_size
-    corpus = arguments.build(CorpusOptions, vocab_size=vocab_size)
-    if corpus.vocab_size != vocab_size:
-        raise flags.CommandError(
-            f"vocab_size must be {vocab_size}, the size of"
-            f" {corpus.tokenizer}. Received: vocab_size={corpus.vocab_size}"
-        )
-    return tokenizer, corpus
-
-
-def main(argv=None):
+def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
-    start = time.monotonic()
-    with flags.exit_status("trainers.prepare"), contextlib.ExitStack() as stack:
+    with flags.exit_status("trainers.prepare"):
         arguments = flags.parse(
             argv, __doc__, Options, CorpusOptions, CleaningOptions
         )
         options = arguments.build(Options)
         cleaning_options = arguments.build(CleaningOptions)
+        corpus = arguments.build(CorpusOptions)
         with flags.user_errors():
-            data = make_data_config(arguments.build(CorpusOptions))
-        load_tensorflow()
-        # Imported here, since they import TensorFlow, which takes seconds:
-        # wrong flags are refused, and help is shown, before.
-        from trainers.preparing.folder import Folder, run_errors
-        from trainers.preparing.preparation import open_preparation
-
-        tokenizer, corpus = open_given_tokenizer(arguments)
-        folder = Folder(options.output)
-        with flags.user_errors(), run_errors(folder.path):
-            stack.enter_context(folder.lock())
-            preparation = open_preparation(
-                folder, data, options, corpus, cleaning_options, tokenizer
-            )
-        if preparation is None:
-            return
-        try:
-            with run_errors(folder.path):
-                encoded, counts = preparation.run()
-        except KeyboardInterrupt:
-            flags.show("stopped; rerun the same command to resume")
-            raise SystemExit(130) from None
-        seconds = time.monotonic() - start
-        flags.show(
-            *table(counts),
-            f"{folder.path}: {encoded:,} pairs cleaned and encoded in"
-            f" {seconds:.0f} s",
+            data = make_data_config(corpus)
+        load("trainers.preparing.session").run(
+            data,
+            options,
+            corpus,
+            cleaning_options,
+            arguments.given.get("vocab_size"),
         )
 
 

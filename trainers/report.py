@@ -2,11 +2,12 @@
 
     python -m trainers.report --workdir=DIR [--compare=DIR] --output=report.html
 
-It has curves of the run's own records, its recipe, and translations with their
-references, the best and the worst, and how BLEU depends on length. A run keeps
-no translations, so the report makes some: of test pairs, or of validation
-pairs if there are no others. With --compare, two runs share the axes, and
-translate the same sentences. The file works without a network.
+It has curves of the run's own records, its recipe, translations with their
+references (the best and the worst among them), and BLEU by length. A run keeps
+no translations, so the report translates test pairs, or validation pairs if
+there are no test pairs. With --compare, two runs share the axes and translate
+the same sentences. The file works without a network. The plots need the extra
+`figures`.
 """
 
 import dataclasses
@@ -14,15 +15,15 @@ import json
 import pathlib
 import typing
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
+from keras_transformer.commands.startup import load_tensorflow
 from keras_transformer.config import (
     CHECKPOINT_KINDS,
     DecodingConfig,
     TransformerConfig,
 )
 from keras_transformer.fields import Fields, hp
-from keras_transformer.figures.saving import suffix_of
-from keras_transformer.startup import load_tensorflow
+from keras_transformer.figures.saving import check_matplotlib, suffix_of
 from trainers.run.config import DataConfig, TrainingConfig
 
 if typing.TYPE_CHECKING:
@@ -49,12 +50,12 @@ class Options(Fields):
     test_files: tuple[str, ...] = hp(
         (),
         "PREFIX of PREFIX.en[.gz] and PREFIX.de[.gz], or several, separated by"
-        " commas; left out: the test pairs of the data set, or its validation"
+        " commas. Default: the test pairs of the data set, or its validation"
         " pairs.",
     )
     checkpoint: str | None = hp(
         None,
-        "averaged, best, latest, or a path; left out: the first of these that"
+        "averaged, best, latest, or a path. Default: the first of these that"
         " exists.",
     )
 
@@ -65,10 +66,11 @@ class Options(Fields):
         if not self.output:
             raise ValueError("expected --output=FILE. Received: no output")
         suffix_of(self.output, (".html",))
+        check_matplotlib("a report")
         if self.compare and self.checkpoint not in (None, *CHECKPOINT_KINDS):
             raise ValueError(
                 "with compare, checkpoint must be one of"
-                f" {', '.join(CHECKPOINT_KINDS)}: a path is of one run."
+                f" {', '.join(CHECKPOINT_KINDS)}: a path belongs to one run."
                 f" Received: checkpoint={self.checkpoint!r},"
                 f" compare={self.compare!r}"
             )
@@ -87,7 +89,7 @@ class Translation(typing.NamedTuple):
     Attributes:
         source, reference, output: The texts.
         bleu: Sentence BLEU of the output.
-        length: Tokens of the source, EOS not counted.
+        length: Number of source tokens, EOS not counted.
     """
 
     source: str
@@ -99,19 +101,20 @@ class Translation(typing.NamedTuple):
 
 @dataclasses.dataclass
 class Run:
-    """What a report says of one run.
+    """The content of a report about one run.
 
     Attributes:
-        name: What the report calls it.
-        sections: Of `config.json`, by name.
-        flag_lines: Of `flags.txt`; empty if there is none.
+        name: Its name in the report.
+        sections: The sections of `config.json`, by name.
+        flag_lines: The lines of `flags.txt`; empty if there is none.
         records: The `Records`.
-        progress: The `Progress` of the newest checkpoint; None: there is none.
-        checkpoint: Name of the checkpoint that translated; empty: none did.
-        num_parameters: Of the model; 0: not known, as it was not loaded.
-        translations: The `Translation`s; none without samples.
-        scores: BLEU and others of all of them, by name.
-        decoding: The search that they were made with.
+        progress: The `Progress` of the newest checkpoint; None if there is no
+            checkpoint.
+        checkpoint: Name of the checkpoint that translated; empty if none did.
+        num_parameters: Number of parameters; 0 if the model was not loaded.
+        translations: The `Translation`s; empty without samples.
+        scores: Corpus scores of the translations, by name.
+        decoding: A description of the search.
     """
 
     name: str
@@ -127,11 +130,11 @@ class Run:
 
 
 def read_run(path: str, name: str) -> Run:
-    """What a work directory says of its run, without translations.
+    """The `Run` of a work directory, without translations.
 
     Raises:
-        ValueError: It is no work directory.
-        OSError: A file of it cannot be read.
+        ValueError: It is not a work directory.
+        OSError: One of its files cannot be read.
     """
     from keras_transformer.workdir import WorkDirectory
     from trainers.reporting.records import read_records
@@ -161,9 +164,9 @@ def read_run(path: str, name: str) -> Run:
 
 
 def read_progress(checkpoints: "Checkpoints") -> "Progress | None":
-    """How far a run is, by its newest intact checkpoint.
+    """The `Progress` in the newest intact checkpoint.
 
-    Its last record is older than its end, and has no time without validation.
+    The last record may be older, and has no time without validation.
     """
     from trainers.run.progress import Progress
 
@@ -175,7 +178,7 @@ def read_progress(checkpoints: "Checkpoints") -> "Progress | None":
 
 
 def names_of(paths: list[str]) -> list[str]:
-    """Short names of runs: their directories', unless these are the same.
+    """Short names of runs: the names of their directories if they differ.
 
     >>> names_of(["runs/a", "runs/b/"]), names_of(["x/run", "y/run"])
     (['a', 'b'], ['x/run', 'y/run'])
@@ -187,12 +190,12 @@ def names_of(paths: list[str]) -> list[str]:
 def read_pairs(
     data: DataConfig, test_files: tuple[str, ...], number: int
 ) -> tuple[str, list[tuple[str, str]]]:
-    """Sentence pairs to translate, and the name of what they are from.
+    """Sentence pairs to translate, and a description of them.
 
     Args:
-        data: Of the work directory.
-        test_files: Prefixes instead of its own.
-        number: The most pairs; they are spread evenly.
+        data: The configuration in the work directory.
+        test_files: Prefixes that replace the configured ones.
+        number: Maximum number of pairs; they are spread evenly.
 
     Raises:
         ValueError: There are none.
@@ -221,7 +224,7 @@ def read_pairs(
 def translate(
     run: Run, translator: "Translator", pairs: list[tuple[str, str]]
 ) -> None:
-    """Translates pairs, and puts what comes of it into a `Run`.
+    """Translates pairs, and stores translations and scores in a `Run`.
 
     Raises:
         RunError: The model's logits are not finite.
@@ -234,7 +237,7 @@ def translate(
         run.sections["data"]["target_language"],
         run.sections["training"]["bleu_tokenizer"],
     )
-    # Without a smoothed share of 4-grams that a short sentence cannot have.
+    # A short sentence has no 4-grams: they are not counted, not smoothed.
     sentence_bleu = BLEU(effective_order=True, tokenize=metric.tokenizer)
     sources, references = (list(side) for side in zip(*pairs, strict=True))
     try:
@@ -275,15 +278,15 @@ def score_by_length(
     translations: list[Translation],
     score: typing.Callable[[list[str], list[str]], float],
 ) -> list[tuple[int, int, int, float]]:
-    """BLEU of the sentences of about one length.
+    """BLEU of sentences of similar length.
 
     Args:
         translations: The `Translation`s.
-        score: BLEU of outputs and references, as of a corpus.
+        score: Corpus BLEU of outputs and references.
 
     Returns:
-        `(shortest, longest, sentences, BLEU)`, of at most six groups of about
-        as many sentences each; lengths in tokens of the source.
+        `(shortest, longest, sentences, BLEU)` for each of at most six groups of
+        about equal size; lengths in source tokens.
     """
     ordered = sorted(translations, key=lambda one: one.length)
     groups: list[list[Translation]] = []
@@ -322,10 +325,10 @@ SIDES = ("source", "target")
 
 
 def read_runs(options: Options) -> tuple[list[Run], str]:
-    """The runs of a report, and the name of what they have translated.
+    """The runs of a report, and a description of the translated pairs.
 
     Raises:
-        CommandError: A work directory or the pairs are of no use.
+        CommandError: A work directory or the pairs cannot be used.
         RunError: A model's logits are not finite.
     """
     from keras_transformer.translator import Translator

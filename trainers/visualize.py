@@ -1,13 +1,13 @@
-"""Draws what a model attends to, and its positions and learning rate.
+"""Draws the attention of a model, its positions and its learning rate.
 
     python -m trainers.visualize --workdir=DIR --text="A sentence." \
         [--reference="Its translation."] --output=attention.html
 
 The page has the attention of every layer and head, for the sentence and its
 translation, or the reference. It is one file that works without a network. An
-output that ends with .svg or .png is a figure of one layer, as in Figures 3 to
-5 of the paper. --export=DIR draws from a SavedModel instead of a work
-directory.
+output that ends with .svg, .png or .pdf is a figure of one layer, as in Figures
+3 to 5 of the paper; it needs the extra `figures`. --export=DIR draws from a
+SavedModel instead of a work directory.
 
     python -m trainers.visualize --workdir=DIR --plot=learning_rate \
         --output=learning_rate.svg
@@ -20,7 +20,8 @@ import typing
 
 from absl import logging
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
+from keras_transformer.commands.startup import load_tensorflow
 from keras_transformer.config import (
     PRESETS,
     DecodingConfig,
@@ -29,11 +30,12 @@ from keras_transformer.config import (
     preset,
 )
 from keras_transformer.fields import Fields, hp, unhandled
-from keras_transformer.figures.saving import suffix_of, write_drawing
-from keras_transformer.startup import load_tensorflow
+from keras_transformer.figures import saving
 from trainers.run.config import TrainingConfig
 
 if typing.TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from keras_transformer.figures.attention import AttentionFigure
 
 COMMAND = "trainers.visualize"
@@ -52,54 +54,52 @@ class Options(Fields):
     )
     preset: str = hp(
         "",
-        "Instead of --workdir, with --plot: a preset, as in the paper's recipe"
-        " of base.",
+        "Instead of --workdir, with --plot: a preset, with the recipe of base"
+        " in the paper.",
         choices=("", *PRESETS),
     )
     output: str = hp(
-        "", "File to write: .html (attention only), .svg or .png. Required."
+        "",
+        "File to write: .html (attention only), .svg, .png or .pdf. Required.",
     )
     plot: str = hp(
         "attention",
-        "What to draw.",
+        "The plot to draw.",
         choices=("attention", "positional_encoding", "learning_rate"),
     )
     text: str = hp("", "The sentence. Required for attention.")
-    reference: str = hp(
-        "", "A translation to force; left out: the model's own."
-    )
+    reference: str = hp("", "A translation to force. Default: the model's own.")
     checkpoint: str | None = hp(
         None,
-        "averaged, best, latest, or a path; left out: the first of these that"
+        "averaged, best, latest, or a path. Default: the first of these that"
         " exists.",
     )
     kind: str = hp(
         "encoder",
-        "With .svg and .png: encoder or decoder self-attention, or cross, from"
-        " the decoder to the encoder.",
+        "In a figure: encoder or decoder self-attention, or cross, from the"
+        " decoder to the encoder.",
         choices=("encoder", "decoder", "cross"),
     )
     layer: int | None = hp(
-        None, "With .svg and .png: from 1 on; left out: the last.", low=1
+        None, "In a figure: the layer, from 1 on. Default: the last.", low=1
     )
     heads: tuple[str, ...] = hp(
         (),
-        "With .svg and .png: numbers from 1 on, separated by commas; left out:"
+        "In a figure: numbers of heads from 1 on, separated by commas. Default:"
         " all.",
     )
     token: int | None = hp(
         None,
-        "With .svg and .png: the token, from 1 on, whose attention alone is"
-        " drawn; left out: all.",
+        "In a figure: the only token to draw, from 1 on. Default: all.",
         low=1,
     )
     view: str = hp(
         "lines",
-        "With .svg and .png: lines, or heat_map, the mean over the heads.",
+        "In a figure: lines, or heat_map, the mean over the heads.",
         choices=("lines", "heat_map"),
     )
     length: int = hp(
-        100, "With --plot=positional_encoding: positions drawn.", low=1
+        100, "With --plot=positional_encoding: number of positions.", low=1
     )
 
     def __post_init__(self):
@@ -133,8 +133,9 @@ class Options(Fields):
             )
         if self.export:
             self._refuse("an option of --workdir", "checkpoint")
-        if suffix_of(self.output, (".html", ".svg", ".png")) == ".html":
-            self._refuse("an option of .svg and .png", *CHOICE)
+        suffixes = (".html", *saving.SUFFIXES)
+        if saving.suffix_of(self.output, suffixes) == ".html":
+            self._refuse("an option of .svg, .png and .pdf", *CHOICE)
         self.head_numbers()
 
     def _check_plot(self):
@@ -150,17 +151,17 @@ class Options(Fields):
         )
         if self.plot != "positional_encoding":
             self._refuse("an option of --plot=positional_encoding", "length")
-        suffix_of(self.output, (".svg", ".png"))
+        saving.suffix_of(self.output, saving.SUFFIXES)
 
     def _refuse(self, owner, *names):
-        """Raises ValueError if an option is given that has no effect."""
+        """Raises ValueError if an option without effect is given."""
         for name in names:
             value = getattr(self, name)
             if value != getattr(type(self), name):
                 raise ValueError(f"{name} is {owner}. Received: {name}={value}")
 
     def head_numbers(self) -> list[int] | None:
-        """The heads to draw; None: all."""
+        """The heads to draw; None for all."""
         if not all(head.isdecimal() for head in self.heads):
             raise ValueError(
                 "heads must be whole numbers, separated by commas."
@@ -169,7 +170,7 @@ class Options(Fields):
         return [int(head) for head in self.heads] or None
 
     def choice(self) -> dict[str, typing.Any]:
-        """What `AttentionFigure.svg` draws; a page has everything."""
+        """The arguments of `AttentionFigure.save`; a page has everything."""
         if pathlib.Path(self.output).suffix.lower() == ".html":
             return {}
         others = {n: getattr(self, n) for n in CHOICE if n != "heads"}
@@ -185,7 +186,7 @@ def figure_of_workdir(
     """The attention of the model in a work directory.
 
     Raises:
-        CommandError: The work directory or the sentence is of no use.
+        CommandError: The work directory or the sentence cannot be used.
         RunError: The model's logits are not finite.
     """
     # Not at the top: they import TensorFlow; see `main`.
@@ -218,13 +219,12 @@ def figure_of_export(
     """The attention of an exported SavedModel.
 
     Args:
-        path: What was given to `savedmodel.export` as --output, or a version
-            below it.
+        path: The --output of `savedmodel.export`, or a version below it.
         text: The sentence.
-        reference: A translation to force; empty: the model's own.
+        reference: A translation to force; empty for the model's own.
 
     Raises:
-        ValueError: It is no such export.
+        ValueError: It is not such an export.
         OSError: It cannot be read.
     """
     import tensorflow as tf
@@ -278,9 +278,9 @@ def figure_of_export(
 
 
 def find_export(path: str) -> pathlib.Path:
-    """The directory of a SavedModel, of which `path` may be the parent.
+    """The directory of a SavedModel: `path`, or the latest version below it.
 
-    Of several versions below it the greatest counts, as in TensorFlow Serving.
+    The latest version has the greatest number, as in TensorFlow Serving.
 
     Raises:
         ValueError: There is none.
@@ -308,7 +308,7 @@ def read_sections(
     """The model and the recipe of a plot.
 
     Raises:
-        CommandError: The work directory is of no use.
+        CommandError: The work directory cannot be used.
     """
     from keras_transformer.workdir import WorkDirectory
 
@@ -322,15 +322,16 @@ def read_sections(
         )
 
 
-def plot_positional_encoding(options: Options, model: TransformerConfig) -> str:
-    """What is added to the embeddings of each position (sec. 3.5), as SVG.
+def plot_positional_encoding(
+    options: Options, model: TransformerConfig
+) -> "Figure":
+    """The vectors that are added to the embeddings (sec. 3.5).
 
     Raises:
-        CommandError: Nothing is added, or it is not known, or has no such row.
+        CommandError: There are none, or they are unknown, or too few.
     """
     import numpy as np
 
-    from keras_transformer.figures.drawing import PAPER
     from keras_transformer.figures.plots import matrix_plot
     from keras_transformer.layers import positional_encoding
 
@@ -344,10 +345,8 @@ def plot_positional_encoding(options: Options, model: TransformerConfig) -> str:
             )
         check_position_limit(model, length=options.length)
         if model.positions == "learned":
-            kind = "Learned positions of the source"
             rows = learned_positions(options.workdir)[: options.length]
         elif model.positions == "sinusoidal":
-            kind = "Positional encoding"
             rows = np.asarray(
                 positional_encoding(
                     options.length,
@@ -360,10 +359,9 @@ def plot_positional_encoding(options: Options, model: TransformerConfig) -> str:
             raise unhandled(positions=model.positions)
     return matrix_plot(
         rows,
-        label=f"{kind}, {options.length} of them",
+        label=f"{model.positions.capitalize()} positions",
         x_label=f"dimension of d_model = {model.d_model}",
         y_label="position",
-        theme=PAPER,
     )
 
 
@@ -371,7 +369,7 @@ def learned_positions(workdir: str) -> typing.Any:
     """The table of the source in a work directory: float `[P, D]`.
 
     Raises:
-        ValueError: The work directory is of no use.
+        ValueError: The work directory cannot be used.
     """
     import numpy as np
 
@@ -383,14 +381,13 @@ def learned_positions(workdir: str) -> typing.Any:
 
 def plot_learning_rate(
     model: TransformerConfig, training: TrainingConfig
-) -> str:
-    """The learning rate of every step of a run (eq. 3), as SVG.
+) -> "Figure":
+    """The learning rate of every step of a run (eq. 3).
 
-    Of a budget in minutes only the steps are known.
+    A run with a time limit may end earlier.
     """
     import numpy as np
 
-    from keras_transformer.figures.drawing import PAPER
     from keras_transformer.figures.plots import Series, plot, spell
     from trainers.experiments.formulas import peak_learning_rate
     from trainers.run.optimization import make_schedule
@@ -416,7 +413,7 @@ def plot_learning_rate(
         [
             Series(name, points),
             Series(
-                f"greatest: {spell(at_peak)} at step {peak:,}",
+                f"maximum: {spell(at_peak)} at step {peak:,}",
                 [(peak, at_peak)],
                 color="#e07b39",
                 joined=False,
@@ -426,7 +423,6 @@ def plot_learning_rate(
         label="Learning rate by step",
         x_label="step",
         y_label="learning rate",
-        theme=PAPER,
         x_low=0,
         y_low=0.0,
     )
@@ -451,13 +447,13 @@ def draw_plot(options: Options) -> None:
     """Writes a plot of the model or of its recipe."""
     model, training = read_sections(options)
     if options.plot == "learning_rate":
-        drawing = plot_learning_rate(model, training)
+        figure = plot_learning_rate(model, training)
     elif options.plot == "positional_encoding":
-        drawing = plot_positional_encoding(options, model)
+        figure = plot_positional_encoding(options, model)
     else:
         raise unhandled(plot=options.plot)
     with flags.user_errors():
-        write_drawing(options.output, drawing)
+        saving.save_figure(figure, options.output)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -469,7 +465,7 @@ def main(argv: list[str] | None = None) -> None:
         given = sorted(decoding & set(arguments.given))
         if given and (options.export or options.plot != "attention"):
             raise flags.CommandError(
-                "the search is that of the export, and a plot has none."
+                "an export has its own search, and a plot has none."
                 f" Received: {', '.join(given)}"
             )
         searching = [name for name in given if name not in LENGTHS]

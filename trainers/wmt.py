@@ -18,31 +18,29 @@ import re
 import sys
 from importlib.resources.abc import Traversable
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
+from keras_transformer.commands.startup import count_slices, load, prepare_cpu
 from keras_transformer.config import (
     PRESETS,
     DecodingConfig,
     TransformerConfig,
 )
+from keras_transformer.data.shards import read_index
 from keras_transformer.fields import Fields, hp
-from keras_transformer.startup import (
-    count_slices,
-    load_tensorflow,
-    prepare_cpu,
-)
 from trainers.run.cluster import find_cluster
 from trainers.run.config import Configuration, DataConfig, TrainingConfig
 from trainers.run.inheritance import inherit_data, inherit_model, read_parent
 
 RECIPES = importlib.resources.files("trainers") / "configs"
-PARSERS = "parse"  # how the names of recipes of trainers.parse begin
+PARSERS = "parse"  # prefix of the recipes of trainers.parse
 
 
 def recipe_names(of_parsers: bool = False) -> tuple[str, ...]:
     """The names of the recipes that are installed.
 
     Args:
-        of_parsers: Whether of trainers.parse, or else of trainers.wmt.
+        of_parsers: Whether to list those of trainers.parse instead of
+            trainers.wmt.
     """
     names = [path.name for path in RECIPES.iterdir()]
     return tuple(
@@ -59,7 +57,7 @@ def recipe_names(of_parsers: bool = False) -> tuple[str, ...]:
 class Options(Fields):
     """The run."""
 
-    workdir: str = hp("", "Directory of the run, new or begun. Required.")
+    workdir: str = hp("", "Directory of the run, new or existing. Required.")
     recipe: str | None = hp(
         None,
         "A flag file that is installed with the package. --flagfile and the"
@@ -71,7 +69,7 @@ class Options(Fields):
         "base", "Model whose fields are the defaults.", choices=tuple(PRESETS)
     )
     dry_run: bool = hp(
-        False, "Show what the run will cost, try its largest batch, and end."
+        False, "Show the cost of the run, try its largest batch, and end."
     )
 
     def __post_init__(self):
@@ -110,7 +108,7 @@ def read_arguments(
                 stack.enter_context(importlib.resources.as_file(recipe))
                 for recipe in recipe_files(options.recipe)
             ]
-            # The first flag files: those after them override them.
+            # First, so that later flag files override them.
             argv = [*(f"--flagfile={path}" for path in paths), *argv]
             arguments = flags.parse(argv, description, *sections)
         options = arguments.build(sections[0])
@@ -118,10 +116,10 @@ def read_arguments(
 
 
 def recipe_files(name: str) -> list[Traversable]:
-    """The flag file of a recipe, after those of the recipes it begins with.
+    """The flag files of a recipe, in the order in which they apply.
 
     A recipe whose first flag is `--recipe=OTHER` holds only its differences
-    from that one.
+    from the other.
 
     >>> [file.name for file in recipe_files("table3_base")]
     ['wmt14_ende_base.flags', 'table3_base.flags']
@@ -155,7 +153,7 @@ def read_configuration(
 def build_model(
     arguments: flags.Arguments, preset: str, data: DataConfig
 ) -> TransformerConfig:
-    """The model of a command line, as large as the vocabularies given."""
+    """The model of a command line, with the size of given vocabularies."""
     base = {**PRESETS[preset], **given_vocab_sizes(data)}
     model = arguments.build(TransformerConfig, **base)
     if not data.share_vocabulary and model.source_vocab_size is None:
@@ -168,30 +166,26 @@ def given_vocab_sizes(data: DataConfig) -> dict[str, int]:
     paths = data.given_tokenizers
     if not any(paths.values()):
         return {}
-    load_tensorflow()
-    # Imported here, since they import TensorFlow; see `main`.
-    from keras_transformer.data.shards import read_index
-    from keras_transformer.tokenization import Tokenizer
-
+    tokenization = load("keras_transformer.tokenization")
     with flags.user_errors():
         if data.dataset == "prepared":
-            read_index(*data.train_files)  # is it one, and finished?
+            read_index(*data.train_files)  # complete?
         return {
-            field: Tokenizer.load(path).vocab_size
+            field: tokenization.Tokenizer.load(path).vocab_size
             for field, path in paths.items()
             if path
         }
 
 
 def prepare_process(arguments: flags.Arguments, default_tokens: int) -> None:
-    """Sets what TensorFlow reads when it is imported.
+    """Sets the environment that TensorFlow reads when it is imported.
 
-    It logs errors of its network from several threads; `Workers.watch` says in
-    one line what they mean.
+    With several workers its network logs errors from several threads;
+    `Workers.watch` sums them up in one line.
 
     Args:
         arguments: The command line.
-        default_tokens: `batch_tokens` where it has no such flag.
+        default_tokens: The default of `batch_tokens`.
     """
     training = arguments.build(TrainingConfig)
     batch_tokens = arguments.given.get("batch_tokens", default_tokens)
@@ -212,12 +206,9 @@ def main(argv: list[str] | None = None) -> None:
         arguments, options = read_arguments(argv)
         prepare_process(arguments, DataConfig.batch_tokens)
         configuration = read_configuration(arguments, options.preset)
-        load_tensorflow()
-        # Imported here, since it imports TensorFlow, which takes seconds: wrong
-        # flags are refused, and help is shown, before.
-        from trainers.run import session
-
-        session.run(configuration, options.workdir, options.dry_run)
+        load("trainers.run.session").run(
+            configuration, options.workdir, options.dry_run
+        )
 
 
 if __name__ == "__main__":

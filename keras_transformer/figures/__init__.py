@@ -1,1 +1,1 @@
-"""Figures: attention as a page and as SVG, plots, and the files they go to."""
+"""Attention as a page and as figures for papers; plots; their files."""

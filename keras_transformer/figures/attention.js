@@ -4,7 +4,7 @@ const FAINTEST = 0.01; // of the strongest weight shown; weaker ones have no lin
 const MOST_LINES = 4000; // the strongest lines are drawn, if there are more
 const VIEWS = ["lines", "heat map", "overview"];
 const UNITS = ["subwords", "words"];
-const LISTED = 10; // tokens in the list of what one attends to
+const LISTED = 10; // tokens in the list of the greatest weights
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const state = {
@@ -67,7 +67,7 @@ function matrixOf(layer, head) {
   );
 }
 
-// Words: attention to a word is the sum over its tokens, attention of a word
+// Words: attention to a word is the sum over its tokens, attention from a word
 // the mean over its tokens
 
 // Scripts that are written without spaces between words
@@ -218,7 +218,7 @@ function chooseHeads(heads) {
   draw();
 }
 
-// Radio buttons and boxes as the state is
+// Radio buttons and boxes as in the state
 function showChoices() {
   const chosen = { kind: state.kind.name, layer: String(state.layer), view: state.view, unit: state.unit };
   for (const input of find("controls").querySelectorAll("input")) {
@@ -280,7 +280,7 @@ function listen() {
 
 // Tokens
 
-// The sentence that tokens of a name ("source", "written", "read") are of
+// The sentence of the tokens with a name: "source", "written" or "read"
 function sentenceOf(name) {
   return data.sentences[name === "source" ? 0 : 1];
 }
@@ -328,20 +328,26 @@ function watchColumn(side) {
     state.kept = same ? null : { side, index };
     update();
   });
-  list.addEventListener("keydown", (event) => {
-    const index = Number(event.target.dataset.index);
-    const other = side === "queries" ? "keys" : "queries";
-    const moves = {
-      ArrowDown: [side, index + 1],
-      ArrowUp: [side, index - 1],
-      Home: [side, 0],
-      End: [side, shown[side].length - 1],
-      ArrowLeft: ["queries", side === "queries" ? index : nearest(index, side, other)],
-      ArrowRight: ["keys", side === "keys" ? index : nearest(index, side, other)],
+  watchKeys(list, ({ target }) => {
+    const index = Number(target.dataset.index);
+    return {
+      ArrowDown: () => focusOne(list, index + 1),
+      ArrowUp: () => focusOne(list, index - 1),
+      Home: () => focusOne(list, 0),
+      End: () => focusOne(list, shown[side].length - 1),
+      ArrowLeft: () => focusOne(find("queries"), nearest(index, side, "queries")),
+      ArrowRight: () => focusOne(find("keys"), nearest(index, side, "keys")),
     };
-    if (!(event.key in moves)) return;
+  });
+}
+
+// Calls the function that belongs to a pressed key
+function watchKeys(node, actionsOf) {
+  node.addEventListener("keydown", (event) => {
+    const action = actionsOf(event)[event.key];
+    if (!action) return;
     event.preventDefault();
-    focusToken(...moves[event.key]);
+    action();
   });
 }
 
@@ -350,11 +356,11 @@ function nearest(index, side, other) {
   return Math.round(share * (shown[other].length - 1));
 }
 
-function focusToken(side, index) {
-  const buttons = find(side).querySelectorAll(".token");
-  const button = buttons[Math.max(0, Math.min(index, buttons.length - 1))];
-  buttons.forEach((other) => (other.tabIndex = -1));
-  button.tabIndex = 0;
+// Of the buttons in a node, the one with the focus is the only one that Tab reaches
+function focusOne(node, index) {
+  const buttons = [...node.querySelectorAll("button")];
+  const button = buttons.at(Math.max(0, Math.min(index, buttons.length - 1)));
+  buttons.forEach((other) => (other.tabIndex = other === button ? 0 : -1));
   button.focus();
 }
 
@@ -414,7 +420,7 @@ function drawLinks(token) {
       const y2 = right[column] + shift;
       const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
       path.setAttribute("d", `M0 ${y1} C${width / 2} ${y1} ${width / 2} ${y2} ${width} ${y2}`);
-      // As strong as it is among those shown: of 100 tokens, all would be faint.
+      // Relative to the strongest shown: among 100 tokens, all would be faint.
       path.setAttribute("stroke-opacity", (value / strongest).toFixed(3));
       path.dataset.row = row;
       path.dataset.column = column;
@@ -545,20 +551,20 @@ function watchMap() {
   cells.addEventListener("focus", () => {
     if (!state.cell) choose(0, 0);
   });
-  cells.addEventListener("keydown", (event) => {
-    const { row, column } = state.cell ?? { row: 0, column: 0 };
-    const moves = {
-      ArrowDown: [row + 1, column],
-      ArrowUp: [row - 1, column],
-      ArrowLeft: [row, column - 1],
-      ArrowRight: [row, column + 1],
-      Home: [row, 0],
-      End: [row, shown.keys.length - 1],
-    };
-    if (!(event.key in moves)) return;
-    event.preventDefault();
-    choose(...moves[event.key]);
+  const go = (row, column) => {
+    choose(row, column);
     find("cell").scrollIntoView({ block: "nearest", inline: "nearest" });
+  };
+  watchKeys(cells, () => {
+    const { row, column } = state.cell ?? { row: 0, column: 0 };
+    return {
+      ArrowDown: () => go(row + 1, column),
+      ArrowUp: () => go(row - 1, column),
+      ArrowLeft: () => go(row, column - 1),
+      ArrowRight: () => go(row, column + 1),
+      Home: () => go(row, 0),
+      End: () => go(row, shown.keys.length - 1),
+    };
   });
 }
 
@@ -616,29 +622,23 @@ function openHead(layer, head) {
 
 function watchOverview() {
   const overview = find("overview");
-  overview.addEventListener("keydown", (event) => {
-    const buttons = [...overview.querySelectorAll("button")];
-    const index = buttons.indexOf(event.target);
-    const { heads } = state.kind;
-    const moves = {
-      ArrowRight: index + 1,
-      ArrowLeft: index - 1,
-      ArrowDown: index + heads,
-      ArrowUp: index - heads,
-      Home: 0,
-      End: buttons.length - 1,
+  watchKeys(overview, ({ target }) => {
+    const { layers, heads } = state.kind;
+    const last = layers * heads - 1;
+    const index = [...overview.querySelectorAll("button")].indexOf(target);
+    const go = (next) => () => next < 0 || next > last || focusOne(overview, next);
+    return {
+      ArrowRight: go(index + 1),
+      ArrowLeft: go(index - 1),
+      ArrowDown: go(index + heads),
+      ArrowUp: go(index - heads),
+      Home: go(0),
+      End: go(last),
     };
-    if (!(event.key in moves)) return;
-    event.preventDefault();
-    const next = buttons[moves[event.key]];
-    if (!next) return;
-    buttons.forEach((button) => (button.tabIndex = -1));
-    next.tabIndex = 0;
-    next.focus();
   });
 }
 
-// What one token, or one cell, attends to
+// The weights of one token or one cell
 
 function percent(value) {
   return `${(100 * value).toFixed(value < 0.0995 ? 1 : 0)} %`;
@@ -725,7 +725,7 @@ function writeAddress() {
   }
 }
 
-// What an address names and the figure lacks stays as it is.
+// Parts of an address that the figure lacks change nothing.
 function readAddress() {
   const parts = new URLSearchParams(location.hash.slice(1));
   const indexOf = (number, limit) =>
@@ -793,7 +793,7 @@ function draw() {
   update();
 }
 
-// Everything as the state is, whose kind may have changed
+// Everything as in the state, whose kind may have changed
 function show() {
   addLayersAndHeads();
   showChoices();
@@ -801,13 +801,6 @@ function show() {
 }
 
 async function start() {
-  const texts = [find("source-text"), find("target-text")];
-  data.sentences.forEach(({ text, language, direction }, i) => {
-    texts[i].textContent = text;
-    texts[i].lang = language;
-    texts[i].dir = direction;
-  });
-  if (data.forced) find("target-label").textContent = "reference";
   weights = await readWeights();
   addChoices("kinds", "kind", data.kinds.map(({ name, title }) => [name, title]));
   addChoices("views", "view", VIEWS.map((name) => [name, name]));

@@ -1,14 +1,11 @@
-"""What a model attends to: a page to explore, and figures for papers.
+"""Attention of a model: a page to explore, and figures for papers.
 
-The page is one file, `attention.html` with its style sheet, its program and
-the weights inside. It asks for nothing from anywhere, and its policy forbids
-it to.
+The page is one file: `attention.html` with its style sheet, its program and
+the weights inside. It makes no requests, and its policy forbids them.
 """
 
 import base64
 import html
-import importlib.resources
-import json
 import os
 import typing
 import unicodedata
@@ -20,20 +17,17 @@ import tensorflow as tf
 from absl import logging
 
 from keras_transformer.data.batches import shift_right
-from keras_transformer.figures import attention_svg
-from keras_transformer.figures.drawing import (
-    direction,
-    element,
-    escape,
-    fill_template,
-    is_wide,
-)
-from keras_transformer.figures.saving import suffix_of, write_drawing
+from keras_transformer.fields import unhandled
+from keras_transformer.figures import saving
+from keras_transformer.figures.colors import head_color
+from keras_transformer.figures.pages import render_page
+from keras_transformer.figures.writing import direction, is_wide
 from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import EOS, UNK
 from keras_transformer.workdir import write_atomically
 
-SUFFIXES = (".html", ".svg", ".png")
+SUFFIXES = (".html", *saving.SUFFIXES)
+VIEWS = ("lines", "heat_map")
 WHOLE = 65535  # the weights of a row, as they are stored, sum to this
 ROW_ERROR = 1e-2  # of the sum of a row, as half precision may make it
 FRAME_HEIGHT = 640  # pixels of the page in a notebook
@@ -48,7 +42,7 @@ class Kind(typing.NamedTuple):
 
     Attributes:
         title: Its name.
-        queries, keys: Which tokens attend, and to which ones: "source",
+        queries, keys: The tokens that attend and those attended to: "source",
             "written" or "read".
     """
 
@@ -62,18 +56,14 @@ KINDS = {
     "decoder": Kind("Decoder self-attention", "written", "read"),
     "cross": Kind("Encoder-decoder attention", "written", "source"),
 }
-VIEWS = {
-    "lines": attention_svg.draw_lines,
-    "heat_map": attention_svg.draw_heat_map,
-}
 
 
 class Token(typing.NamedTuple):
     """A token as it is shown.
 
     Attributes:
-        text: Without the sign for a space; of an unknown one, UNK and what it
-            stands for.
+        text: The piece without its sign for a space; for an unknown token, UNK
+            and the text that it stands for.
         starts: Whether it starts a word.
         special: Whether it is BOS, EOS or UNK.
     """
@@ -88,9 +78,9 @@ class AttentionFigure:
 
     In a notebook it shows itself.
 
-    The decoder writes one token at a position, and attends to those that it
-    has read: BOS and those written before. Rows of its weights are therefore
-    named by the token written; columns of its self-attention by the token read.
+    At each position the decoder writes one token, and attends to the tokens
+    that it has read: BOS and those written before. So rows of its weights are
+    named by the token written, columns of its self-attention by the token read.
 
     Args:
         source: The sentence.
@@ -98,16 +88,16 @@ class AttentionFigure:
         source_pieces: The tokens of the sentence, EOS included.
         target_pieces: The tokens written, likewise.
         maps: Weights by kind, a key of `KINDS`: float `[L, H, T, S]`.
-        languages: Language codes of source and target; None: not known.
-        forced: Whether the translation was given, and not the model's own.
-        notes: Sentences that the page and the drawings show, such as that the
-            source is truncated; that the model's translation is, and what is
-            unknown, is added.
-        unknown: What the UNK tokens of source and target stand for, in their
-            order; may be empty.
+        languages: Language codes of source and target; None if unknown.
+        forced: Whether the translation was given instead of the model's own.
+        notes: Sentences that the page and the figures show, such as that the
+            source is truncated. Notes about a truncated translation and about
+            unknown texts are added.
+        unknown: The texts that the UNK tokens of source and target stand for,
+            in their order; may be empty.
 
     Raises:
-        ValueError: Shapes do not belong together, or a row does not sum to 1.
+        ValueError: Shapes do not match, or a row does not sum to 1.
     """
 
     def __init__(
@@ -147,32 +137,20 @@ class AttentionFigure:
 
     def html(self) -> str:
         """The page, one HTML file without references to others."""
-        return fill_template(
-            _read("attention.html"),
-            title=escape(f"Attention: {self.source}"),
-            style=_read("attention.css"),
-            notes="\n".join(
-                element("p", escape(note), class_="warning")
-                for note in self.notes
-            ),
-            program=_read("attention.js"),
-            data=_json(self._data()),
+        return render_page(
+            "keras_transformer.figures",
+            "attention.html",
+            figure=self,
+            data=self._data(),
         )
 
     def _data(self):
-        """What the page's program reads."""
+        """The data of the page's program."""
         return {
             "sentences": [
-                {
-                    "text": text,
-                    "language": language or "",
-                    "direction": direction(language),
-                }
-                for text, language in zip(
-                    (self.source, self.target), self.languages, strict=True
-                )
+                {"language": language or "", "direction": direction(language)}
+                for language in self.languages
             ],
-            "forced": self.forced,
             "tokens": {
                 name: [list(token) for token in tokens]
                 for name, tokens in self.tokens.items()
@@ -191,28 +169,58 @@ class AttentionFigure:
             "weights": _pack(self.maps.values()),
         }
 
-    def svg(
+    def svg(self, **choice: typing.Any) -> str:
+        """One layer as a figure for a paper, in SVG.
+
+        Args:
+            **choice: As for `save`.
+
+        Raises:
+            ValueError: As for `save`.
+        """
+        saving.check_matplotlib("a figure")
+        return saving.render(self._draw(**choice)).decode()
+
+    def save(self, path: str | os.PathLike, **choice: typing.Any) -> None:
+        """Writes the page, or a figure of one layer, by the path's suffix.
+
+        Args:
+            path: It ends with .html, .svg, .png or .pdf.
+            **choice: What the figure shows; a page has everything.
+                kind: A key of `KINDS`, by default "encoder".
+                layer: Counted from 1; by default the last.
+                heads: Counted from 1; by default all of them.
+                token: The only query to show, counted from 1; by default all.
+                view: "lines", the default, as in Figures 3 to 5; or "heat_map",
+                    the mean over the heads.
+
+        Raises:
+            ValueError: There is no such kind, layer, head, token or view; or
+                the path has another suffix, or one that needs matplotlib,
+                which is not installed; or a choice is given for a page.
+            OSError: The file cannot be written.
+        """
+        if saving.suffix_of(path, SUFFIXES) != ".html":
+            saving.save_figure(self._draw(**choice), path)
+            return
+        if choice:
+            raise ValueError(
+                "a page has all layers, heads and views. Received:"
+                f" {', '.join(choice)} for {os.fspath(path)!r}"
+            )
+        write_atomically(path, self.html())
+
+    def _draw(
         self,
         kind: str = "encoder",
         layer: int | None = None,
         heads: Sequence[int] | None = None,
         token: int | None = None,
         view: str = "lines",
-    ) -> str:
-        """One layer as a figure for a paper, in SVG.
+    ):
+        """One layer as a matplotlib `Figure`; arguments as for `save`."""
+        from keras_transformer.figures import attention_plots
 
-        Args:
-            kind: A key of `KINDS`.
-            layer: Counted from 1; None: the last.
-            heads: Counted from 1; None: all of them.
-            token: The query whose attention alone is shown, counted from 1;
-                None: all of them.
-            view: "lines", as in Figures 3 to 5, or "heat_map": the mean over
-                the heads.
-
-        Raises:
-            ValueError: There is no such kind, layer, head, token or view.
-        """
         for name, value, choices in (
             ("kind", kind, KINDS),
             ("view", view, VIEWS),
@@ -230,10 +238,16 @@ class AttentionFigure:
         for head in heads:
             _check_number("heads", head, num_heads)
         if not heads:
-            raise ValueError("heads must name one at least. Received: none")
+            raise ValueError("heads must name at least one. Received: none")
+        if token is not None:
+            _check_number("token", token, num_queries)
+            if view != "lines":
+                raise ValueError(
+                    f"token is an option of view=lines. Received: view={view!r}"
+                )
         indices = [head - 1 for head in heads]
         title, queries, keys = KINDS[kind]
-        drawing = attention_svg.Drawing(
+        drawing = attention_plots.Drawing(
             f"{title} of layer {layer}, heads {', '.join(map(str, heads))}",
             [_marked(token) for token in self.tokens[queries]],
             [_marked(token) for token in self.tokens[keys]],
@@ -242,39 +256,15 @@ class AttentionFigure:
             num_heads,
             self.notes,
         )
-        if token is None:
-            return VIEWS[view](drawing)
-        _check_number("token", token, num_queries)
-        if view != "lines":
-            raise ValueError(
-                f"token is an option of view=lines. Received: view={view!r}"
-            )
-        return attention_svg.draw_lines(drawing, token - 1)
-
-    def save(self, path: str | os.PathLike, **choice: typing.Any) -> None:
-        """Writes the page, or one layer as SVG or PNG, by the path's ending.
-
-        Args:
-            path: It ends with .html, .svg or .png.
-            **choice: As in `svg`; a page has everything.
-
-        Raises:
-            ValueError: As `svg`; or another ending; or .png without the package
-                that draws it; or a choice for a page.
-            OSError: The file cannot be written.
-        """
-        if suffix_of(path, SUFFIXES) != ".html":
-            write_drawing(path, self.svg(**choice))
-            return
-        if choice:
-            raise ValueError(
-                "a page has all layers, heads and views. Received:"
-                f" {', '.join(choice)} for {os.fspath(path)!r}"
-            )
-        write_atomically(path, self.html())
+        if view == "heat_map":
+            return attention_plots.draw_heat_map(drawing)
+        if view == "lines":
+            shown = None if token is None else token - 1
+            return attention_plots.draw_lines(drawing, shown)
+        raise unhandled(view=view)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the page, in a frame of its own."""
+        """The page in a frame of its own, for a notebook."""
         return (
             f'<iframe srcdoc="{html.escape(self.html())}" title="attention"'
             f' sandbox="allow-scripts" width="100%" height="{FRAME_HEIGHT}"'
@@ -288,7 +278,7 @@ def attention_figure(
     reference: str | None = None,
     languages: tuple[str | None, str | None] = (None, None),
 ) -> AttentionFigure:
-    """What a translator attends to when it translates a sentence.
+    """The attention of a translator for a sentence and its translation.
 
     A sentence that is too long is truncated, with a warning, as in
     `Translator.translate`.
@@ -298,7 +288,7 @@ def attention_figure(
         text: The sentence.
         reference: A translation that is forced instead of the model's own.
         languages: Language codes of source and target, from which a browser
-            chooses fonts; None: not known.
+            chooses fonts; None if unknown.
 
     Returns:
         An `AttentionFigure`: `figure.save("attention.html")`.
@@ -357,17 +347,17 @@ def attention_figure(
 
 
 def _read_tokens(name, tokenizer, text, max_length):
-    """How the model reads a text.
+    """The tokens of a text as the model reads them.
 
     Args:
-        name: What the text is.
+        name: The name of the text in a note.
         tokenizer: Its `Tokenizer`.
         text: The text.
-        max_length: The most tokens of it, EOS included.
+        max_length: Maximum number of tokens, EOS included.
 
     Returns:
-        Its ids, EOS included; what those of `UNK` stand for; and a list of
-        notes, with one if it is truncated.
+        Its ids, EOS included; the texts that become `UNK`; and a list of notes,
+        with one if the text is truncated.
     """
     [tokens] = tokenizer.tokens([text.strip()])
     limit, notes = max_length - 1, []
@@ -397,7 +387,7 @@ def _tokens(pieces, unknown):
 
 
 def _shown(piece, text=""):
-    """A piece of the vocabulary as a `Token`; `text`: what UNK stands for."""
+    """A piece of the vocabulary as a `Token`; UNK stands for `text`."""
     if piece in SPECIAL_PIECES:
         return Token(f"{SPECIAL_PIECES[piece]} {text}".rstrip(), True, True)
     starts = piece.startswith(SPACE)
@@ -428,7 +418,7 @@ def _head_colors(num_heads):
     """The colors of heads, in light and in dark mode."""
     return {
         name: [
-            attention_svg.head_color(head, num_heads, name == "dark")
+            head_color(head, num_heads, name == "dark")
             for head in range(num_heads)
         ]
         for name in ("light", "dark")
@@ -446,7 +436,7 @@ def _marked(token):
 
 
 def _check_map(kind, weights, num_queries, num_keys):
-    """Raises ValueError unless weights are of these tokens."""
+    """Raises ValueError unless weights belong to these tokens."""
     expected = f"[layers, heads, {num_queries}, {num_keys}]"
     if weights.ndim != 4 or weights.shape[2:] != (num_queries, num_keys):
         raise ValueError(
@@ -462,7 +452,7 @@ def _check_map(kind, weights, num_queries, num_keys):
 
 
 def _check_number(name, value, limit):
-    """Raises ValueError unless a number counts something that there is."""
+    """Raises ValueError unless a number is from 1 to a limit."""
     if not 1 <= value <= limit:
         raise ValueError(
             f"{name} must be from 1 to {limit}. Received: {name}={value}"
@@ -472,8 +462,8 @@ def _check_number(name, value, limit):
 def quantize(weights: np.ndarray) -> np.ndarray:
     """Rows that sum to 1 as whole numbers that sum to `WHOLE`.
 
-    Each number is the weight's share rounded down or up: up where most was
-    lost.
+    Each number is the weight's share rounded down, or up where rounding down
+    loses most.
 
     Args:
         weights: float `[..., S]`.
@@ -497,19 +487,5 @@ def _pack(maps):
     """Weights as text: uint16, first all low bytes, then all high ones."""
     numbers = np.concatenate([quantize(weights).ravel() for weights in maps])
     bytes_of = numbers.astype("<u2").view(np.uint8).reshape(-1, 2)
-    # Apart, because the high bytes are mostly alike, and compress well.
+    # Apart, because the high bytes are mostly equal, and compress well.
     return base64.b64encode(zlib.compress(bytes_of.T.tobytes(), 9)).decode()
-
-
-def _json(value):
-    """JSON that may stand inside a `<script>` element, whatever is in it."""
-    text = json.dumps(value, separators=(",", ":"))  # ASCII alone
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
-
-
-def _read(name):
-    """The text of a file beside this one."""
-    files = importlib.resources.files("keras_transformer.figures")
-    return files.joinpath(name).read_text(encoding="utf-8")

@@ -1,20 +1,57 @@
-"""Figures to files; the name's ending says in which format."""
+"""Figures to files; the suffix of the path determines the format."""
 
+import importlib.util
+import io
 import os
 import pathlib
+import re
 import typing
+import warnings
 
-from keras_transformer import flags
+from absl import logging
 
-PNG_SCALE = 2.0  # pixels of a PNG for each of the SVG
+from keras_transformer.commands import flags
+from keras_transformer.figures.colors import INK
+
+if typing.TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SUFFIXES = (".svg", ".png", ".pdf")
+# Margins around everything drawn; PNG has two pixels for each point.
+OPTIONS = {"bbox_inches": "tight", "pad_inches": 0.2, "dpi": 144}
+# Text stays text in SVG; the same figure always makes the same file.
+STYLE = {
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.linewidth": 1,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "font.sans-serif": ["DejaVu Sans"],  # which comes with matplotlib
+    "font.size": 13,
+    "grid.alpha": 0.2,
+    "grid.color": INK,
+    "legend.frameon": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "keras_transformer",
+    "text.color": INK,
+    "text.parse_math": False,
+    "xtick.color": INK,
+    "ytick.color": INK,
+}
+NO_METADATA = {
+    ".svg": dict.fromkeys(("Creator", "Date", "Format", "Type")),
+    ".pdf": dict.fromkeys(("CreationDate", "Creator", "Producer")),
+    ".png": {"Software": None},
+}
+MISSING = re.compile(r"Glyph (\d+) .* missing from font")
 
 
 def suffix_of(path: str | os.PathLike, suffixes: typing.Sequence[str]) -> str:
-    """The ending of a path, one of `suffixes`.
+    """The suffix of a path, one of `suffixes`.
 
     Raises:
-        ValueError: It is none of them; or it is .png, and the package that
-            draws one is not installed.
+        ValueError: It is none of them; or it needs matplotlib, which is not
+            installed.
     """
     suffix = pathlib.Path(path).suffix.lower()
     if suffix not in suffixes:
@@ -22,40 +59,90 @@ def suffix_of(path: str | os.PathLike, suffixes: typing.Sequence[str]) -> str:
             f"expected a file that ends with {' or '.join(suffixes)}."
             f" Received: output={str(path)!r}"
         )
-    if suffix == ".png":
-        _load_renderer()
+    if suffix in SUFFIXES:
+        check_matplotlib(f"a {suffix} file")
     return suffix
 
 
-def write_drawing(path: str | os.PathLike, svg: str) -> None:
-    """Writes a drawing as the SVG that it is, or as a PNG.
+def check_matplotlib(what: str) -> None:
+    """Raises ValueError if matplotlib, which `what` needs, is missing."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ValueError(
+            f"{what} needs the extra 'figures':"
+            f" {flags.how_to_install('figures')}. Received: no module"
+            " 'matplotlib'"
+        )
+
+
+def save_figure(figure: "Figure", path: str | os.PathLike) -> None:
+    """Writes a figure in the format of the path's suffix.
 
     Args:
-        path: It ends with .svg or .png.
-        svg: The drawing.
+        figure: The figure; its label becomes the title of the file.
+        path: It ends with .svg, .png or .pdf.
 
     Raises:
-        ValueError: As `suffix_of`.
+        ValueError: As for `suffix_of`.
         OSError: The file cannot be written.
     """
     # Not at the top: a command checks its flags before TensorFlow is imported.
     from keras_transformer.workdir import write_atomically
 
-    if suffix_of(path, (".svg", ".png")) == ".svg":
-        write_atomically(path, svg + "\n")
-    else:
-        render = _load_renderer().svg_to_bytes
-        png = render(svg_string=svg, zoom=PNG_SCALE)
-        write_atomically(path, bytes(png))
+    suffix = suffix_of(path, SUFFIXES)
+    write_atomically(path, render(figure, suffix))
 
 
-def _load_renderer():
-    """The module that draws SVG as PNG."""
-    try:
-        import resvg_py
-    except ImportError:
-        raise ValueError(
-            f"a .png file needs the extra 'png': {flags.how_to_install('png')};"
-            " .svg needs nothing. Received: no module 'resvg_py'"
-        ) from None
-    return resvg_py
+def render(
+    figure: "Figure", suffix: str = ".svg", **options: typing.Any
+) -> bytes:
+    """The content of a figure's file.
+
+    Logs a warning that lists all characters that no font has; in SVG the
+    viewer chooses the fonts.
+
+    Args:
+        figure: The figure.
+        suffix: .svg, .png or .pdf.
+        **options: Of matplotlib's `savefig`.
+    """
+    import matplotlib
+
+    metadata = {**NO_METADATA[suffix]}
+    if figure.get_label():
+        metadata["Title"] = figure.get_label()
+    file = io.BytesIO()
+    with (
+        warnings.catch_warnings(record=True) as caught,
+        matplotlib.rc_context(STYLE),
+    ):
+        warnings.simplefilter("always")
+        options = {**OPTIONS, "format": suffix[1:], **options}
+        figure.savefig(file, metadata=metadata, **options)
+    missing = set()
+    for warning in caught:
+        if found := MISSING.match(str(warning.message)):
+            missing.add(chr(int(found[1])))
+        else:
+            warnings.warn(warning.message, stacklevel=2)
+    if missing and suffix != ".svg":
+        logging.warning(
+            "no known font has the characters %s, which are drawn as boxes;"
+            " a .svg file leaves the fonts to its viewer",
+            " ".join(sorted(missing)),
+        )
+    return file.getvalue()
+
+
+def transparent_svg(figure: "Figure", ink: str, **options: typing.Any) -> str:
+    """A figure as an SVG element without background, title and metadata.
+
+    Args:
+        figure: The figure.
+        ink: Color of text and axes, in the notation of CSS.
+        **options: Of matplotlib's `savefig`.
+    """
+    label = figure.get_label()
+    figure.set_label("")
+    svg = render(figure, transparent=True, **options).decode()
+    figure.set_label(label)
+    return svg[svg.index("<svg") :].replace(INK, ink)

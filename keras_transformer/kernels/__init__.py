@@ -1,5 +1,5 @@
 """The values of Keras' classes in fewer operations.
 
-Each file stands for itself: replaced by Keras' own class, it changes nothing
-but speed, and a test holds that the values are the same.
+Each file is independent: using Keras' own class instead changes nothing but
+speed. A test for each file checks that the values are the same.
 """

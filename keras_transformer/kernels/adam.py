@@ -18,18 +18,18 @@ if ON_TENSORFLOW:
 class FusedAdam(keras.optimizers.Adam):
     """`keras.optimizers.Adam`, computed by TensorFlow's own kernel.
 
-    Updates, variables and what is saved are those of Keras' Adam, to the
+    Updates, variables and saved state equal those of Keras' Adam up to
     rounding. On another backend than TensorFlow, with `amsgrad`, or for
     variables that are not float32, it is Keras' Adam.
 
     Call `apply` or `apply_gradients`, as with every Keras optimizer.
     """
 
-    # Of one call of `apply`: beta_1^t and beta_2^t, float32 scalars.
+    # beta_1^t and beta_2^t during a call of `apply`, float32 scalars.
     _powers: typing.Any = None
 
     def apply(self, grads, trainable_variables=None):
-        """`keras.optimizers.Adam.apply`, with the betas' powers made once."""
+        """`keras.optimizers.Adam.apply`; computes the powers of beta once."""
         if not ON_TENSORFLOW:
             return super().apply(grads, trainable_variables)
         # A tensor, not a variable, where Keras accumulates gradients.

@@ -1,4 +1,4 @@
-"""Smoothed cross-entropy of logits (sec. 5.4), its gradient written out."""
+"""Smoothed cross-entropy of logits (sec. 5.4) with an explicit gradient."""
 
 import math
 import typing
@@ -15,7 +15,7 @@ def is_in_vocabulary(labels, vocab_size):
 
 
 def smoothed_cross_entropy(labels, logits, label_smoothing):
-    """Cross-entropy to the smoothed label, of each position (sec. 5.4).
+    """Cross-entropy to the smoothed label at each position (sec. 5.4).
 
     The target distribution is (1 - e) for the label plus e / V for every token
     of the vocabulary, the label among them, as in Szegedy et al. 2015 whom the
@@ -70,12 +70,12 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
 
 
 class GradientScales(typing.NamedTuple):
-    """What the parts of the gradient of a position's logits are scaled by.
+    """Factors of the parts of the gradient of each position's logits, `[N]`.
 
     Attributes:
-        softmax: Of p, the softmax; this and the others `[N]`.
-        uniform: Of 1 for each token, which is subtracted.
-        label: Of 1 for the label, which is subtracted.
+        softmax: Factor of p, the softmax.
+        uniform: Subtracted from the gradient of every token.
+        label: Subtracted from the gradient of the label.
     """
 
     softmax: typing.Any
@@ -84,7 +84,7 @@ class GradientScales(typing.NamedTuple):
 
 
 def gradient_scales(upstream, valid, label_smoothing, vocab_size):
-    """The `GradientScales` by the gradients of loss and -log p, `[2, N]`."""
+    """`GradientScales` from the gradients of loss and -log p, `[2, N]`."""
     of_loss, of_nll = upstream[0], upstream[1]
     label = of_loss * (1 - label_smoothing) + of_nll
     return GradientScales(
@@ -95,14 +95,14 @@ def gradient_scales(upstream, valid, label_smoothing, vocab_size):
 
 
 def checked_labels(labels, vocab_size):
-    """Labels int32 `[B * T]`, 0 for those outside [0, V); which are inside."""
+    """Labels int32 `[B * T]`, 0 if outside [0, V); bool, whether inside."""
     labels = ops.reshape(labels, (-1,))  # [B, T] -> [B * T]
     valid = is_in_vocabulary(labels, vocab_size)
     return ops.cast(ops.where(valid, labels, 0), "int32"), valid
 
 
 def likelihoods(labels, valid, logits):
-    """Of logits `[N, V]`: softmax, -log p(label) and label's logit, `[N]`."""
+    """Softmax `[N, V]`, -log p(label) and the label's logit, both `[N]`."""
     softmax = ops.softmax(logits, axis=-1)
     # The softmax at the largest logit is 1 / sum exp(l - max l).
     log_sum_exp = ops.max(logits, axis=-1) - ops.log(ops.max(softmax, axis=-1))

@@ -1,4 +1,4 @@
-"""Dropout (sec. 5.4) whose random numbers are cheap.
+"""Dropout (sec. 5.4) with cheap random numbers.
 
 A step of a small model on a CPU would spend a tenth of its time on the random
 numbers of TensorFlow's dropout. Here a hash numbers the units of a call, in
@@ -21,10 +21,10 @@ LEVELS = 2**16  # a unit's random number is one of these
 class Dropout(keras.layers.Dropout):
     """`keras.layers.Dropout`, three times as fast on a CPU under TensorFlow.
 
-    The rate is rounded to 1 / 65536. What stays is scaled by the inverse of its
-    exact probability. Other units are dropped than by Keras' layer of the same
-    seed. With a `noise_shape`, a rate of 1, or a backend other than TensorFlow
-    and JAX it is Keras' layer.
+    The rate is rounded to 1 / 65536. Kept units are scaled by the inverse of
+    their exact probability. With the same seed, Keras' layer drops other units.
+    With a `noise_shape`, a rate of 1, or a backend other than TensorFlow and
+    JAX it is Keras' layer.
 
     Call arguments:
         inputs: float of any shape.
@@ -54,7 +54,7 @@ class Dropout(keras.layers.Dropout):
 
 
 def _scaled_where(stays, x, scale):
-    """`scale * x` where it stays, else 0; keeps one byte a unit, not four."""
+    """`scale * x` where it stays, else 0; stores one byte a unit, not four."""
 
     def scaled(x):
         return x * ops.cast(stays, x.dtype) * scale
@@ -68,8 +68,8 @@ def random_uint16(
     """Independent uniform numbers in [0, 2^16), enough for dropout.
 
     Args:
-        like: The numbers are as many.
-        seed: A number, or a `keras.random.SeedGenerator` that goes on.
+        like: Its shape is the shape of the result.
+        seed: A number, or a `keras.random.SeedGenerator`, which advances.
 
     Returns:
         uint16, of the shape of `like`.

@@ -1,4 +1,4 @@
-"""Functions whose gradient is written out."""
+"""Functions with an explicit gradient."""
 
 import functools
 from collections.abc import Callable
@@ -7,13 +7,13 @@ from keras import ops
 
 
 def with_gradient(function: Callable) -> Callable:
-    """`keras.ops.custom_gradient`, whose gradient takes one argument.
+    """`keras.ops.custom_gradient` with a gradient of one argument.
 
-    Keras passes the upstream gradient in one of two ways, by its backend.
+    How Keras passes the upstream gradient depends on its backend.
 
     Args:
-        function: Function of tensors; it returns its value and a function that
-            turns the gradient of the value into those of the tensors.
+        function: Function of tensors. It returns its value and a function from
+            the gradient of the value to the gradients of the tensors.
 
     >>> square = with_gradient(lambda x: (x * x, lambda up: 2 * x * up))
     >>> float(square(ops.array(3.0)))

@@ -7,15 +7,14 @@ from keras import ops
 class Linear(keras.layers.Dense):
     """x W + b for every position: `keras.layers.Dense` for sequences.
 
-    The sequences are one matrix `[B * T, D]` meanwhile. The product of rank 3
-    of Keras' `Dense` has nine more operations in the graph of a training step
-    on TensorFlow.
+    It multiplies one matrix `[B * T, D]`. In a training step on TensorFlow, the
+    product of rank 3 of Keras' `Dense` has nine more operations.
 
     Args:
         units: Width U of the output.
 
     Call arguments:
-        x: float `[B, T, D]`, T may be unknown; or rows `[N, D]`.
+        x: float `[B, T, D]`, where T may be unknown; or rows `[N, D]`.
 
     Returns:
         float `[B, T, U]`, or `[N, U]`, in the compute dtype.

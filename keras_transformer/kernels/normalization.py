@@ -1,4 +1,4 @@
-"""Layer normalization whose gradient is written out."""
+"""Layer normalization with an explicit gradient."""
 
 import keras
 from keras import ops
@@ -10,9 +10,9 @@ from keras_transformer.kernels.gradient import with_gradient
 class LayerNorm(keras.layers.LayerNormalization):
     """gamma * (x - mean) / sqrt(variance + epsilon) + beta (Ba et al. 2016).
 
-    Values and weights are those of `keras.layers.LayerNormalization` over the
-    last axis. What differs is the gradient: derived from the formulas of
-    Keras, a layer has some seventy more operations on TensorFlow.
+    Values and weights equal those of `keras.layers.LayerNormalization` over the
+    last axis. Only the gradient differs: TensorFlow's own gradient of Keras'
+    layer has some seventy more operations.
 
     Call arguments:
         x: float `[B, T, D]`.

@@ -123,9 +123,9 @@ class MultiHeadAttention(TracedLayer):
 
     Decoding runs the same attention for one position of many hypotheses. To
     the source, whose keys and values do not change, it is `attend_from_rows`
-    over what `project` returned once. To its own past, it is `step` over a
-    cache. `RelativeAttention` and `RestrictedAttention` are subclasses for
-    self-attention.
+    over the keys and values that `project` returned once. To its own past, it
+    is `step` over a cache. `RelativeAttention` and `RestrictedAttention` are
+    subclasses for self-attention.
 
     Differs from the paper: with `use_bias` the four projections have biases, as
     in models of other systems.
@@ -214,7 +214,7 @@ class MultiHeadAttention(TracedLayer):
         key_value: KeyValue,
         attention_mask: Tensor | None = None,
     ) -> Tensor:
-        """Attention over what `project` returned: float `[B, T, D]`."""
+        """Attention over projected keys and values: float `[B, T, D]`."""
         keys, values = key_value
         weights = self.weigh(self._project_query(query), keys, attention_mask)
         record_weights(self, lambda: weights)
@@ -245,11 +245,11 @@ class MultiHeadAttention(TracedLayer):
     ) -> Tensor:
         """`attend` for one position of the hypotheses of each sentence.
 
-        Those of a sentence share its keys and values. Records nothing.
+        Hypotheses of a sentence share its keys and values. Records nothing.
 
         Args:
             query: float `[N, D]`; the W rows of a sentence are neighbours.
-            key_value: What `project` returned, `[B, H, S, K]`.
+            key_value: The result of `project`, `[B, H, S, K]`.
             attention_mask: bool `[B, 1, 1, S]`.
             num_beams: W, hypotheses of a sentence.
 
@@ -295,9 +295,9 @@ class MultiHeadAttention(TracedLayer):
         Args:
             query: float `[N, D]`, this position of each hypothesis; the W of a
                 sentence are neighbours.
-            cache: What `make_cache` or the step before returned.
+            cache: The result of `make_cache` or of the step before.
             slots: The `Slots` of the cache.
-            position: What `Slots.enter` returned for this position.
+            position: The result of `Slots.enter` for this position.
 
         Returns:
             float `[N, D]`, and the cache with this position in it.

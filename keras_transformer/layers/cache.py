@@ -1,13 +1,13 @@
-"""What a decoder keeps of the positions behind it.
+"""The decoder's cache of earlier positions.
 
 A search has W hypotheses of each sentence. At each position each of them writes
 a row, so that a slot of a cache holds W rows. Where the search goes on with
 other hypotheses, no row moves: `lineage` says for each hypothesis which rows
-are of its own past, and attention hides the others. The keys of a sentence are
-then one matrix for all its hypotheses, and what follows a change of hypotheses
-is a few bytes where a copy of the cache would be megabytes.
+belong to its own past, and attention hides the others. The keys of a sentence
+are then one matrix for all its hypotheses. A change of hypotheses changes a few
+bytes of the lineage; a copy of the cache would be megabytes.
 
-Letters of shapes, beside those of the package: C slots.
+Shapes use the letters of the package, and C for slots.
 """
 
 import typing
@@ -24,10 +24,10 @@ class Position(typing.NamedTuple):
     Attributes:
         index: int32 scalar, from 0.
         visible: bool, broadcastable to `[B, 1, W, C * W]`: the rows of the
-            cache that are of a hypothesis' own past, this position included;
-            None: all.
-        distances: int32 `[C * W]`: where each row of the cache is, from this
-            position; 0 or below if it is visible to any.
+            cache that belong to a hypothesis' own past, this position included.
+            None means all.
+        distances: int32 `[C * W]`: distance of each row of the cache from this
+            position; 0 or below for every visible row.
     """
 
     index: Tensor
@@ -39,13 +39,13 @@ class Slots(typing.NamedTuple):
     """How the positions of a cache are laid out.
 
     Attributes:
-        num_slots: Slots C; None: the cache begins empty and grows by a slot at
-            each position, so that a position costs what there is to look at.
-            Its shape then changes in the loop of a search, which XLA and
-            TFLite cannot do.
+        num_slots: Slots C. None means that the cache begins empty and grows by
+            a slot at each position, so that early positions are cheap. Its
+            shape then changes in the loop of a search, which XLA and TFLite do
+            not support.
         num_beams: Hypotheses of a sentence, W; they are neighbours.
-        window: Positions that a query sees, its own among them: the cache
-            forgets those before; None: it sees all.
+        window: Number of positions that a query sees, including its own: the
+            cache drops earlier ones. None means all.
     """
 
     num_slots: int | None
@@ -65,7 +65,7 @@ class Slots(typing.NamedTuple):
         return self.num_slots * self.num_beams
 
     def make_lineage(self, batch_size: int | Tensor) -> Tensor | tuple[()]:
-        """That of hypotheses without a past.
+        """The initial lineage: no history.
 
         Returns:
             bool `[B, W, C * W]`; (), if a sentence has one hypothesis.
@@ -78,10 +78,10 @@ class Slots(typing.NamedTuple):
     def enter(
         self, lineage: Tensor | tuple[()], x: Tensor, index: int | Tensor
     ) -> tuple[Position, Tensor | tuple[()]]:
-        """Begins a position, which each hypothesis adds to its past.
+        """Begins a position and adds it to the past of each hypothesis.
 
         Args:
-            lineage: What `make_lineage` or the position before returned.
+            lineage: The result of `make_lineage` or of the position before.
             x: `[N, D]`, a row for each hypothesis; its values do not matter.
             index: This position, int32 scalar.
 

@@ -5,8 +5,7 @@ sequence centered around the respective output position". A sequence of n
 positions is divided into G chunks of C queries. A chunk sees the keys of its
 own positions and a margin on each side, M keys together, and a mask inside the
 chunk leaves each query its neighborhood. With C about r, time and memory grow
-with r * n. Sizes are those of the shape at hand: ints where it is static, int
-scalar tensors where it is not.
+with r * n. Sizes are ints if the shape is static, else int scalar tensors.
 
 Between two views of the same numbers, `by_key` and `by_distance` convert:
 
@@ -22,8 +21,8 @@ from keras_transformer.backend import Tensor
 
 Size: typing.TypeAlias = typing.Any  # int, or an int scalar tensor
 
-# Queries of a chunk, at least: smaller matrices leave a processor idle.
-LEAST_CHUNK = 32
+# Minimum number of queries of a chunk: smaller matrices leave a processor idle.
+MIN_CHUNK = 32
 
 
 class Neighborhood(typing.NamedTuple):
@@ -147,7 +146,7 @@ def divide(length: Size, neighborhood: Neighborhood) -> Chunks:
     Chunks(length=100, count=1, size=100, before=0, after=0)
     """
     before, after = neighborhood
-    size = max(before + 1 + after, LEAST_CHUNK)
+    size = max(before + 1 + after, MIN_CHUNK)
     longest_chunk = size + before + after
     if isinstance(length, int):
         if length <= longest_chunk:

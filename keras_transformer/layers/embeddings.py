@@ -220,8 +220,7 @@ class SoftmaxProjection(_Softmax, keras.layers.Layer):
     Differs from the paper, which has one matrix for both (sec. 3.4): models of
     other systems may have two.
 
-    It is no function of its own: the Transformer calls `logits`, as it does
-    that of `PositionalEmbedding`. Whoever makes it builds it.
+    It has no `call`: the Transformer builds it and calls `logits`.
 
     Args:
         vocab_size: Number of tokens V.

@@ -23,8 +23,8 @@ class Residual(keras.layers.Layer):
     Args:
         dropout: Dropout rate of the sub-layer's output, in [0, 1).
         pre_norm: Whether to normalize the input instead of the output.
-        layer_norm_epsilon: What LayerNorm adds to the variance; the paper
-            leaves it open.
+        layer_norm_epsilon: Epsilon that LayerNorm adds to the variance; the
+            paper gives none.
 
     Call arguments:
         x: float `[B, T, D]`, the residual stream.

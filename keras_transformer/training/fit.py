@@ -27,7 +27,7 @@ if ON_TENSORFLOW:
         spread_seeds,
     )
 
-SEEDS = "seeds"  # what a file's entry of the dropout seeds is called
+SEEDS = "seeds"  # the name of the dropout seeds in a file
 
 # Methods without a public name that Keras' trainer calls, and that
 # `TokenExactTraining` overrides. A test holds that Keras has them and calls
@@ -64,7 +64,7 @@ class TokenExactTraining:
         jit_compile: bool | str = "auto",
         auto_scale_loss: bool = True,
     ) -> None:
-        """`keras.Model.compile`; arguments that mean more, or less, here:
+        """`keras.Model.compile`; some arguments differ here:
 
         Args:
             optimizer: With `gradient_accumulation_steps` Keras averages the
@@ -73,8 +73,8 @@ class TokenExactTraining:
                 tokens. `trainers.wmt --accumulate_steps` is exact.
             loss: `SmoothedCrossEntropy` for steps that are exact in tokens.
             loss_weights: Must be None with `SmoothedCrossEntropy`.
-            jit_compile: With `SmoothedCrossEntropy` XLA compiles what happens
-                inside a replica; "auto": if there is a GPU.
+            jit_compile: With `SmoothedCrossEntropy`, whether XLA compiles the
+                computation inside a replica; "auto": if there is a GPU.
 
         Raises:
             ValueError: `loss_weights` is given where it would do nothing.
@@ -209,7 +209,7 @@ class TokenExactTraining:
         `python -m savedmodel.export`.
 
         Args:
-            input_signature: Left out: `source_ids` `[B, S]` and `target_ids`
+            input_signature: By default `source_ids` `[B, S]` and `target_ids`
                 `[B, T]`, int32, of any size.
         """
         if input_signature is None:

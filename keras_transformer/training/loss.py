@@ -45,7 +45,7 @@ def token_weights(labels, sample_weight=None, dtype="float32"):
 def weighted_sum(values, weights):
     """The sum of values times weights, in the dtype of the weights.
 
-    What has no weight does not count, an infinite loss included: -log p(PAD) of
+    A value of weight 0 does not count, even if it is infinite: -log p(PAD) of
     padding is infinite where the logits of `PAD` are -inf.
 
     >>> values = ops.array([2.0, float("inf")])

@@ -1,4 +1,4 @@
-"""Token accuracy and perplexity as true means over tokens, padding left out."""
+"""Token accuracy and perplexity as true means over tokens without padding."""
 
 import math
 import typing
@@ -53,7 +53,7 @@ class _TokenMean(keras.metrics.Metric):
 class TokenAccuracy(_TokenMean):
     """Share of tokens whose most probable prediction is the label, in [0, 1].
 
-    The previous tokens are those of the reference (teacher forcing).
+    The previous tokens come from the reference (teacher forcing).
 
     >>> accuracy = TokenAccuracy()
     >>> accuracy.update_state([[1, 2, 0]], ops.one_hot([[1, 1, 0]], 3))

@@ -8,7 +8,7 @@ import tensorflow as tf
 class MovingAverage:
     """average = decay * average + (1 - decay) * weight, after each update.
 
-    Of the trainable weights; the others are their own average. As in
+    It covers the trainable weights; others do not change. As in
     TensorFlow's `ExponentialMovingAverage` with `num_updates`, the decay begins
     small, so that the first weights are soon forgotten:
 

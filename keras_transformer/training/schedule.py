@@ -60,7 +60,7 @@ class ConstantSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     Args:
         learning_rate: The rate after warm-up.
-        warmup_steps: Updates until it is reached; 0: it is there at once.
+        warmup_steps: Updates until it is reached; 0 means no warm-up.
 
     Raises:
         ValueError: `learning_rate` is not positive, or `warmup_steps` negative.
@@ -94,8 +94,8 @@ class _DecayingSchedule(keras.optimizers.schedules.LearningRateSchedule):
     done = max((step - 1 - warmup_steps) / (total_steps - warmup_steps),
                elapsed)
 
-    The formula's step is Keras' step + 1. The rate is 0 after the last update,
-    which therefore still has one.
+    The formula's step is Keras' step + 1. The rate is 0 after the last update;
+    it is above 0 at every update.
     """
 
     def __init__(
@@ -153,11 +153,11 @@ class LinearSchedule(_DecayingSchedule):
 
     Args:
         learning_rate: The peak, at the formula's step `warmup_steps`.
-        warmup_steps: Updates until the peak; 0: it is at the first update.
+        warmup_steps: Updates until the peak; 0 means no warm-up.
         total_steps: Updates until the rate is 0.
         timed: Whether a clock may end the budget earlier: the schedule then has
-            a variable `elapsed`, the share of the time that is over, which the
-            training sets; the greater of both shares counts.
+            a variable `elapsed`, the share of the time that has passed, which
+            the training sets; the larger of the two shares counts.
 
     Raises:
         ValueError: `learning_rate` is not positive, or `warmup_steps` negative
@@ -242,14 +242,14 @@ def scheduled_adam(
     beta_2: float = PAPER_BETA_2,
     weight_decay: float | None = None,
 ) -> keras.optimizers.Adam:
-    """`paper_adam` with another schedule than eq. 3, as fine-tuning has it.
+    """`paper_adam` with another schedule than eq. 3, such as for fine-tuning.
 
     Args:
         schedule: The learning rate of each step.
         beta_2: As in `paper_adam`.
         weight_decay: AdamW's, decoupled (Loshchilov and Hutter 2019): each
-            update also takes learning rate * `weight_decay` of a weight away.
-            None: no decay. `exclude_from_weight_decay` names weights without.
+            update also subtracts learning rate * `weight_decay` * weight. None
+            means no decay. `exclude_from_weight_decay` excludes weights.
 
     Returns:
         As `paper_adam`.

@@ -1,10 +1,9 @@
 """One training step, exact in tokens, for `model.fit` and for the trainers.
 
-The gradient is that of the summed token losses divided by the number of target
-tokens of the whole global batch, whatever replica they are on: replicas whose
-sentences are short do not weigh as much as those whose sentences are long. XLA
-compiles what happens inside a replica; the collectives stay outside, since XLA
-cannot cross devices.
+The loss is the sum of the token losses divided by the number of target tokens
+of the whole global batch, whatever replica they are on: a replica with short
+sentences weighs less than one with long sentences. XLA compiles the computation
+inside a replica; the collectives stay outside, since XLA cannot cross devices.
 
 This is TensorFlow's side of training; `fit.py` loads it under the TensorFlow
 backend only.
@@ -35,8 +34,8 @@ SEED_STRIDE = 1_000_003  # between the seeds of replicas
 class TrainStep:
     """Weights of positions -> gradients -> clip -> update, in a replica.
 
-    The update is that of one big batch, whether its rows are spread over
-    replicas, over workers, over slices, or over micro-batches:
+    The update equals the update of one big batch, whether its rows are spread
+    over replicas, over workers, over slices, or over micro-batches:
 
         gradient = sum of token losses' gradients / tokens of all of them
         gradient *= min(1, clip_norm / |gradient|)
@@ -185,10 +184,10 @@ def seeds_of(model: typing.Any) -> list[tf.Variable]:
 def spread_seeds(model: typing.Any) -> None:
     """Gives the dropout of every replica its own seeds.
 
-    Variables are copied to the replicas, those of random generators too, and
-    all replicas would drop the same units. Replica 0 keeps its seeds: they are
-    what a checkpoint has. Call it in the strategy's scope, once the model has
-    its first weights or those of a checkpoint.
+    Variables are copied to the replicas, including the states of random
+    generators: all replicas would drop the same units. Replica 0 keeps its
+    seeds, which a checkpoint saves. Call it in the strategy's scope, after the
+    weights are initialized or restored.
     """
     seeds = seeds_of(model)
     strategy = tf.distribute.get_strategy()

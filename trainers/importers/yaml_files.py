@@ -3,7 +3,7 @@
 import pathlib
 import typing
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
 
 # A vocabulary of a million subwords is smaller.
 MOST_BYTES = 1 << 26

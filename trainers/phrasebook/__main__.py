@@ -7,7 +7,7 @@ A model that is trained on the phrasebook translates sentences made of these.
 
 import textwrap
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
 from trainers.phrasebook.coverage import LIMITS, list_examples, list_words
 
 

@@ -17,9 +17,9 @@ import os
 import pathlib
 import shutil
 
+from keras_transformer.commands.flags import RunError
 from keras_transformer.data import cleaning, shards
 from keras_transformer.data.shards import read_json
-from keras_transformer.flags import RunError
 from keras_transformer.locking import lock_file
 from keras_transformer.workdir import write_atomically
 

@@ -13,10 +13,10 @@ import os
 import numpy as np
 import tqdm
 
+from keras_transformer.commands.flags import CommandError, show
 from keras_transformer.data import cleaning, shards
 from keras_transformer.data.pairs import find_file
 from keras_transformer.data.shards import read_json
-from keras_transformer.flags import CommandError, show
 from keras_transformer.machine import count_cores
 from keras_transformer.tokenization import Tokenizer
 from trainers.preparing.folder import write_json

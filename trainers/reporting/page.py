@@ -1,19 +1,12 @@
-"""A report as a page: what `trainers.report` has found, as HTML and SVG."""
+"""The report as a page: the findings of `trainers.report` as HTML."""
 
 import dataclasses
-import importlib.resources
 import itertools
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from keras_transformer.figures.drawing import (
-    COLORS,
-    PAGE,
-    direction,
-    element,
-    escape,
-    fill_template,
-)
+from keras_transformer.figures.colors import COLORS
+from keras_transformer.figures.pages import render_page
 from keras_transformer.figures.plots import (
     LEFT,
     RIGHT,
@@ -22,13 +15,14 @@ from keras_transformer.figures.plots import (
     plot,
     spell,
 )
+from keras_transformer.figures.saving import transparent_svg
 
-LISTED = 10  # of the best translations, of the worst, and of all
+LISTED = 10  # translations in each list
 NUMBERS = 25  # rows of the table below a plot
 READINGS = 75  # places of a plot at which the mouse reads its values
-SMOOTHED = 50  # points of a curve, from which on it has a smooth one, too
+SMOOTHED = 50  # a curve with at least so many points has a smooth one, too
 FACTS = ("host", "versions", "training data", "validation data", "test data")
-# Validation records that are no scores.
+# Validation records that are not scores.
 NO_SCORES = ("loss", "perplexity", "wall_seconds")
 
 
@@ -37,10 +31,11 @@ class Curve(typing.NamedTuple):
 
     Attributes:
         title: Its heading.
-        unit: Of the y axis.
-        names: The records, of training and of validation; None: there is none.
+        unit: Name of the y axis.
+        names: The records of training and of validation; None if there are
+            none.
         logarithmic: Whether the y axis is.
-        y_low: Where the y axis begins; None: at the least value.
+        y_low: Lower limit of the y axis; None for the least value.
         noisy: Whether the records of training vary from one to the next.
     """
 
@@ -83,34 +78,34 @@ def make_page(runs: Sequence, what: str) -> str:
 
     Args:
         runs: One `trainers.report.Run`, or two.
-        what: What they have translated, in words; empty: nothing.
+        what: A description of the translated pairs; empty if there are none.
     """
-    names = " and ".join(run.name for run in runs)
-    sections = [
-        _summary(runs, what),
-        _curves(runs),
-        *([_translations(runs, what)] if what else []),
-        _recipe(runs),
-    ]
-    return fill_template(
-        _read("report.html"),
-        title=escape(f"Training of {names}"),
-        style=_read("report.css"),
-        body="\n".join(sections),
+    names = [run.name for run in runs]
+    last_step = max(run.records.last_step() for run in runs)
+    return render_page(
+        "trainers.reporting",
+        "report.html",
+        title=f"Training of {' and '.join(names)}",
+        colors=COLORS,
+        names=names,
+        runs=runs,
+        what=what,
+        summary=_summary(runs, what),
+        left=_percent(LEFT, WIDTH),
+        right=_percent(RIGHT, WIDTH),
+        limit=NUMBERS,
+        curves=list(_curves(runs, last_step)),
+        lengths=_lengths(runs) if what else None,
+        translations=_translations(runs) if what else (),
+        recipe=_recipe(runs),
     )
-
-
-def _read(name):
-    """The text of a file beside this one."""
-    file = importlib.resources.files("trainers.reporting").joinpath(name)
-    return file.read_text(encoding="utf-8")
 
 
 # The parts of the page
 
 
 def _summary(runs, what):
-    """A table with a column for each run."""
+    """Rows of the first table: a name, and a value for each run."""
     rows = [
         ("last step", [_last_step(run) for run in runs]),
         ("time", [_minutes(run) for run in runs]),
@@ -126,27 +121,10 @@ def _summary(runs, what):
             (f"chrF of {what}", [f"{run.scores['chrf']:.2f}" for run in runs]),
             ("signature", [run.scores["signature"] for run in runs]),
         ]
-    rows += [
+    return rows + [
         (name, [run.records.facts.get(name, "not recorded") for run in runs])
         for name in FACTS
     ]
-    shown = [
-        _row([escape(name), *map(escape, values)], head=True)
-        for name, values in rows
-    ]
-    if len(runs) > 1:
-        heads = [_swatch(i) + escape(run.name) for i, run in enumerate(runs)]
-        shown.insert(0, _row(["", *heads], cell="th"))
-    parts = [_table(shown)]
-    for run in runs:
-        if run.records.not_finite:
-            parts.append(
-                _paragraph(
-                    f"{run.name}: {run.records.not_finite} recorded values are"
-                    " infinite or not numbers, and are not drawn."
-                )
-            )
-    return "\n".join(parts)
 
 
 def _last_step(run):
@@ -161,7 +139,7 @@ def _last_step(run):
 
 
 def _minutes(run):
-    """The time of all sessions; without a checkpoint, what is recorded."""
+    """The time of all sessions; without a checkpoint, as far as recorded."""
     if run.progress:
         wall, train = run.progress.wall_seconds, run.progress.train_seconds
         return f"{wall / 60:.1f} minutes, {train / 60:.1f} of them training"
@@ -179,12 +157,12 @@ def _last_values(runs):
             f"{curve[-1][1]:.3f}" if curve else "not recorded"
             for curve in (run.records.curves.get(name) for run in runs)
         ]
-        kind, what = name.split("/")
-        yield f"last {'training' if kind == 'train' else kind} {what}", values
+        kind, value = name.split("/")
+        yield f"last {'training' if kind == 'train' else kind} {value}", values
 
 
 def _score_names(runs):
-    """Names of the records that are scores of a validation."""
+    """Names of the records that are validation scores."""
     found = {
         name
         for run in runs
@@ -196,7 +174,7 @@ def _score_names(runs):
 
 
 def _spell_score(name):
-    """A score's name as people write it."""
+    """The usual spelling of a score's name."""
     short = name.split("/")[1]
     return {"bleu": "BLEU", "chrf": "chrF"}.get(short, short)
 
@@ -215,35 +193,47 @@ def _best_scores(runs):
         yield f"best validation {_spell_score(name)}", values
 
 
-def _curves(runs):
-    """A plot for each kind of records."""
+def _curves(runs, last_step):
+    """A plot for each kind of records; all have the same x axis."""
     scores = [
         Curve(f"Validation {spelled}", spelled, (None, name), y_low=0.0)
         for name in _score_names(runs)
         for spelled in [_spell_score(name)]
     ]
-    figures = []
-    last_step = max(run.records.last_step() for run in runs)
     for curve in (*CURVES[:2], *scores, *CURVES[2:]):
         series = _series_of(curve, runs)
-        if any(one.points for one in series):
-            figures.append(_figure(curve, series, last_step))
-    missing = [run.name for run in runs if not run.records.curves]
-    notes = [
-        _paragraph(f"{name}: there are no records in its logs/.")
-        for name in missing
-    ]
-    return "\n".join(
-        [
-            element("h2", "Curves"),
-            *notes,
-            element("div", "\n".join(figures), class_="plots"),
-        ]
-    )
+        if not any(one.points for one in series):
+            continue
+        figure = plot(
+            series,
+            label=curve.title,
+            x_label="step",
+            y_label=curve.unit,
+            logarithmic=curve.logarithmic,
+            x_low=0,
+            x_high=last_step,
+            y_low=curve.y_low,
+        )
+        yield {
+            "title": curve.title,
+            "svg": _inline(figure),
+            "has_legend": len(series) > 1,
+            "readings": _readings(series, last_step),
+            "numbers": [
+                (one.name, f"{x:,}", spell(y))
+                for one in series
+                for x, y in _thin(one.points, NUMBERS)
+            ],
+        }
+
+
+def _inline(figure):
+    """A plot inside the page, whose style sheet chooses the text color."""
+    return transparent_svg(figure, "currentColor", bbox_inches=None)
 
 
 def _series_of(curve, runs):
-    """The `Series` of a plot: those of training, and of validation."""
+    """The `Series` of a plot: training and validation of each run."""
     series = []
     for i, run in enumerate(runs):
         for j, name in enumerate(curve.names):
@@ -279,32 +269,11 @@ def _smoothed(series):
     return dataclasses.replace(series, name=name, points=values)
 
 
-def _figure(curve, series, last_step):
-    """A plot with its heading and its numbers; all have the same x axis."""
-    drawing = plot(
-        series,
-        label=f"{curve.title} by step",
-        x_label="step",
-        y_label=curve.unit,
-        theme=PAGE,
-        logarithmic=curve.logarithmic,
-        x_low=0,
-        x_high=last_step,
-        y_low=curve.y_low,
-    )
-    caption = element("figcaption", escape(curve.title))
-    shown = element(
-        "div", drawing + _readings(series, last_step), class_="plot"
-    )
-    plots = element("div", shown, class_="scrolls")
-    return element("figure", caption + plots + _numbers(series))
-
-
 def _readings(series, last_step):
-    """The values at a step, which a page shows where the mouse is.
+    """The values near a step, which the page shows where the mouse is.
 
-    Strips side by side over the plot, from its first step to its last; a style
-    sheet can show and hide them without a program.
+    Each belongs to a strip; the strips stand side by side over the plot, from
+    step 0 to the last. A style sheet can show them without a program.
     """
     steps = sorted({step for one in series for step, _ in one.points})
     steps = _thin(steps, READINGS)
@@ -312,45 +281,23 @@ def _readings(series, last_step):
     edges = [0, *middles, last_step]
     strips = []
     for step, low, high in zip(steps, edges[:-1], edges[1:], strict=True):
-        words = [f"step {step:,}"]
+        lines = [f"step {step:,}"]
         for one in series:
             inside = [point for point in one.points if low < point[0] <= high]
             if inside:
                 x, y = min(inside, key=lambda point: abs(point[0] - step))
                 other = f" (step {x:,})" if x != step else ""
-                words.append(f"{one.name}: {spell(y)}{other}")
+                lines.append(f"{one.name}: {spell(y)}{other}")
         share = 100 * (step - low) / (high - low) if high > low else 50
         strips.append(
-            element(
-                "div",
-                element("p", "<br>".join(map(escape, words))),
-                class_="reading",
-                style=f"flex:{high - low:g};--place:{share:.0f}%",
-            )
+            {"lines": lines, "width": high - low, "place": round(share)}
         )
-    return element(
-        "div",
-        "".join(strips),
-        # Several series have a legend above, which the values may cover.
-        class_="readings" if len(series) > 1 else "readings low",
-        style=f"left:{_percent(LEFT, WIDTH)};right:{_percent(RIGHT, WIDTH)}",
-        aria_hidden="true",  # the numbers below are for those who cannot see
-    )
+    return strips
 
 
 def _percent(part, whole):
-    """A share as CSS writes it."""
+    """A share in the notation of CSS."""
     return f"{100 * part / whole:.2f}%"
-
-
-def _numbers(series):
-    """The points of a plot as a table, which is closed at first."""
-    rows = [_row(["series", "step", "value"], cell="th")]
-    for one in series:
-        for x, y in _thin(one.points, NUMBERS):
-            rows.append(_row([escape(one.name), f"{x:,}", spell(y)]))
-    summary = element("summary", f"numbers, at most {NUMBERS} of each series")
-    return element("details", summary + _table(rows))
 
 
 def _thin(points, number):
@@ -365,31 +312,22 @@ def _spread(number, most):
     return [i * number // shown for i in range(shown)]
 
 
-def _translations(runs, what):
-    """Length against BLEU; some translations, the best and the worst."""
-    first = runs[0].translations
-    order = sorted(range(len(first)), key=lambda i: -_mean_bleu(runs, i))
-    parts = [
-        element("h2", "Translations"),
-        _paragraph(
-            f"{what}. Sentence BLEU is sacreBLEU's with effective order, so"
-            " that a short sentence is not 0 for want of 4-grams."
-        ),
-        element("div", _length_figure(runs), class_="plots"),
-        element("h3", "Spread evenly over the pairs"),
-        _texts(runs, _spread(len(first), LISTED)),
-        element("h3", _order_title("Best", runs)),
-        _texts(runs, order[:LISTED]),
-        element("h3", _order_title("Worst", runs)),
-        _texts(runs, order[::-1][:LISTED]),
+def _translations(runs):
+    """Headings and translations: evenly spread, the best and the worst."""
+    number = len(runs[0].translations)
+    order = sorted(range(number), key=lambda i: -_mean_bleu(runs, i))
+    lists = [
+        ("Spread evenly over the pairs", _spread(number, LISTED)),
+        (_order_title("Best", runs), order[:LISTED]),
+        (_order_title("Worst", runs), order[::-1][:LISTED]),
     ]
     if len(runs) > 1:
-        gains = sorted(range(len(first)), key=lambda i: -abs(_gain(runs, i)))
-        parts += [
-            element("h3", "Where the two differ most"),
-            _texts(runs, gains[:LISTED]),
-        ]
-    return "\n".join(parts)
+        gains = sorted(range(number), key=lambda i: -abs(_gain(runs, i)))
+        lists.append(("Where the two differ most", gains[:LISTED]))
+    return [
+        (heading, [_sample(runs, i) for i in indices])
+        for heading, indices in lists
+    ]
 
 
 def _order_title(which, runs):
@@ -406,171 +344,71 @@ def _gain(runs, i):
     return runs[1].translations[i].bleu - runs[0].translations[i].bleu
 
 
-def _length_figure(runs):
-    """Each sentence by its length and its BLEU, and the groups' BLEU."""
-    series, rows = [], [_row(["run", "tokens", "pairs", "BLEU"], cell="th")]
+def _lengths(runs):
+    """Each sentence by its length and its BLEU, and the BLEU of groups."""
+    series, rows = [], []
     for i, run in enumerate(runs):
         ending = "" if len(runs) == 1 else f", {run.name}"
-        color = COLORS[i]
-        series.append(
+        groups = run.scores["by_length"]
+        series += [
             Series(
                 f"a sentence{ending}",
                 [(one.length, one.bleu) for one in run.translations],
-                color=color,
+                color=COLORS[i],
                 joined=False,
+                opacity=0.55,
                 marked=True,
-                labels=[
-                    f"{one.length} tokens, BLEU {one.bleu:.1f}: {one.output}"
-                    for one in run.translations
-                ],
-            )
-        )
-        groups = run.scores["by_length"]
-        series.append(
+            ),
             Series(
                 f"BLEU of about that length{ending}",
                 [((low + high) / 2, bleu) for low, high, _, bleu in groups],
                 color=COLORS[i + 2],
                 marked=True,
-                labels=[
-                    f"{low} to {high} tokens, {number} sentences:"
-                    f" BLEU {bleu:.1f}"
-                    for low, high, number, bleu in groups
-                ],
-            )
-        )
-        rows += [
-            _row([escape(run.name), f"{low}–{high}", str(n), f"{bleu:.1f}"])
-            for low, high, n, bleu in groups
+            ),
         ]
-    drawing = plot(
+        rows += [
+            (run.name, f"{low}–{high}", number, f"{bleu:.1f}")
+            for low, high, number, bleu in groups
+        ]
+    figure = plot(
         series,
-        label="Sentence BLEU by length",
+        label="Length against BLEU",
         x_label="tokens of the source",
         y_label="BLEU",
-        theme=PAGE,
         y_low=0.0,
     )
-    summary = element("summary", "numbers")
-    return element(
-        "figure",
-        element("figcaption", "Length against BLEU")
-        + element("div", drawing, class_="scrolls")
-        + element("details", summary + _table(rows)),
-    )
+    return {"svg": _inline(figure), "numbers": rows}
 
 
-def _texts(runs, indices):
-    """Sentences with their references and translations."""
-    languages = [
+def _sample(runs, i):
+    """A sentence, its reference and translations: rows of four cells."""
+    source_language, target_language = (
         runs[0].sections["data"][f"{side}_language"]
         for side in ("source", "target")
+    )
+    one = runs[0].translations[i]
+    rows = [
+        ("source", one.source, source_language, ""),
+        ("reference", one.reference, target_language, ""),
     ]
-    rows = []
-    for i in indices:
-        one = runs[0].translations[i]
-        lines = [
-            ("source", one.source, languages[0], ""),
-            ("reference", one.reference, languages[1], ""),
-        ]
-        for run in runs:
-            name = run.name if len(runs) > 1 else "translation"
-            found = run.translations[i]
-            lines.append(
-                (name, found.output, languages[1], f"{found.bleu:.1f}")
-            )
-        for j, (name, words, language, score) in enumerate(lines):
-            is_last = j == len(lines) - 1
-            ends = {0: "first"}.get(j, "last" if is_last else None)
-            rows.append(
-                element(
-                    "tr",
-                    element("th", escape(name), scope="row")
-                    + element(
-                        "td",
-                        escape(words),
-                        dir=direction(language),
-                        lang=language,
-                    )
-                    + element("td", score, class_="number"),
-                    class_=ends,
-                )
-            )
-    return _table(rows, "texts")
+    for run in runs:
+        name = run.name if len(runs) > 1 else "translation"
+        found = run.translations[i]
+        rows.append((name, found.output, target_language, f"{found.bleu:.1f}"))
+    return rows
 
 
 def _recipe(runs):
-    """Every field of the configuration; those that differ stand out."""
-    rows = []
-    for section in runs[0].sections:
-        for name in runs[0].sections[section]:
+    """Every field: its name, its value in each run, whether they differ."""
+    for section, fields in runs[0].sections.items():
+        for name in fields:
             values = [run.sections[section][name] for run in runs]
             differs = any(value != values[0] for value in values)
-            cells = "".join(
-                element("td", escape(_spell(value))) for value in values
-            )
-            head = element("th", escape(f"{section}.{name}"), scope="row")
-            rows.append(
-                element(
-                    "tr", head + cells, class_="changed" if differs else None
-                )
-            )
-    if len(runs) > 1:
-        heads = [_swatch(i) + escape(run.name) for i, run in enumerate(runs)]
-        rows.insert(0, _row(["field", *heads], cell="th"))
-    parts = [element("h2", "Recipe")]
-    if len(runs) > 1:
-        parts.append(_paragraph("Fields that differ have a colored row."))
-    parts.append(_table(rows))
-    for run in runs:
-        content = "\n".join(run.flag_lines) or "there is no flags.txt"
-        parts.append(
-            element(
-                "details",
-                element("summary", escape(f"flags.txt of {run.name}"))
-                + element("pre", escape(content)),
-            )
-        )
-    return "\n".join(parts)
+            yield f"{section}.{name}", map(_spell, values), differs
 
 
 def _spell(value):
-    """A field's value as the page shows it."""
+    """The spelling of a field's value."""
     if isinstance(value, (list, tuple)):
         return ", ".join(map(str, value))
-    return "left out" if value is None else str(value)
-
-
-# Elements
-
-
-def _swatch(index):
-    """The color of a run."""
-    return (
-        f'<span class="swatch" style="background:{COLORS[index]}"'
-        ' aria-hidden="true"></span>'
-    )
-
-
-def _row(cells: Sequence[str], cell: str = "td", head: bool = False) -> str:
-    """A row of a table, of cells that are HTML already."""
-    tags = [cell] * len(cells)
-    if head:
-        tags[0] = "th"
-    return element(
-        "tr",
-        "".join(
-            f"<{tag}>{content}</{tag}>"
-            for tag, content in zip(tags, cells, strict=True)
-        ),
-    )
-
-
-def _table(rows: Iterable[str], kind: str | None = None) -> str:
-    """A table that scrolls if it is too wide."""
-    table = element("table", "\n".join(rows), class_=kind)
-    return element("div", table, class_="scrolls")
-
-
-def _paragraph(words: str) -> str:
-    return element("p", escape(words), class_="soft")
+    return "not set" if value is None else str(value)

@@ -1,4 +1,4 @@
-"""What a run has recorded for TensorBoard, as curves."""
+"""The TensorBoard records of a run, as curves."""
 
 import dataclasses
 import math
@@ -19,8 +19,9 @@ class Records:
     Attributes:
         curves: Points `(step, value)` by name, such as "train/loss", in the
             order of their steps; finite ones only.
-        not_finite: How many values were not finite, and have been left out.
-        facts: What `Reporter.describe` wrote, by name; of the last session.
+        not_finite: Number of values that are not finite, and not in `curves`.
+        facts: Texts that `Reporter.describe` wrote in the last session, by
+            name.
     """
 
     curves: dict[str, list[tuple[int, float]]]
@@ -37,8 +38,8 @@ class Records:
 def read_records(logs: pathlib.Path) -> Records:
     """The `Records` in a directory of TensorBoard's files; it may be missing.
 
-    What a killed session recorded, and the next one made again, counts once,
-    as in TensorBoard. Warns of a file whose records cannot all be read.
+    Steps that a killed session recorded and the next one repeated count once,
+    as in TensorBoard. Warns about a file whose records cannot all be read.
     """
     if not logs.is_dir():
         return Records({}, 0)
@@ -68,14 +69,14 @@ def read_records(logs: pathlib.Path) -> Records:
 
 
 def _warn_if_corrupt(path):
-    """Says what `EventAccumulator` leaves out of a file without a word."""
+    """Warns about records that `EventAccumulator` silently ignores."""
     number = 0
     try:
         for _ in tf.data.TFRecordDataset(str(path)):
             number += 1
     except tf.errors.DataLossError:
         logging.warning(
-            "%s is corrupt after %d records: curves lack what follows there",
+            "%s is corrupt after %d records: the curves lack the rest of it",
             path,
             number,
         )

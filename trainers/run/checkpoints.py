@@ -5,8 +5,8 @@ import collections
 import keras
 import numpy as np
 
+from keras_transformer.commands.flags import RunError
 from keras_transformer.config import TransformerConfig
-from keras_transformer.flags import RunError
 from keras_transformer.model import Transformer
 from keras_transformer.training.seeds import seed_variables
 from keras_transformer.workdir import (

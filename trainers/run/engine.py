@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from keras_transformer.flags import RunError
+from keras_transformer.commands.flags import RunError
 
 # The order of the totals of steps.
 TOTALS = ("loss", "nll", "target_tokens", "source_tokens")

@@ -1,23 +1,22 @@
 """The settings that a run takes from the work directory it begins with.
 
 `--init_from` names that directory. Its model, its languages and its decoding
-are the defaults of the new run; flags may set the dropouts and the decoding
-anew, and nothing else of the model. Slow modules are imported in functions: a
-command reads its flags first.
+are the defaults of the new run; flags may change the dropouts and the decoding,
+and nothing else of the model.
 """
 
 import dataclasses
 import os
 import typing
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
+from keras_transformer.commands.startup import load
 from keras_transformer.config import (
     PRESETS,
     DecodingConfig,
     TransformerConfig,
 )
 from keras_transformer.fields import names_of, resolved
-from keras_transformer.startup import load_tensorflow
 from trainers.run.config import DataConfig, TrainingConfig
 
 LANGUAGES = ("source_language", "target_language")
@@ -60,9 +59,7 @@ def read_parent(
     training = arguments.build(TrainingConfig)
     if not training.init_from:
         return None
-    load_tensorflow()
-    from keras_transformer.workdir import WorkDirectory
-
+    WorkDirectory = load("keras_transformer.workdir").WorkDirectory
     path, own_path = training.init_from, arguments.given.get("workdir", "")
     if own_path and os.path.realpath(path) == os.path.realpath(own_path):
         raise flags.CommandError(

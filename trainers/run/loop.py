@@ -13,7 +13,7 @@ import time
 import numpy as np
 from absl import logging
 
-from keras_transformer.flags import CommandError, RunError
+from keras_transformer.commands.flags import CommandError, RunError
 from trainers.run.budget import largest_shapes
 from trainers.run.checkpoints import last_good
 from trainers.run.engine import TOTALS, OutOfMemoryError

@@ -12,7 +12,7 @@ from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.plugins.text.summary_v2 import text_pb
 from tqdm import tqdm
 
-from keras_transformer.flags import discard_output, print_at_once
+from keras_transformer.commands.flags import discard_output, print_at_once
 from keras_transformer.workdir import load_reader
 from trainers.run.event_file import EventFile
 

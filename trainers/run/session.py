@@ -6,8 +6,8 @@ A run has one session or, if it is stopped and resumed, several.
 import math
 from collections.abc import Callable
 
-from keras_transformer import flags
-from keras_transformer.flags import CommandError
+from keras_transformer.commands import flags
+from keras_transformer.commands.flags import CommandError
 from keras_transformer.workdir import WorkDirectory, write_atomically
 from trainers.run.budget import budget_lines, memory_of_replica
 from trainers.run.checkpoints import average

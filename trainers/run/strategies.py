@@ -16,7 +16,7 @@ import sys
 
 import tensorflow as tf
 
-from keras_transformer import startup
+from keras_transformer.commands import startup
 from keras_transformer.fields import unhandled
 from keras_transformer.machine import count_cores, find_gpus
 from trainers.run.budget import counted

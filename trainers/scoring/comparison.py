@@ -1,8 +1,8 @@
 """Whether one system is better than another: sacreBLEU's paired tests.
 
-Differences of a point of BLEU are often chance. Both tests ask how probable a
-difference at least as great is between two systems that are equally good: the
-p-value. sacreBLEU does the computing (`sacrebleu.significance`); its samples
+Differences of a point of BLEU are often chance. Both tests estimate the
+p-value: the probability of a difference at least as large between two equally
+good systems. sacreBLEU computes it (`sacrebleu.significance`); its samples
 depend on the environment variable SACREBLEU_SEED (12345).
 """
 
@@ -18,10 +18,10 @@ SIGNIFICANT = 0.05  # below it, a line of the table has a mark
 
 
 class System(typing.NamedTuple):
-    """A system that is compared.
+    """The translations of a system.
 
     Attributes:
-        name: What the user called it: a path.
+        name: Its path on the command line.
         outputs: Its translations.
     """
 
@@ -39,19 +39,18 @@ def compare(
 
     Args:
         systems: The baseline, then the others.
-        references: As many translations as each system has, one list for each
-            reference.
+        references: Lists of reference translations, each as long as a system's
+            outputs.
         metrics: sacreBLEU's metrics by name.
-        samples: For each key of `TESTS` the number of samples; None:
-            sacreBLEU's (1000 and 10000).
+        samples: Number of samples for each key of `TESTS`, or None for
+            sacreBLEU's defaults (1000 and 10000).
 
     Returns:
-        A dictionary that JSON can hold: `baseline` and, for each other system
-        in `systems`, `name` and for each metric its `score`, its `difference`
-        from the baseline, and of each test the p-value; of the bootstrap also
-        the mean and half the 95 % interval, and those of the baseline. A system
-        that says what the baseline says has the p-value None; see
-        `least_p_value`.
+        A dictionary for JSON: `baseline`, and for each other system in
+        `systems` its `name` and for each metric its `score`, its `difference`
+        from the baseline, and the p-value of each test. Systems and baseline
+        also have the bootstrap's mean and half its 95 % interval. A system with
+        the outputs of the baseline has the p-value None; see `least_p_value`.
     """
     found = {}
     signatures = {}
@@ -88,15 +87,15 @@ def compare(
 def least_p_value(number: int, difference: float) -> dict[str, float]:
     """The smallest p-value that each test can find.
 
-    sacreBLEU counts the samples whose difference is greater than that of the
-    systems, and none whose difference is as great: where all samples are so,
-    as with equal scores, its p-value is near 0, and should be 1. Randomization
-    exchanges outputs: to exchange none that differ, or all, makes 2 of its
-    2^n samples as different as the systems are.
+    sacreBLEU counts samples with a larger difference than the systems have, but
+    not those with an equal difference: if all are equal, as with equal scores,
+    its p-value is near 0, and should be 1. Randomization exchanges outputs: in
+    2 of its 2^n samples it exchanges all or none of the n that differ, and the
+    samples are as different as the systems.
 
     Args:
-        number: Outputs that differ.
-        difference: Of the scores.
+        number: Number of outputs that differ.
+        difference: Difference of the scores.
 
     >>> least_p_value(3, -0.5)
     {'paired_bootstrap': 0.0, 'approximate_randomization': 0.25}
@@ -155,7 +154,7 @@ def table(comparison: dict, metrics: Sequence[str]) -> Iterator[str]:
 
 
 def _p_value(number):
-    """A p-value as the table shows it."""
+    """A p-value in the table."""
     if number is None:
         return "same "
     return f"{number:.4f}{'*' if number < SIGNIFICANT else ' '}"

@@ -1,8 +1,8 @@
-"""The metrics of validation, of `trainers.evaluate` and of a run's end.
+"""The metrics of validation, of `trainers.evaluate` and at the end of a run.
 
 A `Metric` scores the outputs of a task. `session.run` takes the function that
-makes it, so another task than translation passes its own. To report one more
-number of a translation, extend `TranslationMetric.measure`.
+makes it, so tasks other than translation pass their own. To report one more
+score of translations, extend `TranslationMetric.measure`.
 """
 
 from collections.abc import Sequence
@@ -11,38 +11,38 @@ from typing import Protocol
 from absl import logging
 from sacrebleu.metrics import BLEU, CHRF, TER
 
-from keras_transformer import flags
+from keras_transformer.commands import flags
 from trainers.run.config import Configuration
 from trainers.scoring.moses import MosesTokenizer, split_compounds
 
 # The package behind a tokenizer of sacreBLEU -> the extra that installs it.
 EXTRAS = {"ja-mecab": "ja", "ko-mecab": "ko"}
-FALLBACK = "char"  # the tokenizer where that package is not installed
-# Written without spaces, and without a tokenizer of its own in sacreBLEU.
+FALLBACK = "char"  # the tokenizer if that package is not installed
+# Written without spaces, and without a tokenizer in sacreBLEU.
 UNSPACED_LANGUAGES = ("bo", "dz", "km", "lo", "my", "th", "yue")
-# Written without spaces: BLEU of Moses' tokens would be of whole sentences.
+# Written without spaces: Moses' tokens would be whole sentences.
 WITHOUT_MOSES = ("zh", "ja", *UNSPACED_LANGUAGES)
-SPLIT_COMPOUNDS = ("de",)  # the papers' figures are measured so for German
+SPLIT_COMPOUNDS = ("de",)  # as papers measure BLEU for German
 
 
 class Metric(Protocol):
-    """What the outputs of a task are scored by.
+    """A score for the outputs of a task.
 
     Attributes:
-        key: Short name, of a curve in TensorBoard: "bleu".
-        label: What a line calls the score: "BLEU (13a)".
+        key: Short name, for example of a curve in TensorBoard: "bleu".
+        label: Name in log lines: "BLEU (13a)".
     """
 
     key: str
     label: str
 
     def score(self, outputs: Sequence[str], references: Sequence[str]) -> float:
-        """One number, 0 or more; the checkpoint with the greatest is best."""
+        """One number, 0 or more; the best checkpoint has the highest."""
 
     def measure(
         self, outputs: Sequence[str], references: Sequence[str]
     ) -> dict[str, float | str]:
-        """All that `trainers.evaluate` reports, by name."""
+        """All scores that `trainers.evaluate` reports, by name."""
 
 
 class TranslationMetric:
@@ -50,12 +50,12 @@ class TranslationMetric:
 
     Args:
         target_language: Language code, as in `"de"` or `"zh-Hant"`.
-        bleu_tokenizer: A tokenizer of sacreBLEU, or "auto": the one that
-            sacreBLEU itself chooses for the language.
+        bleu_tokenizer: A tokenizer of sacreBLEU, or "auto" for sacreBLEU's own
+            choice for the language.
         moses_prefixes: As the `prefixes` of `MosesTokenizer`.
 
     Raises:
-        ValueError: The tokenizer was asked for by name, and its package is not
+        ValueError: The tokenizer was chosen by name, and its package is not
             installed.
         OSError: `moses_prefixes` cannot be read.
     """
@@ -75,11 +75,11 @@ class TranslationMetric:
         self._bleu = BLEU(tokenize=self.tokenizer)
 
     def score(self, outputs, references):
-        """BLEU, case kept, in [0, 100]."""
+        """Cased BLEU, in [0, 100]."""
         return self._bleu.corpus_score(outputs, [references]).score
 
     def metrics(self):
-        """sacreBLEU's objects that systems are compared by, by name."""
+        """sacreBLEU's metrics for comparing systems, by name."""
         return {
             "BLEU": BLEU(tokenize=self.tokenizer),
             "chrF2": CHRF(),
@@ -91,9 +91,9 @@ class TranslationMetric:
 
         Args:
             outputs: Translations.
-            references: One of each.
-            *more_references: As many again, for test sets that have more than
-                one reference.
+            references: A reference for each translation.
+            *more_references: More lists like it, for test sets with several
+                references.
         """
         streams = [references, *more_references]
         result: dict[str, float | str] = {}
@@ -102,7 +102,7 @@ class TranslationMetric:
             result[name] = metric.corpus_score(outputs, streams).score
             return metric.get_signature()
 
-        # These keys are older than the others, and so is their form.
+        # These keys are older than the others, and keep their form.
         result["signature"] = str(add("bleu", self._bleu))
         lowercase = BLEU(lowercase=True, tokenize=self.tokenizer)
         add("bleu_lowercase", lowercase)
@@ -121,9 +121,9 @@ class TranslationMetric:
         return {**result, "sentences": len(outputs)}
 
     def _tokenized_bleus(self):
-        """Yields name, tokenizer and its name of each BLEU of tokenized text.
+        """Yields each BLEU of tokenized text: its key, tokenizer and its name.
 
-        The figures of the paper are of this kind.
+        The paper reports this kind of BLEU.
         """
         if self._language in WITHOUT_MOSES:
             return
@@ -138,7 +138,7 @@ class TranslationMetric:
 
 
 def make_translation_metric(configuration: Configuration) -> Metric:
-    """The metric of a training whose task is translation."""
+    """The metric of a training for translation."""
     return TranslationMetric(
         configuration.data.target_language,
         configuration.training.bleu_tokenizer,
@@ -148,17 +148,17 @@ def make_translation_metric(configuration: Configuration) -> Metric:
 def choose_tokenizer(target_language: str, choice: str = "auto") -> str:
     """The name of sacreBLEU's tokenizer for a language.
 
-    13a takes a sentence without spaces for one word, so that BLEU is near 0
-    whatever the translation; sacreBLEU has tokenizers for three such languages.
+    13a treats a sentence without spaces as one word, so that BLEU is near 0 for
+    any translation; sacreBLEU has tokenizers for three such languages.
 
     Args:
-        target_language: Language code; what follows its first part, as in
-            `"zh-Hant"`, does not matter.
+        target_language: Language code; only its first part counts, as "zh" in
+            "zh-Hant".
         choice: A tokenizer of sacreBLEU, or "auto".
 
     Returns:
-        The choice; for "auto" the one that sacreBLEU chooses, or `FALLBACK` if
-        the package of that one is not installed, with a warning.
+        The choice; for "auto" sacreBLEU's choice, or `FALLBACK`, with a
+        warning, if its package is not installed.
 
     Raises:
         ValueError: The choice needs a package that is not installed.
@@ -177,7 +177,7 @@ def choose_tokenizer(target_language: str, choice: str = "auto") -> str:
         return FALLBACK
     if language in UNSPACED_LANGUAGES:
         logging.warning(
-            "BLEU with %s takes a sentence without spaces for one word:"
+            "BLEU with %s treats a sentence without spaces as one word:"
             " --bleu_tokenizer=%s suits %s better",
             name,
             FALLBACK,
@@ -192,11 +192,11 @@ def base_language(language: str) -> str:
 
 
 def _missing_package(name):
-    """What to install for a tokenizer of sacreBLEU; None: nothing."""
+    """Why a tokenizer of sacreBLEU cannot be used, or None."""
     if name in EXTRAS:
         try:
             BLEU(tokenize=name)
-        except RuntimeError:  # sacreBLEU's, where the import has failed
+        except RuntimeError:  # raised by sacreBLEU if the import has failed
             return (
                 f"sacreBLEU's tokenizer {name} needs a package that is not"
                 f" installed: {flags.how_to_install(EXTRAS[name])}"

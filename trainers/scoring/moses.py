@@ -1,7 +1,7 @@
 """Text as papers of 2017 tokenized it for BLEU: Moses' tokenizer.perl.
 
-The rules are those of its version of December 2016, which the paper's time
-used; since November 2018 Moses also splits the last period of a line from an
+The rules follow its version of December 2016, used at the time of the paper;
+since November 2018 Moses also splits the last period of a line from an
 abbreviation. Special characters are not escaped (`-no-escape`), which changes
 no n-gram that matches.
 
@@ -36,13 +36,13 @@ ABBREVIATIONS = {
 }
 ABBREVIATIONS_BEFORE_NUMBERS = {"en": "Art No Nos pp"}
 
-# A character that is none of a word's, and the marks that need more rules.
+# Characters outside words, except the marks that need more rules.
 _SPECIAL = regex.compile(r"([^\p{Alphabetic}\p{Nd}\s.'`,\-])")
 _WORD_AND_PERIOD = regex.compile(r"(\S+)\.")
 _LETTER = regex.compile(r"\p{Alphabetic}")
 _LOWER = regex.compile(r"\p{Lowercase}")
 _COMPOUND = regex.compile(r"(\S)-(\S)")
-# How a language separates apostrophes: substitutions, one after the other.
+# Substitutions that separate apostrophes, by language, in order.
 _APOSTROPHES = {
     "en": (
         (r"(\P{Alphabetic})'(\P{Alphabetic})", r"\1 ' \2"),
@@ -65,13 +65,14 @@ class MosesTokenizer:
     """Tokenizes lines of a language, as BLEU of tokenized text needs it.
 
     Args:
-        language: First part of a language code, as in `"de"`; one without rules
-            of its own has the general ones.
-        prefixes: Path of a file of Moses' `nonbreaking_prefixes`, as in
-            `nonbreaking_prefix.de`; None: the lists above, English without one.
+        language: First part of a language code, such as "de". Languages without
+            rules of their own follow the general ones.
+        prefixes: Path of one of Moses' `nonbreaking_prefixes`, such as
+            `nonbreaking_prefix.de`. By default the list above, or the English
+            one for languages without a list.
 
     Attributes:
-        name: For signatures, as in `"moses-de"`.
+        name: Name in signatures, such as "moses-de".
 
     Raises:
         ValueError: The file is not UTF-8.
@@ -112,7 +113,7 @@ class MosesTokenizer:
         return " ".join(text.split(" ")).strip(" ").replace(DOTS, ".")
 
     def _split_commas(self, text):
-        """Separates commas, but for those between digits."""
+        """Separates commas, except between digits."""
         text = regex.sub(r"(\P{N}),", r"\1 , ", text)
         text = regex.sub(r",(\P{N})", r" , \1", text)
         return regex.sub(r"(\p{N}),$", r"\1 ,", text)
@@ -125,7 +126,7 @@ class MosesTokenizer:
         return text
 
     def _split_periods(self, words):
-        """Yields the words, periods apart unless they are an abbreviation's."""
+        """Yields the words, with periods apart unless they abbreviate."""
         words = [word for word in words if word]
         for word, following in zip(words, [*words, ""][1:], strict=True):
             found = _WORD_AND_PERIOD.fullmatch(word)
@@ -151,7 +152,7 @@ def _compiled(pattern):
 def read_prefixes(
     path: str | os.PathLike,
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """A file of non-breaking prefixes: those of always, and before numbers."""
+    """Reads a file of prefixes: non-breaking always, and before numbers."""
     always: set[str] = set()
     before_numbers: set[str] = set()
     try:
@@ -172,8 +173,8 @@ def read_prefixes(
 def split_compounds(tokenized: str) -> str:
     """Splits compounds at hyphens: "rich-text" is three tokens.
 
-    The figures of the paper for English to German are measured so, as those of
-    its predecessors were: `s{(\\S)-(\\S)}{$1 ##AT##-##AT## $2}g`.
+    The paper's BLEU for English to German is measured this way, as in earlier
+    papers: `s{(\\S)-(\\S)}{$1 ##AT##-##AT## $2}g`.
 
     >>> split_compounds("a rich-text format")
     'a rich ##AT##-##AT## text format'

@@ -1,40 +1,16 @@
-"""The sentences that evaluation, scoring and alignment work on.
-
-Functions import what is slow to import: a command reads its flags before.
-"""
+"""The sentences that evaluation, scoring and alignment work on."""
 
 import dataclasses
 import pathlib
 from collections.abc import Iterable, Sequence
 
-from keras_transformer.fields import Fields, hp
+from sacrebleu import utils as sacrebleu_sets
+from sacrebleu.dataset import DATASETS
+
+from keras_transformer.data.pairs import read_lines
 from trainers.run.config import DataConfig
-
-
-@dataclasses.dataclass(frozen=True)
-class TestOptions(Fields):
-    """The sentence pairs."""
-
-    test_files: tuple[str, ...] = hp(
-        (),
-        "PREFIX of PREFIX.en[.gz] and PREFIX.de[.gz], or several, separated by"
-        " commas. Left out, and no test_set: the test pairs of the data set"
-        " that the model was trained on.",
-    )
-    test_set: str = hp(
-        "",
-        "A test set by sacreBLEU's name, such as wmt14/full, which sacreBLEU"
-        " downloads at its first use.",
-    )
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.test_files and self.test_set:
-            raise ValueError(
-                "expected test_files or test_set. Received:"
-                f" test_files={','.join(self.test_files)!r},"
-                f" test_set={self.test_set!r}"
-            )
+from trainers.run.corpora import read_split
+from trainers.run.options import TestOptions
 
 
 def read_test_pairs(
@@ -42,7 +18,7 @@ def read_test_pairs(
 ) -> Iterable[tuple[str, str]]:
     """The pairs to work on, an iterable of (source, target).
 
-    Of a test set with several references it is the first.
+    If a test set has several references, the first one is used.
 
     Args:
         data: The `DataConfig` of the work directory.
@@ -52,8 +28,6 @@ def read_test_pairs(
         ValueError: There are none, or they cannot be read.
         OSError: Likewise.
     """
-    from trainers.run.corpora import read_split
-
     if options.test_set:
         sources, references = read_test_set(data, options.test_set)
         return list(zip(sources, references[0], strict=True))
@@ -90,9 +64,6 @@ def read_test_set(
         ValueError: sacreBLEU has no such test set, or not for the languages, or
             cannot download it.
     """
-    from sacrebleu import utils as sacrebleu_sets
-    from sacrebleu.dataset import DATASETS
-
     pair = f"{data.source_language}-{data.target_language}"
     if name not in DATASETS or pair not in DATASETS[name].langpairs:
         names = sacrebleu_sets.get_available_testsets_for_langpair(pair)
@@ -105,7 +76,7 @@ def read_test_set(
         source = sacrebleu_sets.get_source_file(name, pair)
         references = sacrebleu_sets.get_reference_files(name, pair)
     except (OSError, EOFError, SystemExit) as error:
-        # sacreBLEU ends the process where a checksum or a certificate is wrong.
+        # sacreBLEU ends the process if a checksum or a certificate is wrong.
         raise ValueError(
             f"sacreBLEU cannot download {name} for {pair} into"
             f" {sacrebleu_sets.SACREBLEU_DIR}: {error}. Put it there, or use"
@@ -118,14 +89,12 @@ def read_test_set(
 
 
 def read_text(path: str) -> list[str]:
-    """The lines of a file, white space made single spaces.
+    """The lines of a file, with white space normalized to single spaces.
 
     Raises:
         ValueError: It is not UTF-8.
         OSError: It cannot be read.
     """
-    from keras_transformer.data.pairs import read_lines
-
     return list(read_lines(pathlib.Path(path)))
 
 

@@ -1,26 +1,27 @@
-"""Chooses options of the search by the score of validation pairs."""
+"""The work of `trainers.tune`: search options by validation score."""
 
 import dataclasses
+import json
 import re
+import time
 import typing
 from collections.abc import Callable, Iterable, Sequence
 
+from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
+from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory, write_atomically
-
-if typing.TYPE_CHECKING:
-    from keras_transformer.translator import Translator
+from trainers.run.config import DataConfig
+from trainers.run.corpora import read_split
+from trainers.run.options import TranslatorOptions
+from trainers.run.translating import load_translator
+from trainers.scoring.evaluation import open_metric
 
 TUNED = ("beam_size", "length_penalty")
 
 
 class Trial(typing.NamedTuple):
-    """What a search with some options scored.
-
-    Attributes:
-        beam_size, length_penalty: Of the `DecodingConfig`.
-        score: The metric's.
-    """
+    """The score of one pair of search options."""
 
     beam_size: int
     length_penalty: float
@@ -28,7 +29,7 @@ class Trial(typing.NamedTuple):
 
 
 def try_options(
-    translator: "Translator",
+    translator: Translator,
     sources: Sequence[str],
     score: Callable[[list[str]], float],
     beam_sizes: Iterable[int],
@@ -37,14 +38,13 @@ def try_options(
     """Translates once with each pair of options.
 
     Args:
-        translator: The `Translator`; its own options are tried, too.
+        translator: The `Translator`, whose own options are tried, too.
         sources: Sentences.
         score: Function of their translations.
-        beam_sizes, length_penalties: To try, each of one with each of the
-            other.
+        beam_sizes, length_penalties: Values to combine.
 
     Returns:
-        A `Trial` each, by beam size and length penalty; no pair twice.
+        One `Trial` per combination, sorted by beam size and length penalty.
     """
     own = tuple(getattr(translator.decoding, name) for name in TUNED)
     grid = {(b, p) for b in beam_sizes for p in length_penalties} | {own}
@@ -59,7 +59,7 @@ def try_options(
 
 
 def best_of(trials: Iterable[Trial]) -> Trial:
-    """The greatest score; of equal ones the smallest beam, then penalty.
+    """The highest score; among equal ones the smallest beam, then penalty.
 
     >>> best_of([Trial(4, 0.6, 30.0), Trial(4, 0.4, 30.0), Trial(2, 1.0, 9.0)])
     Trial(beam_size=4, length_penalty=0.4, score=30.0)
@@ -72,7 +72,7 @@ def table(trials: Sequence[Trial], label: str) -> list[str]:
 
     Args:
         trials: Trials.
-        label: The metric's.
+        label: Name of the score.
     """
     beam_sizes = sorted({trial.beam_size for trial in trials})
     scores = {(t.beam_size, t.length_penalty): t.score for t in trials}
@@ -95,7 +95,7 @@ def save_decoding(workdir: WorkDirectory, decoding: DecodingConfig) -> None:
     """Writes options of the search into `config.json` and `flags.txt`.
 
     Raises:
-        ValueError: A training is going on there: it would write its own.
+        ValueError: A training is running there, which would overwrite them.
         OSError: They cannot be written.
     """
     with workdir.claimed():
@@ -103,7 +103,7 @@ def save_decoding(workdir: WorkDirectory, decoding: DecodingConfig) -> None:
         if workdir.flags_path.exists():
             text = workdir.flags_path.read_text(encoding="utf-8")
             for name in TUNED:
-                # Not by `splitlines`: a path may have a U+2028, or its like.
+                # Not by `splitlines`, which divides at U+2028 in a path.
                 text = re.sub(
                     rf"^--{name}=.*$",
                     f"--{name}={getattr(decoding, name)}",
@@ -113,10 +113,80 @@ def save_decoding(workdir: WorkDirectory, decoding: DecodingConfig) -> None:
             write_atomically(workdir.flags_path, text)
 
 
-def changed(decoding: DecodingConfig, trial: Trial) -> DecodingConfig:
-    """Options of a search with those of a trial in them."""
-    return dataclasses.replace(
-        decoding,
-        beam_size=trial.beam_size,
-        length_penalty=trial.length_penalty,
+def read_valid_pairs(
+    data: DataConfig, valid_files: tuple[str, ...]
+) -> list[tuple[str, str]]:
+    """The validation pairs of a work directory, or those of other files.
+
+    Raises:
+        ValueError: There are none, or they cannot be read.
+        OSError: They cannot be read.
+    """
+    if valid_files:
+        data = dataclasses.replace(
+            data,
+            dataset="files",
+            train_files=valid_files,
+            valid_files=valid_files,
+        )
+    pairs = list(read_split(data, "valid"))
+    if not pairs:
+        raise ValueError("expected --valid_files=PREFIX. Received: none")
+    return pairs
+
+
+def run(
+    arguments: flags.Arguments,
+    valid_files: tuple[str, ...],
+    beam_sizes: Sequence[int],
+    length_penalties: Sequence[float],
+    save: bool,
+) -> None:
+    """Chooses the options of the search, and shows the scores.
+
+    Args:
+        arguments: The command line.
+        valid_files, beam_sizes, length_penalties, save: As the flags.
+    """
+    workdir = WorkDirectory(arguments.build(TranslatorOptions).workdir)
+    started = time.monotonic()
+    with flags.user_errors():
+        data = workdir.read_section("data", DataConfig)
+        metric = open_metric(arguments, workdir, data)
+        pairs = read_valid_pairs(data, valid_files)
+    sources, references = (list(side) for side in zip(*pairs, strict=True))
+    translator = load_translator(arguments)
+    if translator.decoding.sampling:
+        raise flags.CommandError(
+            "expected a search, whose output is the same every time."
+            " Received: sampling=True"
+        )
+    trials = try_options(
+        translator,
+        sources,
+        lambda outputs: metric.score(outputs, references),
+        beam_sizes or [translator.decoding.beam_size],
+        length_penalties,
     )
+    flags.show(*table(trials, metric.label))
+    best = best_of(trials)
+    own = (translator.decoding.beam_size, translator.decoding.length_penalty)
+    [before] = [trial for trial in trials if trial[:2] == own]
+    if save:
+        kept = workdir.read_section("decoding", DecodingConfig)
+        chosen = {name: getattr(best, name) for name in TUNED}
+        with flags.user_errors():
+            save_decoding(workdir, dataclasses.replace(kept, **chosen))
+
+    def spelled(trial):
+        options = {name: getattr(trial, name) for name in TUNED}
+        return {**options, metric.key: trial.score}
+
+    result = {
+        **spelled(best),
+        "before": spelled(before),
+        "saved": save,
+        "sentences": len(sources),
+        "seconds": round(time.monotonic() - started, 3),
+    }
+    flags.show(json.dumps(result))

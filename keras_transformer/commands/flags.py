@@ -20,16 +20,16 @@ from absl import flags
 
 from keras_transformer.fields import TYPE_NAMES, kinds_of
 
-# How a flag spells None, for a field that may be left out. Text is spelled "",
-# so that a file or a recipe may be called "none".
+# The spelling of None for an optional field. For text it is "", so that a file
+# or a recipe may be called "none".
 ABSENT = "none"
 FLAG_TYPE_NAMES = {**TYPE_NAMES, tuple: "a comma-separated list"}
-# What a disk may do to a command that is itself right.
+# Errors of the disk, which say nothing about the command.
 DISK_ERRORS = (errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC)
 
 
 def _finite(text):
-    """A float that is neither infinite nor not a number."""
+    """Reads a float, which must be finite."""
     number = float(text)
     if not math.isfinite(number):
         raise ValueError(text)
@@ -46,7 +46,7 @@ READERS = {
 
 
 def how_to_install(extra: str) -> str:
-    """The command that installs the packages of an extra of this project.
+    """The command that installs an extra of this project.
 
     >>> how_to_install("onnx")
     "pip install 'keras-transformer-nmt[onnx]'"
@@ -55,33 +55,33 @@ def how_to_install(extra: str) -> str:
 
 
 class CommandError(Exception):
-    """What is wrong with the command, in one line; see `exit_status`.
+    """An error in the user's command or input, as one line for `exit_status`.
 
     Attributes:
-        status: The process' exit status.
+        status: The exit status of the process.
     """
 
     status = 2
 
 
 class RunError(CommandError):
-    """What went wrong while a correct command ran, in one line."""
+    """A failure while a correct command runs, as one line."""
 
     status = 1
 
 
 class Arguments:
-    """The flags that a command line gave, to build dataclasses from.
+    """The flags of a command line, to build dataclasses from.
 
     Args:
-        given: Field names -> values that were given, and no others.
+        given: Field names -> values, only those on the command line.
     """
 
     def __init__(self, given):
         self.given = given
 
     def build(self, section, **base):
-        """A dataclass: its defaults, under `base`, under what was given.
+        """A dataclass: given values, then those of `base`, then its defaults.
 
         Raises:
             CommandError: A value is outside its range or choices.
@@ -93,12 +93,12 @@ class Arguments:
 
 
 def parse(argv, description, *sections):
-    """Reads a command line made of the fields of some dataclasses.
+    """Reads a command line whose flags are the fields of dataclasses.
 
     Args:
-        argv: Arguments without the program's name; None: those of the process.
-        description: What the command does, for `--help`.
-        *sections: Dataclasses whose fields are flags, none of them twice.
+        argv: Arguments without the program's name; None for `sys.argv`.
+        description: The beginning of the text of `--help`.
+        *sections: Dataclasses, whose fields must have different names.
 
     Returns:
         The `Arguments`.
@@ -165,10 +165,10 @@ def usage(description, *sections):
 
 @contextlib.contextmanager
 def user_errors():
-    """Turns the errors of bad input into `CommandError`, of a disk `RunError`.
+    """Turns errors of bad input into `CommandError`, of a disk into `RunError`.
 
-    Wrap only the code that reads and checks input: an error that is raised
-    after that is a bug, and keeps its traceback.
+    Wrap only code that reads and checks input: an error that is raised
+    elsewhere is a bug, and keeps its traceback.
     """
     try:
         yield
@@ -180,7 +180,7 @@ def user_errors():
 
 @contextlib.contextmanager
 def exit_status(command):
-    """Ends the process with one line and a status on a `CommandError`, Ctrl-C.
+    """Ends the process with one line and a status on `CommandError` or Ctrl-C.
 
     Args:
         command: The command's name, which begins the line.
@@ -202,7 +202,7 @@ def _complain(line):
 
 
 def check_streams(*names):
-    """Refuses to begin where a standard stream that a command needs is closed.
+    """Refuses to start if a standard stream that a command needs is closed.
 
     Args:
         *names: "stdin", "stdout".
@@ -218,20 +218,20 @@ def check_streams(*names):
 def show(*lines):
     """Writes lines to standard output at once.
 
-    If nobody reads on, as with `| head`, it ends as if all were written.
+    If the reader has closed the output, as `| head` does, it returns quietly.
 
     Args:
-        *lines: Texts; a character that the output's encoding lacks is escaped.
+        *lines: Texts. Characters that the output cannot encode are escaped.
 
     Raises:
-        RunError: The device is full, or the like.
+        RunError: The lines cannot be written, for example to a full disk.
     """
     with output_errors():
         print_at_once(*lines)
 
 
 def print_at_once(*lines):
-    """As `show`, but the system's errors are raised as they are."""
+    """As `show`, but raises the system's errors unchanged."""
     if sys.stdout is None:  # closed, and not needed: see `check_streams`
         return
     for line in lines:
@@ -240,17 +240,17 @@ def print_at_once(*lines):
 
 
 def _encodable(text, file):
-    """A text, the characters escaped that the encoding of a file lacks."""
+    """A text, with characters escaped that a file cannot encode."""
     encoding = file.encoding or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 @contextlib.contextmanager
 def output_errors(file=None):
-    """Ends its body quietly if nobody reads its output on.
+    """Ends its body quietly if the reader has closed the output.
 
     Args:
-        file: The output; None: standard output.
+        file: The output; None for standard output.
 
     Raises:
         RunError: The output cannot be written for another reason.
@@ -264,18 +264,18 @@ def output_errors(file=None):
 
 
 def discard_output(file=None):
-    """Sends nowhere what an output still holds, and what follows.
+    """Discards the buffer of an output, and everything that follows.
 
-    Python would try again to write it when it exits.
+    Python would try to write the buffer again at exit.
     """
     with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), (file or sys.stdout).fileno())
 
 
 def check_output(path, inputs=()):
-    """Finds out before the work whether a file can be written.
+    """Checks that a file can be written, before the work begins.
 
-    Directories that it lacks are made when it is written.
+    Missing directories are no error: they are made when the file is written.
 
     Args:
         path: The file.
@@ -325,7 +325,7 @@ class _FieldParser(flags.ArgumentParser):
             return None
         try:
             argument.encode()
-        except UnicodeEncodeError:  # neither config.json can hold it
+        except UnicodeEncodeError:  # config.json cannot hold it, either
             raise ValueError("expected UTF-8 text") from None
         try:
             return READERS[self.kind](argument)
@@ -349,7 +349,7 @@ def _define(section, values):
 
 
 def _absent(kind):
-    """How a flag of this type spells None."""
+    """The spelling of None in a flag of this type."""
     return "" if kind is str else ABSENT
 
 

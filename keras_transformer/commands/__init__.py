@@ -1,0 +1,1 @@
+"""Commands: flags from configurations, exit statuses, and how they start."""

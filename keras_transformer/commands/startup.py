@@ -1,0 +1,127 @@
+"""How a command starts: TensorFlow's threads, memory and log, Ctrl-C.
+
+A command's file has its options and imports nothing that needs TensorFlow,
+whose import takes seconds: help and bad flags are answered at once. When the
+flags are right, `load` imports the module that does the work.
+"""
+
+import importlib
+import os
+import signal
+import sys
+import types
+
+from keras_transformer.machine import count_cores, find_gpus, memory_limit
+
+SLICE_TOKENS = 256  # minimum on each side in a slice of a training batch
+# Each slice has gradients of its own: more slices cost more memory and time
+# than they save.
+MAX_SLICES = 8
+
+
+def count_slices(
+    cpu_threads: int | None, num_tokens: int, jit_compile: bool
+) -> int:
+    """Number of slices of a batch that are computed in parallel.
+
+    Args:
+        cpu_threads: Threads that compute the batch; None for one per core.
+        num_tokens: Tokens on each side, padding included, that are computed at
+            once.
+        jit_compile: Whether XLA compiles the step. It would run the programs of
+            the slices one after the other.
+
+    Returns:
+        The number of threads, or less if slices would be too small; 1 with XLA.
+
+    >>> count_slices(cpu_threads=4, num_tokens=25000, jit_compile=False)
+    4
+    >>> count_slices(cpu_threads=64, num_tokens=1024, jit_compile=False)
+    4
+    >>> count_slices(cpu_threads=64, num_tokens=25000, jit_compile=False)
+    8
+    """
+    if jit_compile:
+        return 1
+    threads = cpu_threads or count_cores()
+    return max(1, min(threads, num_tokens // SLICE_TOKENS, MAX_SLICES))
+
+
+def prepare_cpu(cpu_threads: int | None, num_slices: int | None = None) -> None:
+    """Sets how TensorFlow uses the cores and the memory for training on a CPU.
+
+    Operations run in parallel rather than each in several threads: the slices
+    of a training step have work for all cores, and small operations are not
+    worth dividing. Operations are divided only if there are more threads than
+    slices. TensorFlow keeps freed memory for the next array, since the kernel
+    would have to clear it again in every step.
+
+    Call it before `load_tensorflow`; it does nothing afterwards. Environment
+    variables that are already set stay.
+
+    Args:
+        cpu_threads: Threads that compute a step; None for one per core. With 1,
+            TensorFlow chooses their number.
+        num_slices: Slices of a step, at most `cpu_threads`; None for as many.
+    """
+    if "tensorflow" in sys.modules:
+        return
+    threads = cpu_threads or count_cores()
+    if threads > 1:
+        slices = threads if num_slices is None else num_slices
+        side_by_side = threads if slices == 1 else slices
+        os.environ.setdefault("TF_NUM_INTRAOP_THREADS", str(threads // slices))
+        os.environ.setdefault("TF_NUM_INTEROP_THREADS", str(side_by_side))
+    memory = memory_limit()
+    os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "true")
+    os.environ.setdefault("TF_CPU_BFC_MEM_LIMIT_IN_MB", str(memory // 2**20))
+
+
+def prepare_search(jit_compile: bool) -> None:
+    """Sets how TensorFlow uses the cores for translating on a CPU.
+
+    The operations of one position are too short to be divided among threads: a
+    search runs several of them, and several batches, in parallel instead. XLA's
+    programs are not affected.
+
+    Call it before `load_tensorflow`; it does nothing afterwards. A number of
+    threads that is already set stays.
+
+    Args:
+        jit_compile: Whether XLA compiles the search.
+    """
+    if not jit_compile and "tensorflow" not in sys.modules:
+        os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+
+
+def load_tensorflow() -> None:
+    """Imports TensorFlow and lets it log warnings and errors only.
+
+    On a machine with a GPU it logs everything, so that the reason is visible if
+    it cannot use the GPU. The few lines that TensorFlow prints before it reads
+    the level are not hidden. A level that is already set stays. Does nothing if
+    TensorFlow is already imported.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if find_gpus() else "2")
+    importlib.import_module("tensorflow")
+
+
+def load(name: str) -> types.ModuleType:
+    """Imports TensorFlow, then a module that needs it.
+
+    Args:
+        name: The module's full name.
+    """
+    load_tensorflow()
+    return importlib.import_module(name)
+
+
+def end_on_interrupt() -> None:
+    """Makes Ctrl-C end this process at once, even while TensorFlow computes.
+
+    Python would run its handler, and print a traceback, only after the current
+    batch, which may take minutes. Output must have been flushed. SIGINT stays
+    ignored where it is ignored.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,0 +1,36 @@
+"""HTML pages from Jinja templates, each complete in one file."""
+
+import functools
+import typing
+
+import jinja2
+
+from keras_transformer.figures.writing import direction, printable
+
+
+def render_page(package: str, template: str, **values: typing.Any) -> str:
+    """A page.
+
+    Every value is escaped, and `tojson` makes data that cannot end a script.
+
+    Args:
+        package: The package with the template and the files that it includes.
+        template: The name of the template.
+        **values: Its variables; a missing one is an error.
+    """
+    page = _environment(package).get_template(template).render(values)
+    return printable(page)
+
+
+@functools.cache
+def _environment(package):
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader(package, "."),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["direction"] = direction
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
+    return environment

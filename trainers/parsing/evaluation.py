@@ -1,0 +1,75 @@
+"""The work of `trainers.parse_evaluate`: F1 of a parser's trees."""
+
+import json
+import time
+
+from keras_transformer.commands import flags
+from keras_transformer.workdir import WorkDirectory, write_atomically
+from trainers.parsing.config import TreesConfig
+from trainers.parsing.corpus import make_pair, read_split_trees
+from trainers.parsing.linearization import repair
+from trainers.parsing.metric import ParsingMetric
+from trainers.parsing.text import check_is_parser, load_parser
+from trainers.parsing.trees import Node, leaves, retag, write_tree
+from trainers.run.options import TranslatorOptions
+
+
+def read_references(data: TreesConfig, files: tuple[str, ...]) -> list[Node]:
+    """The trees to measure on.
+
+    Args:
+        data: The `TreesConfig` of the work directory.
+        files: Files of trees, or none for the test trees of `data`.
+
+    Raises:
+        ValueError: There are none, or they cannot be read.
+    """
+    if files:
+        data = TreesConfig(train_trees=files, test_trees=files)
+    trees = list(read_split_trees(data, "test"))
+    if not trees:
+        raise ValueError(
+            "expected --trees=FILE with trees. Received:"
+            f" trees={','.join(files)!r}"
+        )
+    return trees
+
+
+def write_outputs(
+    path: str, sequences: list[str], references: list[Node]
+) -> None:
+    """Writes the parser's trees, one a line, with the reference's tags."""
+    lines = []
+    for sequence, reference in zip(sequences, references, strict=True):
+        words = leaves(reference)
+        tree = repair(sequence, [leaf.word for leaf in words])
+        lines.append(write_tree(retag(tree, [leaf.tag for leaf in words])))
+    write_atomically(path, "".join(line + "\n" for line in lines))
+
+
+def run(
+    arguments: flags.Arguments, trees: tuple[str, ...], output: str | None
+) -> None:
+    """Parses the sentences of trees, and shows the scores.
+
+    Args:
+        arguments: The command line.
+        trees, output: As the flags.
+    """
+    workdir = WorkDirectory(arguments.build(TranslatorOptions).workdir)
+    with flags.user_errors():
+        check_is_parser(workdir)
+        data = workdir.read_section("data", TreesConfig)
+        references = read_references(data, trees)
+        if output:
+            flags.check_output(output, trees or data.test_trees)
+    parser = load_parser(arguments)
+    pairs = [make_pair(tree) for tree in references]
+    started = time.monotonic()
+    sequences = parser.translate([sentence for sentence, _ in pairs])
+    seconds = time.monotonic() - started
+    if output:
+        with flags.user_errors():
+            write_outputs(output, sequences, references)
+    result = ParsingMetric().measure(sequences, [tree for _, tree in pairs])
+    flags.show(json.dumps({**result, "seconds": round(seconds, 3)}))

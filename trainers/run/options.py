@@ -1,0 +1,83 @@
+"""Options that several commands share."""
+
+import dataclasses
+
+from keras_transformer.config import PRECISIONS
+from keras_transformer.fields import Fields, hp
+from trainers.run.config import TrainingConfig, same_field
+
+
+@dataclasses.dataclass(frozen=True)
+class TranslatorOptions(Fields):
+    """The translator."""
+
+    workdir: str = hp("", "Directory that trainers.wmt made. Required.")
+    checkpoint: str | None = hp(
+        None,
+        "averaged, best, latest, or a path. Default: the first of these that"
+        " exists.",
+    )
+    max_source_length: int | None = hp(
+        None,
+        "Maximum length of a source in tokens, EOS included; longer ones are"
+        " truncated. Default: the maximum in training.",
+        low=2,
+    )
+    precision: str = hp(
+        "float32",
+        "Precision of weights and products. bfloat16 is faster on processors"
+        " that support it; some translations then differ.",
+        choices=PRECISIONS,
+    )
+    jit_compile: bool = hp(
+        False, "Compile with XLA: slow to start, fast with many sentences."
+    )
+    workers: int | None = hp(
+        None,
+        "Batches translated in parallel. Default: one per CPU core, or 1 with a"
+        " GPU.",
+        low=1,
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not self.workdir:
+            raise ValueError("expected --workdir=DIR. Received: no workdir")
+
+
+@dataclasses.dataclass(frozen=True)
+class TestOptions(Fields):
+    """The sentence pairs."""
+
+    test_files: tuple[str, ...] = hp(
+        (),
+        "PREFIX of PREFIX.en[.gz] and PREFIX.de[.gz], or several, separated by"
+        " commas. Default, without test_set: the test pairs of the data set"
+        " that the model was trained on.",
+    )
+    test_set: str = hp(
+        "",
+        "A test set by sacreBLEU's name, such as wmt14/full, which sacreBLEU"
+        " downloads at its first use.",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.test_files and self.test_set:
+            raise ValueError(
+                "expected test_files or test_set. Received:"
+                f" test_files={','.join(self.test_files)!r},"
+                f" test_set={self.test_set!r}"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class MetricOptions(Fields):
+    """The score."""
+
+    bleu_tokenizer: str = same_field(TrainingConfig, "bleu_tokenizer")
+    moses_prefixes: str | None = hp(
+        None,
+        "For BLEU of tokenized text: one of Moses' files nonbreaking_prefix.*."
+        " Default: built-in abbreviations of English, German and French.",
+    )

@@ -1,0 +1,232 @@
+"""From standard input to standard output by a translator.
+
+The work of `trainers.translate`; other commands open translators and read and
+write lines by the same functions.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+import sys
+import typing
+from collections.abc import Iterable, Iterator
+
+from absl import logging
+
+from keras_transformer.commands import flags
+from keras_transformer.config import CHECKPOINT_KINDS, DecodingConfig
+from keras_transformer.translator import Translator
+from keras_transformer.workdir import WorkDirectory
+from trainers.run.options import TranslatorOptions
+from trainers.run.strategies import count_searches
+
+CHUNK = 4096  # lines read, sorted and translated together
+
+
+def load_translator(
+    arguments: flags.Arguments, other: str | None = None
+) -> Translator:
+    """The `Translator` of a command line with `TranslatorOptions`.
+
+    Flags of the search override the work directory's `DecodingConfig`.
+
+    Args:
+        arguments: The command line.
+        other: A work directory to use instead of the command line's, with a
+            checkpoint of the same kind; if `--checkpoint` is a path, with the
+            first checkpoint that exists.
+
+    Raises:
+        CommandError: The work directory or an option is wrong.
+    """
+    options = arguments.build(TranslatorOptions)
+    if other is not None:
+        kind = options.checkpoint
+        if kind not in CHECKPOINT_KINDS:  # a path in the command line's own
+            kind = None
+        options = dataclasses.replace(options, workdir=other, checkpoint=kind)
+    with flags.user_errors():
+        workdir = WorkDirectory(options.workdir)
+        before = workdir.read_section("decoding", DecodingConfig)
+        decoding = arguments.build(DecodingConfig, **dataclasses.asdict(before))
+        others = {
+            "jit_compile": options.jit_compile,
+            "workers": options.workers or count_searches(),
+        }
+        if options.max_source_length is not None:
+            others["max_source_length"] = options.max_source_length
+        return Translator.load(
+            options.workdir,
+            decoding,
+            options.checkpoint,
+            precision=options.precision,
+            **others,
+        )
+
+
+def read_lines(
+    file: typing.BinaryIO, name: str = "standard input"
+) -> Iterator[str]:
+    """Lines of a binary file as `str`, without their ends.
+
+    Bytes that are not UTF-8 become U+FFFD, with a warning.
+
+    Args:
+        file: The file.
+        name: Its name in errors.
+
+    Raises:
+        RunError: The file cannot be read.
+    """
+    lines = iter(file)
+    for number in itertools.count(1):
+        try:
+            line = next(lines)
+        except StopIteration:
+            return
+        except OSError as error:
+            raise flags.RunError(f"{name}: {error.strerror}") from error
+        line = line.removesuffix(b"\n")
+        try:
+            yield line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            logging.warning(
+                "%sline %d is not UTF-8 (%s, byte %d of the line)",
+                "" if name == "standard input" else f"{name}, ",
+                number,
+                error.reason,
+                error.start + 1,
+            )
+            yield line.decode("utf-8", "replace")
+
+
+def translate_lines(
+    translator: Translator,
+    lines: Iterable[str],
+    chunk_size: int,
+    n_best: int = 0,
+    prefixes: Iterable[str] | None = None,
+    alignments: bool = False,
+) -> Iterator[str]:
+    """Yields the output lines for input lines, chunk by chunk.
+
+    Args:
+        translator: The `Translator`.
+        lines: Iterable of `str`.
+        chunk_size: Lines translated together.
+        n_best: As the flag.
+        prefixes: Required beginnings of the translations, one for each line.
+        alignments: As the flag.
+
+    Raises:
+        RunError: The model's logits are not finite.
+        CommandError: The number of prefixes is not that of the lines.
+    """
+    lines, done = iter(lines), 0
+    forced = None if prefixes is None else iter(prefixes)
+    while chunk := list(itertools.islice(lines, chunk_size)):
+        begins = None
+        if forced is not None:
+            begins = list(itertools.islice(forced, len(chunk)))
+            if len(begins) < len(chunk):
+                raise _wrong_number(f"only {done + len(begins)}")
+        try:
+            results = translator.search(chunk, begins, num_best=n_best or 1)
+        except FloatingPointError as error:
+            raise flags.RunError(str(error)) from error
+        ends = _alignments(translator, chunk, results) if alignments else None
+        for number, found in enumerate(results, done + 1):
+            for note in found.notes:
+                logging.warning("line %d %s", number, note)
+            for text, score in zip(found.texts, found.scores, strict=True):
+                columns = [str(number), text, f"{score:.6f}"]
+                if not n_best:
+                    columns = [text]
+                if ends is not None:
+                    columns.append(next(ends))
+                yield " ||| ".join(columns)
+        done += len(chunk)
+    if forced is not None and next(forced, None) is not None:
+        raise _wrong_number(f"more than {done}")
+
+
+def _alignments(translator, lines, results):
+    """Yields the alignment of each hypothesis of each line, as text."""
+    pairs = [
+        (line, text)
+        for line, found in zip(lines, results, strict=True)
+        for text in found.texts
+    ]
+    for alignment in translator.align(pairs):
+        yield pharaoh(alignment.links)
+
+
+def pharaoh(links: Iterable[tuple[int, int]]) -> str:
+    """Links of words in the format of alignment files.
+
+    >>> pharaoh([(0, 1), (2, 0)])
+    '0-1 2-0'
+    """
+    return " ".join(f"{source}-{target}" for source, target in links)
+
+
+def _wrong_number(received):
+    return flags.CommandError(
+        "prefix_file must have a line for each input line."
+        f" Received: {received} lines"
+    )
+
+
+def write_lines(lines: Iterable[str], file: typing.BinaryIO) -> None:
+    """Writes lines to a binary file, each at once.
+
+    If the reader has closed the output, as `| head` does, it returns quietly.
+
+    Raises:
+        RunError: The lines cannot be written, for example to a full disk.
+    """
+    with flags.output_errors(file):
+        for line in lines:
+            file.write(line.encode("utf-8") + b"\n")
+            file.flush()
+
+
+def run(
+    arguments: flags.Arguments,
+    n_best: int,
+    prefix_file: str | None,
+    alignments: bool,
+) -> None:
+    """Translates standard input.
+
+    Args:
+        arguments: The command line.
+        n_best, prefix_file, alignments: As the flags.
+    """
+    lines: Iterable[str] = read_lines(sys.stdin.buffer)
+    prefixes: Iterable[str] | None = None
+    with contextlib.ExitStack() as stack:
+        if prefix_file:
+            with flags.user_errors():
+                file = stack.enter_context(open(prefix_file, "rb"))
+            prefixes = read_lines(file, prefix_file)
+            if not sys.stdin.isatty():  # a terminal expects answers at once
+                lines, prefixes = list(lines), list(prefixes)
+                if len(lines) != len(prefixes):
+                    raise _wrong_number(
+                        f"{len(prefixes)} lines for {len(lines)} input"
+                    )
+        translator = load_translator(arguments)
+        decoding = translator.decoding
+        num_found = 1 if decoding.sampling else decoding.beam_size
+        if n_best > num_found:
+            raise flags.CommandError(
+                "n_best must be at most beam_size. Received:"
+                f" n_best={n_best}, beam_size={decoding.beam_size},"
+                f" sampling={decoding.sampling}"
+            )
+        chunk_size = 1 if sys.stdin.isatty() else CHUNK
+        outputs = translate_lines(
+            translator, lines, chunk_size, n_best, prefixes, alignments
+        )
+        write_lines(outputs, sys.stdout.buffer)

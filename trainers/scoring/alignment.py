@@ -1,0 +1,189 @@
+"""The work of `trainers.align`: links of words, and the best layer for them."""
+
+import collections
+import json
+import re
+import sys
+from collections.abc import Iterator, Sequence
+
+from keras_transformer.commands import flags
+from keras_transformer.workdir import WorkDirectory
+from trainers.run.config import DataConfig
+from trainers.run.options import TestOptions, TranslatorOptions
+from trainers.run.translating import load_translator, pharaoh, write_lines
+from trainers.scoring.test_sets import check_lines, read_test_pairs, read_text
+
+Links = set[tuple[int, int]]
+
+
+def read_gold(path: str) -> list[tuple[Links, Links]]:
+    """The sure and the possible links of each line; sure links are possible.
+
+    Raises:
+        ValueError: A link is malformed, or the file is not UTF-8.
+        OSError: It cannot be read.
+    """
+    found = []
+    for number, line in enumerate(read_text(path), 1):
+        sure: Links = set()
+        possible: Links = set()
+        for link in line.split():
+            match = re.fullmatch(r"(\d+)([-p])(\d+)", link)
+            if not match:
+                raise ValueError(
+                    f"{path}, line {number}: a link must look like 0-0 or 0p0."
+                    f" Received: {link!r}"
+                )
+            place = int(match[1]), int(match[3])
+            possible.add(place)
+            if match[2] == "-":
+                sure.add(place)
+        found.append((sure, possible))
+    return found
+
+
+def check_gold(
+    path: str,
+    gold: Sequence[tuple[Links, Links]],
+    pairs: Sequence[tuple[str, str]],
+) -> None:
+    """Raises ValueError if a link is beyond the words of its pair."""
+    for number, (pair, (_, possible)) in enumerate(
+        zip(pairs, gold, strict=True), 1
+    ):
+        sizes = tuple(len(text.split()) for text in pair)
+        for source, target in sorted(possible):
+            if source >= sizes[0] or target >= sizes[1]:
+                raise ValueError(
+                    f"{path}, line {number}: the pair has {sizes[0]} and"
+                    f" {sizes[1]} words, counted from 0. Received: a link of"
+                    f" {source} and {target}"
+                )
+
+
+def error_rate(
+    alignments: Sequence[Sequence[tuple[int, int]]],
+    gold: Sequence[tuple[Links, Links]],
+) -> float:
+    """AER = 1 - (|A and S| + |A and P|) / (|A| + |S|) of a whole corpus.
+
+    >>> error_rate([[(0, 0), (1, 1)]], [({(0, 0)}, {(0, 0), (1, 0)})])
+    0.33333333333333337
+    """
+    right = total = 0
+    for links, (sure, possible) in zip(alignments, gold, strict=True):
+        right += len(sure & set(links)) + len(possible & set(links))
+        total += len(links) + len(sure)
+    return 1 - right / total if total else 0.0
+
+
+def find_anchors(source: str, target: str) -> Links:
+    """Links of words that occur once in the source and once in the target.
+
+    Case, and punctuation at both ends of a word, are ignored.
+
+    >>> find_anchors("On May 3 Ann left.", "Am 3. Mai ging Ann weg.")
+    {(2, 1), (3, 4)}
+    """
+    sides = []
+    for text in (source, target):
+        words = [re.sub(r"^\W+|\W+$", "", w).lower() for w in text.split()]
+        counts = collections.Counter(words)
+        sides.append(
+            {word: i for i, word in enumerate(words) if counts[word] == 1}
+        )
+    one, other = sides
+    return {(one[word], other[word]) for word in one.keys() & other if word}
+
+
+def choose_layer(translator, pairs, gold):
+    """Aligns by the best layer, as the help of `trainers.align` describes.
+
+    Args:
+        translator: The `Translator`.
+        pairs: List of (source, target).
+        gold: The result of `read_gold`, or None to choose by anchors.
+
+    Returns:
+        The alignments of the best layer, and a dictionary: `layer`, `criterion`
+        and its value for each layer in `layers`.
+
+    Raises:
+        CommandError: There is neither gold nor an anchor.
+    """
+    anchors = [find_anchors(*pair) for pair in pairs]
+    num_anchors = sum(map(len, anchors))
+    if gold is None and not num_anchors:
+        raise flags.CommandError(
+            "expected pairs with a word in common, gold=FILE or"
+            " alignment_layer=NUMBER. Received: none of them"
+        )
+    tried = []
+    for layer in range(1, translator.model.config.decoder_depth + 1):
+        by_layer = translator.with_decoding(alignment_layer=layer)
+        alignments = by_layer.align(pairs)
+        links = [alignment.links for alignment in alignments]
+        if gold is None:
+            found = zip(anchors, links, strict=True)
+            value = sum(len(a & set(b)) for a, b in found) / num_anchors
+            rank = -value
+        else:
+            rank = value = error_rate(links, gold)
+        tried.append((rank, layer, value, alignments))
+    _, layer, _, alignments = min(tried, key=lambda one: one[:2])
+    return alignments, {
+        "layer": layer,
+        "criterion": "anchors" if gold is None else "aer",
+        "layers": [value for _, _, value, _ in tried],
+    }
+
+
+def output_lines(translator, pairs, gold, given) -> Iterator[str]:
+    """Yields the lines of the command.
+
+    Args:
+        translator, pairs, gold: As in `choose_layer`.
+        given: The layer of the command line, or None to choose the best.
+
+    Raises:
+        CommandError: No layer can be chosen.
+        RunError: The model's attention is not finite.
+    """
+    try:
+        if given is None:
+            alignments, summary = choose_layer(translator, pairs, gold)
+        else:
+            alignments = translator.align(pairs)
+            summary = {"layer": given, "criterion": "given"}
+    except FloatingPointError as error:
+        raise flags.RunError(str(error)) from error
+    links = [alignment.links for alignment in alignments]
+    if gold is not None:
+        summary["aer"] = error_rate(links, gold)
+    summary["pairs"] = len(pairs)
+    summary["truncated"] = sum(a.truncated for a in alignments)
+    yield from map(pharaoh, links)
+    yield json.dumps(summary)
+
+
+def run(
+    arguments: flags.Arguments, alignment_layer: int | None, gold: str | None
+) -> None:
+    """Aligns the pairs of a command line.
+
+    Args:
+        arguments: The command line.
+        alignment_layer, gold: As the flags.
+    """
+    workdir = WorkDirectory(arguments.build(TranslatorOptions).workdir)
+    links = None
+    with flags.user_errors():
+        data = workdir.read_section("data", DataConfig)
+        pairs = list(read_test_pairs(data, arguments.build(TestOptions)))
+        if gold:
+            links = read_gold(gold)
+            check_lines(gold, links, pairs)
+            check_gold(gold, links, pairs)
+    translator = load_translator(arguments)
+    lines = output_lines(translator, pairs, links, alignment_layer)
+    write_lines(lines, sys.stdout.buffer)

@@ -1,0 +1,155 @@
+"""The work of `trainers.evaluate`: scores of translations, and comparisons."""
+
+import json
+import os
+import time
+
+from keras_transformer.commands import flags
+from keras_transformer.data.pairs import find_file
+from keras_transformer.workdir import WorkDirectory, write_atomically
+from trainers.run.config import DataConfig, TrainingConfig
+from trainers.run.options import MetricOptions, TestOptions, TranslatorOptions
+from trainers.run.translating import load_translator
+from trainers.scoring import comparison
+from trainers.scoring.metrics import TranslationMetric
+from trainers.scoring.test_sets import check_lines, read_references, read_text
+
+
+def open_metric(arguments, workdir, data):
+    """The `TranslationMetric` of a command line with `MetricOptions`.
+
+    Args:
+        arguments: The command line.
+        workdir: The `WorkDirectory`, whose tokenizer is the default.
+        data: Its `DataConfig`.
+
+    Raises:
+        ValueError: The tokenizer or Moses' file cannot be used.
+    """
+    training = workdir.read_section("training", TrainingConfig)
+    options = arguments.build(
+        MetricOptions, bleu_tokenizer=training.bleu_tokenizer
+    )
+    return TranslationMetric(
+        data.target_language, options.bleu_tokenizer, options.moses_prefixes
+    )
+
+
+def read_systems(paths, sources, data):
+    """The translations of the systems to compare with, by path.
+
+    Args:
+        paths: Paths of files or work directories.
+        sources: The sentences that they translate.
+        data: The `DataConfig` of the evaluated work directory.
+
+    Returns:
+        A dictionary, with None for a work directory, which has not translated
+        yet.
+
+    Raises:
+        ValueError: A file has another number of lines, a work directory has
+            other languages, or a system is named twice.
+        OSError: A file cannot be read.
+    """
+    if len(set(paths)) < len(paths):
+        raise ValueError(
+            "compare must name each system once. Received:"
+            f" compare={','.join(paths)!r}"
+        )
+    systems: dict[str, list[str] | None] = {}
+    for path in paths:
+        if os.path.isdir(path):
+            its = WorkDirectory(path).read_section("data", DataConfig)
+            for name in ("source_language", "target_language"):
+                if getattr(its, name) != getattr(data, name):
+                    raise ValueError(
+                        f"{path}: {name} must be {getattr(data, name)!r}, as in"
+                        " the system it is compared with. Received:"
+                        f" {name}={getattr(its, name)!r}"
+                    )
+            systems[path] = None
+        else:
+            systems[path] = read_text(path)
+            check_lines(path, systems[path], sources)
+    return systems
+
+
+def files_read(data, test, others):
+    """The files that the command reads, which no output may replace.
+
+    Args:
+        data: The `DataConfig` of the work directory.
+        test: The `TestOptions`.
+        others: Paths of other files.
+
+    Raises:
+        FileNotFoundError: One is missing.
+    """
+    prefixes = test.test_files or (() if test.test_set else data.test_files)
+    pairs = [
+        find_file(prefix, language)
+        for prefix in prefixes
+        for language in (data.source_language, data.target_language)
+    ]
+    return [*pairs, *others]
+
+
+def show_comparison(systems, arguments, sources, references, metric):
+    """Shows the table of systems; returns their part of the JSON object.
+
+    Args:
+        systems: Translations by path, including the baseline's, or None for a
+            work directory, which translates now.
+        arguments: The command line.
+        sources, references: The test set.
+        metric: The `TranslationMetric`.
+    """
+    for path, outputs in systems.items():
+        if outputs is None:
+            other = load_translator(arguments, path)
+            systems[path] = other.translate(sources)
+    metrics = metric.metrics()
+    result = comparison.compare(
+        [comparison.System(*system) for system in systems.items()],
+        references,
+        metrics,
+    )
+    flags.show(*comparison.table(result, list(metrics)))
+    return result
+
+
+def run(
+    arguments: flags.Arguments, output: str | None, compare: tuple[str, ...]
+) -> None:
+    """Translates the test set, and shows the scores.
+
+    Args:
+        arguments: The command line.
+        output, compare: As the flags.
+    """
+    path = arguments.build(TranslatorOptions).workdir
+    test = arguments.build(TestOptions)
+    workdir = WorkDirectory(path)
+    with flags.user_errors():
+        data = workdir.read_section("data", DataConfig)
+        metric = open_metric(arguments, workdir, data)
+        sources, references = read_references(data, test)
+        systems = read_systems((path, *compare), sources, data)
+        if output:
+            moses_prefixes = arguments.build(MetricOptions).moses_prefixes
+            others = [*compare, *([moses_prefixes] if moses_prefixes else [])]
+            flags.check_output(output, files_read(data, test, others))
+    translator = load_translator(arguments)
+    started = time.monotonic()
+    systems[path] = translations = translator.translate(sources)
+    seconds = time.monotonic() - started
+    if output:
+        with flags.user_errors():
+            write_atomically(output, "".join(f"{t}\n" for t in translations))
+    result = metric.measure(translations, *references)
+    if compare:
+        result["compare"] = show_comparison(
+            systems, arguments, sources, references, metric
+        )
+    flags.show(json.dumps({**result, "seconds": round(seconds, 3)}))

@@ -1,0 +1,105 @@
+"""The work of `trainers.score`: log-probabilities of given translations."""
+
+import dataclasses
+import itertools
+import json
+import math
+import sys
+from collections.abc import Iterable, Iterator
+
+from absl import logging
+
+from keras_transformer.commands import flags
+from keras_transformer.translator import Translator
+from keras_transformer.workdir import WorkDirectory
+from trainers.run.config import DataConfig
+from trainers.run.options import TestOptions, TranslatorOptions
+from trainers.run.translating import CHUNK, load_translator, write_lines
+from trainers.scoring.test_sets import read_test_pairs
+
+
+@dataclasses.dataclass
+class Totals:
+    """Sums over pairs.
+
+    Attributes:
+        log_prob: Sum of the log-probabilities of all translations.
+        tokens: Number of tokens of all translations, EOS included.
+        pairs: Number of pairs.
+        truncated: Number of pairs that exceed the model's limits.
+    """
+
+    log_prob: float = 0.0
+    tokens: int = 0
+    pairs: int = 0
+    truncated: int = 0
+
+    def summary(self) -> dict[str, float | int | None]:
+        """The last line of the command, before JSON.
+
+        A perplexity that overflows is None, since JSON has no infinity.
+        """
+        nll = -self.log_prob / self.tokens
+        return {
+            "perplexity": math.exp(nll) if nll < 700 else None,
+            "log_prob": self.log_prob,
+            "tokens": self.tokens,
+            "pairs": self.pairs,
+            "truncated": self.truncated,
+        }
+
+
+def score_lines(
+    translator: Translator,
+    pairs: Iterable[tuple[str, str]],
+    show_tokens: bool,
+    chunk_size: int = CHUNK,
+) -> Iterator[str]:
+    """Yields the lines of the command, chunk by chunk.
+
+    Args:
+        translator: The `Translator`.
+        pairs: Iterable of (source, translation).
+        show_tokens: As the flag.
+        chunk_size: Number of pairs that are read, sorted and scored together.
+
+    Raises:
+        RunError: The model's logits are not finite.
+    """
+    pieces = translator.tokenizer.target.pieces
+    totals, pairs = Totals(), iter(pairs)
+    while chunk := list(itertools.islice(pairs, chunk_size)):
+        try:
+            scores = translator.score(chunk)
+        except FloatingPointError as error:
+            raise flags.RunError(str(error)) from error
+        for number, score in enumerate(scores, totals.pairs + 1):
+            for note in score.notes:
+                logging.warning("line %d %s", number, note)
+            log_prob = math.fsum(score.log_probs)
+            columns = [f"{log_prob:.6f}", str(len(score.ids))]
+            if show_tokens:
+                columns.append(" ".join(pieces[id] for id in score.ids))
+                columns.append(" ".join(f"{x:.6f}" for x in score.log_probs))
+            yield "\t".join(columns)
+            totals.log_prob += log_prob
+            totals.tokens += len(score.ids)
+            totals.truncated += score.truncated
+            totals.pairs += 1
+    yield json.dumps(totals.summary())
+
+
+def run(arguments: flags.Arguments, show_tokens: bool) -> None:
+    """Scores the pairs of a command line.
+
+    Args:
+        arguments: The command line.
+        show_tokens: As the flag.
+    """
+    workdir = WorkDirectory(arguments.build(TranslatorOptions).workdir)
+    with flags.user_errors():
+        data = workdir.read_section("data", DataConfig)
+        pairs = read_test_pairs(data, arguments.build(TestOptions))
+    translator = load_translator(arguments)
+    lines = score_lines(translator, pairs, show_tokens)
+    write_lines(lines, sys.stdout.buffer)

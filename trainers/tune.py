@@ -1,0 +1,101 @@
+"""Chooses beam size and length penalty by the score of validation pairs.
+
+    python -m trainers.tune --workdir=DIR [--save]
+
+The pairs are the validation pairs of the training, or --valid_files. The table
+has the score of every combination; the last line is a JSON object with the best
+one. With --save, the work directory keeps it.
+"""
+
+import dataclasses
+import typing
+from collections.abc import Callable, Sequence
+
+from keras_transformer.commands import flags
+from keras_transformer.commands.startup import load, prepare_search
+from keras_transformer.config import DecodingConfig
+from keras_transformer.fields import Fields, check_values, hp
+from trainers.run.options import MetricOptions, TranslatorOptions
+
+LENGTH_PENALTIES = tuple(tenths / 10 for tenths in range(0, 21, 2))
+
+
+@dataclasses.dataclass(frozen=True)
+class Options(Fields):
+    """The trials."""
+
+    beam_sizes: tuple[str, ...] = hp(
+        (), "Beam sizes to try. Default: the beam size of the search."
+    )
+    length_penalties: tuple[str, ...] = hp(
+        (), "Length penalties to try. Default: 0, 0.2, ... 2."
+    )
+    valid_files: tuple[str, ...] = hp(
+        (), "Prefixes of validation pairs. Default: those of the training."
+    )
+    save: bool = hp(False, "Make the choice the default of the work directory.")
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.grid()
+
+    def grid(self) -> tuple[list[int], list[float]]:
+        """Beam sizes and length penalties to try, as numbers.
+
+        Raises:
+            ValueError: One is not a number, or out of range.
+        """
+        beam_sizes = read_numbers("beam_sizes", self.beam_sizes, int)
+        for beam_size in beam_sizes:
+            check_values(DecodingConfig, beam_size=beam_size)
+        penalties = read_numbers(
+            "length_penalties", self.length_penalties, float
+        )
+        for length_penalty in penalties:
+            check_values(DecodingConfig, length_penalty=length_penalty)
+        return beam_sizes, penalties or list(LENGTH_PENALTIES)
+
+
+Number = typing.TypeVar("Number", int, float)
+
+
+def read_numbers(
+    name: str, texts: Sequence[str], kind: Callable[[str], Number]
+) -> list[Number]:
+    """The numbers of a flag that is a list.
+
+    Raises:
+        ValueError: One of them is not a number of that kind.
+    """
+    try:
+        return [kind(text) for text in texts]
+    except ValueError:
+        what = "whole numbers" if kind is int else "numbers"
+        raise ValueError(
+            f"{name} must be {what}, separated by commas."
+            f" Received: {name}={','.join(texts)!r}"
+        ) from None
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Runs the command."""
+    with flags.exit_status("trainers.tune"):
+        arguments = flags.parse(
+            argv,
+            __doc__,
+            TranslatorOptions,
+            Options,
+            MetricOptions,
+            DecodingConfig,
+        )
+        options = arguments.build(Options)
+        arguments.build(MetricOptions)  # refused now if it is wrong
+        flags.check_streams("stdout")
+        prepare_search(arguments.build(TranslatorOptions).jit_compile)
+        load("trainers.scoring.tuning").run(
+            arguments, options.valid_files, *options.grid(), options.save
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,55 +1,51 @@
-"""Strings to ids and back, in the TensorFlow graph or without it.
+"""Strings to ids and back: SentencePiece on lists, without TensorFlow.
 
 One byte-pair vocabulary serves both languages, as in sec. 5.1 of the paper; or
-each has its own. SentencePiece trains it. In a graph TensorFlow Text applies
-it, so that an exported model takes and gives strings; for lists of strings
-SentencePiece itself does, which is far quicker for a few of them.
+each language has its own. `graph_tokenization.py` has the same functions as
+TensorFlow operations, for exported models, which read and write strings.
 """
 
 import bisect
 import functools
-import hashlib
-import io
 import os
 import pathlib
 import re
-import threading
 import typing
 from collections.abc import Iterable, Sequence
 
-import numpy as np
 import sentencepiece
-import tensorflow as tf
-import tensorflow_text
 from sentencepiece import sentencepiece_model_pb2, sentencepiece_pb2
 
-from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
+from keras_transformer.vocabulary import (
+    BOS,
+    EOS,
+    LANGUAGE_CODE,
+    PAD,
+    SPACE,
+    SPECIAL_IDS,
+    UNK,
+)
+from keras_transformer.vocabulary_training import ID_NAMES, train_model
 
-SPACE = "\u2581"  # how SentencePiece writes the space before a word
-# A piece that is no text. Pieces before it are a table of ids that was given
-# with the model; those after it segment text as well, but have no id there.
+# A control piece. The pieces before it are a table of ids that came with the
+# model; the pieces after it take part in the segmentation, but have no id.
 END_OF_TABLE = "<end of table>"
 # The same, where `>>fra<<` is a language code only if the table has it.
 END_OF_TABLE_WITH_CODES = "<end of table with codes>"
-# What a source line of a multilingual model may begin with: ">>fra<< Hello".
-LANGUAGE_CODE = r"(?s)(>>.*?<<)(.*)"
-MOST_FINGERPRINTS = 2**63 - 1
-ASCII_SPACES = " \t\n\v\f\r"  # what `tf.strings.strip` takes away
-# Threads that make the same operation at once would drop each other's model.
-_ONE_AT_A_TIME = threading.Lock()
-# The files of a vocabulary beside a model: one, or one for each language.
+ASCII_SPACES = " \t\n\v\f\r"  # removed by `tf.strings.strip`
+# The vocabulary files beside a model: one, or one for each language.
 SHARED_FILE = "tokenizer.model"
 PAIR_FILES = ("source_tokenizer.model", "target_tokenizer.model")
 
 
 class Token(typing.NamedTuple):
-    """A token of a string, and where it stands.
+    """A token of a string, and its position.
 
     Attributes:
-        id: Its id; not that of `EOS`.
-        text: What it stands for, as written, without white space.
-        word: Index of the word, as `str.split` finds words, that it is part of;
-            as many as there are words if only white space follows.
+        id: Its id; never `EOS`.
+        text: The text that it covers, as written, without white space.
+        word: Index of its word, as `str.split` finds words; the number of
+            words if only white space follows.
     """
 
     id: int
@@ -57,13 +53,16 @@ class Token(typing.NamedTuple):
     word: int
 
 
-class Tokenizer(tf.Module):
+class Tokenizer:
     """A SentencePiece vocabulary, usually of byte pairs and for two languages.
 
-    `decode(encode(strings))` is `strings` with runs of white space made one
-    space and compatibility characters made plain (Unicode NFKC: a ligature
-    becomes its letters); case and spelling stay. A character the vocabulary
-    does not have becomes ` ⁇ `.
+    `decode(encode(strings))` is `strings` with each run of white space replaced
+    by one space and compatibility characters by plain ones (Unicode NFKC: a
+    ligature becomes its letters); case and spelling stay. A character that is
+    not in the vocabulary becomes ` ⁇ `.
+
+    `to_ids` and `to_strings` work on lists and need no TensorFlow. `encode` and
+    `decode` return tensors and may be part of a graph.
 
     Vocabularies of other systems, which `trainers.import_model` reads, have a
     table of ids apart from the model: see `has_table`.
@@ -73,18 +72,16 @@ class Tokenizer(tf.Module):
             Its ids of PAD, BOS, EOS and UNK are 0, 1, 2 and 3.
 
     Attributes:
-        model_bytes: As given.
-        vocab_size: Number of tokens V, special ones included.
+        model_bytes: The serialized model.
+        vocab_size: Number of tokens V, including special tokens.
         has_table: Whether the pieces up to `END_OF_TABLE` or
-            `END_OF_TABLE_WITH_CODES` are a table of V ids. Then a segment of
-            text has the id that the table has for it, or `UNK`; and a language
-            code at the beginning of a string, such as `>>fra<<`, is a segment
-            of its own: with the first end every code, as in Marian models of
-            Hugging Face; with the second those codes that the table has and
-            the model does not know.
+            `END_OF_TABLE_WITH_CODES` are a table of V ids. If so, a segment of
+            text has its id in the table, or `UNK`; and a language code at the
+            beginning of a string, such as `>>fra<<`, is a segment of its own:
+            see `codes`.
 
     Raises:
-        ValueError: The bytes are no such model.
+        ValueError: The bytes are not such a model.
 
     >>> tokenizer = Tokenizer.train(["a rose is a rose"], vocab_size=17)
     >>> tokenizer.encode(["a rose"])
@@ -94,76 +91,69 @@ class Tokenizer(tf.Module):
     """
 
     def __init__(self, model_bytes: bytes):
-        super().__init__(name="tokenizer")
         self.model_bytes = bytes(model_bytes)
-        processor = self._processor
-        special_ids = (
-            processor.pad_id(),
-            processor.bos_id(),
-            processor.eos_id(),
-            processor.unk_id(),
-        )
+        processor = self._processor = sentencepiece.SentencePieceProcessor()
+        try:
+            processor.LoadFromSerializedProto(self.model_bytes)
+        except RuntimeError as error:
+            raise ValueError(
+                "model_bytes must be a SentencePiece model."
+                f" Received: {len(model_bytes)} bytes"
+            ) from error
+        special_ids = tuple(getattr(processor, name)() for name in ID_NAMES)
         if special_ids != SPECIAL_IDS:
             raise ValueError(
                 "The ids of PAD, BOS, EOS and UNK must be"
                 f" {SPECIAL_IDS}. Received: {special_ids}"
             )
         end = processor.piece_to_id(END_OF_TABLE)
-        self._has_any_code = end != UNK
+        self._takes_any_code = end != UNK
         if end == UNK:
             end = processor.piece_to_id(END_OF_TABLE_WITH_CODES)
         self.has_table = end != UNK
         self.vocab_size = end if self.has_table else processor.get_piece_size()
 
     @functools.cached_property
-    def _processor(self):
-        """The model as SentencePiece's own object: all pieces, by id."""
-        return _load_processor(self.model_bytes)
-
-    @functools.cached_property
     def _segmenter(self):
-        """The model that strings are segmented with."""
-        if self.has_table:
-            return _load_processor(self.segmenting_bytes)
-        return self._processor
+        """`segmenting_bytes` as SentencePiece's own object."""
+        model = self.segmenting_bytes
+        return sentencepiece.SentencePieceProcessor(model_proto=model)
 
     @functools.cached_property
     def segmenting_bytes(self) -> bytes:
-        """The SentencePiece model that strings are segmented with.
+        """The SentencePiece model that segments strings.
 
-        Pieces that only the table has are not in it: implementations of
+        It lacks the pieces that only the table has: implementations of
         SentencePiece differ in the segments and errors that such pieces cause.
         Without a table it is `model_bytes`.
         """
         if not self.has_table:
             return self.model_bytes
-        model = self._proto()
-        kind = sentencepiece_model_pb2.ModelProto.SentencePiece
-        pieces = [
-            kind.FromString(piece.SerializeToString())
-            for id, piece in enumerate(model.pieces)
+        complete, model = self._proto(), self._proto()
+        del model.pieces[:]
+        model.pieces.extend(
+            piece
+            for id, piece in enumerate(complete.pieces)
             if id in SPECIAL_IDS
             or id > self.vocab_size
-            or piece.type not in (kind.UNUSED, kind.CONTROL)
-        ]
-        del model.pieces[:]
-        model.pieces.extend(pieces)
-        model.trainer_spec.vocab_size = len(pieces)
+            or piece.type not in (piece.UNUSED, piece.CONTROL)
+        )
+        model.trainer_spec.vocab_size = len(model.pieces)
         return model.SerializeToString(deterministic=True)
 
     @property
     def source(self) -> "Tokenizer":
-        """That of the source language: itself, as for both languages."""
+        """The tokenizer of the source language: itself."""
         return self
 
     @property
     def target(self) -> "Tokenizer":
-        """That of the target language: itself."""
+        """The tokenizer of the target language: itself."""
         return self
 
     @property
     def files(self) -> dict[str, "Tokenizer"]:
-        """Itself, by the name of its file in a directory of a model."""
+        """Itself, by the name of its file in a model's directory."""
         return {SHARED_FILE: self}
 
     @property
@@ -172,7 +162,7 @@ class Tokenizer(tf.Module):
         return self._processor.id_to_piece(list(range(self.vocab_size)))
 
     def find_missing(self, symbols: Sequence[str]) -> list[str]:
-        """Those of some words that have no token of their own."""
+        """The symbols that are not a token of their own."""
         pieces = set(self.pieces)
         return [symbol for symbol in symbols if SPACE + symbol not in pieces]
 
@@ -192,16 +182,14 @@ class Tokenizer(tf.Module):
 
     def _proto(self):
         """The model as its protocol buffer."""
-        model = sentencepiece_model_pb2.ModelProto()
-        model.ParseFromString(self.model_bytes)
-        return model
+        return sentencepiece_model_pb2.ModelProto.FromString(self.model_bytes)
 
     def normalize(self, strings: list[str]) -> list[str]:
         """Strings as they are segmented: NFKC, and `\u2581` for a space."""
         return self._processor.normalize(strings)
 
-    def encode(self, strings: list[str] | tf.Tensor) -> tf.RaggedTensor:
-        """Ids of strings; every row ends with `EOS`, none begins with `BOS`.
+    def encode(self, strings):
+        """`to_ids` as a ragged tensor; also in a graph. Needs TensorFlow.
 
         Args:
             strings: List of `str`, or string tensor `[N]`.
@@ -210,124 +198,64 @@ class Tokenizer(tf.Module):
             Ragged int32 `[N, (tokens)]`; the row of an empty string is `[EOS]`.
 
         Raises:
-            ValueError: `strings` has not one axis.
+            ValueError: `strings` does not have exactly one axis.
         """
-        strings = tf.convert_to_tensor(strings, tf.string)
-        if strings.shape.rank != 1:
-            raise ValueError(
-                "strings must be a list or a tensor of one axis."
-                f" Received: strings.shape={strings.shape}"
-            )
-        if self.has_table:
-            return self._look_up_segments(strings)
-        return _operations(self.model_bytes, tf.int32).tokenize(strings)
+        from keras_transformer import graph_tokenization
 
-    def _look_up_segments(self, strings):
-        """`encode` where segments have the ids of a table."""
-        has_code = tf.strings.regex_full_match(strings, LANGUAGE_CODE)
-        codes = tf.strings.regex_replace(strings, LANGUAGE_CODE, r"\1")
-        texts = tf.strings.regex_replace(strings, LANGUAGE_CODE, r"\2")
-        if not self._has_any_code:
-            known = tf.constant(self._codes, tf.string, [len(self._codes)])
-            has_code &= tf.reduce_any(codes[:, None] == known, axis=1)
-        segments = _operations(self.segmenting_bytes, tf.string).tokenize(
-            tf.where(has_code, texts, strings)
-        )
-        codes = tf.ragged.boolean_mask(codes[:, None], has_code[:, None])
-        segments = tf.concat([codes, segments], axis=1)
-        ids = segments.with_flat_values(
-            self._ids_in_table(segments.flat_values)
-        )
-        ends = tf.fill((tf.shape(strings)[0], 1), EOS)
-        return tf.concat([ids, ends], axis=1)
+        return graph_tokenization.encode(self, strings)
 
-    def _ids_in_table(self, segments):
-        """Ids of segments, as a graph: string [N] -> int32 [N].
+    def decode(self, ids):
+        """`to_strings` as a tensor; also in a graph. Needs TensorFlow.
 
-        A table of TensorFlow would be a resource, which whoever saves the graph
-        would have to own: so segments are found by their fingerprints.
+        Args:
+            ids: Integers `[N, T]`: a tensor, a ragged tensor, or a list of
+                lists.
+
+        Returns:
+            String tensor `[N]`.
         """
-        fingerprints, ids = self._fingerprints
-        sought = tf.strings.to_hash_bucket_fast(segments, MOST_FINGERPRINTS)
-        places = tf.searchsorted(fingerprints, sought)
-        places = tf.minimum(places, len(ids) - 1)
-        found = tf.gather(fingerprints, places) == sought
-        return tf.where(found, tf.gather(ids, places), UNK)
+        from keras_transformer import graph_tokenization
 
-    @functools.cached_property
-    def _fingerprints(self):
-        """Fingerprints of the table's subwords, sorted, and their ids."""
-        with tf.init_scope():  # numbers, though a graph is being made
-            fingerprints = tf.strings.to_hash_bucket_fast(
-                list(self._table), MOST_FINGERPRINTS
-            ).numpy()
-        order = np.argsort(fingerprints)
-        ids = np.fromiter(self._table.values(), np.int32)
-        return fingerprints[order], ids[order]
-
-    @functools.cached_property
-    def _table(self):
-        """Ids of the table's subwords, but for those that are no text."""
-        first = len(SPECIAL_IDS)
-        return {p: id for id, p in enumerate(self.pieces[first:], first)}
-
-    @functools.cached_property
-    def _codes(self):
-        """Language codes of the table that the model does not know itself."""
-        processor = self._processor
-        return [
-            piece
-            for piece, id in self._table.items()
-            if re.fullmatch(">>.*<<", piece)
-            and (processor.is_unused(id) or processor.is_control(id))
-        ]
+        return graph_tokenization.decode(self, ids)
 
     def to_ids(self, strings: Sequence[str]) -> list[list[int]]:
-        """`encode` as lists, without TensorFlow: far quicker for a few strings.
+        """Ids of strings; every row ends with `EOS`, none begins with `BOS`.
 
         Args:
             strings: List of `str`.
 
         Returns:
-            A list of ids for each string; each ends with `EOS`.
+            A list of ids for each string; `[EOS]` for an empty one.
 
         Raises:
             ValueError: A string cannot be written in UTF-8.
         """
-        _check_unicode(strings)
-        if self.has_table:
-            rows = self._segments_in_table(strings)
-        else:
-            rows = self._segmenter.encode(list(strings), num_threads=1)
-        return [[*row, EOS] for row in rows]
-
-    def _segments_in_table(self, strings):
-        """`to_ids` where segments have the ids of a table, without `EOS`."""
-        codes, texts = self._split_codes(strings)
-        found = self._segmenter.encode(texts, out_type=str, num_threads=1)
-        return [
-            [
-                self._table.get(segment, UNK)
-                for segment in [*([code] if code else []), *segments]
-            ]
-            for code, segments in zip(codes, found, strict=True)
-        ]
-
-    def _split_codes(self, strings):
-        """The language code of each string, "" if it has none; and the rest."""
+        for string in strings:
+            try:
+                string.encode()
+            except UnicodeEncodeError as error:
+                raise ValueError(
+                    "strings must be valid in UTF-8, without lone surrogates."
+                    f" Received: {string!r}"
+                ) from error
         if not self.has_table:
-            return [""] * len(strings), list(strings)
-        found = [re.fullmatch(LANGUAGE_CODE, string) for string in strings]
-        codes = [code[1] if code else "" for code in found]
-        if not self._has_any_code:
-            codes = [code if code in self._codes else "" for code in codes]
-        return codes, [
-            string[len(code) :]
-            for string, code in zip(strings, codes, strict=True)
+            return self._processor.encode(
+                list(strings), add_eos=True, num_threads=1
+            )
+        split = [self._split_code(string) for string in strings]
+        found = self._segmenter.encode(
+            [text for _, text in split], out_type=str, num_threads=1
+        )
+        rows = [
+            [code, *segments] if code else segments
+            for (code, _), segments in zip(split, found, strict=True)
         ]
+        return [[*(self.table.get(s, UNK) for s in row), EOS] for row in rows]
 
     def to_strings(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """`decode` of lists, without TensorFlow: far quicker for a few of them.
+        """Strings of ids, each up to its first `EOS`, without `PAD` and `BOS`.
+
+        ASCII white space at both ends is removed.
 
         Args:
             ids: A list of ids for each string.
@@ -341,77 +269,76 @@ class Tokenizer(tf.Module):
             length = row.index(EOS) if EOS in row else len(row)
             rows.append([id for id in row[:length] if id not in (PAD, BOS)])
         strings = self._processor.decode(rows, num_threads=1) if rows else []
+        # Implementations of SentencePiece differ in the spaces that they leave.
         return [string.strip(ASCII_SPACES) for string in strings]
 
-    def decode(
-        self, ids: tf.Tensor | tf.RaggedTensor | list[list[int]]
-    ) -> tf.Tensor:
-        """Strings of ids, each up to its first `EOS`, without `PAD` and `BOS`.
+    @functools.cached_property
+    def table(self) -> dict[str, int]:
+        """Id of each subword, without the special tokens."""
+        first = len(SPECIAL_IDS)
+        return {p: id for id, p in enumerate(self.pieces[first:], first)}
 
-        ASCII white space at both ends is left out.
+    @functools.cached_property
+    def codes(self) -> list[str] | None:
+        """Language codes that are segments of their own; None for all codes.
 
-        Args:
-            ids: Integers `[N, T]`: a tensor, a ragged tensor, or a list of
-                lists.
-
-        Returns:
-            String tensor `[N]`.
+        With `END_OF_TABLE`, all of them, as in Marian models of Hugging Face;
+        with `END_OF_TABLE_WITH_CODES`, those that the table has and the model
+        does not know.
         """
-        if isinstance(ids, (list, tuple)):
-            ids = tf.ragged.constant(ids, tf.int32, ragged_rank=1)
-        if isinstance(ids, tf.RaggedTensor):
-            ids = ids.to_tensor(PAD)
-        ids = tf.cast(ids, tf.int32)
-        ended = tf.cumsum(tf.cast(ids == EOS, tf.int32), axis=1) > 0
-        keep = ~ended & (ids != PAD) & (ids != BOS)
-        ids = tf.ragged.boolean_mask(ids, keep)
-        strings = _operations(self.model_bytes, tf.int32).detokenize(ids)
-        # Implementations of SentencePiece differ in the spaces that they leave.
-        return tf.strings.strip(strings)
+        if self._takes_any_code:
+            return None
+        processor = self._processor
+        return [
+            piece
+            for piece, id in self.table.items()
+            if re.fullmatch(">>.*<<", piece)
+            and (processor.is_unused(id) or processor.is_control(id))
+        ]
+
+    def _split_code(self, string):
+        """The language code that a string begins with, or ""; and the rest."""
+        found = self.has_table and re.fullmatch(LANGUAGE_CODE, string)
+        if found and (self.codes is None or found[1] in self.codes):
+            return found.groups()
+        return "", string
 
     def tokens(self, strings: Sequence[str]) -> list[list[Token]]:
-        """The tokens that `encode` finds, and which words they belong to.
+        """The tokens that `encode` finds, and their words.
 
         Args:
             strings: List of `str`.
 
         Returns:
-            For each string a list of `Token`, `EOS` left out.
+            A list of `Token` for each string, without `EOS`.
         """
-        codes, texts = self._split_codes(strings)
-        encoded = self._segmenter.encode(texts, out_type="serialized_proto")
-        return [
-            self._tokens_of(string, code, _pieces_in(proto))
-            for string, code, proto in zip(strings, codes, encoded, strict=True)
-        ]
+        return [self._tokens_of(string) for string in strings]
 
-    def _tokens_of(self, string, code, pieces):
-        """`Token`s of a string from its pieces.
-
-        Args:
-            string: The string.
-            code: The language code that it begins with; or "".
-            pieces: Those of the rest; positions are those of UTF-8 bytes.
-        """
-        ends, position = [], 0
-        for word in string.split():
-            position = string.index(word, position) + len(word)
-            ends.append(len(string[:position].encode("utf-8")))
+    def _tokens_of(self, string):
+        """The `Token`s of one string."""
+        code, text = self._split_code(string)
+        encoded = self._segmenter.encode(text, out_type="serialized_proto")
+        pieces = sentencepiece_pb2.SentencePieceText.FromString(encoded).pieces
+        word_ends, size, read = [], 0, 0  # pieces have positions in bytes
+        for word in re.finditer(r"\S+", string):
+            size += len(string[read : word.end()].encode())
+            read = word.end()
+            word_ends.append(size)
         tokens, start = [], 0
         if code:
-            tokens.append(Token(self._table.get(code, UNK), code, 0))
-            start = len(code.encode("utf-8"))
+            tokens.append(Token(self.table.get(code, UNK), code, 0))
+            start = len(code.encode())
         for piece in pieces:
             id = piece.id
             if self.has_table:
-                id = self._table.get(piece.piece, UNK)
+                id = self.table.get(piece.piece, UNK)
             # White space is at the beginning of a piece: its word is the next.
-            word = bisect.bisect(ends, start + piece.begin)
+            word = bisect.bisect(word_ends, start + piece.begin)
             tokens.append(Token(id, piece.surface.strip(), word))
         return tokens
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes the model to a file, which appears when it is complete."""
+        """Writes the model to a file, which appears only when complete."""
         path = pathlib.Path(path)
         unfinished = path.with_name(f"{path.name}.{os.getpid()}.tmp")
         try:
@@ -419,7 +346,7 @@ class Tokenizer(tf.Module):
             os.replace(unfinished, path)
         except OSError as error:
             unfinished.unlink(missing_ok=True)
-            if error.errno and not error.filename:  # as of a full disk
+            if error.errno and not error.filename:  # on a full disk
                 error.filename = str(path)
             raise
 
@@ -429,8 +356,8 @@ class Tokenizer(tf.Module):
 
         Raises:
             FileNotFoundError: There is no such file.
-            ValueError: It is no SentencePiece model, or one with other ids of
-                special tokens.
+            ValueError: It is not a SentencePiece model, or has other ids for
+                the special tokens.
         """
         path = pathlib.Path(path)
         if not path.is_file():
@@ -448,136 +375,36 @@ class Tokenizer(tf.Module):
         max_lines: int = 10_000_000,
         symbols: Sequence[str] = (),
     ) -> "Tokenizer":
-        """Learns a byte-pair vocabulary that has every character of the corpus.
+        """Learns a byte-pair vocabulary with every character of the corpus.
 
         The same lines give the same vocabulary.
 
         Args:
-            lines: Iterable of `str`, of both languages, read once.
-            vocab_size: Number of tokens V, special ones included.
-            max_lines: A larger corpus is sampled down to this many lines, so
-                that it fits into memory.
-            symbols: Words that are one token each, whatever their frequency,
-                with the space before them: `"(NP"`. A longer word that begins
-                with one becomes several tokens.
-
-        Returns:
-            A `Tokenizer`.
+            lines: Iterable of `str`, in both languages, read once.
+            vocab_size: Number of tokens V, including special tokens.
+            max_lines: Number of lines that are sampled from a larger corpus,
+                so that it fits into memory.
+            symbols: Words that become one token each, including the space
+                before them, whatever their frequency: `"(NP"`. A longer word
+                that begins with one becomes several tokens.
 
         Raises:
             ValueError: The corpus is empty, or gives fewer than `vocab_size`
                 pieces, or has more characters than that.
         """
-        if vocab_size <= len(SPECIAL_IDS):
-            raise ValueError(
-                f"vocab_size must be above {len(SPECIAL_IDS)}, the number of"
-                f" special tokens. Received: vocab_size={vocab_size}"
-            )
-        errors = []
-
-        def watched_lines():
-            try:
-                for line in lines:
-                    if not isinstance(line, str):
-                        raise TypeError(
-                            f"lines must be strings. Received: {line!r}"
-                        )
-                    yield line
-            except Exception as error:
-                errors.append(error)  # SentencePiece hands on the text alone
-                raise
-
-        sentencepiece.set_random_generator_seed(0)  # of the sample of lines
-        model = io.BytesIO()
-        try:
-            sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=watched_lines(),
-                model_writer=model,
-                model_type="bpe",
-                vocab_size=vocab_size,
-                character_coverage=1.0,
-                normalization_rule_name="nmt_nfkc",
-                input_sentence_size=max_lines,
-                max_sentence_length=1 << 20,  # bytes; longer lines are left out
-                shuffle_input_sentence=True,
-                num_threads=1,
-                minloglevel=2,
-                pad_id=PAD,
-                bos_id=BOS,
-                eos_id=EOS,
-                unk_id=UNK,
-                user_defined_symbols=[SPACE + symbol for symbol in symbols],
-            )
-        except (RuntimeError, ValueError) as error:
-            if errors:
-                raise errors[0] from None
-            raise ValueError(_explain(str(error), vocab_size)) from error
-        return cls(model.getvalue())
-
-
-def _load_processor(model_bytes):
-    """A model as SentencePiece's own object."""
-    processor = sentencepiece.SentencePieceProcessor()
-    try:
-        processor.LoadFromSerializedProto(model_bytes)
-    except RuntimeError as error:
-        raise ValueError(
-            "model_bytes must be a SentencePiece model."
-            f" Received: {len(model_bytes)} bytes"
-        ) from error
-    return processor
-
-
-def _operations(model_bytes, out_type):
-    """TensorFlow Text's tokenizer of a model, made anew wherever it is used.
-
-    One that is kept loses its model when TensorFlow clears its caches, as
-    `keras.utils.set_random_seed` makes it do. In a graph a new one costs
-    nothing, and the graph carries the model with it; eagerly, below 1 ms.
-
-    In a process that loads a SavedModel, operations of one name share the model
-    that the first of them has: so each model has a name of its own.
-
-    Args:
-        model_bytes: The SentencePiece model.
-        out_type: `tf.int32` for ids, with `EOS`, or `tf.string` for segments.
-    """
-    name = f"sentencepiece_{hashlib.sha256(model_bytes).hexdigest()[:16]}"
-    with _ONE_AT_A_TIME:
-        return tensorflow_text.SentencepieceTokenizer(
-            model=model_bytes,
-            out_type=out_type,
-            add_eos=out_type == tf.int32,
-            name=name,
-        )
-
-
-def _check_unicode(strings):
-    """Refuses lone surrogates, halves of a character in UTF-16."""
-    for string in strings:
-        try:
-            string.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                "strings must be text that UTF-8 can hold, without lone"
-                f" surrogates. Received: {string!r}"
-            ) from error
-
-
-def _pieces_in(proto):
-    """The pieces of a serialized `SentencePieceText`."""
-    return sentencepiece_pb2.SentencePieceText.FromString(proto).pieces
+        return cls(train_model(lines, vocab_size, max_lines, symbols))
 
 
 class TokenizerPair(typing.NamedTuple):
-    """A tokenizer for each language, where the two share no vocabulary.
+    """A tokenizer for each language, if the two do not share a vocabulary.
 
-    Everything that takes a `Tokenizer` of both languages takes a pair as well:
-    it uses `tokenizer.source` and `tokenizer.target`, which of a `Tokenizer`
-    are itself.
+    Everything that takes a `Tokenizer` for both languages also takes a pair:
+    it uses `tokenizer.source` and `tokenizer.target`. A single `Tokenizer`
+    returns itself for both.
 
     Attributes:
-        source, target: A `Tokenizer` each.
+        source: The `Tokenizer` of the source language.
+        target: The `Tokenizer` of the target language.
     """
 
     source: Tokenizer
@@ -585,14 +412,14 @@ class TokenizerPair(typing.NamedTuple):
 
     @property
     def files(self) -> dict[str, Tokenizer]:
-        """Both, by the names of their files in a directory of a model."""
+        """Both, by the names of their files in a model's directory."""
         return dict(zip(PAIR_FILES, self, strict=True))
 
 
 def save_tokenizer(
     tokenizer: Tokenizer | TokenizerPair, directory: str | os.PathLike
 ) -> None:
-    """Writes the file or the files of a vocabulary into a directory."""
+    """Writes the file or files of a vocabulary into a directory."""
     for name, of_side in tokenizer.files.items():
         of_side.save(pathlib.Path(directory) / name)
 
@@ -600,11 +427,11 @@ def save_tokenizer(
 def load_tokenizer(
     directory: str | os.PathLike,
 ) -> Tokenizer | TokenizerPair:
-    """What `save_tokenizer` wrote.
+    """The tokenizer or pair that `save_tokenizer` wrote.
 
     Raises:
         FileNotFoundError: There is neither one file nor a pair.
-        ValueError: There are both; or a file cannot be used.
+        ValueError: There are both, or a file cannot be used.
     """
     directory = pathlib.Path(directory)
     paths = [directory / name for name in PAIR_FILES]
@@ -616,43 +443,3 @@ def load_tokenizer(
             f" {PAIR_FILES[1]}. Received: both"
         )
     return TokenizerPair(*map(Tokenizer.load, paths))
-
-
-def truncate(ids: tf.Tensor, max_length: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Truncates rows; the last token that is left becomes EOS.
-
-    Args:
-        ids: int32 `[N, S]`: tokens, EOS, then PAD.
-        max_length: The most tokens of a row, EOS included.
-
-    Returns:
-        int32 `[N, min(S, max_length)]`, and bool `[N]`: whether the row was
-        longer.
-
-    >>> ids, truncated = truncate(tf.constant([[5, 6, 7, 2], [8, 2, 0, 0]]), 3)
-    >>> ids.numpy().tolist(), truncated.numpy().tolist()
-    ([[5, 6, 2], [8, 2, 0]], [True, False])
-    """
-    lengths = tf.reduce_sum(tf.cast(ids != PAD, tf.int32), axis=1)
-    truncated = lengths > max_length
-    ids = ids[:, :max_length]
-    is_last = tf.range(tf.shape(ids)[1]) == max_length - 1
-    return tf.where(truncated[:, None] & is_last, EOS, ids), truncated
-
-
-def _explain(message, vocab_size):
-    """What SentencePiece's complaint means to the user."""
-    received = f"Received: vocab_size={vocab_size}"
-    if found := re.search(r"required_chars\. \d+ vs (\d+)", message):
-        return (
-            f"vocab_size must be at least {found[1]}, for every character of"
-            f" the corpus to have an id. {received}"
-        )
-    if found := re.search(r"value <= (\d+)", message):
-        return (
-            f"vocab_size must be at most {found[1]}, the pieces that this"
-            f" corpus has. {received}"
-        )
-    if "sentences_.empty()" in message or "all_chars_count" in message:
-        return "The tokenizer needs text to learn from. Received: no text"
-    return f"SentencePiece failed: {message}"

@@ -5,7 +5,6 @@ Validation, `trainers.evaluate`, `trainers.translate` and every exporter use a
 """
 
 import dataclasses
-import functools
 import os
 import typing
 from collections.abc import Sequence
@@ -20,19 +19,10 @@ from keras_transformer.config import (
     check_alignment_layer,
     check_position_limit,
 )
-from keras_transformer.decoding import MISSING_SCORE, UNFINISHED
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translation.alignment import Side, align_words
-from keras_transformer.translation.batching import (
-    Graphs,
-    batches_of,
-    first_positions,
-    in_threads,
-    pad_prefixes,
-    pad_rows,
-    room,
-)
+from keras_transformer.translation.batching import BatchedInference
 from keras_transformer.translation.inference import Inference, shortened_outputs
 from keras_transformer.vocabulary import EOS
 from keras_transformer.workdir import WorkDirectory, named_weights
@@ -48,7 +38,7 @@ class Translation(typing.NamedTuple):
         ids: The tokens of each, EOS included unless the length limit truncated
             it.
         scores: The score of each: log-probability after length penalty.
-        notes: What was cut from the input, each in words, such as "has 120
+        notes: A sentence for each truncation of the input, such as "has 120
             tokens, truncated to 99 (A man ...)".
     """
 
@@ -65,7 +55,7 @@ class PairScore(typing.NamedTuple):
         ids: The tokens of the translation, EOS included.
         log_probs: The log-probability of each of them after those before it,
             natural logarithm.
-        notes: As in `Translation`: the truncated part of a sentence does not
+        notes: As in `Translation`: the rest of a truncated sentence does not
             count.
     """
 
@@ -75,7 +65,7 @@ class PairScore(typing.NamedTuple):
 
     @property
     def truncated(self) -> bool:
-        """Whether source or translation exceeded the translator's limit."""
+        """Whether source or translation exceeded the translator's limits."""
         return bool(self.notes)
 
 
@@ -85,7 +75,7 @@ class Alignment(typing.NamedTuple):
     Attributes:
         links: Pairs of word indices, source and target, from 0, sorted; words
             are separated by white space.
-        truncated: As in `PairScore`: words after the limit have no links.
+        truncated: As in `PairScore`; words after the limit have no links.
     """
 
     links: list[tuple[int, int]]
@@ -95,35 +85,34 @@ class Alignment(typing.NamedTuple):
 class Translator:
     """Translates sentences: tokenizer, model and search (sec. 6.1).
 
-    A sentence's translation does not depend on the other sentences: they are
-    sorted by length, put together into batches of a few fixed lengths, and
-    given back in the order they came.
+    A sentence's translation does not depend on the other sentences. They are
+    sorted by length, put into batches of a few fixed lengths, and returned in
+    their original order.
 
     Args:
         tokenizer: The `Tokenizer`, or a `TokenizerPair`.
         model: A `Transformer`; the weights it has at a call are used.
         decoding: The `DecodingConfig`.
-        max_source_length: Longest source in tokens, EOS included; a longer one
-            is truncated.
-        batch_tokens: Source tokens in a batch, padding included, at most; a
-            single sentence may have more.
-        jit_compile: Whether XLA compiles the search, once for each shape: worth
-            it for many sentences, or for one at a time in a long-lived process.
-        seed: Of the samples, if `decoding` is sampling; every call samples
-            anew.
-        workers: Batches that are searched at the same time, each on a thread.
-            More than one pays for many sentences on a CPU, whose cores one
-            search cannot keep busy. Sampling has one thread, so that samples
-            are drawn in one order.
+        max_source_length: Maximum length of a source in tokens, EOS included;
+            a longer one is truncated.
+        batch_tokens: Maximum number of source tokens in a batch, padding
+            included; a single sentence may have more.
+        jit_compile: Whether XLA compiles the search, once for each shape. It
+            pays for many sentences, or in a process that lives long.
+        seed: Seed for sampling; every call draws new samples.
+        workers: Number of threads, each of which searches a batch at a time.
+            More than one pays for many sentences on a CPU: one search cannot
+            keep its cores busy. Sampling has one thread, so that samples are
+            drawn in a fixed order.
 
     Attributes:
         inference: The `Inference`, ids to ids.
-        checkpoint: Path of the checkpoint that `load` read the weights from;
-            None if the model was made elsewhere.
+        checkpoint: Path of the checkpoint that `load` read; None if the model
+            was made elsewhere.
 
     Raises:
-        ValueError: A number is too small, or the decoder has no such
-            `alignment_layer`, or tokenizer and model have vocabularies of
+        ValueError: A number is too small, the decoder has no such
+            `alignment_layer`, tokenizer and model have vocabularies of
             different sizes, or the model has learned fewer positions than
             `max_source_length`.
     """
@@ -174,7 +163,9 @@ class Translator:
         self.workers = workers
         self.checkpoint: str | None = None
         self.inference = Inference(model, decoding, max_source_length, seed)
-        self._graph = Graphs(jit_compile)
+        self._batched = BatchedInference(
+            self.inference, batch_tokens, jit_compile, workers
+        )
 
     @classmethod
     def load(
@@ -188,23 +179,22 @@ class Translator:
     ) -> "Translator":
         """The translator that training made.
 
-        Which checkpoint is used, and which ones are passed over and why, is
-        logged.
+        Logs the checkpoint that it reads, and why it skips another one.
 
         Args:
             workdir: Path of a work directory of `trainers.wmt`.
-            decoding: A `DecodingConfig`; None: that of the work directory.
-            checkpoint: "averaged", "best", "latest" or a checkpoint's path;
-                None: the first of these three that there is.
-            precision: Dtype of weights and products, one of `PRECISIONS`. In
-                bfloat16 translations differ a little from those in float32.
-            **options: Keyword arguments of `Translator`, instead of its
-                defaults; and `max_source_length`, instead of the longest
-                sentence in training.
+            decoding: A `DecodingConfig`, by default the work directory's.
+            checkpoint: "averaged", "best", "latest" or a checkpoint's path; by
+                default the first of these three that exists.
+            precision: Dtype of weights and products, one of `PRECISIONS`. With
+                bfloat16 translations differ slightly from float32.
+            **options: Keyword arguments that replace the defaults of
+                `Translator`, and `max_source_length`, by default the maximum
+                length in training.
 
         Raises:
-            ValueError: It is no work directory, or has no checkpoint that can
-                be read; or there is no such precision.
+            ValueError: It is not a work directory, has no checkpoint that can
+                be read, or there is no such precision.
         """
         if precision not in PRECISIONS:
             raise ValueError(
@@ -253,7 +243,7 @@ class Translator:
 
     @property
     def max_target_length(self) -> int:
-        """Longest output of any source in tokens, EOS included."""
+        """Maximum length of an output in tokens, EOS included."""
         return self.inference.max_target_length
 
     def translate(
@@ -262,22 +252,22 @@ class Translator:
         """Translations of sentences, in their order.
 
         A sentence without tokens, such as a blank one, has an empty
-        translation. One that is too long is truncated, with a warning. What is
-        white space is the vocabulary's matter: nothing is stripped before
+        translation. A sentence that is too long is truncated, with a warning.
+        The vocabulary decides what white space is: nothing is stripped before
         SentencePiece reads a sentence.
 
         Args:
             strings: List of `str`.
             prefixes: The beginning of each translation, a list of `str`, ""
-                where it is free. By default all are free. A prefix is forced
-                token by token: after "hou", the model cannot go on to "house"
-                if that is one token.
+                for a free translation. By default all are free. A prefix is
+                forced token by token: after "hou", the model cannot go on to
+                "house" if that is one token.
 
         Returns:
             List of `str`, as many.
 
         Raises:
-            TypeError: It is no list of `str`.
+            TypeError: An argument is not a list of `str`.
             ValueError: There are not as many prefixes as strings.
             FloatingPointError: The model's logits are not finite.
         """
@@ -299,7 +289,7 @@ class Translator:
 
         Returns:
             For each sentence a list of `(translation, score)`, best first, at
-            most `num_best`; of a blank sentence `[("", 0.0)]`.
+            most `num_best`; `[("", 0.0)]` for a blank sentence.
         """
         found = self._search_and_warn(strings, prefixes, num_best)
         return [list(zip(t.texts, t.scores, strict=True)) for t in found]
@@ -314,8 +304,8 @@ class Translator:
 
         Returns:
             For each sentence a list of `(ids, score)`; the ids include EOS
-            unless the length limit truncated the output. Of a blank sentence
-            `[([], 0.0)]`.
+            unless the length limit truncated the output. `[([], 0.0)]` for a
+            blank sentence.
         """
         found = self._search_and_warn(strings, prefixes, num_best)
         return [list(zip(t.ids, t.scores, strict=True)) for t in found]
@@ -326,15 +316,16 @@ class Translator:
         prefixes: Sequence[str] | None = None,
         num_best: int | None = None,
     ) -> list[Translation]:
-        """As `translate`, with everything that is known of each sentence.
+        """As `translate`, with all that is known about each sentence.
 
-        Nothing is logged: the caller reports the notes of truncated sentences.
+        It logs nothing: the caller reports the notes on truncated sentences.
 
         Args:
             strings: List of `str`.
             prefixes: As in `translate`.
-            num_best: Wanted hypotheses, at most and by default the beam size.
-                The fewer, the earlier a search ends; those wanted are the same.
+            num_best: Number of wanted hypotheses, at most and by default the
+                beam size. A search for fewer finds the same ones and ends
+                earlier.
 
         Returns:
             A `Translation` for each sentence, in their order.
@@ -349,39 +340,20 @@ class Translator:
         forced = self._encode_prefixes(prefixes, rows, notes)
         num_found = 1 if self.decoding.sampling else self.decoding.beam_size
         num_best = min(num_best or num_found, num_found)
-        results = [Translation([""], [[]], [0.0], note) for note in notes]
-        lengths = [len(row) if len(row) > 1 else 0 for row in rows]
-        for in_first_positions in self._rounds():
-            batches = list(batches_of(lengths, self.batch_tokens))
-            lengths = [0] * len(rows)  # of those whose search goes on
-            search = functools.partial(
-                self._search_batch,
-                rows=rows,
-                forced=forced,
-                num_best=num_best,
-                in_first_positions=in_first_positions,
+        found = self._batched.search(rows, forced, num_best)
+        to_strings = self.tokenizer.target.to_strings
+        results = []
+        for string, note, (ids, scores) in zip(
+            strings, notes, found, strict=True
+        ):
+            _check_finite(scores, string)
+            results.append(
+                Translation(to_strings(ids), ids, scores.tolist(), note)
             )
-            num_threads = 1 if self.decoding.sampling else self.workers
-            each = in_threads(search, batches, num_threads)
-            for batch, found in zip(batches, each, strict=True):
-                for i, ended, texts, ids, scores in zip(
-                    batch, *found, strict=False
-                ):
-                    if not ended:
-                        lengths[i] = len(rows[i])
-                        continue
-                    _check_finite(scores, strings[i])
-                    number = _count_existing(scores[:num_best])
-                    results[i] = Translation(
-                        list(texts[:number]),
-                        ids[:number],
-                        scores[:number].tolist(),
-                        notes[i],
-                    )
         return results
 
     def _search_and_warn(self, strings, prefixes, num_best):
-        """`search`; logs what was cut."""
+        """As `search`, with a warning for each truncation."""
         found = self.search(strings, prefixes, num_best)
         for number, translation in enumerate(found, 1):
             for note in translation.notes:
@@ -391,8 +363,8 @@ class Translator:
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[PairScore]:
         """The probability of given translations, token by token.
 
-        A translation is scored in the tokens that `Tokenizer.encode` makes of
-        it: another segmentation of the same text has another probability.
+        A translation is scored in the segmentation that `Tokenizer.encode`
+        finds: another segmentation of the same text has another probability.
 
         Args:
             pairs: List of `(source, translation)`, both `str`.
@@ -401,7 +373,7 @@ class Translator:
             A `PairScore` for each pair, in their order.
 
         Raises:
-            TypeError: It is no list of pairs of `str`.
+            TypeError: `pairs` is not a list of pairs of `str`.
             FloatingPointError: The model's logits are not finite.
         """
         sources, labels, notes = self._encode_pairs(pairs)
@@ -414,10 +386,10 @@ class Translator:
     def align(self, pairs: Sequence[tuple[str, str]]) -> list[Alignment]:
         """Links between the words of sources and given translations.
 
-        Each target word has one link: to the source word that its tokens attend
-        to most, in the decoder layer `alignment_layer` (mean of the heads, EOS
-        left out), when the decoder reads them (Chen et al. 2020, "Shift-Att"):
-        when it is about to write a token it has not seen it yet.
+        Each target word has one link, to the source word that its tokens attend
+        to most: in the decoder layer `alignment_layer` (mean of the heads,
+        without EOS), at the step that reads the token (Chen et al. 2020,
+        "Shift-Att"). The step that writes a token has not seen it yet.
 
         Args:
             pairs: List of `(source, translation)`, both `str`.
@@ -426,7 +398,7 @@ class Translator:
             An `Alignment` for each pair, in their order.
 
         Raises:
-            TypeError: It is no list of pairs of `str`.
+            TypeError: `pairs` is not a list of pairs of `str`.
             FloatingPointError: The model's attention is not finite.
         """
         sources, labels, notes = self._encode_pairs(pairs)
@@ -464,28 +436,14 @@ class Translator:
         return sources, labels, both
 
     def _of_pairs(self, method, pairs, sources, labels):
-        """A row of a method's result for each pair of rows of ids."""
-        lengths = [
-            max(len(source), len(row))
-            for source, row in zip(sources, labels, strict=True)
-        ]
-        results: list = [None] * len(sources)
-        for batch in batches_of(lengths, self.batch_tokens):
-            found = self._graph(
-                method,
-                self._padded([sources[i] for i in batch]),
-                self._padded([labels[i] for i in batch]),
-            ).numpy()
-            for i, row in zip(batch, found, strict=False):
-                _check_finite(row, pairs[i][0])
-                results[i] = row
+        """A row of a method's result for each pair, checked."""
+        results = self._batched.of_pairs(method, sources, labels)
+        for (source, _), row in zip(pairs, results, strict=True):
+            _check_finite(row, source)
         return results
 
     def _encode(self, tokenizer, strings, max_length):
-        """Ids of each sentence, and a list of notes on each.
-
-        `[EOS]` if it is blank.
-        """
+        """Ids of each sentence, `[EOS]` if it is blank, and notes on each."""
         if not strings:
             return [], []
         rows = tokenizer.to_ids(strings)
@@ -500,9 +458,9 @@ class Translator:
         return rows, notes
 
     def _encode_prefixes(self, prefixes, rows, notes):
-        """Ids of each prefix, without EOS; no longer than the output may be.
+        """Ids of each prefix, without EOS, no longer than the output may be.
 
-        Adds to the notes on a sentence if its prefix is truncated.
+        Adds a note on a sentence if its prefix is truncated.
         """
         if prefixes is None:
             return [[] for _ in rows]
@@ -526,64 +484,6 @@ class Translator:
             forced.append(ids[:-1][:limit])
         return forced
 
-    def _search_batch(self, batch, rows, forced, num_best, in_first_positions):
-        """Whether each search has ended; texts, ids and scores `[B, W]`.
-
-        Args:
-            batch: Indices of the rows.
-            rows, forced: Ids of all sources and of all prefixes.
-            num_best: As in `search`.
-            in_first_positions: Whether the search ends after a few positions.
-        """
-        arrays = [self._padded([rows[i] for i in batch])]
-        length = arrays[0].shape[1]
-        options = {}
-        if in_first_positions:
-            options["max_positions"] = first_positions(length)
-        inference, shapes = self.inference, "static"
-        if not self.jit_compile:
-            inference, shapes = (
-                inference.for_sources_up_to(room(length)),
-                "free",
-            )
-        if any(forced[i] for i in batch):
-            longest = self.inference.output_limit(length)
-            arrays.append(pad_prefixes([forced[i] for i in batch], longest))
-        found = self._graph(
-            inference.translate_ids,
-            *arrays,
-            num_best=num_best,
-            shapes=shapes,
-            **options,
-        )
-        ids, lengths = found.ids.numpy(), found.lengths.numpy()
-        ended = lengths[:, 0] != UNFINISHED  # [B]
-        strings = self.tokenizer.target.to_strings(
-            ids.reshape(-1, ids.shape[2]).tolist()
-        )
-        texts = np.array(strings, object).reshape(lengths.shape)
-        return (
-            ended,
-            texts,
-            _without_padding(ids, lengths),
-            found.scores.numpy(),
-        )
-
-    def _rounds(self):
-        """Whether a search is limited to its first positions, each time.
-
-        With XLA a cache has room for the longest output, and a position costs
-        what there is room for. So few positions are searched at first, which
-        most sentences need no more of; the others are searched again.
-        """
-        if self.jit_compile and not self.decoding.sampling:
-            return True, False
-        return (False,)
-
-    def _padded(self, rows):
-        """`pad_rows`, no longer than the model has learned positions."""
-        return pad_rows(rows, self.model.config.position_limit)
-
 
 def _shown(string):
     """The beginning of a long sentence, for a message."""
@@ -598,20 +498,6 @@ def _sides(tokenizer, strings):
             tokenizer.tokens(strings), strings, strict=True
         )
     ]
-
-
-def _without_padding(ids, lengths):
-    """Lists of the ids of each hypothesis of each sentence, EOS included."""
-    return [
-        [row[:length].tolist() for row, length in zip(*each, strict=True)]
-        for each in zip(ids, lengths, strict=True)
-    ]
-
-
-def _count_existing(scores):
-    """Hypotheses that exist: the first, and those after it with a score."""
-    missing = np.flatnonzero(scores[1:] <= MISSING_SCORE)
-    return 1 + int(missing[0]) if missing.size else len(scores)
 
 
 def _check_finite(numbers, string):

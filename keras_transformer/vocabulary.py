@@ -1,4 +1,4 @@
-"""The ids of the special tokens: the only place where they are written.
+"""The ids of the special tokens, and the marks in text: defined only here.
 
 Every vocabulary of the package starts with these four tokens, so that a batch
 padded with zeros is a batch padded with `PAD`.
@@ -10,3 +10,7 @@ EOS = 2  # ends `source_ids` and `labels`
 UNK = 3  # a character outside the vocabulary
 
 SPECIAL_IDS = (PAD, BOS, EOS, UNK)
+
+SPACE = "\u2581"  # SentencePiece's character for the space before a word
+# A source line of a multilingual model may begin with a code: ">>fra<< Hello".
+LANGUAGE_CODE = r"(?s)(>>.*?<<)(.*)"

@@ -23,12 +23,11 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.commands.flags import CommandError
-from keras_transformer.fields import unhandled
 from keras_transformer.layers import RelativeAttention, positional_encoding
 from keras_transformer.vocabulary import BOS, EOS, UNK
 from savedmodel.formats import save_vocabulary
 
-MAX_INPUT_LENGTH = 1024  # what CTranslate2 truncates sources to by default
+MAX_INPUT_LENGTH = 1024  # at which CTranslate2 truncates sources by default
 # Names in its enumeration of activations.
 ACTIVATIONS = {
     "relu": "RELU",
@@ -60,8 +59,11 @@ def write(translator, directory, options, description, examples):
     spec.config.add_source_eos = model.config.source_eos
     spec.config.layer_norm_epsilon = model.config.layer_norm_epsilon
     spec.validate()
-    quantization = None if options.precision == "float32" else options.precision
-    spec.optimize(quantization=quantization)  # which knows its own names only
+    spec.optimize(
+        quantization=None
+        if options.precision == "float32"
+        else options.precision
+    )
     spec.save(str(directory))
     save_vocabulary(translator.tokenizer, directory)
 
@@ -84,7 +86,28 @@ def make_spec(model, num_positions):
     target.weight = _array(model.embedding.embeddings)
     for stack in (spec.encoder, spec.decoder):
         stack.scale_embeddings = config.scale_embeddings
-    _fill_positions(spec, model, num_positions)
+    match config.positions:
+        case "sinusoidal":
+            positions = ops.convert_to_numpy(
+                positional_encoding(
+                    num_positions,
+                    config.d_model,
+                    start=config.first_position,
+                    sinusoids=config.sinusoids,
+                )
+            )
+            spec.encoder.position_encodings.encodings = positions
+            spec.decoder.position_encodings.encodings = positions
+        case "learned":
+            for stack, learned in (
+                (spec.encoder, model.source_positions),
+                (spec.decoder, model.target_positions),
+            ):
+                stack.position_encodings.encodings = _array(learned.table)
+        case "relative":
+            pass  # weights of each self-attention
+        case other:
+            raise CommandError(f"format=ctranslate2 has no positions={other}")
     if config.embedding_norm:
         _fill_norm(spec.encoder.layernorm_embedding, model.source_norm)
         _fill_norm(spec.decoder.layernorm_embedding, model.target_norm)
@@ -103,29 +126,6 @@ def make_spec(model, num_positions):
         _fill_norm(spec.encoder.layer_norm, model.encoder.final_norm)
         _fill_norm(spec.decoder.layer_norm, model.decoder.final_norm)
     return spec
-
-
-def _fill_positions(spec, model, num_positions):
-    """The tables of positions; relative ones are inside the layers."""
-    config = model.config
-    if config.positions == "relative":
-        return
-    if config.positions == "learned":
-        source = _array(model.source_positions.table)
-        target = _array(model.target_positions.table)
-    elif config.positions == "sinusoidal":
-        source = target = ops.convert_to_numpy(
-            positional_encoding(
-                num_positions,
-                config.d_model,
-                start=config.first_position,
-                sinusoids=config.sinusoids,
-            )
-        )
-    else:
-        raise unhandled(positions=config.positions)
-    spec.encoder.position_encodings.encodings = source
-    spec.decoder.position_encodings.encodings = target
 
 
 def _fill_encoder_layer(layer, block):
@@ -171,7 +171,7 @@ def _fill_norm(spec, norm):
 
 
 def _fill_logits(spec, model):
-    """The projection to logits: the matrix of the softmax, and its bias."""
+    """The projection to logits: matrix and bias of the softmax."""
     softmax = model.softmax
     is_embedding = softmax is model.embedding
     spec.weight = _array(softmax.embeddings if is_embedding else softmax.matrix)

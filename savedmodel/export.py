@@ -251,8 +251,7 @@ def make_examples(translator) -> list[str]:
     rows = [
         rng.choices(ids, k=rng.randint(1, longest)) for _ in range(NUM_SAMPLES)
     ]
-    strings = tokenizer.decode(rows).numpy()
-    return [string.decode("utf-8") for string in strings]
+    return tokenizer.to_strings(rows)
 
 
 def load_source(

@@ -1,14 +1,14 @@
 """A folder that `MarianMTModel` and `MarianTokenizer` of transformers load.
 
-What Hugging Face calls Marian is the paper's model, with biases in attention
-and its sines before its cosines; `trainers.import_model` reads such folders,
-this module writes them. Where they are not the same:
+Hugging Face's Marian is the paper's model with biases in attention and its
+sines before its cosines. `trainers.import_model` reads such folders, this
+module writes them. The differences:
 
 - Ids: EOS 0, UNK 1, the pieces, BOS, PAD; with two vocabularies PAD is 2. BOS
-  is left out where it is what an import has made it: the decoder starts with
-  PAD then, as the original's does.
-- LayerNorm's epsilon is 1e-5 there, in models trained here 1e-6: of values of
-  variance 1 this changes five in a million.
+  is omitted if it is a copy of PAD, as after an import: then the decoder starts
+  with PAD, like the original's.
+- LayerNorm's epsilon is 1e-5 there and 1e-6 in models trained here. Values of
+  variance 1 change by five in a million.
 - Search: transformers divides by length ^ length_penalty, and ends a search
   earlier; greedy search is identical. Its limit is one number, for all sources.
 """
@@ -23,7 +23,7 @@ from keras_transformer.commands.flags import CommandError
 from keras_transformer.permutation import reorder, to_blocks
 from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
 
-EXCLUDED = -1e3  # a bias that leaves no probability: see `importers`
+EXCLUDED = -1e3  # a bias that excludes a token: see `importers`
 MAX_EPSILON = 1e-5
 ACTIVATIONS = {
     "relu": "relu",
@@ -31,7 +31,7 @@ ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_tanh": "gelu_new",
 }
-# Fields of the model that Marian's configuration has one value of.
+# Fields of the model with the only values that Marian's configuration has.
 FIXED = {
     "pre_norm": False,
     "positions": "sinusoidal",
@@ -143,7 +143,7 @@ def check_model(config):
 
 
 def _config(config, max_source_length):
-    """The fields of config.json but ids and sizes of vocabularies."""
+    """config.json without ids and sizes of vocabularies."""
     values = {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
@@ -171,9 +171,9 @@ def _order(weights, tokenizer, shared):
     """Our id of each id there: see above.
 
     Args:
-        weights: By path; None: of a source, which has no BOS to keep.
-        tokenizer: The `Tokenizer` of the ids.
-        shared: Whether both sides have them.
+        weights: The weights by path; None for a source, which has no BOS.
+        tokenizer: The `Tokenizer`.
+        shared: Whether both sides have the same ids.
     """
     pieces = list(range(len(SPECIAL_IDS), tokenizer.vocab_size))
     start = [] if weights is None or _is_padding(weights) else [BOS]
@@ -183,7 +183,7 @@ def _order(weights, tokenizer, shared):
 
 
 def _is_padding(weights):
-    """Whether BOS is PAD by another id, and never the next token."""
+    """Whether BOS is a copy of PAD, and never the next token."""
     table = weights["embedding/embeddings"]
     bias = _bias(weights)
     excluded = bias is not None and bias[BOS] <= EXCLUDED
@@ -191,7 +191,7 @@ def _is_padding(weights):
 
 
 def _bias(weights):
-    """The bias of the logits; None if there is none."""
+    """The bias of the logits, if any."""
     for owner in ("softmax", "embedding"):
         if f"{owner}/logits_bias" in weights:
             return weights[f"{owner}/logits_bias"]
@@ -229,7 +229,7 @@ def _tensors(config, weights, source_order, order):
 
 
 def _layer(weights):
-    """The tensors of a layer, by names below its own."""
+    """The tensors of a layer, by names relative to the layer."""
     tensors = {}
 
     def linear(name, path):

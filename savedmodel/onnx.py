@@ -5,8 +5,8 @@ Outputs: `ids` int32 [N, W, T], `scores` float32 [N, W], `lengths` int32 [N, W],
 `truncated` bool [N]. N and S are free. It is the graph of
 `Inference.translate_ids`: greedy if the beam size is 1.
 
-ONNX has no assertions. A row that is no source (an id outside the vocabulary,
-no EOS) has the score NaN and no tokens.
+ONNX has no assertions. A row that is not a source (an id outside the
+vocabulary, no EOS) has the score NaN and no tokens.
 
 `float16` stores the weights so and computes in float32. `int8` is ONNX
 Runtime's dynamic quantization: products with weights are computed in int8.
@@ -27,30 +27,30 @@ from savedmodel.formats import save_vocabulary
 from savedmodel.search import make_search
 
 OPSET = 18
-# Whether weights are stored in half precision, and whether as int8.
-STORAGE = {
-    "float32": (False, False),
-    "float16": (True, False),
-    "int8": (False, True),
-}
 INPUTS = {
     "source_ids": (
         ["sentences", "source_tokens"],
-        "Source tokens, then EOS; what follows the first EOS is padding.",
+        "Source tokens, then EOS; all after the first EOS is padding.",
     )
 }
 
 
 def write(translator, directory, options, description, examples):
     """Writes `model.onnx` and the tokenizer; see `formats.Exporter`."""
-    halved, quantized = STORAGE[options.precision]
     model = make_model(translator)
-    if halved:
-        onnx_rewrites.halve_weights(model)
     onnx.checker.check_model(model)
-    if quantized:
-        # Leaves nodes in an order that ONNX Runtime sorts, and onnx refuses.
-        model = _quantize(model, directory)
+    match options.precision:
+        case "float32":
+            pass
+        case "float16":
+            onnx_rewrites.halve_weights(model)
+            onnx.checker.check_model(model)
+        case "int8":
+            # Not checked again: onnx refuses the order of its nodes, which
+            # ONNX Runtime sorts.
+            model = _quantize(model, directory)
+        case other:
+            raise ValueError(f"format=onnx has no precision={other!r}")
     onnx_rewrites.document(
         model,
         INPUTS,
@@ -82,7 +82,7 @@ def make_model(translator):
 
 
 def _outputs(translator):
-    """The axes of each output, and what it is."""
+    """The axes and the description of each output."""
     beam_size = translator.decoding.beam_size
     return {
         "ids": (
@@ -104,7 +104,7 @@ def _outputs(translator):
 
 def _quantize(model, directory):
     """Dynamic quantization: the model with weights in int8."""
-    # It warns of everything that it leaves in float32: all that are no weights.
+    # It warns about all that stays in float32, that is, all but weights.
     log = logging.getLogger()
     level = log.level
     log.setLevel(logging.ERROR)
@@ -126,11 +126,11 @@ def _quantize(model, directory):
 
 
 def _select_by_where(context, node, name, arguments):
-    """Takes TensorFlow's `where` for ONNX's, which does the same.
+    """Replaces TensorFlow's `where` by ONNX's, which does the same.
 
     tf2onnx would write it as a sum of products, in which the value that is not
-    chosen still counts: 0 * -inf is no number, and a free place of a beam has
-    the log-probability -inf.
+    chosen still counts: 0 * -inf is NaN, and a free place of a beam has the
+    log-probability -inf.
     """
     return node
 

@@ -13,7 +13,7 @@ HALVED_SIZE = 1024  # elements from which an initializer is stored in float16
 
 
 def hoist_constants(model):
-    """Removes from the state of every loop what the loop does not change.
+    """Removes constants from the state of every loop.
 
     Args:
         model: An `onnx.ModelProto`, changed in place.
@@ -50,7 +50,7 @@ def halve_weights(model):
 
 
 def document(model, inputs, outputs, text, metadata):
-    """Names the axes, and says what the model and its tensors are.
+    """Names the axes, and describes the model and its tensors.
 
     Args:
         model: An `onnx.ModelProto`, changed in place.

@@ -47,8 +47,9 @@ import functools
 import tensorflow as tf
 from absl import logging
 
+from keras_transformer import graph_tokenization
 from keras_transformer.data.batches import shift_right
-from keras_transformer.tokenization import truncate
+from keras_transformer.graph_tokenization import truncate
 from keras_transformer.vocabulary import EOS, PAD
 from savedmodel.search import (
     at_least_one,
@@ -101,7 +102,7 @@ class Signatures:
         if tokenizer.target is not tokenizer.source:
             self._encode_target = make_encoder(tokenizer.target)
         self._decode = tf.function(
-            tokenizer.target.decode,
+            functools.partial(graph_tokenization.decode, tokenizer.target),
             input_signature=[tf.TensorSpec([None, None], tf.int32)],
             autograph=False,
         )
@@ -354,7 +355,8 @@ def make_encoder(tokenizer):
         text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
         is_cut = tf.strings.length(text, unit="UTF8_CHAR") > limit
         text = tf.strings.substr(text, 0, limit, unit="UTF8_CHAR")
-        return tokenizer.encode(text).to_tensor(PAD), is_cut
+        ids = graph_tokenization.encode(tokenizer, text)
+        return ids.to_tensor(PAD), is_cut
 
     return tf.function(
         encode,
@@ -413,7 +415,8 @@ def check_pairs(**inputs):
 def make_warmup_inputs(translator, examples):
     """Signature names with the inputs of one request."""
     text = tf.constant(examples, tf.string)
-    ids = translator.tokenizer.source.encode(examples).to_tensor(PAD)
+    rows = translator.tokenizer.source.to_ids(examples)
+    ids = tf.ragged.constant(rows, tf.int32).to_tensor(PAD)
     return [
         ("serving_default", {"text": text[:1]}),
         ("serving_default", {"text": text}),

@@ -1,17 +1,17 @@
 """Ids to ids: the translator's search as every exported format runs it.
 
-`source_ids` is int32 `[N, S]`. A row is tokens, then `EOS`; whatever follows
+`source_ids` is int32 `[N, S]`. A row is tokens, then `EOS`; all that follows
 the first `EOS` is padding, whatever its value: TensorFlow Serving pads the
-tensor of a request with the tensor's own first element. A row of nothing but
-`PAD` is an empty source, as `[EOS]` is. Anything else is no source: ids outside
-[0, V), a row without `EOS`, `PAD` before it.
+tensor of a request with the tensor's own first element. A row of `PAD` alone is
+an empty source, like `[EOS]`. All else is not a source: ids outside [0, V), a
+row without `EOS`, `PAD` before `EOS`.
 """
 
 import typing
 
 import tensorflow as tf
 
-from keras_transformer.tokenization import truncate
+from keras_transformer.graph_tokenization import truncate
 from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import EOS, PAD
 
@@ -20,10 +20,10 @@ class Sources(typing.NamedTuple):
     """Rows of ids as the search takes them.
 
     Attributes:
-        ids: int32 `[N', S']`, at least one row and one column: tokens, EOS,
-            then PAD; at most `max_source_length` columns.
+        ids: int32 `[N', S']`, at least one row and one column, at most
+            `max_source_length` columns: tokens, EOS, then PAD.
         valid: bool `[N]`, whether the row was a source; if not, it is PAD now.
-        truncated: bool `[N]`, whether the row had more tokens than that.
+        truncated: bool `[N]`, whether the row had more tokens.
     """
 
     ids: tf.Tensor
@@ -73,12 +73,12 @@ def at_least_one(ids):
 def make_search(translator: Translator, length: int | None = None):
     """The search as a function for formats that cannot raise an error.
 
-    A row that is no source has the score NaN, and no tokens.
+    A row that is not a source has the score NaN, and no tokens.
 
     Args:
         translator: The `Translator`.
-        length: S, the length of all sources, of which there is one at a time;
-            None: any number of any length.
+        length: S, the length of all sources, with one source per call; by
+            default any number of sources of any length.
 
     Returns:
         A `tf.function` of `source_ids`, int32 `[N, S]`. It returns `ids` int32
@@ -119,7 +119,7 @@ def make_search(translator: Translator, length: int | None = None):
 def hold_variables(model):
     """A module that owns the model's variables in a SavedModel.
 
-    The model itself, which Keras would save in its own way, is left out.
+    Without the model itself, which Keras would save in its own way.
     """
     module = tf.Module(name="translator")
     module.variables_of_model = [weight.value for weight in model.weights]

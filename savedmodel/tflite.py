@@ -3,11 +3,11 @@
 Signatures `greedy` and `beam`: `source_ids` int32 [1, S], tokens, then EOS (see
 `search.py`) -> `ids` int32 [1, W, T], `scores` float32 [1, W], `lengths` int32
 [1, W]. One sentence at a time; S is the translator's `max_source_length`, and
-every sentence is computed with it. The graph is that of
+every sentence is computed with it. The graph is
 `Inference.translate_ids`.
 
-TFLite has no assertions. A row that is no source (an id outside the vocabulary,
-no EOS) has the score NaN and no tokens.
+TFLite has no assertions. A row that is not a source (an id outside the
+vocabulary, no EOS) has the score NaN and no tokens.
 """
 
 import tempfile
@@ -17,10 +17,17 @@ import tensorflow as tf
 from savedmodel.formats import save_vocabulary
 from savedmodel.search import hold_variables, make_search
 
+# The optimizations and the types of weights for each precision.
+OPTIMIZATIONS = {
+    "float32": ([], []),
+    "float16": ([tf.lite.Optimize.DEFAULT], [tf.float16]),
+    "int8": ([tf.lite.Optimize.DEFAULT], []),
+}
+
 
 def write(translator, directory, options, description, examples):
     """Writes `model.tflite` and the tokenizer; see `formats.Exporter`."""
-    # Inside the directory, so that a killed export leaves nothing elsewhere.
+    # Inside the directory: a killed export leaves nothing elsewhere.
     with tempfile.TemporaryDirectory(dir=directory) as saved_model:
         save_searches(translator, saved_model)
         content = convert(saved_model, options.precision)
@@ -44,10 +51,8 @@ def save_searches(translator, directory):
 
 def convert(saved_model, precision):
     """A SavedModel as the bytes of a TFLite model."""
-    # Types to store weights in; without any, DEFAULT means int8.
-    types = {"float32": None, "float16": [tf.float16], "int8": []}[precision]
+    optimizations, types = OPTIMIZATIONS[precision]
     converter = tf.lite.TFLiteConverter.from_saved_model(saved_model)
-    if types is not None:
-        converter.optimizations = [tf.lite.Optimize.DEFAULT]
-        converter.target_spec.supported_types = types
+    converter.optimizations = optimizations
+    converter.target_spec.supported_types = types
     return converter.convert()

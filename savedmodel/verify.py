@@ -1,17 +1,17 @@
-"""Compares an export, token by token, with the translator that it is from.
+"""Compares an export, token by token, with the translator behind it.
 
     python -m savedmodel.verify --workdir=DIR --export=DIR --text=FILE
 
---export is what was given to savedmodel.export as --output; of several versions
-the greatest is compared. A process that does not import this package loads it.
-Both sides compute on the CPU: a GPU rounds differently, and the process that
-runs a SavedModel would find its memory taken.
+--export is the --output of savedmodel.export; of several versions the greatest
+is compared. A process that does not import this package loads it. Both sides
+compute on the CPU: a GPU rounds differently, and the process that runs a
+SavedModel would find the GPU's memory taken.
 
 The last line is the verdict. Float32 weights pass if every translation has the
 same tokens or, where rounding decides, the same score. Quantized weights pass
 if at most half of the translations are far from the translator's in score. The
-text must be that of the tokens, whatever the weights. Of a SavedModel every
-signature is asked, about the first sentences.
+text must match the tokens, whatever the weights. Every signature of a format is
+asked, those that are not the main one about the first sentences.
 """
 
 import dataclasses
@@ -25,16 +25,16 @@ import tempfile
 
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
-from keras_transformer.config import DecodingConfig
-from keras_transformer.fields import Fields, hp, is_of_kind
+from keras_transformer.config import DecodingConfig, TransformerConfig
+from keras_transformer.fields import Fields, check_values, hp, is_of_kind
 from keras_transformer.vocabulary import EOS, PAD, UNK
 from savedmodel import reload
 from savedmodel.formats import FORMATS
 
 TIE = 1e-3  # two searches may part where scores are closer than this
 FAR = 0.25  # between scores: more than quantized weights explain
-NUM_ASKED = 16  # sentences that all signatures of a SavedModel are asked about
-# What `export.json` must say, and of which kind it is.
+NUM_ASKED = 16  # sentences that every signature is asked about
+# The required fields of `export.json`, with their types.
 FIELDS = {
     "format": str,
     "precision": str,
@@ -46,18 +46,18 @@ KIND_NAMES = {str: "text", int: "a whole number", dict: "an object"}
 
 
 class ExportError(Exception):
-    """An export that does not run, or not as the translator does."""
+    """An export that does not run, or translates differently."""
 
 
 @dataclasses.dataclass(frozen=True)
 class VerifyOptions(Fields):
     """The comparison."""
 
-    workdir: str = hp("", "Directory that trainers.wmt made. Required.")
+    workdir: str = hp("", "Work directory of trainers.wmt. Required.")
     export: str = hp(
         "", "The --output of savedmodel.export, or a version. Required."
     )
-    text: str = hp("", "File of source sentences, one a line. Required.")
+    text: str = hp("", "File of source sentences, one per line. Required.")
 
     def __post_init__(self):
         super().__post_init__()
@@ -71,18 +71,18 @@ class Comparison:
     """How the translations of an export differ from the translator's.
 
     Attributes:
-        number: Sentences compared.
-        ties: Numbers of sentences, from 1, whose tokens differ where both have
-            the same score: rounding decided.
-        different: Numbers of the other sentences whose tokens differ.
-        far: Numbers of those of them whose scores differ by `FAR` or more.
-        exact: Whether there should be no such sentences: the weights are not
-            quantized.
-        computed_in: The type that the export was computed in, if its runtime
-            says so.
-        texts: Numbers of sentences whose text is not that of the tokens.
-        signatures: Of signatures that answer otherwise than the translator,
-            their names with the numbers of sentences.
+        number: Number of sentences.
+        ties: Sentences, counted from 1, whose tokens differ although both
+            scores are the same: rounding decided.
+        different: The other sentences whose tokens differ.
+        far: The sentences in `different` whose scores differ by `FAR` or more.
+        exact: Whether the weights are not quantized, so that `different` should
+            be empty.
+        computed_in: The type that the export computes in, if its runtime says
+            so.
+        texts: Sentences whose text does not match the tokens.
+        signatures: Names of signatures whose answers are wrong, each with its
+            sentences.
     """
 
     number: int
@@ -96,10 +96,10 @@ class Comparison:
 
     @property
     def passed(self) -> bool:
-        """Whether the export is what it should be.
+        """Whether the export is right.
 
-        Quantized weights may find other translations, but seldom of far other
-        scores.
+        Quantized weights may find other translations, but their scores seldom
+        differ much.
         """
         if self.texts or self.signatures:
             return False
@@ -118,9 +118,9 @@ class Comparison:
             (self.ties, f"other tokens of the same score (within {TIE:g})"),
             (near, f"other tokens, score within {FAR:g}"),
             (self.far, f"other tokens, score {FAR:g} or more apart"),
-            (self.texts, "not the text of the tokens"),
+            (self.texts, "text does not match the tokens"),
             *(
-                (lines, f"another answer of the signature {name}")
+                (lines, f"wrong answer of the signature {name}")
                 for name, lines in self.signatures
             ),
         ):
@@ -128,7 +128,7 @@ class Comparison:
                 text += f"; {kind}: sentence {', '.join(map(str, lines))}"
         if not self.passed:
             if self.texts or self.signatures:
-                allowed = "texts and answers are the translator's"
+                allowed = "the texts and answers of the translator"
             elif self.exact:
                 allowed = "only ties may differ: the weights are not quantized"
             else:
@@ -157,46 +157,67 @@ def compare(translator, directory, sentences: list[str]) -> Comparison:
     beam_size = 1 if FORMATS[description["format"]].own_search else None
     if beam_size:
         translator = translator.with_decoding(beam_size=beam_size)
-    expected = translator.n_best_ids(sentences)
+    expected = translator.search(sentences)
+    asked = slice(NUM_ASKED)
     checks = None
     if description["format"] == "saved_model":
-        asked = slice(NUM_ASKED)
         checks = Checks(translator, sentences[asked], expected[asked])
     found = run(
         directory, sentences, beam_size, checks.requests if checks else None
     )
+    comparison = _compare(translator, expected, found, description)
+    signatures = checks.differing(found["answers"]) if checks else ()
+    if description["format"] == "tflite":
+        greedy = translator.with_decoding(beam_size=1)
+        found = run(directory, sentences[asked], beam_size=1)
+        signature = _compare(
+            greedy, greedy.search(sentences[asked]), found, description
+        )
+        if not signature.passed:
+            wrong = {*signature.different, *signature.texts}
+            signatures = (("greedy", tuple(sorted(wrong))),)
+    return dataclasses.replace(comparison, signatures=signatures)
+
+
+def _compare(translator, expected, found, description) -> Comparison:
+    """Compares the best translations.
+
+    Args:
+        translator: The `Translator`.
+        expected: The `Translation` of each sentence.
+        found: Output of `run`.
+        description: The `export.json`.
+    """
     ties: list[int] = []
     different: list[int] = []
     far: list[int] = []
     texts: list[int] = []
-    for number, (hypotheses, result) in enumerate(
+    for number, (translation, result) in enumerate(
         zip(expected, found["translations"], strict=True), 1
     ):
         if not _is_text_of(result, translator, description["format"]):
             texts.append(number)
-        ids, score = hypotheses[0]
-        if ids != result["ids"]:
-            distance = abs(score - result["score"])
+        if translation.ids[0] != result["ids"]:
+            distance = abs(translation.scores[0] - result["score"])
             (ties if distance < TIE else different).append(number)
             if not distance < FAR:
                 far.append(number)
     return Comparison(
-        number=len(sentences),
+        number=len(expected),
         ties=tuple(ties),
         different=tuple(different),
         far=tuple(far),
         exact=description["precision"] == "float32",
         computed_in=found["computed_in"],
         texts=tuple(texts),
-        signatures=checks.differing(found["answers"]) if checks else (),
     )
 
 
 def _is_text_of(result, translator, format_name):
-    """Whether a translation of an export has the text of its tokens.
+    """Whether the text of an export's translation matches its tokens.
 
-    transformers leaves unknown tokens out, so there the texts that have some
-    are not compared.
+    transformers drops unknown tokens, so its texts with unknown tokens are not
+    compared.
     """
     if format_name == "huggingface" and UNK in result["ids"]:
         return True
@@ -207,31 +228,28 @@ def _is_text_of(result, translator, format_name):
 class Checks:
     """Requests to every signature of a SavedModel, and the right answers.
 
-    Prefixes and references are those of the translator's own translations.
+    Prefixes and references come from the translator's own translations.
 
     Args:
         translator: The `Translator`.
         sentences: List of `str`.
-        hypotheses: What `Translator.n_best_ids` returned of them.
+        translations: Output of `Translator.search` for them.
 
     Attributes:
         requests: Inputs by name, by the name of the signature.
     """
 
-    def __init__(self, translator, sentences, hypotheses):
+    def __init__(self, translator, sentences, translations):
         self._translator = translator
         source, target = (
             translator.tokenizer.source,
             translator.tokenizer.target,
         )
         self._ids = {piece: id for id, piece in enumerate(target.pieces)}
-        self._hypotheses = [
-            [(target.to_strings([ids])[0], score) for ids, score in row]
-            for row in hypotheses
-        ]
-        texts = [row[0][0] for row in self._hypotheses]
+        self._translations = translations
+        texts = [translation.texts[0] for translation in translations]
         prefixes = [" ".join(text.split()[:1]) for text in texts]
-        self._forced = translator.n_best(sentences, prefixes=prefixes)
+        self._forced = translator.search(sentences, prefixes=prefixes)
         self._scores = translator.score(
             list(zip(sentences, texts, strict=True))
         )
@@ -260,7 +278,7 @@ class Checks:
         """Names of signatures, with the numbers of wrong answers, from 1.
 
         Args:
-            answers: Outputs by name, by the name of the signature; None where
+            answers: Outputs by name, by the name of the signature; None if
                 there is no such signature.
         """
         found = []
@@ -281,19 +299,21 @@ class Checks:
     # Each takes the number of a sentence, from 0, and the outputs of its row.
 
     def _is_n_best(self, number, row):
-        return row["hypotheses"] == self._texts_of(row["ids"])
+        return row["hypotheses"] == self._texts_of(
+            row["ids"]
+        ) and _are_hypotheses(self._translations[number], row)
 
     def _is_tokens(self, number, row):
-        text = self._texts_of(row["ids"][:1])[0]
-        return _is_among(self._hypotheses[number], text, row["scores"][0])
+        lengths = [len(_without_padding(ids)) for ids in row["ids"]]
+        return row["lengths"] == lengths and _are_hypotheses(
+            self._translations[number], row
+        )
 
     def _is_serving_default(self, number, row):
-        found = row["translation"], row["score"]
-        return _is_among(self._hypotheses[number], *found)
+        return _is_among(self._translations[number], row)
 
     def _is_forced(self, number, row):
-        found = row["translation"], row["score"]
-        return _is_among(self._forced[number], *found)
+        return _is_among(self._forced[number], row)
 
     def _is_score(self, number, row):
         expected = self._scores[number].log_probs
@@ -308,17 +328,17 @@ class Checks:
         )
 
     def _is_attention(self, number, row):
-        texts = [text for text, _ in self._hypotheses[number]]
-        return row["translation"] in texts and self._has_pieces(number, row)
+        ids = self._translations[number].ids
+        return self._target(row) in ids and self._has_pieces(number, row)
 
     def _is_attention_maps(self, number, row):
         reference = self._scores[number].ids
-        if len(reference) == 1:  # EOS: the translation stands in its place
+        if len(reference) == 1:  # EOS: the translation replaces it
             return self._is_attention(number, row)
         return self._has_pieces(number, row) and self._target(row) == reference
 
     def _has_pieces(self, number, row):
-        """Whether pieces are those of the source, and of the translation."""
+        """Whether the pieces spell the source and the translation."""
         pieces = self._translator.tokenizer.source.pieces
         source = [pieces[id] for id in self._sources[number]]
         [text] = self._texts_of([self._target(row)])
@@ -327,29 +347,55 @@ class Checks:
         ] == source and text == row["translation"]
 
     def _target(self, row):
-        """The ids of the target's pieces; PAD has the piece ""."""
+        """The ids of the target's pieces; the piece of PAD is empty."""
         return [self._ids.get(p, UNK) for p in row["target_pieces"] if p]
 
     def _texts_of(self, ids):
         return self._translator.tokenizer.target.to_strings(ids)
 
 
-def _is_among(hypotheses, text, score):
-    """Whether the translator has found a text with this score, too."""
+def _is_among(translation, row):
+    """Whether the translator has found the row's text with the same score."""
     return any(
-        text == its_text and abs(score - its_score) < TIE
-        for its_text, its_score in hypotheses
+        row["translation"] == text and abs(row["score"] - score) < TIE
+        for text, score in zip(
+            translation.texts, translation.scores, strict=True
+        )
     )
 
 
+def _are_hypotheses(translation, row):
+    """Whether the ids and scores of a row are the translator's hypotheses.
+
+    Rounding may decide which one is the last.
+    """
+    number = len(translation.ids)
+    expected = list(zip(translation.ids, translation.scores, strict=True))
+    return not any(map(any, row["ids"][number:])) and all(
+        abs(score - expected[-1][1]) < TIE
+        or any(
+            _without_padding(ids) == its_ids and abs(score - its_score) < TIE
+            for its_ids, its_score in expected
+        )
+        for ids, score in zip(
+            row["ids"][:number], row["scores"][:number], strict=True
+        )
+    )
+
+
+def _without_padding(ids):
+    return [id for id in ids if id != PAD]
+
+
 def run(directory, sentences, beam_size=None, requests=None) -> dict:
-    """What an export answers, from a process of its own; see `reload.py`.
+    """Runs an export in a process of its own; see `reload.py`.
 
     Args:
         directory: The export.
         sentences: List of `str`.
-        beam_size: For formats that leave the choice; None: the export's.
-        requests: Of a SavedModel: inputs by the name of the signature.
+        beam_size: The beam size, for formats that leave the choice; by default
+            the export's.
+        requests: Inputs by the name of the signature, for a SavedModel.
 
     Raises:
         ExportError: It cannot be loaded or run.
@@ -381,8 +427,8 @@ def read_description(directory) -> dict:
     """`export.json` of an export.
 
     Raises:
-        ValueError: There is none, or it lacks something, or a value cannot be
-            used: it is of another version of this package.
+        ValueError: There is none, a field is missing, or a value cannot be
+            used: another version of this package wrote it.
     """
     path = reload.find_export(directory) / reload.DESCRIPTION
     try:
@@ -393,7 +439,7 @@ def read_description(directory) -> dict:
         description = {}
     if missing := [field for field in FIELDS if field not in description]:
         raise ValueError(
-            f"{path} is of no export: without {', '.join(missing)}"
+            f"{path} does not describe an export: without {', '.join(missing)}"
         )
     name = description["format"]
     if name not in list(FORMATS):
@@ -422,6 +468,9 @@ def read_description(directory) -> dict:
         )
     try:
         DecodingConfig(**description["decoding"])
+        check_values(
+            TransformerConfig, max_positions=description.get("max_positions")
+        )
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     return description
@@ -441,7 +490,7 @@ def checksums(directory) -> dict[str, str]:
 
 
 def check_files(directory, description) -> None:
-    """Holds the files of an export against the checksums of its description.
+    """Compares the files of an export with the checksums in `export.json`.
 
     Raises:
         ExportError: A file is missing or corrupt.
@@ -464,7 +513,7 @@ def read_sentences(path) -> list[str]:
         OSError: There is no such file.
     """
     text = pathlib.Path(path).read_text(encoding="utf-8")
-    # Not by splitlines: it takes more than line feeds for the end of a line.
+    # Not by splitlines: it splits at more characters than line feeds.
     lines = text.removesuffix("\n").split("\n")
     if lines == [""]:
         raise ValueError(f"expected sentences. Received: nothing in {path}")
@@ -472,7 +521,7 @@ def read_sentences(path) -> list[str]:
 
 
 def load_translator(options):
-    """The `Translator` that an export is from.
+    """The `Translator` behind an export.
 
     Raises:
         ValueError: There is no export, or the work directory is another one.
@@ -484,7 +533,7 @@ def load_translator(options):
         f"{checkpoint}.index"
     ):
         raise ValueError(
-            "expected the work directory that the export is from, with its"
+            "expected the work directory of the export, with its"
             f" checkpoint {description['checkpoint']}."
             f" Received: {options.workdir}"
         )
@@ -505,7 +554,7 @@ def hide_gpus() -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Runs the command; status 1 if the export is not what it should be."""
+    """Runs the command; status 1 if the export is wrong."""
     with flags.exit_status("savedmodel.verify"):
         arguments = flags.parse(argv, __doc__, VerifyOptions)
         options = arguments.build(VerifyOptions)

@@ -31,9 +31,9 @@ ON_EVERY_BACKEND = (
     "layers.residual layers.traced kernels.linear kernels.normalization "
     "kernels.dropout layers model training.loss training.metrics "
     "training.schedule training.token_losses masking row_loop "
-    "training.seeds training.fit decoding decoding.arguments "
+    "training.seeds training.fit decoding decoding.searches "
     "decoding.selection decoding.rules decoding.results decoding.greedy "
-    "decoding.sampling decoding.beam kernels.cross_entropy "
+    "decoding.sampling decoding.beam decoding.stopping kernels.cross_entropy "
     "kernels.projected_loss kernels.gradient"
 )
 # Read before a command's flags are checked, so that bad ones are refused at

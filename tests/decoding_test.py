@@ -6,6 +6,7 @@ is not reordered with its hypotheses gives other logits. The expected values
 come from plain Python that knows no batches.
 """
 
+import dataclasses
 import itertools
 import math
 import os
@@ -19,8 +20,11 @@ import pytest
 from keras import ops
 
 from keras_transformer import decoding, row_loop
+from keras_transformer.config import DecodingConfig
+from keras_transformer.decoding.results import length_penalty
 from keras_transformer.decoding.rules import int32_ids
 from keras_transformer.decoding.selection import blockwise_top_k
+from keras_transformer.decoding.stopping import STOPPING_RULES
 from keras_transformer.vocabulary import BOS, EOS, PAD
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -195,52 +199,86 @@ def assert_failed(result, sentence):
     assert not failed.ids.any() and not failed.lengths.any()
 
 
-def run_greedy(model, sentences, limits, max_length=MAX_LENGTH, **options):
-    options = {"length_penalty": 0.6, **options}
-    return decoding.greedy_search(
+def config_of(options, **rules):
+    """Moves the fields of a `DecodingConfig` from the options to it."""
+    for field in dataclasses.fields(DecodingConfig):
+        if field.name in options:
+            rules[field.name] = options.pop(field.name)
+    return DecodingConfig(**rules)
+
+
+def run_search(model, sentences, limits, max_length, **options):
+    config = config_of(options)
+    width = 1 if config.sampling else config.beam_size
+    return decoding.search(
         model.step,
-        model.cache(sentences, max_length),
+        model.cache(sentences, max_length, width),
         limits,
+        config,
         max_length=max_length,
         **options,
     )
+
+
+def run_greedy(model, sentences, limits, max_length=MAX_LENGTH, **options):
+    return run_beam(model, sentences, limits, 1, max_length, **options)
 
 
 def run_beam(
     model, sentences, limits, beam_size, max_length=MAX_LENGTH, **options
 ):
-    options = {"length_penalty": 0.6, **options}
-    return decoding.beam_search(
-        model.step,
-        model.cache(sentences, max_length, beam_size),
-        limits,
-        max_length=max_length,
-        beam_size=beam_size,
-        **options,
+    return run_search(
+        model, sentences, limits, max_length, beam_size=beam_size, **options
     )
 
 
 def run_sample(model, sentences, limits, max_length=MAX_LENGTH, **options):
-    options = {
-        "length_penalty": 0.6,
-        "temperature": 1.0,
-        "top_k": 0,
-        "top_p": 1.0,
-        "seed": 1,
-        **options,
-    }
-    return decoding.sample(
-        model.step,
-        model.cache(sentences, max_length),
-        limits,
-        max_length=max_length,
-        **options,
+    options = {"seed": 1, **options}
+    return run_search(
+        model, sentences, limits, max_length, sampling=True, **options
     )
 
 
 def sentences_and_limits(batch_size, max_length=MAX_LENGTH):
     sentences = np.arange(batch_size, dtype="int32")
     return sentences, 1 + sentences % max_length
+
+
+def test_public_searches_are_search_with_their_arguments_as_rules():
+    model = ScriptedModel(4)
+    sentences, limits = sentences_and_limits(12)
+    prefix = np.where(sentences[:, None] % 2, 5, PAD)
+    options = {"length_penalty": 1.5, "min_length": 4, "prefix": prefix}
+    sampling = {"temperature": 0.7, "top_k": 3, "top_p": 0.9, "seed": 5}
+
+    def reorder(cache, parents):
+        rows = ops.reshape(np.arange(12)[:, None] * 3 + parents, (-1,))
+        calls.append(len(rows))
+        return row_loop.pick_rows(cache, rows)
+
+    calls = []
+    for public, run, width, others in (
+        (decoding.greedy_search, run_greedy, 1, {}),
+        (decoding.beam_search, run_beam, 3, {"beam_size": 3}),
+        (
+            decoding.beam_search,
+            run_beam,
+            3,
+            {"beam_size": 3, "reorder": reorder},
+        ),
+        (decoding.sample, run_sample, 1, sampling),
+    ):
+        found = public(
+            model.step,
+            model.cache(sentences, MAX_LENGTH, width),
+            limits,
+            max_length=MAX_LENGTH,
+            **options,
+            **others,
+        )
+        expected = run(model, sentences, limits, **options, **others)
+        assert_same(found, expected)
+    assert set(calls) == {36}
 
 
 # ---- Greedy search ----------------------------------------------------------
@@ -532,15 +570,15 @@ def test_equal_tokens_of_two_blocks_keep_their_order():
 def test_no_hypothesis_has_two_places(stopping):
     """Where fewer than W exist at the limit: two, without EOS and PAD."""
     table = np.log([1e-9, 1e-9, 1e-9, 0.6, 0.4]).astype("float32")
-    result = decoding.beam_search(
+    config = DecodingConfig(
+        beam_size=4, length_penalty=1.0, min_length=9, stopping=stopping
+    )
+    result = decoding.search(
         lambda ids, cache, index: (np.tile(table, (4, 1)), cache),
         (),
         np.array([1]),
+        config,
         max_length=1,
-        beam_size=4,
-        length_penalty=1.0,
-        min_length=9,
-        stopping=stopping,
     )
     assert ops.convert_to_numpy(result.ids)[0, :, 0].tolist() == [3, 4, 0, 0]
     assert ops.convert_to_numpy(result.lengths)[0].tolist() == [1, 1, 0, 0]
@@ -966,10 +1004,8 @@ def test_sentences_without_output_leave_before_a_step():
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-@pytest.mark.parametrize("max_positions", [1, 4, 20, 30])
-def test_a_search_in_few_positions_says_what_has_ended(
-    beam_size, max_positions
-):
+@pytest.mark.parametrize("max_steps", [1, 4, 20, 30])
+def test_a_search_of_few_steps_says_what_has_ended(beam_size, max_steps):
     """Those that have are those of a search that goes on to the limits."""
     model = ScriptedModel(3, sharpness=3.0)
     sentences = np.arange(40, dtype="int32")
@@ -981,18 +1017,18 @@ def test_a_search_in_few_positions_says_what_has_ended(
         limits,
         beam_size,
         max_length=20,
-        max_positions=max_positions,
+        max_steps=max_steps,
     )
     lengths = ops.convert_to_numpy(found.lengths)
     ended = (lengths != decoding.UNFINISHED).all(axis=1)
     assert (ended == (lengths != decoding.UNFINISHED).any(axis=1)).all()
-    assert ended.all() == (max_positions >= 20)
-    assert ended[30:].all() == (max_positions >= 3)
-    assert max_positions == 1 or 5 < ended.sum()
+    assert ended.all() == (max_steps >= 20)
+    assert ended[30:].all() == (max_steps >= 3)
+    assert max_steps == 1 or 5 < ended.sum()
     for few, all_ in zip(found[1:], full[1:], strict=True):
         np.testing.assert_array_equal(few[ended], all_[ended])
     length = found.ids.shape[-1]
-    assert length == min(max_positions, 20)
+    assert length == min(max_steps, 20)
     np.testing.assert_array_equal(
         found.ids[ended], full.ids[ended][..., :length]
     )
@@ -1180,33 +1216,37 @@ def test_other_backends_find_the_same():
         ({"prefix": np.ones((2, 5))}, r"Received: prefix.shape=\(2, 5\)"),
         ({"cache": np.ones((2, 3))}, r"must have 6 rows.*shape \(2, 3\)"),
         ({"logits": np.ones(6)}, r"Received: logits.shape=\(6,\)"),
-        ({"max_positions": 0}, "Received: max_positions=0"),
+        ({"max_steps": 0}, "Received: max_steps=0"),
+        ({"num_best": 0}, "Received: num_best=0"),
         (
-            {"max_positions": 3, "pick": row_loop.pick_rows},
-            "Received: max_positions=3, no prefix",
+            {"sampling": True, "seed": 1, "pick": row_loop.pick_rows},
+            "Received: max_steps=None, no prefix, sampling=True",
+        ),
+        (
+            {"max_steps": 3, "pick": row_loop.pick_rows},
+            "Received: max_steps=3, no prefix",
         ),
         (
             {
                 "prefix": np.ones((2, 3), "int32"),
                 "pick": row_loop.pick_rows,
             },
-            "Received: max_positions=None, a prefix",
+            "Received: max_steps=None, a prefix",
         ),
     ],
 )
-def test_beam_search_says_what_is_wrong(options, message):
+def test_a_search_says_what_is_wrong(options, message):
     logits = options.pop("logits", np.zeros((6, 9), "float32"))
     limits = options.pop("limits", np.array([3, 4]))
     cache = options.pop("cache", np.zeros((6, 3)))
-    options = {
-        "beam_size": 3,
-        "length_penalty": 0.6,
-        "max_length": 4,
-        **options,
-    }
+    options = {"beam_size": 3, "max_length": 4, **options}
     with pytest.raises(ValueError, match=message):
-        decoding.beam_search(
-            lambda ids, cache, index: (logits, cache), cache, limits, **options
+        decoding.search(
+            lambda ids, cache, index: (logits, cache),
+            cache,
+            limits,
+            config_of(options),
+            **options,
         )
 
 
@@ -1225,3 +1265,13 @@ def test_sample_says_what_is_wrong(options, message):
     sentences, limits = sentences_and_limits(2)
     with pytest.raises(ValueError, match=message):
         run_sample(ScriptedModel(0), sentences, limits, **options)
+
+
+def test_every_choice_of_the_search_has_its_code():
+    fields = DecodingConfig.__dataclass_fields__
+    choices = fields["stopping"].metadata["choices"]
+    assert list(STOPPING_RULES) == list(choices)
+    config = DecodingConfig()
+    object.__setattr__(config, "length_normalization", "other")
+    with pytest.raises(ValueError, match="length_normalization: 'other'"):
+        length_penalty(config, np.array([3]))

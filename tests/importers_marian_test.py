@@ -13,8 +13,8 @@ import yaml
 from original_models import FIXTURES, Original, check_logits
 
 import keras_transformer as kt
-from keras_transformer.tokenization import SPACE, save_tokenizer
-from keras_transformer.vocabulary import BOS, EOS
+from keras_transformer.tokenization import save_tokenizer
+from keras_transformer.vocabulary import BOS, EOS, SPACE
 from savedmodel import reload
 from trainers import import_model
 from trainers.importers import find_importer, marian

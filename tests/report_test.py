@@ -395,8 +395,8 @@ class Parrot:
         assert len(sources) == len(self.outputs)
         return self.outputs
 
-    def encode(self, sources):
-        return tf.ragged.constant([[*source.split(), ""] for source in sources])
+    def to_ids(self, sources):
+        return [[*map(len, source.split()), kt.EOS] for source in sources]
 
     def count_params(self):
         return 7

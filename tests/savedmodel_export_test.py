@@ -19,7 +19,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_transformer.commands import flags
-from keras_transformer.translator import Translator
+from keras_transformer.translator import Translation, Translator
 from savedmodel import ctranslate2, export, reload, verify
 from savedmodel.formats import FORMATS
 
@@ -170,15 +170,16 @@ def test_quantized_weights_may_differ_but_not_by_far():
         ),
         (
             compared(texts=(2,), exact=False),
-            "failed: 4 of 4 translations identical; not the text of the tokens:"
-            " sentence 2. Expected: texts and answers are the translator's",
+            "failed: 4 of 4 translations identical; text does not match the"
+            " tokens: sentence 2. Expected: the texts and answers of the"
+            " translator",
         ),
         (
             compared(signatures=(("score", (1, 3)), ("forced", (2,)))),
-            "failed: 4 of 4 translations identical; another answer of the"
-            " signature score: sentence 1, 3; another answer of the signature"
-            " forced: sentence 2. Expected: texts and answers are the"
-            " translator's",
+            "failed: 4 of 4 translations identical; wrong answer of the"
+            " signature score: sentence 1, 3; wrong answer of the signature"
+            " forced: sentence 2. Expected: the texts and answers of the"
+            " translator",
         ),
     ],
 )
@@ -191,7 +192,7 @@ def checks():
     """Of a SavedModel, and the answers of its signatures."""
     directory = exports.exported("saved_model")[0] / "1"
     translator, lines = exports.translator(), list(exports.SENTENCES[:6])
-    checks = verify.Checks(translator, lines, translator.n_best_ids(lines))
+    checks = verify.Checks(translator, lines, translator.search(lines))
     description = verify.read_description(directory)
     ask = reload.LOADERS["saved_model"](directory, description).ask
     answers = {
@@ -231,7 +232,9 @@ def spoiled(value):
         ("forced", "translation"),
         ("forced", "score"),
         ("tokens", "ids"),
+        ("n_best", "scores"),
         ("tokens", "scores"),
+        ("tokens", "lengths"),
         ("score", "log_probs"),
         ("score", "log_prob"),
         ("attention", "translation"),
@@ -251,6 +254,80 @@ def test_a_wrong_answer_of_any_signature_is_named(checks, name, output, row):
     ]
     wrong = checks.differing({**answers, name: outputs})
     assert wrong == ((name, (row + 1,)),)
+
+
+def test_later_hypotheses_count_and_rounding_decides_the_last(checks):
+    """Ids of all hypotheses are compared, not of the best one alone."""
+    checks, answers = checks
+    for name in ("n_best", "tokens"):
+        outputs = answers[name]
+        for rank in range(exports.DECODING.beam_size):
+            ids = [[*map(list, row)] for row in outputs["ids"]]
+            scores = [[*row] for row in outputs["scores"]]
+            texts = [[*row] for row in outputs.get("hypotheses", [[]])]
+            ids[2][rank], scores[2][rank] = [9, 2], -0.5
+            lengths = [[len([i for i in r if i]) for r in row] for row in ids]
+            if name == "n_best":
+                texts[2][rank] = checks._texts_of([[9, 2]])[0]
+            changed = {"ids": ids, "scores": scores}
+            changed |= {"lengths": lengths} if name == "tokens" else {}
+            changed |= {"hypotheses": texts} if name == "n_best" else {}
+            wrong = checks.differing({**answers, name: {**outputs, **changed}})
+            assert wrong == ((name, (3,)),)
+            scores[2][rank] = checks._translations[2].scores[-1] + 1e-4
+            assert not checks.differing(
+                {**answers, name: {**outputs, **changed}}
+            )
+
+
+def test_hypotheses_that_do_not_exist_have_no_tokens():
+    translation = Translation(["", ""], [[5, 2], [6, 2]], [-1.0, -2.0], [])
+    row = {"ids": [[5, 2], [6, 2], [0, 0]], "scores": [-1.0, -2.0, -1e9]}
+    assert verify._are_hypotheses(translation, row)
+    row["ids"][2] = [7, 2]
+    assert not verify._are_hypotheses(translation, row)
+    row = {"ids": [[5, 2], [0, 0]], "scores": [-1.0, -1e9]}
+    assert not verify._are_hypotheses(translation, row)
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_both_signatures_of_tflite_are_verified(precision, monkeypatch):
+    directory, _ = exports.exported("tflite")
+    lines = ["one dog", "", "two red trees"]
+    description = verify.read_description(directory)
+    description["precision"] = precision
+    monkeypatch.setattr(verify, "read_description", lambda _: description)
+    asked, changes = [], {}
+
+    def run(directory, sentences, beam_size=None, requests=None):
+        searching = exports.translator().with_decoding(beam_size=beam_size or 3)
+        answers = [
+            {"ids": list(ids), "score": score, "text": text}
+            for (text,), (ids,), (score,), _ in searching.search(
+                sentences, num_best=1
+            )
+        ]
+        for number, change in changes.items() if beam_size == 1 else ():
+            answers[number].update(change)
+        asked.append(beam_size)
+        return {"translations": answers, "computed_in": None, "answers": {}}
+
+    monkeypatch.setattr(verify, "run", run)
+
+    def verdict():
+        return str(verify.compare(exports.translator(), directory, lines))
+
+    assert verdict() == "passed: 3 of 3 translations identical"
+    assert asked == [None, 1]
+
+    changes[2] = {"text": "other"}
+    assert "wrong answer of the signature greedy: sentence 3." in verdict()
+
+    [text] = exports.translator().tokenizer.to_strings([[5, 2]])
+    changes.clear()
+    changes[0] = {"ids": [5, 2], "score": -9.0, "text": text}
+    exact = "; wrong answer of the signature greedy: sentence 1."
+    assert (exact in verdict()) == (precision == "float32")
 
 
 def test_an_export_is_replaced_only_if_told_to(tmp_path, capsys):
@@ -499,7 +576,7 @@ def test_verify_names_the_lines_that_differ(tmp_path, capsys, monkeypatch):
     def run(directory, sentences, beam_size, requests):
         assert requests is None
         greedy = exports.translator().with_decoding(beam_size=beam_size)
-        found = [h[0][0] for h in greedy.n_best_ids(sentences)]
+        found = [list(t.ids[0]) for t in greedy.search(sentences)]
         found[2] = [5, 2]
         texts = greedy.tokenizer.to_strings(found)
         texts[1] = "one"
@@ -516,7 +593,9 @@ def test_verify_names_the_lines_that_differ(tmp_path, capsys, monkeypatch):
     out = capsys.readouterr().out
     assert out.startswith("failed: 2 of 3 translations identical")
     assert "0.25 or more apart: sentence 3" in out
-    assert "; not the text of the tokens: sentence 2. Expected: texts" in out
+    assert (
+        "; text does not match the tokens: sentence 2. Expected: the te" in out
+    )
 
 
 def test_verify_names_the_work_directory_that_is_not_of_the_export(
@@ -529,7 +608,7 @@ def test_verify_names_the_work_directory_that_is_not_of_the_export(
     text.write_text("one dog\n")
     argv = [f"--workdir={other}", f"--export={directory}", f"--text={text}"]
     err = commands.fails(verify.main, argv, capsys)
-    assert "expected the work directory that the export is from" in err
+    assert "expected the work directory of the export" in err
     assert "checkpoint averaged/ckpt-" in err and str(other) in err
 
 
@@ -547,6 +626,7 @@ def test_verify_of_what_is_no_export(tmp_path, capsys):
     err = commands.fails(verify.main, [*argv, f"--text={text}"], capsys)
     assert "format must be one of" in err and "format='pdf'" in err
     directory, _ = exports.exported("ctranslate2")
+    shutil.copy(directory / "model.bin", tmp_path)
     other = json.loads((directory / "export.json").read_text())
     for changes, message in (
         ({"format": []}, "format must be one of"),
@@ -558,10 +638,18 @@ def test_verify_of_what_is_no_export(tmp_path, capsys):
         ({"decoding": [1]}, "decoding must be an object. Received: decoding="),
         ({"decoding": {"new": 1, "other": 2}}, "Received: new, other"),
         ({"decoding": {"beam_size": "4"}}, "export.json: beam_size must be a"),
+        ({"decoding": {"stopping": "never"}}, "stopping must be one of 'ex"),
         ({"sha256": ["a"]}, "sha256 must be an object"),
+        ({"sha256": None}, "sha256 must be an object"),
+        ({"sha256": {"model.bin": 5}}, "model.bin is corrupt"),
+        ({"max_positions": "9"}, "max_positions must be a whole number, or N"),
+        ({"max_positions": -1}, "max_positions must be at least 2"),
     ):
         (tmp_path / "export.json").write_text(json.dumps({**other, **changes}))
-        err = commands.fails(verify.main, [*argv, f"--text={text}"], capsys)
+        code = 1 if "corrupt" in message else 2
+        err = commands.fails(
+            verify.main, [*argv, f"--text={text}"], capsys, code
+        )
         assert message in err and str(tmp_path) in err
     (tmp_path / "export.json").write_text("{")
     err = commands.fails(verify.main, [*argv, f"--text={text}"], capsys)

@@ -1,5 +1,6 @@
 """TFLite, ONNX and CTranslate2: the translator's answer, without TensorFlow."""
 
+import dataclasses
 import functools
 import inspect
 import itertools
@@ -9,6 +10,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import types
 
 import exports
 import numpy as np
@@ -631,3 +633,28 @@ def test_ctranslate2_refuses_restricted_attention(tmp_path):
     source = exports.source()._replace(translator=of_kind("restricted"))
     with pytest.raises(CommandError, match="attention_window=3"):
         export.write(source, options, tmp_path)
+
+
+@pytest.mark.parametrize("format_name", ["tflite", "onnx", "ctranslate2"])
+def test_an_unknown_choice_ends_in_an_error(format_name, tmp_path, monkeypatch):
+    """A new precision or a new kind of positions is not silently another."""
+    module = formats.load_exporter(format_name)
+    translator = exports.translator()
+    options = types.SimpleNamespace(precision="int4")
+    monkeypatch.setattr(
+        module, "make_model", lambda _: onnx.ModelProto(), raising=False
+    )
+    monkeypatch.setattr(onnx.checker, "check_model", lambda _: None)
+    monkeypatch.setattr(module, "save_searches", lambda *_: None, raising=False)
+    with pytest.raises((KeyError, ValueError), match="int4"):
+        module.write(translator, tmp_path, options, {}, [])
+    if format_name == "ctranslate2":
+        config = dataclasses.replace(translator.model.config)
+        object.__setattr__(config, "positions", "rotary")
+        model = types.SimpleNamespace(
+            config=config,
+            source_embedding=translator.model.source_embedding,
+            embedding=translator.model.embedding,
+        )
+        with pytest.raises(CommandError, match="positions=rotary"):
+            module.make_spec(model, 9)

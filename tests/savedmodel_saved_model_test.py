@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import sentencepiece
 import tensorflow as tf
+import tokenization_test
 from random_pairs import make_pairs
 from tensorflow.core.protobuf import config_pb2, saved_model_pb2
 
@@ -466,6 +467,25 @@ def test_only_the_beginning_of_a_long_text_is_segmented():
         expected = [*whole[-2][:2], EOS]
         assert UNK in expected and len(whole[-2]) > 3
         assert [i for i in ids.numpy()[-2] if i != PAD] == expected
+
+
+@pytest.mark.parametrize("kind", tokenization_test.KINDS)
+def test_the_encoder_of_exports_is_the_tokenizer(kind):
+    """Ids of the text, or of as many characters as can matter."""
+    plain = tokenization_test.trained(*tokenization_test.KINDS[kind])
+    texts = tokenization_test.make_odd_strings()
+    texts += ["☃\x01dog" * 400, " " * 2000 + "dog", "\0" * 10**6, "a\ufffd b"]
+    for tokenizer in (plain, tokenization_test.with_table(plain)):
+        encode = saved_model.make_encoder(tokenizer)
+        longest = max(len(piece) for piece, _, _ in tokenizer.entries)
+        limit = 4 * longest * 6
+        ids, is_cut = encode(texts, 6)
+        assert is_cut.numpy().tolist() == [len(text) > limit for text in texts]
+        expected = tokenizer.to_ids([text[:limit] for text in texts])
+        assert [
+            [id for id in row if id != PAD] for row in ids.numpy().tolist()
+        ] == expected
+        assert len(expected[-2]) > 1  # a token for NUL
 
 
 def test_text_that_was_cut_off_is_reported(signatures):

@@ -1,5 +1,6 @@
 """The tokenizer: training, round trips, graphs, files and errors."""
 
+import ast
 import concurrent.futures
 import functools
 import io
@@ -16,7 +17,12 @@ import sentencepiece
 import tensorflow as tf
 from sentencepiece import sentencepiece_model_pb2
 
-from keras_transformer.tokenization import Tokenizer, truncate
+from keras_transformer.graph_tokenization import truncate
+from keras_transformer.tokenization import (
+    END_OF_TABLE,
+    END_OF_TABLE_WITH_CODES,
+    Tokenizer,
+)
 from keras_transformer.vocabulary import BOS, EOS, PAD, UNK
 from trainers.importers.vocabularies import make_tokenizer
 
@@ -43,6 +49,18 @@ def tokenizer():
 
 def strings_of(tensor):
     return [value.decode() for value in tensor.numpy()]
+
+
+def graph_ids(tokenizer, strings):
+    """The ids of strings, found by TensorFlow Text in a graph."""
+    encode = tf.function(tokenizer.encode, autograph=False)
+    return encode(tf.constant(strings, tf.string)).to_list()
+
+
+def graph_strings(tokenizer, rows):
+    """The strings of lists of ids, made by TensorFlow Text in a graph."""
+    decode = tf.function(tokenizer.decode, autograph=False)
+    return strings_of(decode(tf.ragged.constant(rows, tf.int32)))
 
 
 def test_every_row_ends_with_eos_and_has_no_bos(tokenizer):
@@ -116,9 +134,10 @@ def test_agrees_with_sentencepiece(tokenizer):
     lines = make_lines(200, seed=4)
     expected = processor.encode(lines, add_eos=True)
     assert tokenizer.encode(lines).to_list() == expected
-    assert strings_of(tokenizer.decode(expected)) == processor.decode(
-        [row[:-1] for row in expected]
-    )
+    assert graph_ids(tokenizer, lines) == expected
+    decoded = processor.decode([row[:-1] for row in expected])
+    assert strings_of(tokenizer.decode(expected)) == decoded
+    assert graph_strings(tokenizer, expected) == decoded
     assert tokenizer.vocab_size == processor.get_piece_size() == 150
     assert tokenizer.pieces == [processor.id_to_piece(i) for i in range(150)]
 
@@ -199,8 +218,8 @@ def test_foreign_pieces_of_a_table_do_not_merge():
         # Merged first, `yz` would leave `x`.
         (row, other) = found.to_ids(["xyz", "abc"])
         assert [table[id] for id in row] == ["xy", "z", "</s>"]
-        # Nothing but `ab` merges into `abc`: a source must not have it.
-        assert (table[other[0]] == "a") == for_source
+        # Nothing but `ab` merges into `abc`, and the model does not have `ab`.
+        assert [table[id] for id in other] == ["a", "b", "c", "</s>"]
 
 
 def with_table(tokenizer, for_source=False):
@@ -239,9 +258,46 @@ def test_ids_of_a_table_are_those_of_the_models_segments(kind, for_source):
     ]
     with_ids = with_table(tokenizer, for_source)
     assert with_ids.to_ids(strings) == expected
-    assert with_ids.encode(strings).to_list() == expected
+    assert graph_ids(with_ids, strings) == expected
     found = [[t.id for t in row] for row in with_ids.tokens(strings)]
     assert found == [row[:-1] for row in expected]
+
+
+@pytest.mark.parametrize("end", [END_OF_TABLE, END_OF_TABLE_WITH_CODES])
+def test_which_language_codes_are_segments(end):
+    original = trained("bpe")
+    table = [*original.pieces, ">>fra<<"]
+    tokenizer = make_tokenizer(original.model_bytes, table, "x", True, end)
+    (dog,) = original.to_ids(["dog"])
+    unknown = ">>deu<<dog"
+    strings = [">>fra<<dog", "dog >>fra<<", unknown]
+    code = [table.index(">>fra<<"), *dog]
+    text = original.to_ids(strings)
+    text[0] = code
+    if end == END_OF_TABLE:
+        text[2] = [UNK, *dog]
+    assert tokenizer.to_ids(strings) == text
+    assert graph_ids(tokenizer, strings) == text
+    assert [t.id for t in tokenizer.tokens([strings[0]])[0]] == code[:-1]
+
+
+def test_the_segmenting_model_lacks_only_the_pieces_of_the_table():
+    """It has the special tokens, and what the model has after the table."""
+    model = sentencepiece_model_pb2.ModelProto()
+    model.ParseFromString(trained("bpe").model_bytes)
+    model.pieces[4].type = model.SentencePiece.UNUSED
+    own = [piece.piece for piece in model.pieces]
+    table = [*own[:4], ">>fra<<", "☃", *own[12:]]
+    made = make_tokenizer(model.SerializeToString(), table, "model", False)
+    found = sentencepiece.SentencePieceProcessor(
+        model_proto=made.segmenting_bytes
+    )
+    pieces = found.id_to_piece(list(range(found.get_piece_size())))
+    assert sorted(pieces) == sorted(own)
+    proto = model.FromString(made.segmenting_bytes)
+    assert proto.trainer_spec.vocab_size == len(own)
+    ids = found.pad_id(), found.bos_id(), found.eos_id(), found.unk_id()
+    assert ids == (PAD, BOS, EOS, UNK)
 
 
 def with_foreign_pair(for_source):
@@ -266,18 +322,24 @@ def test_pieces_of_the_other_language_merge_nothing(for_source):
     (row,) = tokenizer.to_ids(["abcd"])
     pieces = [tokenizer.pieces[id] for id in row[:-1]]
     assert pieces == ["\u2581", "a", "b", "cd"]
-    assert tokenizer.encode(["abcd"]).to_list() == [row]
+    assert graph_ids(tokenizer, ["abcd"]) == [row]
 
 
 def make_odd_strings():
     """Text with white space, controls, codes, other scripts and half words."""
     rng = random.Random(6)
-    odd = " \t\n\r\0\u3000\u200b\ufeff▁ﬁ⁇ÖöО日한ع😀e\u0301<s></s>"
+    odd = " \t\n\r\0\x01\x1c\x7f\x85\u2028\u3000\u200b\ufeff"
+    odd += "▁ﬁ⁇ÖöО日한ع😀e\u0301<s></s>"
     strings = ["", " ", ">>fra<<", ">>fra<< A dog", "a >>fra<< dog", ">><<x"]
     strings += [">>fra<<\nEin Hund", ">>deu<< Ein", "</s><pad> A", "A\0dog"]
     strings += [
         "''",
         "C:\\x",
+        "ß ä 😀",
+        "\u2028dog\u2028\x1f",
+        "\x85",
+        "\0",
+        ">>fra<<\u2028dog",
         "a☃☃b ☃ ☃☃ 日本",
         "\x85 The  dog \x85",
         "  dog  ",
@@ -290,10 +352,11 @@ def make_odd_strings():
     return strings
 
 
-def test_to_ids_is_encode(any_tokenizer):
+def test_to_ids_is_encode_in_a_graph(any_tokenizer):
     strings = make_odd_strings()
     found = any_tokenizer.to_ids(strings)
-    assert found == any_tokenizer.encode(strings).to_list()
+    assert graph_ids(any_tokenizer, strings) == found
+    assert any_tokenizer.encode(strings).to_list() == found
     has_bytes = any(kind == "BYTE" for _, _, kind in any_tokenizer.entries)
     assert any_tokenizer.has_table or has_bytes != any(
         UNK in row for row in found
@@ -301,7 +364,7 @@ def test_to_ids_is_encode(any_tokenizer):
     assert any_tokenizer.to_ids([]) == []
 
 
-def test_to_strings_is_decode(any_tokenizer):
+def test_to_strings_is_decode_in_a_graph(any_tokenizer):
     rng = random.Random(8)
     size = any_tokenizer.vocab_size
     rows = [[], [EOS], [PAD], [UNK], [UNK, UNK], [BOS, 5, PAD, 6, EOS, 7]]
@@ -310,9 +373,65 @@ def test_to_strings_is_decode(any_tokenizer):
         rows.append(rng.choices(range(EOS + 1, size), k=rng.randint(1, 12)))
     rows += any_tokenizer.to_ids(make_odd_strings())
     found = any_tokenizer.to_strings(rows)
-    assert found == strings_of(any_tokenizer.decode(rows))
+    assert graph_strings(any_tokenizer, rows) == found
+    assert strings_of(any_tokenizer.decode(rows)) == found
     assert any_tokenizer.to_strings(np.array(rows[-1:])) == found[-1:]
     assert any_tokenizer.to_strings([]) == []
+
+
+def test_white_space_at_the_ends_is_left_to_sentencepiece(tokenizer):
+    """`str.strip` would remove U+0085, which is no space in the vocabulary."""
+    processor = sentencepiece.SentencePieceProcessor(
+        model_proto=tokenizer.model_bytes
+    )
+    (row,) = tokenizer.to_ids(["\x85dog\u2028"])
+    assert row == [*processor.encode("\x85dog"), EOS]
+    assert UNK in row and UNK not in tokenizer.to_ids(["\u2028dog"])[0]
+
+
+def test_tokens_of_a_string_and_their_words(tokenizer):
+    text = " \u2028Öl  ☃☃ dog \x85"
+    (tokens,) = tokenizer.tokens([text])
+    assert [token.id for token in tokens] == tokenizer.to_ids([text])[0][:-1]
+    words = ["".join(t.text for t in tokens if t.word == i) for i in range(4)]
+    assert words == ["Öl", "☃☃", "dog", ""]  # U+0085 is no word
+    assert tokens[-1] == (UNK, "", 3)
+    (tokens,) = with_table(tokenizer).tokens([">>fra<<Öl dog"])
+    assert [token.word for token in tokens[:2]] == [0, 0]
+    assert tokens[0].text == ">>fra<<" and tokens[-1].word == 1
+
+
+def test_it_works_without_tensorflow(tokenizer, tmp_path):
+    path = tmp_path / "tokenizer.model"
+    tokenizer.save(path)
+    program = (
+        "import sys\n"
+        "for name in ('tensorflow', 'tensorflow_text'):\n"
+        "    sys.modules[name] = None\n"
+        "from keras_transformer.tokenization import Tokenizer\n"
+        "tokenizer = Tokenizer.load(sys.argv[1])\n"
+        "Tokenizer.train(['a rose is a rose'], 17).save(sys.argv[2])\n"
+        "rows = tokenizer.to_ids(['the dog', ''])\n"
+        "print(rows, tokenizer.to_strings(rows))\n"
+        "print([t.text for t in tokenizer.tokens(['the dog'])[0]])\n"
+    )
+    output = subprocess.run(
+        [sys.executable, "-c", program, str(path), str(tmp_path / "other")],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    rows = tokenizer.encode(["the dog", ""]).to_list()
+    first, second = output.splitlines()
+    assert first == f"{rows} ['the dog', '']"
+    assert "".join(ast.literal_eval(second)) == "thedog"
+    assert Tokenizer.load(tmp_path / "other").vocab_size == 17
+
+
+def test_bytes_that_are_not_utf_8_are_replaced(tokenizer):
+    """As commands and exports replace them."""
+    rows = tokenizer.encode(tf.constant([b"a\xff dog"]))
+    assert rows.to_list() == tokenizer.to_ids(["a\ufffd dog"])
 
 
 def test_half_of_a_character_is_no_text(any_tokenizer):
@@ -501,6 +620,15 @@ def test_load_says_what_is_wrong(tmp_path):
     )
     with pytest.raises(ValueError, match=r"Received: \(-1, 1, 2, 0\)"):
         Tokenizer.load(tmp_path / "other.model")
+    swapped = sentencepiece_model_pb2.ModelProto()
+    swapped.ParseFromString(trained("bpe").model_bytes)
+    swapped.trainer_spec.bos_id, swapped.trainer_spec.eos_id = EOS, BOS
+    swapped.trainer_spec.bos_piece, swapped.trainer_spec.eos_piece = (
+        "</s>",
+        "<s>",
+    )
+    with pytest.raises(ValueError, match=r"Received: \(0, 2, 1, 3\)"):
+        Tokenizer(swapped.SerializeToString())
 
 
 def test_encode_wants_one_axis(tokenizer):

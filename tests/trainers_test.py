@@ -459,6 +459,24 @@ def test_tensorboard_shows_each_step_once(tmp_path):
     ] == [(1, 100.0), (2, 100.0), (3, 200.0), (4, 300.0)]
 
 
+def test_records_without_a_start_are_purged_too(tmp_path):
+    """As TensorFlow's own writer leaves them."""
+    with tf.summary.create_file_writer(str(tmp_path)).as_default():
+        for step in (1, 2, 3):
+            tf.summary.scalar("train/loss", 100.0, step=step)
+    (path,) = tmp_path.iterdir()
+    path.rename(tmp_path / "events.out.tfevents.1")
+    reporter = Reporter(tmp_path, 2, 10, is_chief=True)
+    reporter.record(3, "train", {"loss": 200.0})
+    reporter.close()
+    assert read_records(tmp_path).curves == {
+        "train/loss": [(1, 100.0), (2, 100.0), (3, 200.0)]
+    }
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    assert [e.step for e in events.Tensors("train/loss")] == [1, 2, 3]
+
+
 # A work directory that was changed
 
 

@@ -84,9 +84,9 @@ def test_workers_give_the_same_answers_in_the_same_order(
     """Two batches meet in the search, or none of the two would go on."""
     lines = [*TEXT, "fox", "", "the dog", *TEXT[::-1], "the lazy dog"]
     expected = translator.n_best(lines)
-    monkeypatch.setattr(translator, "batch_tokens", 16)
-    monkeypatch.setattr(translator, "workers", 2)
-    graph, met = translator._graph, threading.Barrier(2, timeout=60)
+    monkeypatch.setattr(translator._batched, "batch_tokens", 16)
+    monkeypatch.setattr(translator._batched, "workers", 2)
+    graph, met = translator._batched.graph, threading.Barrier(2, timeout=60)
     first = iter([True, True])
 
     def together(*arguments, **options):
@@ -94,7 +94,7 @@ def test_workers_give_the_same_answers_in_the_same_order(
             met.wait()
         return graph(*arguments, **options)
 
-    monkeypatch.setattr(translator, "_graph", together)
+    monkeypatch.setattr(translator._batched, "graph", together)
     found = translator.n_best(lines)
     assert not met.broken and next(first, None) is None
     for one, two in zip(found, expected, strict=True):
@@ -107,13 +107,13 @@ def test_workers_give_the_same_answers_in_the_same_order(
 
 
 def test_an_error_of_a_worker_is_raised(translator, monkeypatch):
-    monkeypatch.setattr(translator, "workers", 2)
-    monkeypatch.setattr(translator, "batch_tokens", 8)
+    monkeypatch.setattr(translator._batched, "workers", 2)
+    monkeypatch.setattr(translator._batched, "batch_tokens", 8)
 
     def fail(*_, **__):
         raise FloatingPointError("line 3")
 
-    monkeypatch.setattr(translator, "_graph", fail)
+    monkeypatch.setattr(translator._batched, "graph", fail)
     with pytest.raises(FloatingPointError, match="line 3"):
         translator.translate(TEXT)
 
@@ -163,7 +163,7 @@ def test_a_position_has_few_operations(beam_size, of_a_layer, in_all):
 
 
 def test_blank_lines_do_not_reach_the_model(translator, monkeypatch):
-    monkeypatch.setattr(translator, "_graph", None)
+    monkeypatch.setattr(translator._batched, "graph", None)
     assert translator.translate(["", "  ", "\t\n"]) == [""] * 3
     assert translator.translate([]) == []
 
@@ -251,14 +251,16 @@ def test_a_batch_holds_at_most_batch_tokens():
 def test_few_graphs(translator):
     translator = translator.with_decoding()  # without the graphs of others
     translator.translate(["fox"] * 3 + TEXT)
-    number = len(translator._graph._graphs)
+    number = len(translator._batched.graph._graphs)
     searches = [
-        key for key in translator._graph._graphs if "translate" in key[0]
+        key
+        for key in translator._batched.graph._graphs
+        if "translate" in key[0]
     ]
     # No source has more than 32 tokens, so one graph serves all lengths.
     assert len(searches) == len({room(n) for n in range(1, 31)}) == 1
     translator.translate(["dog", "the fox", *TEXT[::-1], "the lazy dog"])
-    assert len(translator._graph._graphs) == number
+    assert len(translator._batched.graph._graphs) == number
 
 
 def test_ids_and_scores_are_those_of_the_texts(translator):
@@ -525,7 +527,7 @@ def test_a_graph_has_room_for_its_sources():
     translator = make_translator(beam_size=1, max_source_length=100)
     lines = ["fox", "fox " * 20]
     found = translator.translate(lines)
-    rooms = {room_for for _, room_for, *_ in translator._graph._graphs}
+    rooms = {room_for for _, room_for, *_ in translator._batched.graph._graphs}
     assert rooms == {32, 64}
     assert [translator.translate([line])[0] for line in lines] == found
 
@@ -537,13 +539,16 @@ def test_xla_gives_the_same():
     assert compiled.translate(lines) == plain.translate(lines)
 
     def graphs(translator):
-        return [g.function_def.attr for g in translator._graph._graphs.values()]
+        return [
+            g.function_def.attr
+            for g in translator._batched.graph._graphs.values()
+        ]
 
     assert all(attr["_XlaMustCompile"].b for attr in graphs(compiled))
     assert not any(attr["_XlaMustCompile"].b for attr in graphs(plain))
 
 
-def test_first_positions_are_searched_first_and_the_rest_again(monkeypatch):
+def test_few_steps_come_first_and_the_rest_is_searched_again(monkeypatch):
     """With XLA: no cache has room for outputs that no sentence has."""
     lines = ["fox", TEXT[0], "", "the dog", *TEXT[1:]]
     options = {"beam_size": 2, "decoding": {"extra_length": 40}}
@@ -553,10 +558,10 @@ def test_first_positions_are_searched_first_and_the_rest_again(monkeypatch):
     graph, rounds = Graphs(jit_compile=False), []
 
     def plain(method, *arrays, **of_graph):
-        rounds.append((of_graph.get("max_positions"), len(arrays[0])))
+        rounds.append((of_graph.get("max_steps"), len(arrays[0])))
         return graph(method, *arrays, **of_graph)
 
-    monkeypatch.setattr(translator, "_graph", plain)
+    monkeypatch.setattr(translator._batched, "graph", plain)
     found = translator.n_best(lines)
     for one, two in zip(found, expected, strict=True):
         assert [text for text, _ in one] == [text for text, _ in two]

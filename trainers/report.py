@@ -244,19 +244,17 @@ def translate(
         outputs = translator.translate(sources)
     except FloatingPointError as error:
         raise flags.RunError(str(error)) from error
-    lengths = (
-        translator.tokenizer.source.encode(sources).row_lengths().numpy() - 1
-    )
+    rows = translator.tokenizer.source.to_ids(sources)
     run.translations = [
         Translation(
             source,
             reference,
             output,
             sentence_bleu.sentence_score(output, [reference]).score,
-            int(length),
+            len(row) - 1,
         )
-        for source, reference, output, length in zip(
-            sources, references, outputs, lengths, strict=True
+        for source, reference, output, row in zip(
+            sources, references, outputs, rows, strict=True
         )
     ]
     run.scores = metric.measure(outputs, references)

@@ -21,8 +21,10 @@ import threading
 import unicodedata
 
 import numpy as np
-import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
+
+from keras_transformer.tokenization import Tokenizer
+from keras_transformer.vocabulary import EOS, SPACE
 
 REASONS = {
     "empty": "an empty side",
@@ -41,8 +43,6 @@ CHUNK_SIZE = 4096  # pairs that a process takes at a time
 MAX_WORDS = 2**18  # whose ids are kept: below 100 MB
 
 _cleaner: "Cleaner"  # of a process that `clean_chunks` started
-
-_SPACE = "\u2581"  # how SentencePiece spells it
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _REPLACEMENT = "\ufffd"  # stands for bytes that are not UTF-8
@@ -191,23 +191,22 @@ class Cleaner:
 
 
 class Encoder:
-    """`Tokenizer.encode` in NumPy, word by word.
+    """`Tokenizer.to_ids` in NumPy, word by word.
 
     If pieces have a space only at their beginning, as in all vocabularies of
     `Tokenizer.train`, a word has the same ids in every sentence. Each word is
     then encoded once and kept, which is several times faster.
 
     Args:
-        model_bytes: A SentencePiece model.
+        model_bytes: A SentencePiece model, as in `Tokenizer.model_bytes`.
 
     Attributes:
         by_word: Whether words are encoded once; else every line is encoded.
     """
 
     def __init__(self, model_bytes):
-        self._processor = sentencepiece.SentencePieceProcessor()
-        self._processor.LoadFromSerializedProto(model_bytes)
-        small = self._processor.get_piece_size() <= 2**16
+        self._tokenizer = Tokenizer(model_bytes)
+        small = self._tokenizer.vocab_size <= 2**16
         self._dtype = np.uint16 if small else np.int32
         self.by_word = _is_by_word(model_bytes)
         self._words = {}  # word -> ids, as bytes
@@ -224,15 +223,12 @@ class Encoder:
         encode = self._encode_words if self.by_word else self._encode_lines
         ids = np.frombuffer(encode(lines), self._dtype)
         # No text is encoded as EOS, so it stands only at the ends.
-        ends = np.flatnonzero(ids == self._processor.eos_id())
+        ends = np.flatnonzero(ids == EOS)
         return ids, np.diff(ends, prepend=-1)
 
     def _encode_lines(self, lines):
         """The ids of the lines as bytes, each with EOS."""
-        rows = self._processor.encode(
-            lines, out_type=int, add_eos=True, num_threads=1
-        )
-        return b"".join(map(self._pack, rows))
+        return b"".join(map(self._pack, self._tokenizer.to_ids(lines)))
 
     def _encode_words(self, lines):
         """The same, with each new word encoded once."""
@@ -241,9 +237,9 @@ class Encoder:
         if len(self._words) + len(new) > MAX_WORDS:
             self._words, new = {}, set(words)
         new = list(new - {"\n", ""})  # no line has a line break in it
-        rows = self._processor.encode(new, out_type=int, num_threads=1)
+        rows = (row[:-1] for row in self._tokenizer.to_ids(new))  # no EOS
         self._words.update(zip(new, map(self._pack, rows), strict=True))
-        self._words["\n"] = self._pack([self._processor.eos_id()])
+        self._words["\n"] = self._pack([EOS])
         self._words[""] = b""
         return b"".join(map(self._words.__getitem__, words))
 
@@ -262,8 +258,8 @@ def _is_by_word(model_bytes):
         and normalizer.add_dummy_prefix
         and normalizer.remove_extra_whitespaces
         and normalizer.escape_whitespaces
-        and _SPACE in pieces  # else unknown characters would join across it
-        and not any(_SPACE in piece[1:] for piece in pieces)
+        and SPACE in pieces  # else unknown characters would join across it
+        and not any(SPACE in piece[1:] for piece in pieces)
     )
 
 

@@ -203,7 +203,7 @@ def encode_and_select(
 def _encode_chunks(pairs, tokenizer, chunk_size=8192):
     """Yields source and target `TokenRows`, chunk by chunk, in order.
 
-    TensorFlow encodes without Python's lock, so threads share the work. On a
+    SentencePiece releases Python's lock, so threads share the work. On a
     terminal a bar shows the progress.
     """
     pairs = iter(tqdm.tqdm(pairs, "encode", disable=None, unit=" pairs"))
@@ -221,11 +221,17 @@ def _encode_chunks(pairs, tokenizer, chunk_size=8192):
 def _encode_chunk(pairs, tokenizer):
     """Source and target `TokenRows` of a list of pairs."""
     sources, targets = zip(*pairs, strict=True)
-    sides = tokenizer.source.encode(sources), tokenizer.target.encode(targets)
     return [
-        TokenRows(side.values.numpy(), side.row_splits.numpy())
-        for side in sides
+        _flatten(tokenizer.source.to_ids(sources)),
+        _flatten(tokenizer.target.to_ids(targets)),
     ]
+
+
+def _flatten(rows):
+    """Lists of ids as `TokenRows`."""
+    offsets = np.cumsum([0, *map(len, rows)])
+    ids = itertools.chain.from_iterable(rows)
+    return TokenRows(np.fromiter(ids, np.int32, offsets[-1]), offsets)
 
 
 def _select_rows(rows, keep, dtype):

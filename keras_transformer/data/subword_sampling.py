@@ -235,12 +235,11 @@ class SampledCorpus:
             strict=True,
         ):
             texts = [
-                side.tokenizer.decode(
-                    [row.tolist() for row in _first_rows(rows, CHECKED_PAIRS)]
-                ).numpy()
+                side.tokenizer.to_strings(_first_rows(rows, CHECKED_PAIRS))
                 for rows in (sampled, canonical)
             ]
-            if wrong := np.sum(texts[0] != texts[1]):
+            wrong = sum(a != b for a, b in zip(*texts, strict=True))
+            if wrong:
                 raise ValueError(
                     "segmentations of this vocabulary cannot be sampled."
                     f" Received: another text for {wrong} of"

@@ -1,6 +1,6 @@
 """Search for output sequences: greedy, beam (sec. 6.1), sampling.
 
-Nothing here knows a model. The caller hands over a function
+Nothing here knows a model. The caller passes a function
 
     step(ids, cache, index) -> (logits, cache)
 
@@ -10,15 +10,16 @@ Nothing here knows a model. The caller hands over a function
     logits  float32 `[N, V]`, they score the token that follows `ids`
 
 with N = B for `greedy_search` and `sample`, and N = B * W for `beam_search`:
-the W hypotheses of a sentence are neighbours. `step` is a closure over what
-does not change between positions, such as the projected encoder output.
-A cache that is not such a nest brings a function that reorders it.
+the W hypotheses of a sentence are neighbours. `step` is a closure over values
+that do not change between positions, such as the projected encoder output.
+A cache that is not such a nest needs a function that reorders it. `search`
+takes all rules as one `DecodingConfig`.
 
 Choices that systems make differently:
 
 - Score: log-probability / ((5 + length) / 6) ^ length_penalty (Wu et al. 2016,
   the paper's reference 38), and the length counts EOS. With
-  `length_normalization="power"` it is length ^ length_penalty.
+  `length_normalization="power"` the divisor is length ^ length_penalty.
 - Log-probabilities are the model's own, over all V tokens. PAD and BOS are
   never emitted, and EOS only where the length reaches `min_length`. The
   probability of these tokens is not redistributed to the others.
@@ -42,9 +43,10 @@ Choices that systems make differently:
 The search computes in float32, whatever the dtype of the logits.
 """
 
-from keras_transformer.decoding.beam import beam_search as beam_search
-from keras_transformer.decoding.greedy import greedy_search as greedy_search
 from keras_transformer.decoding.results import MISSING_SCORE as MISSING_SCORE
 from keras_transformer.decoding.results import UNFINISHED as UNFINISHED
 from keras_transformer.decoding.results import SearchResult as SearchResult
-from keras_transformer.decoding.sampling import sample as sample
+from keras_transformer.decoding.searches import beam_search as beam_search
+from keras_transformer.decoding.searches import greedy_search as greedy_search
+from keras_transformer.decoding.searches import sample as sample
+from keras_transformer.decoding.searches import search as search

@@ -6,37 +6,23 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer import row_loop
 from keras_transformer.backend import Tensor
-from keras_transformer.config import DecodingConfig
-from keras_transformer.decoding.arguments import (
-    Cache,
-    Reorder,
-    Step,
-    check_cache,
-    checked_positions,
-    clip_limits,
-    float32_logits,
-)
-from keras_transformer.decoding.greedy import greedy_search
 from keras_transformer.decoding.results import (
     MISSING_SCORE,
-    LengthPenalty,
     SearchResult,
-    without_unfinished,
+    length_penalty,
 )
 from keras_transformer.decoding.rules import (
-    Rules,
     allowed_candidates,
     fail_at_wrong_prefix,
     forbid_repeats,
     force_prefix,
     is_banned,
-    pad_prefix,
 )
 from keras_transformer.decoding.selection import (
     block_size,
     count_tokens,
+    float32_logits,
     gather_rows,
     int_range,
     is_failure,
@@ -44,165 +30,56 @@ from keras_transformer.decoding.selection import (
     row_numbers,
     write_column,
 )
-from keras_transformer.decoding.stopping import RULES
-from keras_transformer.fields import check_values, is_of_kind
+from keras_transformer.decoding.stopping import STOPPING_RULES, count_finished
 from keras_transformer.vocabulary import BOS, EOS, PAD
 
 
-def beam_search(
-    step: Step,
-    cache: Cache,
-    max_lengths: Tensor,
-    *,
-    max_length: int,
-    beam_size: int,
-    length_penalty: float,
-    min_length: int = DecodingConfig.min_length,
-    no_repeat_ngram: int = DecodingConfig.no_repeat_ngram,
-    prefix: Tensor | None = None,
-    length_normalization: str = DecodingConfig.length_normalization,
-    stopping: str = DecodingConfig.stopping,
-    reorder: Reorder | None = None,
-    num_best: int | None = None,
-    max_positions: int | None = None,
-    pick: row_loop.Pick | None = None,
-) -> SearchResult:
-    """Keeps the W most probable unfinished hypotheses, and the W best finished.
-
-    At each position the 2W most probable continuations of the W live
-    hypotheses are looked at. Those that are EOS compete, by score, for the W
-    places among the finished; the W best of the others live on.
-
-    A sentence's search ends at its length limit, or as soon as no live
-    hypothesis can reach the score of the worst of `num_best` finished ones,
-    even if all it still has to emit were certain and it had the greatest
-    length: the result is exactly that of a search which goes on to the limit.
-    If fewer than W have finished at the limit, live ones, by score, follow the
-    finished ones.
-
-    The other values of `stopping` end it as other systems do; see
-    `stopping.py`.
-
-    `beam_size=1` is `greedy_search`: it ends where EOS is most probable.
+def search_beams(step, cache, max_lengths, rules, size, reorder, num_best, run):
+    """Beam search; see `beam_search`.
 
     Args:
-        step: The function described above, N = B * beam_size.
-        cache: Nest of tensors `[B * beam_size, ...]` for position 0.
-        max_lengths: int32 `[B]`, the longest output of each sentence in tokens,
-            EOS included; values above `max_length` count as `max_length`.
-        max_length: T, the size of the token buffers, as an int.
-        beam_size: W, the number of hypotheses, as an int.
-        length_penalty: Exponent of the length penalty, as a float.
-        min_length: Smallest length in tokens, EOS included.
-        no_repeat_ngram: Tokens of an n-gram that may not occur twice, as an
-            int; 0: all may.
-        prefix: int32 `[B, P]`, the first tokens, `PAD` after them; or None.
-        length_normalization: What the length penalty is a power of, as in
-            `DecodingConfig`.
-        stopping: When the search ends, as in `DecodingConfig`.
-        reorder: A function of the cache and of parents, int32 `[B, W]` in
-            [0, W), that returns the cache of hypotheses which continue these;
-            None: the rows of every tensor are picked.
-        num_best: How many hypotheses are returned; None: W. The fewer, the
-            earlier the search ends.
-        max_positions: Positions to search at most, as an int: the token buffers
-            have no more. Sentences whose search goes on have the length
-            `UNFINISHED`, and the others the same results. None: T.
-        pick: A function of the cache and of sentences, int32 `[b]`, that
-            returns the cache of these: sentences leave the batch as their
-            searches end; see `row_loop.run`. None: they stay. With it there can
-            be no prefix and no `max_positions`.
+        step, cache, reorder, num_best: As in `search`.
+        max_lengths: int32 [B].
+        rules: The `Rules`, with a beam of at least two.
+        size: Size of the token buffers.
+        run: The loop, `row_loop.run` with its options.
 
     Returns:
-        A `SearchResult` of `num_best` hypotheses.
-
-    Raises:
-        ValueError: An argument is outside its range, or shapes do not fit.
-
-    >>> logits = np.log([[[.1, .1, .2, .6]] * 2, [[.1, .1, .7, .1]] * 2])
-    >>> beam_search(
-    ...     lambda ids, cache, index: (ops.take(logits, index, axis=0), cache),
-    ...     (), np.array([2]), max_length=2, beam_size=2, length_penalty=0.0,
-    ... ).ids.numpy()
-    array([[[3, 2],
-            [2, 0]]], dtype=int32)
+        The `SearchResult`, and bool [B]: whether the search has ended.
     """
-    check_values(
-        DecodingConfig,
-        beam_size=beam_size,
-        length_penalty=length_penalty,
-        length_normalization=length_normalization,
-        stopping=stopping,
-        min_length=min_length,
-        no_repeat_ngram=no_repeat_ngram,
-    )
-    num_best = beam_size if num_best is None else num_best
-    if not is_of_kind(num_best, int) or not 1 <= num_best <= beam_size:
-        raise ValueError(
-            f"num_best must be an int in [1, beam_size]. Received: num_best="
-            f"{num_best!r}, beam_size={beam_size}"
-        )
-    if beam_size == 1:
-        return greedy_search(
-            step,
-            cache,
-            max_lengths,
-            max_length=max_length,
-            length_penalty=length_penalty,
-            min_length=min_length,
-            no_repeat_ngram=no_repeat_ngram,
-            prefix=prefix,
-            length_normalization=length_normalization,
-            max_positions=max_positions,
-            pick=pick,
-        )
-    penalty = LengthPenalty(length_penalty, length_normalization)
-    rule = RULES[stopping](penalty, num_best)
-    max_lengths = clip_limits(max_lengths, max_length)
-    rules = Rules(
-        min_length,
-        no_repeat_ngram,
-        pad_prefix(prefix, max_length, beam_size),
-    )
-    max_positions = checked_positions(max_positions, max_length, pick, prefix)
-    if reorder is None:
-        check_cache(cache, max_lengths, beam_size)
-        reorder = _gather_nest
+    config = rules.config
+    beam_size = config.beam_size
+    stopping = STOPPING_RULES[config.stopping](config, num_best)
 
     def make_grow(first):
         sentences = row_numbers(first.done)
-        limit_penalties = penalty.of(first.max_lengths)
+        limit_penalties = length_penalty(config, first.max_lengths)
 
         def grow(state, cache):
             live_ids = ops.reshape(state.live_last_ids, (-1,))  # [B * W]
             logits, cache = step(live_ids, cache, state.index)
             logits = float32_logits(logits)  # [B * W, V]
             candidates = _best_candidates(logits, state, sentences, rules)
-            choice = _choose_beams(candidates, state, sentences, penalty, rule)
+            choice = _choose_beams(
+                candidates, state, sentences, config, stopping
+            )
             state = _next_beams(choice, state, sentences)
             cache = reorder(cache, choice.rows[:, beam_size:] - beam_size)
             state = state._replace(
                 done=state.done
                 | (state.index >= state.max_lengths)
-                | rule.is_over(state, limit_penalties)
+                | stopping.is_over(state, limit_penalties)
             )
             return state, cache
 
         return grow
 
-    state = row_loop.run(
-        make_grow,
-        _first_beams(max_lengths, max_positions or max_length, beam_size),
-        cache,
-        max_steps=max_positions,
-        pick=pick,
-    )
+    state = run(make_grow, _first_beams(max_lengths, size, beam_size), cache)
     sentences = row_numbers(max_lengths)
-    state = rule.at_limit(state, sentences)
-    result = _ranked_result(state, sentences, penalty, rule)
-    if max_positions is not None:
-        result = without_unfinished(result, state.done)
-    return SearchResult(*(values[:, :num_best] for values in result))
+    state = stopping.at_limit(state, sentences)
+    result = _ranked_result(state, sentences, config, stopping)
+    best = SearchResult(*(values[:, :num_best] for values in result))
+    return best, state.done
 
 
 class BeamState(typing.NamedTuple):
@@ -212,13 +89,14 @@ class BeamState(typing.NamedTuple):
     probable first. A free place has score or log-probability -inf.
 
     Attributes:
-        index: int32 scalar, position of `live_last_ids`; tokens emitted so far.
-        ids: int32 `[B, 2W, T]`, tokens so far, then PAD: of the finished, then
-            of the live. They share a buffer so that one gather moves both.
+        index: int32 scalar, position of `live_last_ids`; number of tokens so
+            far.
+        ids: int32 `[B, 2W, T]`, tokens so far, then PAD: the finished, then the
+            live. They share a buffer so that one gather moves both.
         finished_scores: float32 `[B, W]`.
         live_log_probs: float32 `[B, W]`.
-        live_last_ids: int32 `[B, W]`, what `step` is given next.
-        max_lengths: int32 `[B]`, which do not change.
+        live_last_ids: int32 `[B, W]`, the next input of `step`.
+        max_lengths: int32 `[B]`, constant.
         done: bool `[B]`, whether the sentence is frozen.
     """
 
@@ -237,7 +115,7 @@ class Candidates(typing.NamedTuple):
     Attributes:
         parents: int32 `[B, 2W]`, the live hypothesis continued, in [0, W).
         ids: int32 `[B, 2W]`, the token that continues it.
-        log_probs: float32 `[B, 2W]`, of the whole, most probable first.
+        log_probs: float32 `[B, 2W]`, of whole hypotheses, most probable first.
     """
 
     parents: Tensor
@@ -246,12 +124,12 @@ class Candidates(typing.NamedTuple):
 
 
 class Choice(typing.NamedTuple):
-    """The hypotheses that come next.
+    """The hypotheses of the next position.
 
     Attributes:
-        rows: int32 `[B, 2W]`, the row of `BeamState.ids` that each one of the
-            finished, then each one of the live continues.
-        ids: int32 `[B, 2W]`, the token that continues it; PAD: none.
+        rows: int32 `[B, 2W]`, the row of `BeamState.ids` that each finished,
+            then each live hypothesis continues.
+        ids: int32 `[B, 2W]`, the token that continues it; PAD if none does.
         finished_scores: float32 `[B, W]`.
         live_log_probs: float32 `[B, W]`.
     """
@@ -262,11 +140,11 @@ class Choice(typing.NamedTuple):
     live_log_probs: Tensor
 
 
-def _first_beams(max_lengths, max_length, beam_size):
+def _first_beams(max_lengths, size, beam_size):
     """One live hypothesis per sentence, BOS; all other places are free."""
     zeros = ops.zeros_like(max_lengths)[:, None]  # [B] -> [B, 1]
     places = zeros + ops.zeros((beam_size,), "int32")  # [B, 1] -> [B, W]
-    no_ids = ops.zeros((2 * beam_size, max_length), "int32")
+    no_ids = ops.zeros((2 * beam_size, size), "int32")
     return BeamState(
         index=ops.zeros((), "int32"),
         ids=zeros[:, :, None] + no_ids,  # [B, 1, 1] -> [B, 2W, T]
@@ -284,19 +162,19 @@ def _best_candidates(logits, state, sentences, rules):
     """The 2W best continuations of W hypotheses, of W * V: `Candidates`."""
     beam_size = state.live_log_probs.shape[1]
     steered = force_prefix(logits, state.index, rules)
-    if rules.no_repeat_ngram:
+    if rules.config.no_repeat_ngram:
         ids = _live_ids(state)
         steered = forbid_repeats(steered, ids, state.index, rules)
     normalizer = log_normalizer(logits)
     normalizer = fail_at_wrong_prefix(normalizer, logits, state.index, rules)
-    # What turns logits into log-probabilities of whole hypotheses: [B * W]
+    # Logits plus these are log-probabilities of whole hypotheses: [B * W]
     offsets = ops.reshape(state.live_log_probs, (-1,)) - normalizer
 
     def total(values, rows):
         """Log-probabilities of whole hypotheses: [..., k] of rows [...]."""
         values = values + ops.take(offsets, rows, axis=0)[..., None]
-        # No comparison holds for NaN, so that each backend would sort it to
-        # another place. Infinity comes first everywhere and stays what it is.
+        # No comparison holds for NaN: every backend would sort it to a
+        # different place. Infinity comes first everywhere and stays infinity.
         return ops.where(values < np.inf, values, np.inf)
 
     hypotheses = sentences * beam_size + int_range(beam_size)  # [B, W]
@@ -312,7 +190,7 @@ def _best_candidates(logits, state, sentences, rules):
         values, ids, rows = _blocks_of_best(
             steered, size, total, hypotheses, state.index, rules
         )
-    # [B, M, k], of which all k are of one hypothesis, rows [B, M]
+    # [B, M, k], where all k continue one hypothesis, rows [B, M]
     values = total(values, rows)
     width = values.shape[1] * values.shape[2]
     values = ops.reshape(values, (-1, width))
@@ -328,8 +206,9 @@ def _best_candidates(logits, state, sentences, rules):
 def _blocks_of_best(logits, size, total, hypotheses, index, rules):
     """The blocks of the vocabulary that have the best continuations.
 
-    Those 2W of a sentence are in the 2W blocks, of those of its W hypotheses,
-    whose best are best; of equals in the first. The rest is not looked at.
+    The 2W best continuations of a sentence are in the 2W blocks with the
+    greatest maxima among the blocks of its W hypotheses, the first ones among
+    equals. The other blocks are not searched.
 
     Args:
         logits: float32 [B * W, V].
@@ -341,13 +220,13 @@ def _blocks_of_best(logits, size, total, hypotheses, index, rules):
         rules: The `Rules`, without a prefix.
 
     Returns:
-        Logits float32 [B, 2W, size], -inf for those that may not be emitted;
+        Logits float32 [B, 2W, size], -inf for tokens that may not be emitted;
         their ids, int32; and the rows of the hypotheses int32 [B, 2W].
     """
     beam_size, num_blocks = hypotheses.shape[1], logits.shape[-1] // size
     blocks = ops.reshape(logits, (-1, size))
     maxima = ops.reshape(ops.max(blocks, axis=-1), (-1, num_blocks))
-    # Whatever the rules ban is in the first block.
+    # All tokens that the rules ban are in the first block.
     banned = is_banned(int_range(size)[None], index, rules)
     first = ops.where(banned, -np.inf, logits[:, :size])
     first = ops.max(first, axis=-1, keepdims=True)  # [B * W, 1]
@@ -357,7 +236,7 @@ def _blocks_of_best(logits, size, total, hypotheses, index, rules):
         total(maxima, hypotheses), (-1, beam_size * num_blocks)
     )
     _, best = ops.top_k(maxima, 2 * beam_size)  # [B, 2W]
-    # In the order of their positions, so that ties go to the lower.
+    # In the order of their positions, so that the lower wins a tie.
     best = ops.sort(best, axis=-1)
     best = best + hypotheses[:, :1] * num_blocks
     rows = best // num_blocks
@@ -367,18 +246,18 @@ def _blocks_of_best(logits, size, total, hypotheses, index, rules):
     return ops.where(banned, -np.inf, values), ids, rows
 
 
-def _choose_beams(candidates, state, sentences, penalty, rule):
-    """Who is finished and who lives after this position: `Choice`.
+def _choose_beams(candidates, state, sentences, config, stopping):
+    """The finished and the live hypotheses after this position: `Choice`.
 
-    The pool has 3W places: the W finished so far, then the 2W candidates. Ties
-    go to the lower place. A frozen sentence keeps what it has.
+    The pool has 3W places: the W finished so far, then the 2W candidates. The
+    lower place wins a tie. A frozen sentence does not change.
     """
     beam_size = state.finished_scores.shape[1]
     done = state.done[:, None]  # [B, 1]
     ends = candidates.ids == EOS  # [B, 2W]
-    scores = candidates.log_probs / penalty.of(state.index + 1)
+    scores = candidates.log_probs / length_penalty(config, state.index + 1)
     finishes, dies, old_scores = ends & ~done, ends, state.finished_scores
-    survivors = rule.survivors(state, scores, ends)
+    survivors = stopping.survivors(state, scores, ends)
     if survivors is not None:
         finishes, dies = finishes & survivors.finish, ends | ~survivors.live
         old_scores = ops.where(survivors.stay | done, old_scores, -np.inf)
@@ -407,7 +286,7 @@ def _choose_beams(candidates, state, sentences, penalty, rule):
 
 
 def _next_beams(choice, state, sentences):
-    """Moves the token buffers to where the choice wants them, and extends."""
+    """Reorders the token buffers as the choice says, and extends them."""
     beam_size = state.finished_scores.shape[1]
     ids = gather_rows(state.ids, choice.rows, sentences)  # [B, 2W, T]
     return BeamState(
@@ -421,10 +300,12 @@ def _next_beams(choice, state, sentences):
     )
 
 
-def _ranked_result(state, sentences, penalty, rule):
+def _ranked_result(state, sentences, config, stopping):
     """The finished by score, then the live by score: `SearchResult`."""
     beam_size = state.finished_scores.shape[1]
-    penalties = penalty.of(rule.scored_lengths(state))  # [B, 2W]
+    penalties = length_penalty(
+        config, stopping.scored_lengths(state)
+    )  # [B, 2W]
     live_scores = state.live_log_probs / penalties[:, beam_size:]
     scores = ops.concatenate([state.finished_scores, live_scores], axis=1)
     finished_log_probs = state.finished_scores * penalties[:, :beam_size]
@@ -432,16 +313,12 @@ def _ranked_result(state, sentences, penalty, rule):
         [finished_log_probs, state.live_log_probs], axis=1
     )  # [B, 2W]
     # Rank r is finished hypothesis r, or the live one that follows the last.
-    num_finished = ops.sum(
-        ops.cast(state.finished_scores > -np.inf, "int32"),
-        axis=1,
-        keepdims=True,
-    )
+    num_finished = count_finished(state)  # [B, 1]
     ranks = int_range(beam_size)[None]  # [1, W]
     skipped = beam_size - num_finished
     rows = ops.where(ranks < num_finished, ranks, ranks + skipped)  # [B, W]
 
-    # The failure of one hypothesis is the whole sentence's.
+    # If one hypothesis fails, the whole sentence fails.
     failed = is_failure(ops.max(scores, axis=1, keepdims=True))  # [B, 1]
     scores = gather_rows(scores, rows, sentences)  # [B, 2W] -> [B, W]
     scores = ops.where(failed, np.nan, scores)
@@ -465,7 +342,7 @@ def _live_ids(state):
     return ops.reshape(state.ids[:, beam_size:], (-1, state.ids.shape[2]))
 
 
-def _gather_nest(nest, parents):
+def gather_nest(nest, parents):
     """Picks hypotheses in every tensor: parents [B, W] -> [B * W, ...]."""
     rows = row_numbers(parents) * parents.shape[1] + parents
     rows = ops.reshape(rows, (-1,))

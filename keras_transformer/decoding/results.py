@@ -5,9 +5,9 @@ import typing
 from keras import ops
 
 from keras_transformer.backend import Tensor
-from keras_transformer.fields import unhandled
+from keras_transformer.config import DecodingConfig
 
-MISSING_SCORE = -1e9  # stands for -inf in results: no such hypothesis
+MISSING_SCORE = -1e9  # replaces -inf in results: no such hypothesis
 UNFINISHED = -1  # the length of hypotheses whose search has not ended
 
 
@@ -24,7 +24,7 @@ class SearchResult(typing.NamedTuple):
             the search of this sentence failed.
         log_probs: float32 `[B, W]`, natural logarithm; NaN likewise.
         lengths: int32 `[B, W]`, in tokens, EOS included; `UNFINISHED` if
-            `max_positions` ended the search of this sentence.
+            `max_steps` ended the search of this sentence.
     """
 
     ids: Tensor
@@ -33,30 +33,22 @@ class SearchResult(typing.NamedTuple):
     lengths: Tensor
 
 
-class LengthPenalty(typing.NamedTuple):
-    """What log-probabilities are divided by, for hypotheses to compare.
+def length_penalty(config: DecodingConfig, lengths: Tensor) -> Tensor:
+    """The divisors of log-probabilities that make hypotheses comparable.
 
-    Attributes:
-        alpha: The exponent, as a float.
-        normalization: What it is the exponent of: a value of
-            `DecodingConfig.length_normalization`.
+    Args:
+        config: The `DecodingConfig`.
+        lengths: int32, in tokens, EOS included.
+
+    Returns:
+        float32, of the same shape.
     """
-
-    alpha: float
-    normalization: str
-
-    def of(self, lengths: Tensor) -> Tensor:
-        """The penalty of lengths in tokens, EOS included: float32."""
-        lengths = ops.cast(lengths, "float32")
-        if self.normalization == "wu":
-            return ops.power((lengths + 5.0) / 6.0, self.alpha)
-        if self.normalization == "power":
+    lengths = ops.cast(lengths, "float32")
+    match config.length_normalization:
+        case "wu":
+            return ops.power((lengths + 5.0) / 6.0, config.length_penalty)
+        case "power":
             # A row that is not searched has no tokens.
-            return ops.power(ops.maximum(lengths, 1.0), self.alpha)
-        raise unhandled(length_normalization=self.normalization)
-
-
-def without_unfinished(result, done):
-    """The result with the length `UNFINISHED` where a search goes on."""
-    lengths = ops.where(done[:, None], result.lengths, UNFINISHED)
-    return result._replace(lengths=lengths)
+            return ops.power(ops.maximum(lengths, 1.0), config.length_penalty)
+        case other:
+            raise ValueError(f"no such length_normalization: {other!r}")

@@ -1,4 +1,4 @@
-"""Which tokens may be emitted where."""
+"""The rules of a search: which tokens may be emitted where."""
 
 import typing
 
@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.backend import Tensor
-from keras_transformer.decoding.arguments import check_max_length
+from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding.selection import (
     blockwise_top_k,
     int_range,
@@ -17,25 +17,24 @@ from keras_transformer.vocabulary import BOS, EOS, PAD
 
 
 class Rules(typing.NamedTuple):
-    """Which tokens may be emitted where, whatever the model says.
+    """The rules of one search.
 
     Attributes:
-        min_length: Tokens, EOS included, as an int.
-        no_repeat_ngram: Tokens of an n-gram that may not occur twice, as an
-            int; 0: all may.
-        prefix: int32 `[N, T]`, forced tokens, `PAD` where free; or None.
+        config: The `DecodingConfig`.
+        prefix: int32 `[N, T]`, forced tokens, `PAD` where outputs are free;
+            None if all are free.
     """
 
-    min_length: int
-    no_repeat_ngram: int
+    config: DecodingConfig
     prefix: Tensor | None
 
 
 def is_banned(ids, index, rules):
     """Whether ids [N, k] may not be emitted at a position: bool [N, k]."""
     banned = (ids == PAD) | (ids == BOS)
-    if rules.min_length > 1:
-        banned = banned | ((ids == EOS) & (index + 1 < rules.min_length))
+    min_length = rules.config.min_length
+    if min_length > 1:
+        banned = banned | ((ids == EOS) & (index + 1 < min_length))
     if rules.prefix is not None:
         forced = ops.take(rules.prefix, index, axis=1)[:, None]
         banned = ops.where(forced == PAD, banned, ids != forced)
@@ -43,7 +42,7 @@ def is_banned(ids, index, rules):
 
 
 def force_prefix(logits, index, rules):
-    """Leaves only the forced token, where there is one: [N, V] -> [N, V]."""
+    """-inf for all tokens but the forced one, if any: [N, V] -> [N, V]."""
     if rules.prefix is None:
         return logits
     forced = ops.take(rules.prefix, index, axis=1)[:, None]  # [N, T] -> [N, 1]
@@ -52,7 +51,7 @@ def force_prefix(logits, index, rules):
 
 
 def forbid_repeats(logits, ids, index, rules):
-    """-inf for tokens that would end an n-gram anew: [N, V] -> [N, V].
+    """-inf for tokens that would repeat an n-gram: [N, V] -> [N, V].
 
     Args:
         logits: float32 [N, V].
@@ -60,12 +59,12 @@ def forbid_repeats(logits, ids, index, rules):
         index: The position.
         rules: The `Rules`.
     """
-    size = rules.no_repeat_ngram
+    size = rules.config.no_repeat_ngram
     length, vocab_size = ids.shape[1], logits.shape[1]
     if size > length:
         return logits
-    # Every n-gram, by its start s: whether it is there, and whether it begins
-    # with the last n - 1 tokens.
+    # For every n-gram, by its start s: whether it is complete, and whether it
+    # begins with the last n - 1 tokens.
     starts = int_range(length - size + 1)
     repeats = ops.broadcast_to(
         starts + size <= index, (ops.shape(ids)[0], length - size + 1)
@@ -105,7 +104,7 @@ def allowed_candidates(logits, k, index, rules):
 
     Args:
         logits: float32 [N, V].
-        k: How many.
+        k: Number of tokens.
         index: The position.
         rules: The `Rules`.
 
@@ -125,7 +124,6 @@ def pad_prefix(prefix, max_length, beam_size):
     """Pads to the token buffers and repeats: [B, P] -> [B * W, T], or None."""
     if prefix is None:
         return None
-    check_max_length(max_length)
     prefix = ops.convert_to_tensor(prefix)
     if len(prefix.shape) != 2 or (prefix.shape[1] or 0) > max_length:
         raise ValueError(
@@ -141,7 +139,7 @@ def pad_prefix(prefix, max_length, beam_size):
 
 
 def int32_ids(ids):
-    """Integers of any size as int32; -1 for those that int32 has not."""
+    """Integers of any size as int32; -1 for those outside its range."""
     dtype = keras.backend.standardize_dtype(ids.dtype)
     if "int" not in dtype:
         raise ValueError(

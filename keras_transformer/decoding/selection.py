@@ -9,8 +9,8 @@ from keras_transformer.vocabulary import PAD
 def blockwise_top_k(values, k):
     """`ops.top_k` of long rows: [N, V] -> values and positions, both [N, k].
 
-    The k best of a row are in those k blocks of neighbours whose maxima are
-    greatest, and of equal maxima in the first; the rest is not looked at.
+    The k best of a row are in the k blocks of neighbours with the greatest
+    maxima, the first ones among equals; the other blocks are not searched.
 
     >>> blockwise_top_k(ops.array([[5.0, 1.0, 7.0, 7.0]]), 2)[1].numpy()
     array([[2, 3]], dtype=int32)
@@ -25,7 +25,7 @@ def blockwise_top_k(values, k):
     blocks = ops.reshape(values, (-1, size))  # [N * V / size, size]
     maxima = ops.reshape(ops.max(blocks, axis=-1), (-1, num_blocks))
     _, best = ops.top_k(maxima, k)  # [N, V / size] -> [N, k]
-    # In the order of their positions, so that ties go to the lower.
+    # In the order of their positions, so that the lower wins a tie.
     best = ops.sort(best, axis=-1)
     found = ops.take(blocks, row_numbers(values) * num_blocks + best, axis=0)
     values, places = ops.top_k(ops.reshape(found, (-1, k * size)), k)
@@ -34,7 +34,7 @@ def blockwise_top_k(values, k):
 
 
 def block_size(length, k):
-    """Tokens of a block, of which k are looked at; None: all tokens are."""
+    """Tokens of a block if k blocks are searched; None if all tokens are."""
     for size in range(32, 65):
         if length % size == 0 and length >= 4 * k * size:
             return size
@@ -50,7 +50,7 @@ def first_position(hits):
 
 
 def value_at(values, rank):
-    """Picks one of each row: values [N, k], rank [N] -> [N]."""
+    """Picks one value of each row: values [N, k], rank [N] -> [N]."""
     here = int_range(values.shape[-1]) == rank[:, None]  # [N, k]
     return ops.sum(ops.where(here, values, ops.zeros_like(values)), axis=-1)
 
@@ -75,7 +75,7 @@ def row_numbers(values):
 
 def int_range(size):
     """0, 1, ... as int32 [size]."""
-    # Of the backend: PyTorch's tensors cannot be compared with NumPy's arrays.
+    # A tensor: PyTorch's tensors cannot be compared with NumPy's arrays.
     return ops.convert_to_tensor(np.arange(size, dtype="int32"))
 
 
@@ -85,16 +85,26 @@ def count_tokens(ids):
 
 
 def log_normalizer(logits):
-    """What turns logits into log-probabilities: [N, V] -> [N]; NaN if none.
+    """Logits minus this are log-probabilities: [N, V] -> [N].
 
-    Of logits that have a NaN or +inf, or nothing but -inf, the differences
-    below have a NaN.
+    NaN if the logits have a NaN or +inf, or nothing but -inf: then the
+    differences below have a NaN.
     """
     greatest = ops.max(logits, axis=-1, keepdims=True)  # [N, 1]
     mass = ops.sum(ops.exp(logits - greatest), axis=-1)
     return greatest[:, 0] + ops.log(mass)
 
 
+def float32_logits(logits):
+    """Logits [N, V] of any float dtype -> float32, if V is known."""
+    if len(logits.shape) != 2 or logits.shape[1] is None:
+        raise ValueError(
+            "step must return logits [N, V] with a known V."
+            f" Received: logits.shape={tuple(logits.shape)}"
+        )
+    return ops.cast(logits, "float32")
+
+
 def is_failure(log_probs):
-    """Whether they are what no log-probability can be: NaN, or +inf."""
+    """Whether they cannot be log-probabilities: NaN, or +inf."""
     return ops.logical_not(log_probs < np.inf)

@@ -1,4 +1,4 @@
-"""The rules by which beam searches of several systems end, a class for each.
+"""The stopping rules of beam search in several systems, a class for each.
 
 A rule decides which hypotheses may finish or live on after a position, when the
 search of a sentence is over, and how live hypotheses rank at the length limit.
@@ -10,7 +10,8 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.backend import Tensor
-from keras_transformer.decoding.results import LengthPenalty
+from keras_transformer.config import DecodingConfig
+from keras_transformer.decoding.results import length_penalty
 from keras_transformer.decoding.selection import (
     count_tokens,
     gather_rows,
@@ -22,13 +23,12 @@ from keras_transformer.vocabulary import EOS
 class Survivors(typing.NamedTuple):
     """The hypotheses that may have a place.
 
-    Each is bool, of the shape named or of an axis less, where all sentences are
-    alike.
+    All are bool. An array that is the same for all sentences has no axis B.
 
     Attributes:
-        stay: `[B, W]`, the finished that stay.
+        stay: `[B, W]`, the finished ones that stay.
         finish: `[B, 2W]`, the candidates that may finish if they are EOS.
-        live: `[B, 2W]`, the candidates that may live on if they are not.
+        live: `[B, 2W]`, the candidates that may live on if they are not EOS.
     """
 
     stay: Tensor
@@ -42,16 +42,16 @@ class Exact:
     All candidates compete for the finished places.
 
     Args:
-        penalty: The `LengthPenalty`.
-        num_best: Wanted hypotheses.
+        config: The `DecodingConfig`.
+        num_best: Number of wanted hypotheses.
     """
 
-    def __init__(self, penalty: LengthPenalty, num_best: int):
-        self.penalty = penalty
+    def __init__(self, config: DecodingConfig, num_best: int):
+        self.config = config
         self.num_best = num_best
 
     def survivors(self, state, scores, ends) -> Survivors | None:
-        """The `Survivors` after a position; None if every place is open to all.
+        """The `Survivors` after a position; None if all hypotheses may survive.
 
         Args:
             state: The `BeamState`.
@@ -68,7 +68,7 @@ class Exact:
             state: The `BeamState`.
             limit_penalties: float32 `[B]`, the penalties of the length limits.
         """
-        # A log-probability only falls, and is divided by most at the limit.
+        # A log-probability only falls; its divisor is greatest at the limit.
         best_possible = state.live_log_probs[:, 0] / limit_penalties
         return best_possible <= state.finished_scores[:, self.num_best - 1]
 
@@ -80,7 +80,7 @@ class Exact:
         return state
 
     def scored_lengths(self, state) -> Tensor:
-        """Lengths that scores were divided for: int32 `[B, 2W]`."""
+        """The lengths behind the scores: int32 `[B, 2W]`."""
         return count_tokens(state.ids)
 
 
@@ -100,13 +100,36 @@ class Transformers(Exact):
     def is_over(self, state, limit_penalties):
         beam_size = state.live_log_probs.shape[1]
         lengths = count_tokens(state.ids[:, beam_size])  # of frozen ones, too
-        best_now = state.live_log_probs[:, 0] / self.penalty.of(lengths)
+        penalties = length_penalty(self.config, lengths)
+        best_now = state.live_log_probs[:, 0] / penalties
         return best_now <= state.finished_scores[:, -1]
 
     def at_limit(self, state, sentences):
         """Live ones rank as if EOS, which costs nothing, were added to each."""
-        return _finish_live(
-            state, sentences, self.is_over(state, None), self.penalty, 1
+        return self._finish_live(state, sentences, extra_length=1)
+
+    def _finish_live(self, state, sentences, extra_length):
+        """Ranks live hypotheses among the finished, unless the search was over.
+
+        Args:
+            state: The `BeamState`.
+            sentences: `row_numbers` of the sentences.
+            extra_length: Added to the length of each live hypothesis.
+        """
+        beam_size = state.live_log_probs.shape[1]
+        lengths = count_tokens(state.ids[:, beam_size:]) + extra_length
+        scores = state.live_log_probs / length_penalty(self.config, lengths)
+        is_over = self.is_over(state, None)
+        scores = ops.where(is_over[:, None], -np.inf, scores)
+        pool = ops.concatenate([state.finished_scores, scores], axis=1)
+        scores, rows = ops.top_k(pool, beam_size)  # [B, 2W] -> [B, W]
+        finished = gather_rows(state.ids, rows, sentences)
+        ids = ops.concatenate([finished, state.ids[:, beam_size:]], axis=1)
+        return state._replace(
+            ids=ids,
+            finished_scores=scores,
+            # None of them can get a place any more.
+            live_log_probs=ops.full_like(state.live_log_probs, -np.inf),
         )
 
     def scored_lengths(self, state):
@@ -120,7 +143,7 @@ class Fairseq(Transformers):
     """fairseq; and CTranslate2 4 with `patience=1` and a length penalty.
 
     Only those among the W best continuations compete for the finished places,
-    which no later hypothesis takes from an earlier one. The search ends when W
+    and a hypothesis that has a place keeps it. The search ends when W
     have finished. Differs from fairseq at the length limit, where fairseq
     forces EOS at its cost, and from CTranslate2 without a length penalty, where
     CTranslate2 ends when the most probable hypothesis has finished.
@@ -131,7 +154,7 @@ class Fairseq(Transformers):
         ranks = int_range(2 * beam_size)
         ends = ops.cast(ends & (ranks < beam_size), "int32")
         earlier = ops.cumsum(ends, axis=1) - ends  # [B, 2W]
-        free = earlier < beam_size - _count_finished(state)
+        free = earlier < beam_size - count_finished(state)
         return Survivors(
             ranks[:beam_size] >= 0, free & (ranks < beam_size), ranks >= 0
         )
@@ -144,7 +167,7 @@ class Fairseq(Transformers):
 
 
 class Marian(Fairseq):
-    """Marian: W - n continuations count once n hypotheses have finished.
+    """Marian: once n hypotheses have finished, only W - n continuations count.
 
     The search ends when W have finished. At the length limit live hypotheses
     rank with the finished ones.
@@ -153,19 +176,17 @@ class Marian(Fairseq):
     def survivors(self, state, scores, ends):
         beam_size = state.finished_scores.shape[1]
         ranks = int_range(2 * beam_size)
-        counts = ranks < beam_size - _count_finished(state)
+        counts = ranks < beam_size - count_finished(state)
         return Survivors(ranks[:beam_size] >= 0, counts, counts)
 
     def at_limit(self, state, sentences):
-        return _finish_live(
-            state, sentences, self.is_over(state, None), self.penalty, 0
-        )
+        return self._finish_live(state, sentences, extra_length=0)
 
 
 class OpenNMTTF(Exact):
-    """OpenNMT-tf: the W best by score of finished ones and continuations stay.
+    """OpenNMT-tf: keeps the W best, finished or not, by score.
 
-    The search ends when all of these have finished.
+    The search ends when all W have finished.
     """
 
     def survivors(self, state, scores, ends):
@@ -182,7 +203,7 @@ class OpenNMTTF(Exact):
         return state.live_log_probs[:, 0] == -np.inf
 
 
-RULES: dict[str, type[Exact]] = {
+STOPPING_RULES: dict[str, type[Exact]] = {
     "exact": Exact,
     "transformers": Transformers,
     "fairseq": Fairseq,
@@ -191,33 +212,7 @@ RULES: dict[str, type[Exact]] = {
 }
 
 
-def _count_finished(state):
+def count_finished(state):
     """Finished hypotheses of each sentence: int32 [B, 1]."""
     finished = ops.cast(state.finished_scores > -np.inf, "int32")
     return ops.sum(finished, axis=1, keepdims=True)
-
-
-def _finish_live(state, sentences, is_over, penalty, extra_length):
-    """Ranks live hypotheses among the finished, unless the search was over.
-
-    Args:
-        state: The `BeamState`.
-        sentences: `row_numbers` of the sentences.
-        is_over: bool [B], whether live hypotheses count no more.
-        penalty: The `LengthPenalty`.
-        extra_length: Tokens that a live hypothesis is longer than it shows.
-    """
-    beam_size = state.live_log_probs.shape[1]
-    lengths = count_tokens(state.ids[:, beam_size:]) + extra_length  # [B, W]
-    scores = state.live_log_probs / penalty.of(lengths)
-    scores = ops.where(is_over[:, None], -np.inf, scores)
-    pool = ops.concatenate([state.finished_scores, scores], axis=1)
-    scores, rows = ops.top_k(pool, beam_size)  # [B, 2W] -> [B, W]
-    finished = gather_rows(state.ids, rows, sentences)
-    ids = ops.concatenate([finished, state.ids[:, beam_size:]], axis=1)
-    return state._replace(
-        ids=ids,
-        finished_scores=scores,
-        # Each of them has a place now, or will not have one.
-        live_log_probs=ops.full_like(state.live_log_probs, -np.inf),
-    )

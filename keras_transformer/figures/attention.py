@@ -23,7 +23,7 @@ from keras_transformer.figures.colors import head_color
 from keras_transformer.figures.pages import render_page
 from keras_transformer.figures.writing import direction, is_wide
 from keras_transformer.translator import Translator
-from keras_transformer.vocabulary import EOS, UNK
+from keras_transformer.vocabulary import EOS, SPACE, UNK
 from keras_transformer.workdir import write_atomically
 
 SUFFIXES = (".html", *saving.SUFFIXES)
@@ -31,7 +31,6 @@ VIEWS = ("lines", "heat_map")
 WHOLE = 65535  # the weights of a row, as they are stored, sum to this
 ROW_ERROR = 1e-2  # of the sum of a row, as half precision may make it
 FRAME_HEIGHT = 640  # pixels of the page in a notebook
-SPACE = "\u2581"  # SentencePiece's, at the start of a word
 UNKNOWN = "<unk>"
 SPECIAL_PIECES = {"<s>": "BOS", "</s>": "EOS", UNKNOWN: "UNK"}
 NAMED = 5  # unknown texts that a note names
@@ -308,8 +307,7 @@ def attention_figure(
     notes = []
     if reference is None:
         [[(ids, _), *_]] = translator.n_best_ids([text])
-        [text_bytes] = target_tokenizer.decode([ids]).numpy()
-        target = text_bytes.decode("utf-8", "replace")
+        [target] = target_tokenizer.to_strings([ids])
     else:
         [scored] = translator.score([(text, reference)])
         ids, target = scored.ids, reference
@@ -359,7 +357,7 @@ def _read_tokens(name, tokenizer, text, max_length):
         Its ids, EOS included; the texts that become `UNK`; and a list of notes,
         with one if the text is truncated.
     """
-    [tokens] = tokenizer.tokens([text.strip()])
+    [tokens] = tokenizer.tokens([text])
     limit, notes = max_length - 1, []
     if len(tokens) > limit:
         notes = [

@@ -2,27 +2,157 @@
 
 import collections
 import concurrent.futures
+import functools
 import threading
 import typing
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from keras_transformer.decoding import MISSING_SCORE, UNFINISHED
+from keras_transformer.translation.inference import Inference
 from keras_transformer.vocabulary import EOS, PAD
 
 Item = typing.TypeVar("Item")
 Result = typing.TypeVar("Result")
 
 
+class BatchedInference:
+    """An `Inference` on lists of ids: batches, graphs, threads.
+
+    Args:
+        inference: The `Inference`.
+        batch_tokens: As in `Translator`.
+        jit_compile: As in `Translator`.
+        workers: As in `Translator`.
+    """
+
+    def __init__(
+        self,
+        inference: Inference,
+        batch_tokens: int,
+        jit_compile: bool,
+        workers: int,
+    ):
+        self.inference = inference
+        self.batch_tokens = batch_tokens
+        self.jit_compile = jit_compile
+        self.workers = 1 if inference.decoding.sampling else workers
+        self.graph = Graphs(jit_compile)
+
+    def search(
+        self, rows: list[list[int]], prefixes: list[list[int]], num_best: int
+    ) -> list[tuple[list[list[int]], np.ndarray]]:
+        """The hypotheses of each source, best first.
+
+        Args:
+            rows: The ids of each source, EOS included.
+            prefixes: The ids that each output begins with.
+            num_best: Number of wanted hypotheses.
+
+        Returns:
+            For each source the ids and the scores of its hypotheses, NaN if the
+            search failed. A source of EOS alone has one, `[]` with the score 0.
+        """
+        results = [([list[int]()], np.zeros(1)) for _ in rows]
+        lengths = [len(row) if len(row) > 1 else 0 for row in rows]
+        for in_first_steps in self._rounds():
+            batches = list(batches_of(lengths, self.batch_tokens))
+            lengths = [0] * len(rows)  # not 0 where the search goes on
+            search = functools.partial(
+                self._search_batch, rows, prefixes, num_best, in_first_steps
+            )
+            each = in_threads(search, batches, self.workers)
+            for batch, found in zip(batches, each, strict=True):
+                for i, ids, scores, of_ids in zip(batch, *found, strict=False):
+                    if of_ids[0] == UNFINISHED:
+                        lengths[i] = len(rows[i])
+                        continue
+                    number = _count_existing(scores)
+                    hypotheses = zip(ids, of_ids[:number], strict=False)
+                    results[i] = (
+                        [row[:length].tolist() for row, length in hypotheses],
+                        scores[:number],
+                    )
+        return results
+
+    def of_pairs(
+        self,
+        method: Callable,
+        sources: list[list[int]],
+        labels: list[list[int]],
+    ) -> list[np.ndarray]:
+        """A row of a method's result for each source and its labels.
+
+        Args:
+            method: A method of the `Inference`.
+            sources: The ids of each source, EOS included.
+            labels: The ids of each target, EOS included.
+        """
+        lengths = [
+            max(map(len, pair)) for pair in zip(sources, labels, strict=True)
+        ]
+        results: list = [None] * len(sources)
+        for batch in batches_of(lengths, self.batch_tokens):
+            found = self.graph(
+                method, self._pad(sources, batch), self._pad(labels, batch)
+            ).numpy()
+            for i, row in zip(batch, found, strict=False):
+                results[i] = row
+        return results
+
+    def _search_batch(self, rows, prefixes, num_best, in_first_steps, batch):
+        """Ids `[B, W, T]`, scores and lengths `[B, W]` of a batch.
+
+        Args:
+            rows, prefixes, num_best: As in `search`.
+            in_first_steps: Whether the search ends after a few steps.
+            batch: Indices of the rows.
+        """
+        arrays = [self._pad(rows, batch)]
+        length = arrays[0].shape[1]
+        inference, shapes = self.inference, "static"
+        if not self.jit_compile:
+            inference = inference.for_sources_up_to(room(length))
+            shapes = "free"
+        if any(prefixes[i] for i in batch):
+            longest = self.inference.output_limit(length)
+            arrays.append(pad_rows([prefixes[i] for i in batch], longest, PAD))
+        found = self.graph(
+            inference.translate_ids,
+            *arrays,
+            num_best=num_best,
+            shapes=shapes,
+            max_steps=first_steps(length) if in_first_steps else None,
+        )
+        return found.ids.numpy(), found.scores.numpy(), found.lengths.numpy()
+
+    def _rounds(self):
+        """Whether a search is limited to its first steps, in each round.
+
+        With XLA a cache has room for the longest output, and the cost of a step
+        grows with that room. The first round makes few steps, which suffice for
+        most sentences; the second one searches the others again.
+        """
+        if self.jit_compile and not self.inference.decoding.sampling:
+            return True, False
+        return (False,)
+
+    def _pad(self, rows, batch):
+        """`pad_rows` of a batch, no longer than there are learned positions."""
+        longest = self.inference.model.config.position_limit
+        return pad_rows([rows[i] for i in batch], longest)
+
+
 def batches_of(
     lengths: Sequence[int], batch_tokens: int
 ) -> Iterator[list[int]]:
-    """Lists of indices of rows that are computed together, shortest first.
+    """Lists of indices of rows that are batched together, shortest first.
 
     Args:
         lengths: Tokens of each row; rows of length 0 are skipped.
-        batch_tokens: Tokens in a batch, padding included, at most; a single row
-            may have more.
+        batch_tokens: Maximum number of tokens in a batch, padding included; a
+            single row may have more.
 
     >>> list(batches_of([3, 0, 40, 5, 2], batch_tokens=16))
     [[4, 0], [3], [2]]
@@ -44,9 +174,9 @@ def in_threads(
 ) -> Iterator[Result]:
     """Yields a function's result of each batch, in their order.
 
-    As many batches as there are threads are computed at the same time, the last
-    first: these have the longest sentences, and whichever is computed at the
-    end keeps one thread busy alone.
+    Each thread computes a batch at a time, beginning with the last batch: it
+    has the longest sentences, and the batch that is computed at the end keeps
+    one thread busy alone.
     """
     if num_threads == 1:
         yield from map(function, batches)
@@ -61,7 +191,7 @@ def in_threads(
 
 
 class Graphs:
-    """Graphs of methods of ids, made at their first use.
+    """Graphs of methods that take ids, made at their first use.
 
     A graph takes a second or two to make. Without XLA, which compiles for every
     shape, one graph serves ids of all lengths.
@@ -83,7 +213,7 @@ class Graphs:
         Args:
             method: The method.
             *arrays: Its tensors, int32 `[B, T]` each.
-            **options: Other arguments of it, which the graph is made for.
+            **options: Its other arguments, constants of the graph.
         """
         import tensorflow as tf
 
@@ -94,9 +224,9 @@ class Graphs:
         key = (method.__name__, room_for, lengths, tuple(options.items()))
         with self._one_traces:
             if key not in self._graphs:
-                # Concrete at once: TensorFlow warns of a function that is
-                # traced for many shapes, which XLA needs. Without default
-                # values: with them it looks for two signatures in each call.
+                # Concrete at once: TensorFlow warns about a function that is
+                # traced for many shapes, as XLA needs it. Without default
+                # values: with them every call tries two signatures.
                 self._graphs[key] = tf.function(
                     lambda *arrays: method(*arrays, **options),
                     input_signature=[
@@ -112,7 +242,8 @@ class Graphs:
 def padded_length(length: int) -> int:
     """The length that a row of this length is padded to.
 
-    Few lengths, so that few graphs are made, and none far above the row's.
+    There are few such lengths, so that few graphs are made, and none is far
+    above the row's.
 
     >>> [padded_length(length) for length in (1, 8, 9, 33, 200)]
     [8, 8, 16, 48, 256]
@@ -121,10 +252,10 @@ def padded_length(length: int) -> int:
     return -(-length // step) * step
 
 
-def first_positions(source_length: int) -> int:
-    """Positions that the searches of most sentences of a length need.
+def first_steps(source_length: int) -> int:
+    """Decoding steps that suffice for most sentences of a length.
 
-    >>> [first_positions(length) for length in (8, 16, 24, 32)]
+    >>> [first_steps(length) for length in (8, 16, 24, 32)]
     [16, 24, 40, 48]
     """
     # 1.25 S + 4, as a multiple of 8.
@@ -132,9 +263,9 @@ def first_positions(source_length: int) -> int:
 
 
 def room(length: int) -> int:
-    """The longest source that a graph for a length has room for.
+    """The longest source that the graph for a length has room for.
 
-    So that a few graphs serve all lengths, and none has far too much room.
+    A few graphs serve all lengths, and none has far too much room.
 
     >>> [room(length) for length in (8, 32, 48, 200)]
     [32, 32, 64, 256]
@@ -147,39 +278,34 @@ def power_of_two(number: int) -> int:
     return 1 << (number.bit_length() - 1)
 
 
-def pad_rows(rows: list[list[int]], longest: int | None = None) -> np.ndarray:
-    """Rows of ids as int32 `[B, S]`, in one of a few shapes.
+def pad_rows(
+    rows: list[list[int]], longest: int | None = None, filler: int = EOS
+) -> np.ndarray:
+    """Rows of ids as int32 `[B, T]`, then `PAD`, in one of a few shapes.
 
-    B is a power of two, since XLA compiles for each B. Rows that are added to
-    reach it are nothing but `EOS`. S is at most `longest`, as every row is.
+    B is a power of two, since XLA compiles for each B.
+
+    Args:
+        rows: The ids of each row.
+        longest: Upper bound of T and of the length of any row, if any.
+        filler: The first id of the rows that are added to reach B.
 
     >>> pad_rows([[5, 2], [6, 7, 2], [8, 2]]).shape
     (4, 8)
-    """
-    source_ids = _padded(rows, longest)
-    source_ids[len(rows) :, 0] = EOS
-    return source_ids
-
-
-def pad_prefixes(rows: list[list[int]], longest: int) -> np.ndarray:
-    """Prefixes as int32 `[B, P]`, in one of a few shapes; B as in `pad_rows`.
-
-    Args:
-        rows: Ids of each prefix, none longer than `longest`.
-        longest: What P may be.
-
-    >>> pad_prefixes([[5], [], [6, 7]], longest=5).shape
+    >>> pad_rows([[5], [], [6, 7]], longest=5, filler=PAD).shape
     (4, 5)
     """
-    return _padded(rows, longest)
-
-
-def _padded(rows, longest):
-    """Rows as int32 `[B, T]`, `PAD` after each, in one of a few shapes."""
-    batch_size = 1 << (len(rows) - 1).bit_length()
     length = padded_length(max(map(len, rows)))
     length = length if longest is None else min(length, longest)
-    padded = np.full((batch_size, length), PAD, np.int32)
+    shape = 1 << (len(rows) - 1).bit_length(), length
+    padded = np.full(shape, PAD, np.int32)
     for ids, row in zip(padded, rows, strict=False):
         ids[: len(row)] = row
+    padded[len(rows) :, 0] = filler
     return padded
+
+
+def _count_existing(scores):
+    """Hypotheses that exist: the first, and those after it with a score."""
+    missing = np.flatnonzero(scores[1:] <= MISSING_SCORE)
+    return 1 + int(missing[0]) if missing.size else len(scores)

@@ -3,15 +3,13 @@
 Translators and every export run these functions.
 """
 
-import typing
-
 import keras
 from keras import ops
 
 from keras_transformer.backend import Tensor
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.data.batches import shift_right
-from keras_transformer.decoding import SearchResult, beam_search, sample
+from keras_transformer.decoding import SearchResult, search
 from keras_transformer.layers import recorded_weights
 from keras_transformer.model import Memory, Transformer
 from keras_transformer.row_loop import pick_rows
@@ -26,8 +24,8 @@ class Inference:
     Args:
         model: A `Transformer`; the weights it has at a call are used.
         decoding: The `DecodingConfig`.
-        max_source_length: Longest source in tokens, EOS included.
-        seed: Of the samples, if `decoding` samples; every call draws new ones.
+        max_source_length: Maximum length of a source in tokens, EOS included.
+        seed: Seed for sampling; every call draws new samples.
     """
 
     def __init__(
@@ -47,17 +45,17 @@ class Inference:
     def for_sources_up_to(self, length: int) -> "Inference":
         """The same inference with another `max_source_length`.
 
-        A graph for sources of unknown length has room for the longest of them.
+        A graph for sources of unknown length has room for the longest source.
         """
         return Inference(self.model, self.decoding, length, self._seed)
 
     @property
     def max_target_length(self) -> int:
-        """Longest output of any source in tokens, EOS included."""
+        """Maximum length of an output in tokens, EOS included."""
         return self.output_limit(self.max_source_length)
 
     def output_limit(self, source_length: int) -> int:
-        """Longest output of a source in tokens, EOS included.
+        """Maximum length of the output of a source in tokens, EOS included.
 
         Args:
             source_length: Tokens of the source, EOS excluded.
@@ -96,28 +94,28 @@ class Inference:
         prefix: Tensor | None = None,
         num_best: int | None = None,
         shapes: str = "free",
-        max_positions: int | None = None,
+        max_steps: int | None = None,
     ) -> SearchResult:
-        """Searches for, or samples, the outputs of sources.
+        """Searches for the outputs of sources, or samples them.
 
         Args:
             source_ids: int32 `[B, S]`; rows end with `EOS`, then `PAD`.
-            prefix: int32 `[B, P]`, the first tokens of each output, `PAD`
-                after them. Without it all outputs are free.
-            num_best: Wanted hypotheses of a beam, by default all. The fewer,
+            prefix: int32 `[B, P]`, the first tokens of each output, then
+                `PAD`. By default all outputs are free.
+            num_best: Number of wanted hypotheses, by default all. The fewer,
                 the earlier the search ends.
             shapes: The shapes that may change while the search runs. "free":
                 sentences leave the batch as their searches end (not with a
                 prefix or in sampling), and caches grow with the outputs.
-                "growing": caches grow. "static": none, as XLA demands it.
-                Where B is known, no shape changes.
-            max_positions: As in `beam_search`; not for samples.
+                "growing": caches grow. "static": none, as XLA requires.
+                If B is known, no shape changes.
+            max_steps: As in `decoding.search`; not for samples.
 
         Returns:
             A `SearchResult`; a failed search has scores NaN.
 
         Raises:
-            ValueError: `shapes` is none of `SHAPES`.
+            ValueError: `shapes` is not one of `SHAPES`.
         """
         if shapes not in SHAPES:
             raise ValueError(
@@ -125,7 +123,6 @@ class Inference:
                 f" shapes={shapes!r}"
             )
         config = self.decoding
-        num_beams = 1 if config.sampling else config.beam_size
         max_lengths, max_length = self.output_limits(source_ids)
         memory = self.model.encode(source_ids)
         growing = shapes != "static" and source_ids.shape[0] is None
@@ -137,47 +134,31 @@ class Inference:
         )
         cache = self.model.make_cache(
             ops.shape(source_ids)[0],
-            min(max_positions or max_length, max_length),
-            num_beams,
+            min(max_steps or max_length, max_length),
+            1 if config.sampling else config.beam_size,
             growing,
         )
         step, reorder = self._steps(None if leaving else memory)
-        arguments: dict[str, typing.Any] = {
-            "step": step,
-            "cache": (cache, memory) if leaving else cache,
-            "max_lengths": max_lengths,
-            "max_length": max_length,
-            "length_penalty": config.length_penalty,
-            "length_normalization": config.length_normalization,
-            "min_length": config.min_length,
-            "no_repeat_ngram": config.no_repeat_ngram,
-            "prefix": prefix,
-        }
-        if config.sampling:
-            return sample(
-                temperature=config.temperature,
-                top_k=config.top_k,
-                top_p=config.top_p,
-                seed=self._seed,
-                **arguments,
-            )
-        return beam_search(
-            beam_size=num_beams,
+        return search(
+            step,
+            (cache, memory) if leaving else cache,
+            max_lengths,
+            config,
+            max_length=max_length,
+            prefix=prefix,
+            seed=self._seed,
             reorder=reorder,
-            max_positions=max_positions,
-            pick=pick_rows if leaving else None,
             num_best=num_best,
-            stopping=config.stopping,
-            **arguments,
+            max_steps=max_steps,
+            pick=pick_rows if leaving else None,
         )
 
     def _steps(self, memory):
         """`step` and `reorder` of a search, functions of its cache.
 
         Args:
-            memory: The `Memory` of all sentences; or None if each cache has
-                the memory of its own sentences beside it, with which they
-                leave.
+            memory: The `Memory` of all sentences; None if the cache is a pair
+                of cache and memory, so that sentences leave with their memory.
         """
         model = self.model
         if memory is not None:
@@ -253,7 +234,7 @@ class Inference:
 def shortened_outputs(
     config: TransformerConfig, decoding: DecodingConfig, max_source_length: int
 ) -> str | None:
-    """A line that says that learned positions limit outputs, or None."""
+    """A line that says that learned positions limit outputs; None if not."""
     limit = config.position_limit
     wanted = max_source_length + decoding.extra_length
     if limit is None or wanted <= limit:

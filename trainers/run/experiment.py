@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import functools
 import platform
-import random
 
 import keras
 
@@ -95,9 +94,7 @@ class Experiment:
 
     def make_model(self):
         """A new model, its weights initialized from the seed."""
-        # Keras takes the seeds of its initializers and of dropout from here;
-        # its own set_random_seed clears kernels that hold tokenizers, too.
-        random.seed(self.training.seed)
+        keras.utils.set_random_seed(self.training.seed)
         model = Transformer(
             self.configuration.model, dtype=self.training.precision
         )

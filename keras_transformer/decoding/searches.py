@@ -1,0 +1,344 @@
+"""The searches: their arguments, checked, and the loop that runs them."""
+
+import functools
+import typing
+from collections.abc import Callable
+
+import keras
+from keras import ops
+
+from keras_transformer import row_loop
+from keras_transformer.backend import Tensor
+from keras_transformer.config import DecodingConfig
+from keras_transformer.decoding.beam import gather_nest, search_beams
+from keras_transformer.decoding.greedy import choose_best, follow_rows
+from keras_transformer.decoding.results import UNFINISHED, SearchResult
+from keras_transformer.decoding.rules import Rules, pad_prefix
+from keras_transformer.decoding.sampling import make_sampler
+from keras_transformer.fields import is_of_kind
+
+Cache: typing.TypeAlias = typing.Any  # a nest of tensors
+Step: typing.TypeAlias = Callable[[Tensor, Cache, Tensor], tuple[Tensor, Cache]]
+Reorder: typing.TypeAlias = Callable[[Cache, Tensor], Cache]
+
+
+def search(
+    step: Step,
+    cache: Cache,
+    max_lengths: Tensor,
+    config: DecodingConfig,
+    *,
+    max_length: int,
+    prefix: Tensor | None = None,
+    seed: int | keras.random.SeedGenerator | None = None,
+    reorder: Reorder | None = None,
+    num_best: int | None = None,
+    max_steps: int | None = None,
+    pick: row_loop.Pick | None = None,
+) -> SearchResult:
+    """Searches, or samples, by the rules of a `DecodingConfig`.
+
+    With a beam of one it is `greedy_search`, with `sampling` it is `sample`,
+    else `beam_search`.
+
+    Args:
+        step: The function described above, N = B * beam_size; N = B in
+            sampling.
+        cache: Nest of tensors `[N, ...]` for position 0.
+        max_lengths: int32 `[B]`, the maximum length of each output in tokens,
+            EOS included; values above `max_length` count as `max_length`.
+        config: The rules. `extra_length` and `max_output_length` do not count:
+            `max_lengths` replaces them.
+        max_length: T, the size of the token buffers, as an int.
+        prefix: int32 `[B, P]`, the first tokens, then `PAD`; None if all
+            outputs are free.
+        seed: Seed for sampling: an int, which gives the same samples at every
+            call, or a `keras.random.SeedGenerator`.
+        reorder: A function of the cache and of parents, int32 `[B, W]` in
+            [0, W), that returns the cache of hypotheses which continue these;
+            by default it picks the rows of every tensor.
+        num_best: Number of hypotheses to return, by default W. The fewer, the
+            earlier the search ends.
+        max_steps: Maximum number of decoding steps, as an int; the token
+            buffers are no longer than that. Sentences whose search has not
+            ended by then have the length `UNFINISHED`; the results of the
+            others do not change. By default T.
+        pick: A function of the cache and of sentences, int32 `[b]`, that
+            returns the cache of these: sentences leave the batch as their
+            searches end; see `row_loop.run`. By default they stay. It excludes
+            `prefix`, `max_steps` and sampling.
+
+    Returns:
+        A `SearchResult` of `num_best` hypotheses.
+
+    Raises:
+        ValueError: An argument is outside its range, or shapes do not fit.
+    """
+    beam_size = 1 if config.sampling else config.beam_size
+    num_best = beam_size if num_best is None else num_best
+    _check_count("num_best", num_best)
+    _check_count("max_length", max_length)
+    if num_best > beam_size:
+        raise ValueError(
+            "num_best must be at most beam_size."
+            f" Received: num_best={num_best}, beam_size={beam_size}"
+        )
+    if pick is not None and (
+        max_steps is not None or prefix is not None or config.sampling
+    ):
+        raise ValueError(
+            "pick excludes max_steps, prefix and sampling. Received: max_steps="
+            f"{max_steps}, {'no' if prefix is None else 'a'} prefix,"
+            f" sampling={config.sampling}"
+        )
+    size = max_length
+    if max_steps is not None:
+        _check_count("max_steps", max_steps)
+        size = min(max_steps, max_length)
+    max_lengths = ops.convert_to_tensor(max_lengths, dtype="int32")
+    if len(max_lengths.shape) != 1:
+        raise ValueError(
+            "max_lengths must have one number for each sentence, [B]."
+            f" Received: max_lengths.shape={tuple(max_lengths.shape)}"
+        )
+    max_lengths = ops.minimum(max_lengths, max_length)
+    if reorder is None:
+        _check_cache(cache, max_lengths, beam_size)
+    rules = Rules(config, pad_prefix(prefix, max_length, beam_size))
+    run = functools.partial(
+        row_loop.run,
+        max_steps=size if size < max_length else None,
+        pick=pick,
+    )
+    if beam_size > 1:
+        result, done = search_beams(
+            step,
+            cache,
+            max_lengths,
+            rules,
+            size,
+            reorder or gather_nest,
+            num_best,
+            run,
+        )
+    else:
+        choose = choose_best
+        if config.sampling:
+            if seed is None:
+                raise ValueError(
+                    "seed must be an int or a keras.random.SeedGenerator."
+                    f" Received: seed={seed}"
+                )
+            choose = make_sampler(max_lengths, max_length, seed)
+        result, done = follow_rows(
+            step, cache, max_lengths, rules, size, choose, run
+        )
+    if size == max_length:
+        return result
+    lengths = ops.where(done[:, None], result.lengths, UNFINISHED)
+    return result._replace(lengths=lengths)
+
+
+def greedy_search(
+    step: Step,
+    cache: Cache,
+    max_lengths: Tensor,
+    *,
+    max_length: int,
+    length_penalty: float,
+    min_length: int = DecodingConfig.min_length,
+    prefix: Tensor | None = None,
+) -> SearchResult:
+    """Takes the most probable token at each position.
+
+    Of equally probable tokens it takes the one with the lowest id.
+
+    Args:
+        step: The function described above, N = B.
+        cache: Nest of tensors `[B, ...]` for position 0.
+        max_lengths: As in `search`.
+        max_length: As in `search`.
+        length_penalty: Exponent of the length penalty, as a float.
+        min_length: Minimum length in tokens, EOS included.
+        prefix: As in `search`.
+
+    Returns:
+        A `SearchResult` with W = 1.
+
+    Raises:
+        ValueError: An argument is outside its range, or shapes do not fit.
+
+    >>> logits = np.log([[.1, .1, .2, .6], [.1, .1, .7, .1]])[:, None]
+    >>> greedy_search(
+    ...     lambda ids, cache, index: (ops.take(logits, index, axis=0), cache),
+    ...     (), np.array([2]), max_length=2, length_penalty=0.0,
+    ... ).ids.numpy()
+    array([[[3, 2]]], dtype=int32)
+    """
+    config = DecodingConfig(
+        beam_size=1, length_penalty=length_penalty, min_length=min_length
+    )
+    return search(
+        step, cache, max_lengths, config, max_length=max_length, prefix=prefix
+    )
+
+
+def beam_search(
+    step: Step,
+    cache: Cache,
+    max_lengths: Tensor,
+    *,
+    max_length: int,
+    beam_size: int,
+    length_penalty: float,
+    min_length: int = DecodingConfig.min_length,
+    prefix: Tensor | None = None,
+    reorder: Reorder | None = None,
+) -> SearchResult:
+    """Keeps the W most probable unfinished hypotheses, and the W best finished.
+
+    At each position it looks at the 2W most probable continuations of the W
+    live hypotheses. Those that are EOS compete, by score, for the W places
+    among the finished; the W best of the others live on.
+
+    A sentence's search ends at its length limit, or as soon as no live
+    hypothesis can reach the score of the worst of W finished ones, even if all
+    it still has to emit were certain and it had the maximum length: the result
+    is exactly the result of a search that goes on to the limit. If fewer than W
+    have finished at the limit, live ones, by score, follow the finished ones.
+
+    With `beam_size=1` it is `greedy_search`: it ends where EOS is most
+    probable.
+
+    Args:
+        step: The function described above, N = B * beam_size.
+        cache: Nest of tensors `[B * beam_size, ...]` for position 0.
+        max_lengths: As in `search`.
+        max_length: As in `search`.
+        beam_size: W, the number of hypotheses, as an int.
+        length_penalty: Exponent of the length penalty, as a float.
+        min_length: Minimum length in tokens, EOS included.
+        prefix: As in `search`.
+        reorder: As in `search`.
+
+    Returns:
+        A `SearchResult`.
+
+    Raises:
+        ValueError: An argument is outside its range, or shapes do not fit.
+
+    >>> logits = np.log([[[.1, .1, .2, .6]] * 2, [[.1, .1, .7, .1]] * 2])
+    >>> beam_search(
+    ...     lambda ids, cache, index: (ops.take(logits, index, axis=0), cache),
+    ...     (), np.array([2]), max_length=2, beam_size=2, length_penalty=0.0,
+    ... ).ids.numpy()
+    array([[[3, 2],
+            [2, 0]]], dtype=int32)
+    """
+    config = DecodingConfig(
+        beam_size=beam_size,
+        length_penalty=length_penalty,
+        min_length=min_length,
+    )
+    return search(
+        step,
+        cache,
+        max_lengths,
+        config,
+        max_length=max_length,
+        prefix=prefix,
+        reorder=reorder,
+    )
+
+
+def sample(
+    step: Step,
+    cache: Cache,
+    max_lengths: Tensor,
+    *,
+    max_length: int,
+    length_penalty: float,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    seed: int | keras.random.SeedGenerator,
+    min_length: int = DecodingConfig.min_length,
+    prefix: Tensor | None = None,
+) -> SearchResult:
+    """Samples each token from the model's distribution.
+
+    Logits are divided by `temperature`. All but the `top_k` most probable
+    tokens are dropped, then all but the smallest set of most probable tokens
+    whose probability reaches `top_p` (at least one). The token is sampled from
+    the rest. The log-probabilities returned are the model's own, which none of
+    this changes.
+
+    A sample depends on the seed and on the sentence's position in the batch,
+    not on its neighbours. The same seed gives other samples inside XLA and on
+    another backend.
+
+    Args:
+        step: The function described above, N = B.
+        cache: Nest of tensors `[B, ...]` for position 0.
+        max_lengths: As in `search`.
+        max_length: As in `search`.
+        length_penalty: Exponent of the length penalty, as a float.
+        temperature: Divides the logits, as a float.
+        top_k: Number of tokens to sample from, as an int; 0 for all.
+        top_p: Probability to sample from, as a float in (0, 1]; 1 for all.
+        seed: As in `search`.
+        min_length: Minimum length in tokens, EOS included.
+        prefix: As in `search`.
+
+    Returns:
+        A `SearchResult` with W = 1.
+
+    Raises:
+        ValueError: An argument is outside its range, or shapes do not fit.
+
+    >>> logits = np.log([[.1, .1, .2, .6], [.1, .1, .7, .1]])[:, None]
+    >>> sample(
+    ...     lambda ids, cache, index: (ops.take(logits, index, axis=0), cache),
+    ...     (), np.array([2]), max_length=2, length_penalty=0.0,
+    ...     temperature=1.0, top_k=1, top_p=1.0, seed=0,
+    ... ).ids.numpy()
+    array([[[3, 2]]], dtype=int32)
+    """
+    config = DecodingConfig(
+        sampling=True,
+        length_penalty=length_penalty,
+        min_length=min_length,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+    )
+    return search(
+        step,
+        cache,
+        max_lengths,
+        config,
+        max_length=max_length,
+        prefix=prefix,
+        seed=seed,
+    )
+
+
+def _check_count(name, number):
+    if not is_of_kind(number, int) or number < 1:
+        raise ValueError(
+            f"{name} must be an int of at least 1. Received: {name}={number!r}"
+        )
+
+
+def _check_cache(cache, max_lengths, beam_size):
+    """Every tensor of the cache has one row for each hypothesis."""
+    if max_lengths.shape[0] is None:
+        return
+    num_rows = max_lengths.shape[0] * beam_size
+    for tensor in keras.tree.flatten(cache):
+        if tensor.shape[0] not in (None, num_rows):
+            raise ValueError(
+                f"Tensors of the cache must have {num_rows} rows, batch times"
+                " beam_size. Received: a tensor of shape"
+                f" {tuple(tensor.shape)}"
+            )

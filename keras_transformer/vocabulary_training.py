@@ -1,0 +1,74 @@
+"""Training of a SentencePiece model from text."""
+
+import io
+import re
+
+import sentencepiece
+
+from keras_transformer.vocabulary import SPACE, SPECIAL_IDS
+
+ID_NAMES = ("pad_id", "bos_id", "eos_id", "unk_id")  # of `SPECIAL_IDS`
+
+
+def train_model(lines, vocab_size, max_lines, symbols):
+    """The bytes of a byte-pair model; see `Tokenizer.train`."""
+    if vocab_size <= len(SPECIAL_IDS):
+        raise ValueError(
+            f"vocab_size must be above {len(SPECIAL_IDS)}, the number of"
+            f" special tokens. Received: vocab_size={vocab_size}"
+        )
+    errors = []
+
+    def watched_lines():
+        try:
+            for line in lines:
+                if not isinstance(line, str):
+                    raise TypeError(
+                        f"lines must be strings. Received: {line!r}"
+                    )
+                yield line
+        except Exception as error:
+            errors.append(error)  # SentencePiece keeps only its text
+            raise
+
+    sentencepiece.set_random_generator_seed(0)  # samples the lines
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=watched_lines(),
+            model_writer=model,
+            model_type="bpe",
+            vocab_size=vocab_size,
+            character_coverage=1.0,
+            normalization_rule_name="nmt_nfkc",
+            input_sentence_size=max_lines,
+            max_sentence_length=1 << 20,  # bytes; drops longer lines
+            shuffle_input_sentence=True,
+            num_threads=1,
+            minloglevel=2,
+            **dict(zip(ID_NAMES, SPECIAL_IDS, strict=True)),
+            user_defined_symbols=[SPACE + symbol for symbol in symbols],
+        )
+    except (RuntimeError, ValueError) as error:
+        if errors:
+            raise errors[0] from None
+        raise ValueError(_explain(str(error), vocab_size)) from error
+    return model.getvalue()
+
+
+def _explain(message, vocab_size):
+    """SentencePiece's error message in terms of the arguments."""
+    received = f"Received: vocab_size={vocab_size}"
+    if found := re.search(r"required_chars\. \d+ vs (\d+)", message):
+        return (
+            f"vocab_size must be at least {found[1]}, for every character of"
+            f" the corpus to have an id. {received}"
+        )
+    if found := re.search(r"value <= (\d+)", message):
+        return (
+            f"vocab_size must be at most {found[1]}, the pieces that this"
+            f" corpus has. {received}"
+        )
+    if "sentences_.empty()" in message or "all_chars_count" in message:
+        return "The tokenizer needs text to learn from. Received: no text"
+    return f"SentencePiece failed: {message}"

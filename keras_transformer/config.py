@@ -5,26 +5,39 @@ import typing
 
 from keras_transformer.fields import Fields, hp
 
-# Above what a number is a slip of the keyboard.
-MOST_TOKENS = 10**8  # of a vocabulary
-MOST_POSITIONS = 10**6  # of a sentence
+# Upper bounds that catch typing errors.
+MOST_TOKENS = 10**8  # in a vocabulary
+MOST_POSITIONS = 10**6  # in a sentence
 GREATEST_WIDTH = 10**6
 MOST_LAYERS = 10**4
 PRECISIONS = ("float32", "bfloat16")  # of a `Translator`
-# Of a work directory; the first of them that exists is served.
+# A work directory serves the first of these that exists.
 CHECKPOINT_KINDS = ("averaged", "best", "latest")
 POSITIONS = ("sinusoidal", "learned", "relative")
 SINUSOIDS = ("paper", "t2t")
 ACTIVATIONS = ("relu", "swish", "gelu", "gelu_tanh")
-SHARED_EMBEDDINGS = ("all", "target", "inputs", "none")
-# What positions have where they are left out: room for the longest source and
-# the longest output that the defaults allow; the distance of T2T's
-# transformer_relative.
+
+
+class Sharing(typing.NamedTuple):
+    """Who shares the matrix of the target's embedding."""
+
+    source: bool
+    softmax: bool
+
+
+SHARED_EMBEDDINGS = {
+    "all": Sharing(source=True, softmax=True),
+    "target": Sharing(source=False, softmax=True),
+    "inputs": Sharing(source=True, softmax=False),
+    "none": Sharing(source=False, softmax=False),
+}
+# Defaults of the options of positions: room for the longest source and output
+# that the defaults allow; the distance of T2T's transformer_relative.
 LEARNED_POSITIONS = 512
 RELATIVE_DISTANCE = 20
 
 # The recipe of sec. 5.3, where the trainers' flags and the optimizer agree.
-PAPER_SCALE = 1.0  # factor of eq. 3: as it stands
+PAPER_SCALE = 1.0  # factor of eq. 3
 PAPER_BETA_2 = 0.98  # Adam's
 
 
@@ -43,12 +56,12 @@ class TransformerConfig(Fields):
 
     See Table 3 of the paper. `source_vocab_size`, `d_key`, `d_value`,
     `num_decoder_layers`, `max_positions`, `max_relative_position` and
-    `share_embeddings` may be left out (None): read `num_source_tokens`,
-    `key_size`, `value_size`, `decoder_depth`, `position_limit`,
-    `relative_distance` and `sharing`, which resolve them.
+    `share_embeddings` may be None: read `num_source_tokens`, `key_size`,
+    `value_size`, `decoder_depth`, `position_limit`, `relative_distance` and
+    `sharing`, which resolve them.
 
-    The fields from `activation` on are for models that other systems have
-    trained; the paper has one value of each.
+    The fields from `activation` on exist for models that other systems have
+    trained; the paper uses their defaults.
 
     >>> TransformerConfig(d_model=128, num_heads=4).key_size
     32
@@ -56,15 +69,15 @@ class TransformerConfig(Fields):
 
     vocab_size: int = hp(
         37000,
-        "Tokens in the vocabulary, special ones included: the shared one, or"
-        " that of the target.",
+        "Tokens in the vocabulary, special ones included: the shared"
+        " vocabulary, or the target's.",
         low=5,
         high=MOST_TOKENS,
     )
     source_vocab_size: int | None = hp(
         None,
-        "Tokens in the source vocabulary, if it is another one, which then has"
-        " embeddings of its own; left out: one vocabulary is shared.",
+        "Tokens in the source vocabulary, if the source has its own vocabulary"
+        " and embeddings. Default: one vocabulary is shared.",
         low=5,
         high=MOST_TOKENS,
     )
@@ -88,74 +101,86 @@ class TransformerConfig(Fields):
     )
     num_decoder_layers: int | None = hp(
         None,
-        "Decoder layers; left out: as many as encoder layers.",
+        "Decoder layers. Default: as many as encoder layers.",
         low=1,
         high=MOST_LAYERS,
+        resolved_by="decoder_depth",
     )
     d_key: int | None = hp(
         None,
-        "Key size of a head; left out: d_model / num_heads.",
+        "Key size of a head. Default: d_model / num_heads.",
         low=1,
         high=GREATEST_WIDTH,
+        resolved_by="key_size",
     )
     d_value: int | None = hp(
         None,
-        "Value size of a head; left out: d_model / num_heads.",
+        "Value size of a head. Default: d_model / num_heads.",
         low=1,
         high=GREATEST_WIDTH,
+        resolved_by="value_size",
     )
     dropout: float = hp(
         0.1,
         "Dropout of sub-layer outputs and embedding sums (sec. 5.4).",
         low=0.0,
         high=1.0,
+        changeable=True,
     )
     attention_dropout: float = hp(
-        0.0, "Dropout of attention weights (the paper: 0).", low=0.0, high=1.0
+        0.0,
+        "Dropout of attention weights (the paper: 0).",
+        low=0.0,
+        high=1.0,
+        changeable=True,
     )
     activation_dropout: float = hp(
         0.0,
         "Dropout after the activation of sec. 3.3 (the paper: 0).",
         low=0.0,
         high=1.0,
+        changeable=True,
     )
     pre_norm: bool = hp(
         False, "Normalize the input of sub-layers (the paper: the output)."
     )
     positions: str = hp(
         "sinusoidal",
-        "How order is told: sinusoidal (sec. 3.5); learned: a table for the"
-        " source and one for the target (Table 3, row E); relative: distances"
-        " in self-attention (Shaw et al. 2018).",
+        "How the model sees order: sinusoidal (sec. 3.5); learned: a table for"
+        " the source and one for the target (Table 3, row E); relative:"
+        " distances in self-attention (Shaw et al. 2018).",
         choices=POSITIONS,
     )
     max_positions: int | None = hp(
         None,
         "With learned positions: rows of a table, so the longest sentence in"
-        f" tokens, EOS included; left out: {LEARNED_POSITIONS}.",
+        f" tokens, EOS included. Default: {LEARNED_POSITIONS}.",
         low=2,
         high=MOST_POSITIONS,
+        option_of=("positions", "learned"),
+        resolved_by="position_limit",
     )
     max_relative_position: int | None = hp(
         None,
-        "With relative positions: greatest distance, to each side, that has"
-        " weights of its own; those beyond count as this one; left out:"
+        "With relative positions: maximum distance, to each side, with weights"
+        " of its own; greater distances share them. Default:"
         f" {RELATIVE_DISTANCE}.",
         low=1,
         high=MOST_POSITIONS,
+        option_of=("positions", "relative"),
+        resolved_by="relative_distance",
     )
     attention_window: int | None = hp(
         None,
-        "Positions that a query of self-attention sees, r in Table 1: those"
-        " around it in the encoder, the last ones in the decoder; left out:"
-        " all.",
+        "Positions that a query of self-attention sees, r in Table 1: around it"
+        " in the encoder, up to it in the decoder. Default: all.",
         low=1,
         high=MOST_POSITIONS,
     )
     activation: str = hp(
         "relu",
-        "Of the feed-forward layer (the paper: relu); gelu has the error"
-        " function, gelu_tanh the approximation of it.",
+        "Activation of the feed-forward layer (the paper: relu); gelu uses the"
+        " error function, gelu_tanh its approximation.",
         choices=ACTIVATIONS,
     )
     attention_bias: bool = hp(
@@ -176,61 +201,46 @@ class TransformerConfig(Fields):
     )
     sinusoids: str = hp(
         "paper",
-        "With sinusoidal positions: wavelengths as in sec. 3.5, or those of"
-        " tensor2tensor, OpenNMT and fairseq, whose last one is"
+        "With sinusoidal positions: wavelengths as in sec. 3.5 (paper), or as"
+        " in tensor2tensor, OpenNMT and fairseq, whose last one is"
         " 2 pi 10000 (t2t).",
         choices=SINUSOIDS,
+        option_of=("positions", "sinusoidal"),
     )
     first_position: int = hp(
         0,
         "With sinusoidal positions: number of the first one.",
         low=0,
         high=MOST_POSITIONS,
+        option_of=("positions", "sinusoidal"),
     )
     share_embeddings: str | None = hp(
         None,
-        "Which embeddings have one matrix: all (source, target and softmax,"
+        "Which embeddings share a matrix: all (source, target and softmax,"
         " sec. 3.4); target (target and softmax); inputs (source and target);"
-        " none. Left out: all; target, if there is a source_vocab_size.",
-        choices=SHARED_EMBEDDINGS,
+        " none. Default: all, or target if there is a source_vocab_size.",
+        choices=tuple(SHARED_EMBEDDINGS),
+        resolved_by="sharing",
     )
     logits_bias: bool = hp(
         False, "A bias for each token, added to its logit (the paper: none)."
     )
     source_eos: bool = hp(
         True,
-        "Whether the EOS that ends a source is read; if not, it is hidden like"
-        " padding, for models that were trained without it.",
+        "Whether the encoder reads the EOS that ends a source. If not, it is"
+        " masked like padding, for models that were trained without it.",
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_even(self.d_model)
-        for name, kind in (
-            ("max_positions", "learned"),
-            ("max_relative_position", "relative"),
-        ):
-            if getattr(self, name) is not None and self.positions != kind:
-                raise ValueError(
-                    f"{name} is an option of positions={kind}. Received:"
-                    f" {name}={getattr(self, name)},"
-                    f" positions={self.positions!r}"
-                )
-        for name in ("sinusoids", "first_position"):
-            value = getattr(self, name)
-            default = self.__dataclass_fields__[name].default
-            if value != default and self.positions != "sinusoidal":
-                raise ValueError(
-                    f"{name} is an option of positions=sinusoidal. Received:"
-                    f" {name}={value!r}, positions={self.positions!r}"
-                )
         if self.attention_window and self.positions == "relative":
             raise ValueError(
                 "attention_window and positions=relative cannot be combined."
                 f" Received: attention_window={self.attention_window},"
                 f" positions={self.positions!r}"
             )
-        if self.source_vocab_size and self.sharing in ("all", "inputs"):
+        if self.source_vocab_size and not self.has_source_embedding:
             raise ValueError(
                 "share_embeddings must be target or none with a"
                 " source_vocab_size: another vocabulary has other embeddings."
@@ -247,7 +257,7 @@ class TransformerConfig(Fields):
 
     @property
     def num_source_tokens(self) -> int:
-        """Tokens in the vocabulary that the source is in."""
+        """Tokens in the vocabulary of the source."""
         return self.source_vocab_size or self.vocab_size
 
     @property
@@ -267,21 +277,21 @@ class TransformerConfig(Fields):
 
     @property
     def position_limit(self) -> int | None:
-        """Rows of a table of learned positions; None: there is no limit."""
+        """Rows of a table of learned positions; None if there is none."""
         if self.positions != "learned":
             return None
         return self.max_positions or LEARNED_POSITIONS
 
     @property
     def relative_distance(self) -> int | None:
-        """Greatest distance with weights of its own; None: not relative."""
+        """Maximum relative distance with weights of its own, or None."""
         if self.positions != "relative":
             return None
         return self.max_relative_position or RELATIVE_DISTANCE
 
     @property
     def sharing(self) -> str:
-        """Which embeddings have one matrix, one of `SHARED_EMBEDDINGS`."""
+        """Which embeddings share a matrix, a key of `SHARED_EMBEDDINGS`."""
         if self.share_embeddings is not None:
             return self.share_embeddings
         return "target" if self.source_vocab_size else "all"
@@ -289,12 +299,12 @@ class TransformerConfig(Fields):
     @property
     def has_source_embedding(self) -> bool:
         """Whether the source has an embedding matrix of its own."""
-        return self.sharing in ("target", "none")
+        return not SHARED_EMBEDDINGS[self.sharing].source
 
     @property
     def has_softmax_matrix(self) -> bool:
-        """Whether the softmax has a matrix that is no embedding."""
-        return self.sharing in ("inputs", "none")
+        """Whether the softmax has a matrix of its own."""
+        return not SHARED_EMBEDDINGS[self.sharing].softmax
 
 
 def check_alignment_layer(model: TransformerConfig, layer: int | None) -> None:
@@ -329,7 +339,7 @@ def check_position_limit(config: TransformerConfig, **lengths: int) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class DecodingConfig(Fields):
+class SearchConfig(Fields, changeable=True):
     """How a translation is searched for; the defaults are the paper's.
 
     See sec. 6.1: beam 4, length penalty 0.6, at most 50 tokens more than the
@@ -348,8 +358,9 @@ class DecodingConfig(Fields):
     )
     length_normalization: str = hp(
         "wu",
-        "What alpha is the exponent of: wu: (5 + length) / 6 (Wu et al. 2016);"
-        " power: length (transformers, CTranslate2). Length counts EOS.",
+        "Base of the length penalty, with the exponent alpha: wu:"
+        " (5 + length) / 6 (Wu et al. 2016); power: length (transformers,"
+        " CTranslate2). Length counts EOS.",
         choices=("wu", "power"),
     )
     stopping: str = hp(
@@ -361,26 +372,27 @@ class DecodingConfig(Fields):
     )
     extra_length: int = hp(
         50,
-        "Longest output, EOS included: source tokens, without EOS, plus this.",
+        "Maximum length of the output, EOS included: source tokens, without"
+        " EOS, plus this.",
         low=0,
         high=MOST_POSITIONS,
     )
     max_output_length: int | None = hp(
         None,
-        "Longest output, EOS included, whatever the source; left out: as"
-        " extra_length says.",
+        "Maximum length of the output, EOS included, for any source. Default:"
+        " extra_length decides.",
         low=1,
         high=MOST_POSITIONS,
     )
     min_length: int = hp(
         0,
-        "Output has at least this many tokens, EOS included.",
+        "Minimum length of the output in tokens, EOS included.",
         low=0,
         high=MOST_POSITIONS,
     )
     no_repeat_ngram: int = hp(
         0,
-        "No output has the same n tokens in a row twice; 0: no such rule.",
+        "No output repeats a sequence of n tokens; 0 allows repetition.",
         low=0,
         high=MOST_POSITIONS,
     )
@@ -391,6 +403,12 @@ class DecodingConfig(Fields):
         low=1,
         high=MOST_LAYERS,
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class DecodingConfig(SearchConfig, changeable=True):
+    """How a model translates: a search as in the paper, or sampling."""
+
     sampling: bool = hp(
         False, "Sample from the model's distribution instead of searching."
     )
@@ -413,13 +431,16 @@ class DecodingConfig(Fields):
 
 @dataclasses.dataclass(frozen=True)
 class LengthConfig(Fields):
-    """The longest sentence: of training, and so of what can be translated."""
+    """The maximum length in training, and so of what can be translated."""
 
     max_length: int = hp(
         256,
-        "Most tokens of a side, EOS included; longer pairs are dropped.",
+        "Maximum number of tokens on a side, EOS included; longer pairs are"
+        " dropped.",
         low=2,
         high=MOST_POSITIONS,
+        changeable=True,
+        inherited=True,
     )
 
 
@@ -428,12 +449,12 @@ _BIG = {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3}
 _T2T = {"pre_norm": True, "attention_dropout": 0.1, "activation_dropout": 0.1}
 
 # Where two names have the same fields, their recipes in `trainers/configs`
-# differ. What is not of the model (label smoothing, steps) is there, too.
+# differ. They also set the recipe (label smoothing, steps).
 PRESETS: dict[str, dict[str, typing.Any]] = {
     # Table 3 of the paper, rows "base" and "big".
     "base": {},
     "big": _BIG,
-    # Every row of Table 3. Fields that a row leaves empty are those of base;
+    # Every row of Table 3. Fields that a row leaves empty have base's values;
     # d_key and d_value follow from d_model and num_heads.
     "table3_base": {},
     "table3_a1": {"num_heads": 1},

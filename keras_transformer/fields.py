@@ -21,8 +21,7 @@ TYPE_NAMES = {
     str: "text",
     tuple: "a list of texts",
 }
-# Below what numbers must stay that have no limit of their own: TensorFlow keeps
-# them as int64 and float32.
+# Upper bounds of fields without one: TensorFlow stores int64 and float32.
 STORAGE_LIMITS = {int: 2**63, float: 3.4e38}
 
 
@@ -33,6 +32,10 @@ def hp(
     low: float | None = None,
     high: float | None = None,
     choices: typing.Sequence | None = None,
+    option_of: tuple[str, str] | None = None,
+    resolved_by: str | None = None,
+    changeable: bool | None = None,
+    inherited: bool = False,
 ) -> typing.Any:
     """A dataclass field that knows its help text and its valid values.
 
@@ -40,14 +43,68 @@ def hp(
         default: The default value.
         help: One line for `--help`: role, unit, and the paper's section.
         low: Smallest valid value, or None.
-        high: Values must be below this bound; None: that of `STORAGE_LIMITS`.
+        high: Exclusive upper bound; `STORAGE_LIMITS` applies if it is None.
         choices: The valid values, or None.
+        option_of: Another field and the value that it must have; otherwise
+            this field must keep its default.
+        resolved_by: The property that replaces None by the value it stands for.
+        changeable: Whether the value may change between the sessions of a
+            training; None if the class decides, see `Fields`.
+        inherited: Whether a run that begins with the weights of another run
+            takes the value from there.
 
     Returns:
         A `dataclasses.Field` with the above in its metadata.
     """
-    metadata = {"help": help, "low": low, "high": high, "choices": choices}
+    metadata = {
+        "help": help,
+        "low": low,
+        "high": high,
+        "choices": choices,
+        "option_of": option_of,
+        "resolved_by": resolved_by,
+        "changeable": changeable,
+        "inherited": inherited,
+    }
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def unhandled(**choice: typing.Any) -> NotImplementedError:
+    """The error of code that does not know one of the choices of a field.
+
+    It is a bug: a new choice needs code in every place that raises this.
+
+    >>> raise unhandled(positions="rotary")
+    Traceback (most recent call last):
+    NotImplementedError: no code for positions='rotary'
+    """
+    ((name, value),) = choice.items()
+    return NotImplementedError(f"no code for {name}={value!r}")
+
+
+def names_of(section: typing.Any, **metadata: typing.Any) -> list[str]:
+    """The fields of a dataclass whose metadata has certain values.
+
+    >>> from keras_transformer.config import TransformerConfig
+    >>> names_of(TransformerConfig, changeable=True)
+    ['dropout', 'attention_dropout', 'activation_dropout']
+    """
+    return [
+        field.name
+        for field in dataclasses.fields(section)
+        if metadata.items() <= dict(field.metadata).items()
+    ]
+
+
+def resolved(config: typing.Any, name: str) -> typing.Any:
+    """The value of a field, or the value that its None stands for.
+
+    >>> from keras_transformer.config import TransformerConfig
+    >>> resolved(TransformerConfig(d_model=128, num_heads=4), "d_key")
+    32
+    """
+    field = config.__dataclass_fields__[name]
+    return getattr(config, field.metadata["resolved_by"] or name)
 
 
 @functools.cache
@@ -109,10 +166,10 @@ def check_values(section: typing.Any, **values: typing.Any) -> None:
 
 
 def is_of_kind(value: typing.Any, kind: type) -> bool:
-    """Whether a value is of a type, a key of `TYPE_NAMES`.
+    """Whether a value has a type, a key of `TYPE_NAMES`.
 
     A whole number is a number, NumPy's are both; true and false are neither.
-    What is infinite or not a number is none.
+    Infinities and NaN are not numbers.
 
     >>> is_of_kind(1, float), is_of_kind(True, float), is_of_kind("1", float)
     (True, False, False)
@@ -137,12 +194,20 @@ class Fields:
     It checks its values when it is made, and its docstring, which `help`
     shows, lists the fields. A subclass that checks more than its single fields
     extends `__post_init__` and calls this one first.
+
+    A field may change between the sessions of a training if `hp` says so or,
+    where `hp` does not say, if the class does:
+    `class Config(Fields, changeable=True)`.
     """
 
-    def __init_subclass__(cls, **kwargs: typing.Any) -> None:
-        super().__init_subclass__(**kwargs)
+    def __init_subclass__(cls, changeable: bool = False) -> None:
+        super().__init_subclass__()
         fields = dict(getattr(cls, "__dataclass_fields__", {}))  # inherited
-        fields |= {n: vars(cls)[n] for n in inspect.get_annotations(cls)}
+        own = {n: vars(cls)[n] for n in inspect.get_annotations(cls)}
+        for field in own.values():
+            if field.metadata["changeable"] is None:
+                field.metadata = {**field.metadata, "changeable": changeable}
+        fields |= own
         lines = ["", "", "Attributes:"]
         for name, field in fields.items():
             lines += textwrap.wrap(
@@ -158,6 +223,17 @@ class Fields:
 
     def __post_init__(self) -> None:
         check_values(type(self), **vars(self))
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if not field.metadata["option_of"] or value == field.default:
+                continue
+            owner, expected = field.metadata["option_of"]
+            if getattr(self, owner) != expected:
+                raise ValueError(
+                    f"{field.name} is an option of {owner}={expected}."
+                    f" Received: {field.name}={value!r},"
+                    f" {owner}={getattr(self, owner)!r}"
+                )
 
 
 def _values_of(field: dataclasses.Field) -> str:

@@ -551,12 +551,16 @@ class Transformer(TokenExactTraining, keras.Model):
 
     def _embedding(self, vocab_size, name, logits_bias=False):
         config = self.config
-        is_sinusoidal = config.positions == "sinusoidal"
+        sinusoids = {
+            "sinusoidal": config.sinusoids,
+            "learned": None,  # tables of their own
+            "relative": None,  # inside self-attention
+        }
         return layers.PositionalEmbedding(
             vocab_size=vocab_size,
             d_model=config.d_model,
             dropout=config.dropout,
-            sinusoids=config.sinusoids if is_sinusoidal else None,
+            sinusoids=sinusoids[config.positions],
             first_position=config.first_position,
             scale=config.scale_embeddings,
             logits_bias=logits_bias,

@@ -1,4 +1,4 @@
-"""The work directory: what training writes and everything else reads.
+"""The work directory, written by training and read by all other commands.
 
     config.json       the configuration by section, and the vocabulary's SHA-256
     flags.txt         the configuration as a flag file, for another run like it
@@ -31,7 +31,6 @@ from collections.abc import Iterator
 
 import keras
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
 from keras_transformer.config import CHECKPOINT_KINDS, LengthConfig
@@ -53,6 +52,8 @@ TOKENIZER_SUMS = {
     name: name.replace(".model", "_sha256")
     for name in (SHARED_FILE, *PAIR_FILES)
 }
+# How TensorFlow names a node of a graph in a message.
+NODE = re.compile(r"\{\{.*?\}\} ?|\[Op:\w*\]")
 CHECKPOINT = r"ckpt-(0|[1-9]\d*)"  # ckpt-0006 is none: no step is spelled so
 SHOWN = 60  # characters of a wrong value that a message shows
 
@@ -271,7 +272,7 @@ class WorkDirectory:
 
         Args:
             choice: "averaged", "best", "latest", or a checkpoint's path with or
-                without its ending; None: the first of these that there is.
+                without its ending; None for the first of these that exists.
 
         Returns:
             The path, without ending.
@@ -312,21 +313,21 @@ class WorkDirectory:
         raise problem
 
     def restore_weights(
-        self, weights: dict[str, tf.Variable], choice: str | None = None
+        self, weights: dict[str, keras.Variable], choice: str | None = None
     ) -> str:
         """Sets weights from the checkpoint that `choose_checkpoint` finds.
 
         Chooses again if a training that runs beside removes it meanwhile.
 
         Args:
-            weights: What `named_weights` returned.
+            weights: The result of `named_weights`.
             choice: As in `choose_checkpoint`.
 
         Returns:
             The path, without ending.
 
         Raises:
-            ValueError: As `choose_checkpoint`, or the weights are of another
+            ValueError: As `choose_checkpoint`, or the weights belong to another
                 model.
         """
         while True:
@@ -334,12 +335,12 @@ class WorkDirectory:
             try:
                 restore_weights(weights, prefix, self.config_path)
                 return prefix
-            except Exception:  # of half a dozen kinds, if its files are gone
+            except Exception:  # half a dozen kinds, if its files are gone
                 if is_there(prefix):
                     raise
 
     def _log_choice(self, name, prefix, skipped):
-        """Tells which checkpoint is used, and what else there is."""
+        """Logs which checkpoint is used, and which are skipped."""
         if skipped:
             logging.warning(
                 "using the %s checkpoint %s instead of %s",
@@ -394,19 +395,30 @@ class Checkpoints:
         """Paths of the checkpoints of later steps, newest first."""
         return [p for p in self.prefixes() if step_of(p) > step_of(prefix)]
 
-    def save(
-        self, checkpoint: tf.train.Checkpoint, step: int, keep: int
-    ) -> str:
-        """Writes a `tf.train.Checkpoint`, then drops all but the last `keep`.
+    def save(self, groups: dict[str, typing.Any], step: int, keep: int) -> str:
+        """Writes a checkpoint, then drops all but the last `keep`.
 
         Later steps than `step` are dropped, too: they were corrupt, or training
         would not have come this way again.
 
+        Args:
+            groups: As in `as_checkpoint`.
+            step: The step of the checkpoint.
+            keep: Number of checkpoints to keep.
+
         Returns:
             The path, without ending.
+
+        Raises:
+            OSError: The checkpoint cannot be written.
         """
+        import tensorflow as tf
+
         prefix = self._prefix(step)
-        checkpoint.write(prefix)
+        try:
+            as_checkpoint(groups).write(prefix)
+        except tf.errors.OpError as error:
+            raise OSError(NODE.sub("", str(error))) from error
         past = [p for p in self.prefixes() if step_of(p) <= step]
         kept = {os.path.basename(p) for p in past[:keep]}
         # The index first: readers then see that a checkpoint was removed, and
@@ -467,13 +479,15 @@ def corruption(prefix: str) -> str | None:
 
     Reads every tensor, which compares its checksum.
     """
+    import tensorflow  # noqa: F401  a missing one is no corruption
+
     try:
-        reader = tf.train.load_checkpoint(prefix)
+        reader = load_reader(prefix)
         for name in reader.get_variable_to_shape_map():
             tensor = reader.get_tensor(name)
             if name.startswith("weights/") and not is_finite(tensor):
                 return f"{name.split('/')[1]} is not finite"
-    except Exception as error:  # the reader's are of half a dozen kinds
+    except Exception as error:  # the reader raises half a dozen kinds
         return " ".join(str(error).split()) or type(error).__name__
     return None
 
@@ -494,9 +508,35 @@ def is_there(prefix: str) -> bool:
     return os.path.exists(f"{prefix}.index")
 
 
-def named_weights(model: keras.Model) -> dict[str, tf.Variable]:
+def as_checkpoint(groups: dict[str, typing.Any]) -> typing.Any:
+    """Groups of variables as a `tf.train.Checkpoint`, to write and to read.
+
+    The only place that knows how the variables of Keras, TensorFlow's variables
+    and plain values become a file.
+
+    Args:
+        groups: Dictionaries or lists of variables and values, by name.
+    """
+    import tensorflow as tf
+
+    def as_variable(value):
+        if isinstance(value, keras.Variable):
+            return value.value
+        return value if isinstance(value, tf.Variable) else tf.Variable(value)
+
+    return tf.train.Checkpoint(**tf.nest.map_structure(as_variable, groups))
+
+
+def load_reader(prefix: str) -> typing.Any:
+    """The names, shapes and tensors in a checkpoint."""
+    import tensorflow as tf
+
+    return tf.train.load_checkpoint(prefix)
+
+
+def named_weights(model: keras.Model) -> dict[str, keras.Variable]:
     """The weights of a Keras model by their names, as a checkpoint has them."""
-    return {weight_name(weight): weight.value for weight in model.weights}
+    return {weight_name(weight): weight for weight in model.weights}
 
 
 def weight_name(weight: keras.Variable) -> str:
@@ -505,34 +545,34 @@ def weight_name(weight: keras.Variable) -> str:
 
 
 def restore_weights(
-    weights: dict[str, tf.Variable],
+    weights: dict[str, keras.Variable],
     prefix: str,
     config_path: str | os.PathLike = "config.json",
 ) -> None:
-    """Sets what `named_weights` returned from a checkpoint.
+    """Sets weights from a checkpoint.
 
     Args, Raises: As in `check_weights`.
     """
     check_weights(weights, prefix, config_path)
-    tf.train.Checkpoint(weights=weights).read(prefix).expect_partial()
+    as_checkpoint({"weights": weights}).read(prefix).expect_partial()
 
 
 def check_weights(
-    weights: dict[str, tf.Variable],
+    weights: dict[str, keras.Variable],
     prefix: str,
     config_path: str | os.PathLike,
 ) -> None:
     """Compares names and shapes of weights with those in a checkpoint.
 
     Args:
-        weights: What `named_weights` returned.
+        weights: The result of `named_weights`.
         prefix: Path of the checkpoint, without ending.
         config_path: File that the model was made from, for the error.
 
     Raises:
         ValueError: They are not the same.
     """
-    shapes = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
+    shapes = load_reader(prefix).get_variable_to_shape_map()
     found = {
         # TensorFlow spells the dots of a name twice.
         key.split("/")[1].replace("..", "."): tuple(shape)
@@ -564,8 +604,8 @@ def step_of(prefix: str) -> int:
 def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
     """Writes a file so that readers see all of it, or the one before.
 
-    A link stays one: its target is written. What is no regular file, such as
-    /dev/stderr, is written in its place.
+    A link stays a link: its target is written. A path that is no regular file,
+    such as /dev/stderr, is written in place.
     """
     if isinstance(content, str):
         content = content.encode("utf-8")

@@ -30,8 +30,8 @@ from absl import logging
 import keras_transformer
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
-from keras_transformer.config import DecodingConfig
-from keras_transformer.fields import Fields, hp
+from keras_transformer.config import DecodingConfig, SearchConfig
+from keras_transformer.fields import Fields, hp, names_of
 from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
 from savedmodel import publishing, verify
 from savedmodel.formats import (
@@ -121,29 +121,14 @@ class ExportOptions(Fields):
         return output
 
 
-# The fields of `DecodingConfig` without sampling: an export always searches.
-SEARCH_FIELDS = (
-    "beam_size",
-    "length_penalty",
-    "length_normalization",
-    "stopping",
-    "extra_length",
-    "max_output_length",
-    "min_length",
-    "no_repeat_ngram",
-    "alignment_layer",
-)
-SearchOptions = dataclasses.make_dataclass(
-    "SearchOptions",
-    [
-        (field.name, field.type, field)
-        for field in dataclasses.fields(DecodingConfig)
-        if field.name in SEARCH_FIELDS
-    ],
-    bases=(Fields,),
-    frozen=True,
-    namespace={"__doc__": "The search. The work directory has the defaults."},
-)
+@dataclasses.dataclass(frozen=True)
+class SearchOptions(SearchConfig):
+    """The search. Defaults: the options of the work directory."""
+
+
+def search_of(decoding: DecodingConfig) -> dict[str, typing.Any]:
+    """The options of a search by name, without the options of sampling."""
+    return {name: getattr(decoding, name) for name in names_of(SearchConfig)}
 
 
 class Source(typing.NamedTuple):
@@ -218,7 +203,6 @@ def make_description(source: Source, options: ExportOptions) -> dict:
     """The contents of `export.json`, for programs that run the export."""
     translator = source.translator
     source_language, target_language = source.languages
-    decoding = dataclasses.asdict(translator.decoding)
     return {
         "format": options.format,
         "precision": options.precision,
@@ -232,7 +216,7 @@ def make_description(source: Source, options: ExportOptions) -> dict:
         "vocab_size": translator.tokenizer.target.vocab_size,
         "source_vocab_size": translator.tokenizer.source.vocab_size,
         "special_ids": {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK},
-        "decoding": {name: decoding[name] for name in SEARCH_FIELDS},
+        "decoding": search_of(translator.decoding),
         "versions": versions(options.format),
     }
 
@@ -287,7 +271,7 @@ def load_source(
             "%s: 'decoding' says sampling=true; an export searches",
             workdir.config_path,
         )
-    decoding = {name: getattr(before, name) for name in SEARCH_FIELDS}
+    decoding = search_of(before)
     if arguments is not None:
         search = arguments.build(SearchOptions, **decoding)
         decoding = dataclasses.asdict(search)
@@ -320,7 +304,7 @@ def check_search(name: str, decoding: dict) -> None:
 
     Args:
         name: The format.
-        decoding: The values of `SEARCH_FIELDS`.
+        decoding: The options of a search by name.
 
     Raises:
         ValueError: The format has its own search, without `no_repeat_ngram`.

@@ -71,7 +71,7 @@ def write(translator, directory, options, description, examples):
         for variable in model.weights
     }
     weights = reorder(weights, to_blocks(model.config.d_model))
-    shared = model.config.sharing in ("all", "inputs")
+    shared = not model.config.has_source_embedding
     order = _order(weights, tokenizer.target, shared)
     source_order = order if shared else _order(None, tokenizer.source, shared)
     tensors = _tensors(model.config, weights, source_order, order)
@@ -158,8 +158,8 @@ def _config(config, max_source_length):
         "scale_embedding": config.scale_embeddings,
         "static_position_embeddings": True,
         "max_position_embeddings": max(512, max_source_length),
-        "share_encoder_decoder_embeddings": config.sharing in ("all", "inputs"),
-        "tie_word_embeddings": config.sharing in ("all", "target"),
+        "share_encoder_decoder_embeddings": not config.has_source_embedding,
+        "tie_word_embeddings": not config.has_softmax_matrix,
     }
     for side in ("encoder", "decoder"):
         values[f"{side}_ffn_dim"] = config.d_ff
@@ -204,7 +204,7 @@ def _tensors(config, weights, source_order, order):
     bias = _bias(weights)
     bias = np.zeros(len(order)) if bias is None else bias[order]
     tensors = {"final_logits_bias": bias[None]}  # [1, V]
-    if config.sharing in ("all", "inputs"):
+    if not config.has_source_embedding:
         tensors["model.shared.weight"] = table
     else:
         source = weights["source_embedding/embeddings"][source_order]

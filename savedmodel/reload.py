@@ -351,9 +351,8 @@ def load_tokenizer(directory, description):
 
 def penalty(decoding, length):
     """What a score is divided by, for a length in tokens with EOS."""
-    if decoding["length_normalization"] == "power":
-        return length ** decoding["length_penalty"]
-    return ((5 + length) / 6) ** decoding["length_penalty"]
+    bases = {"wu": (5 + length) / 6, "power": length}
+    return bases[decoding["length_normalization"]] ** decoding["length_penalty"]
 
 
 def as_lists(value):

@@ -238,7 +238,7 @@ def test_slices_are_of_the_rows(corpus):
     batches = batches_module.make_batches(corpus, 256, rows_multiple=4, seed=1)
     whole = take(batches.dataset(epochs=1))
     slices = [
-        take(batches.dataset(epochs=1, slices=[number], num_slices=4))
+        take(batches.dataset(epochs=1, replicas=[number], num_replicas=4))
         for number in range(4)
     ]
     joined = [
@@ -247,15 +247,15 @@ def test_slices_are_of_the_rows(corpus):
     ]
     assert_equal_batches(joined, whole)
     # A worker with two replicas gets the slices of both, batch by batch.
-    both = take(batches.dataset(epochs=1, slices=(2, 3), num_slices=4))
+    both = take(batches.dataset(epochs=1, replicas=(2, 3), num_replicas=4))
     assert_equal_batches(both[0::2], slices[2])
     assert_equal_batches(both[1::2], slices[3])
 
 
 def test_slices_must_divide_the_rows(batches):
-    for number, num_slices in ((0, 7), (2, 2), (-1, 1)):
-        with pytest.raises(ValueError, match="Received: slices="):
-            batches.dataset(slices=[number], num_slices=num_slices)
+    for number, num_replicas in ((0, 7), (2, 2), (-1, 1)):
+        with pytest.raises(ValueError, match="Received: replicas="):
+            batches.dataset(replicas=[number], num_replicas=num_replicas)
 
 
 def test_steps_per_call_must_be_positive(corpus):

@@ -11,7 +11,6 @@ import types
 import numpy as np
 import pytest
 import sacrebleu
-import tensorflow as tf
 from commands import fails, fails_without_room
 from sacrebleu import dataset as sacrebleu_dataset
 from sacrebleu import utils as sacrebleu_utils
@@ -22,7 +21,7 @@ import keras_transformer as kt
 from keras_transformer.data.batches import make_batches
 from keras_transformer.data.corpus import Corpus, CorpusCounts, TokenRows
 from keras_transformer.vocabulary import EOS
-from keras_transformer.workdir import WorkDirectory
+from keras_transformer.workdir import WorkDirectory, as_checkpoint
 from trainers import evaluate
 from trainers.run import config, validation
 from trainers.run.loop import Trainer
@@ -658,12 +657,8 @@ def resumed(progress, label):
 def test_a_best_score_of_another_metric_is_forgotten(label, tmp_path, caplog):
     """By way of a checkpoint; one of an older version names no metric."""
     before = Progress(best_score=31.5, stale_validations=2, best_label=label)
-    variables = before.make_variables()
-    before.store(variables)
-    path = tf.train.Checkpoint(**variables).write(str(tmp_path / "ckpt"))
-    progress, variables = Progress(), Progress().make_variables()
-    tf.train.Checkpoint(**variables).read(path).assert_consumed()
-    progress.load(variables)
+    groups = {"progress": before.values()}
+    progress = Progress.read(as_checkpoint(groups).write(f"{tmp_path}/ckpt"))
     assert progress == before
     found = resumed(progress, "BLEU (13a)")
     if label == "BLEU (char)":

@@ -66,9 +66,7 @@ def make_workdir(path):
         data=DataConfig(max_length=MAX_SOURCE_LENGTH, target_language="de"),
         decoding=DECODING,
     )
-    directory.averaged.save(
-        tf.train.Checkpoint(weights=named_weights(model)), step=3, keep=1
-    )
+    directory.averaged.save({"weights": named_weights(model)}, step=3, keep=1)
 
 
 @functools.cache

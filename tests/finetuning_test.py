@@ -19,6 +19,7 @@ from keras_transformer.tokenization import Tokenizer
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import (
     WorkDirectory,
+    as_checkpoint,
     named_weights,
     weight_name,
 )
@@ -63,7 +64,7 @@ def parent(train_files, tmp_path_factory):
     )
     workdir.write_config(**configuration.sections())
     weights = named_weights(kt.Transformer(configuration.model))
-    write(workdir.averaged, tf.train.Checkpoint(weights=weights), 4, keep=1)
+    write(workdir.averaged, {"weights": weights}, 4, keep=1)
     return path
 
 
@@ -255,8 +256,10 @@ def test_what_contradicts_the_weights_is_refused(
         model = kt.Transformer(
             vocab_size=120, d_model=16, d_ff=8, num_heads=2, num_layers=1
         )
-        checkpoint = tf.train.Checkpoint(weights=named_weights(model))
-        flags = flags.format(strange=checkpoint.write(f"{tmp_path}/ckpt-4"))
+        groups = {"weights": named_weights(model)}
+        flags = flags.format(
+            strange=as_checkpoint(groups).write(f"{tmp_path}/ckpt-4")
+        )
     argv = [*command, f"--workdir={tmp_path}/run", *flags.split()]
     assert message in fails(wmt.main, argv, capsys)
     assert not (tmp_path / "run").exists()

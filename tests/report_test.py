@@ -22,6 +22,7 @@ from trainers.reporting import page as report_page
 from trainers.reporting.records import Records, read_records
 from trainers.run.experiment import Experiment
 from trainers.run.progress import Reporter
+from trainers.run.tensorflow_engine import TensorFlowDevices
 
 FIXTURE = pathlib.Path(__file__).parent / "fixtures/workdir_0_1"
 
@@ -166,12 +167,13 @@ def test_facts_name_the_machine_and_the_data():
         )
 
     parts = dict.fromkeys(
-        ("configuration", "tokenizer", "strategy", "metric", "valid_pairs")
+        ("configuration", "tokenizer", "metric", "valid_pairs")
     )
     made = Experiment(
         train_batches=batches("9 pairs read"),
         valid_batches=None,
         test_pairs=[("a", "b")] * 1200,
+        devices=TensorFlowDevices("one_device", ""),
         **parts,
     )
     facts = made.facts()

@@ -29,7 +29,7 @@ from trainers.run import strategies
 from trainers.run.cluster import Cluster, find_cluster, read_cluster
 from trainers.run.config import Configuration, DataConfig, TrainingConfig
 from trainers.run.experiment import Experiment, read_experiment
-from trainers.run.tensorflow_engine import TensorFlowEngine
+from trainers.run.tensorflow_engine import TensorFlowDevices, TensorFlowEngine
 from trainers.scoring.metrics import make_translation_metric
 
 SIZES = dict(
@@ -77,8 +77,10 @@ def train(strategy, jit_compile, accumulate_steps=1, clip_norm=0.0):
             clip_norm=clip_norm,
         )
 
-    def make_dataset(slices, num_slices):
-        return batches.dataset(epochs=1, slices=slices, num_slices=num_slices)
+    def make_dataset(replicas, num_replicas):
+        return batches.dataset(
+            epochs=1, replicas=replicas, num_replicas=num_replicas
+        )
 
     dataset = strategies.distribute(strategy, make_dataset)
 
@@ -442,7 +444,7 @@ def test_validation_computes_no_more_at_once_than_training(tmp_path):
     experiment = read_experiment(
         WorkDirectory(tmp_path / "run"),
         configuration,
-        tf.distribute.get_strategy(),
+        TensorFlowDevices("one_device", ""),
         make_translation_metric,
         log=lambda line: None,
     )

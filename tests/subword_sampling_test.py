@@ -393,7 +393,7 @@ def test_resumed_anywhere_it_continues_with_the_same_ids(batches, bpe):
 
 def test_two_replicas_share_the_batches_of_one(batches):
     whole = take(batches.dataset(end_step=9))
-    slices = take(batches.dataset(end_step=9, slices=(0, 1), num_slices=2))
+    slices = take(batches.dataset(end_step=9, replicas=(0, 1), num_replicas=2))
     assert len(slices) == 2 * len(whole) == 18
     for array, first, second in zip(
         whole, slices[::2], slices[1::2], strict=True

@@ -621,8 +621,8 @@ def save(workdir, kind, step, translator):
         decoding=translator.decoding,
     )
     translator.tokenizer.save(workdir.tokenizer_path)
-    checkpoint = tf.train.Checkpoint(weights=named_weights(translator.model))
-    return getattr(workdir, kind).save(checkpoint, step, keep=1)
+    groups = {"weights": named_weights(translator.model)}
+    return getattr(workdir, kind).save(groups, step, keep=1)
 
 
 def test_load_takes_averaged_then_best_then_latest(tmp_path):
@@ -709,13 +709,13 @@ def test_load_says_what_is_missing(tmp_path, translator):
 def test_only_files_count_and_leftovers_go(tmp_path, translator):
     """As after a kill: a newer step that training did not come to again."""
     workdir = WorkDirectory(tmp_path)
-    checkpoint = tf.train.Checkpoint(weights=named_weights(translator.model))
+    groups = {"weights": named_weights(translator.model)}
     for step in (2, 4, 6):
-        workdir.latest.save(checkpoint, step, keep=2)
+        workdir.latest.save(groups, step, keep=2)
     (tmp_path / "checkpoints/ckpt-8_temp").mkdir()
     (tmp_path / "checkpoints/ckpt-8.data-00000-of-00001").write_bytes(b"1")
     assert workdir.latest.find_intact().endswith("ckpt-6")
-    workdir.latest.save(checkpoint, 5, keep=2)
+    workdir.latest.save(groups, 5, keep=2)
     names = {p.name.split(".")[0] for p in workdir.latest.directory.iterdir()}
     assert names == {"ckpt-4", "ckpt-5"}
 

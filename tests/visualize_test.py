@@ -211,9 +211,7 @@ def learned(tmp_path_factory):
         training=TrainingConfig(),
         decoding=kt.DecodingConfig(extra_length=5),
     )
-    directory.averaged.save(
-        tf.train.Checkpoint(weights=named_weights(model)), step=1, keep=1
-    )
+    directory.averaged.save({"weights": named_weights(model)}, step=1, keep=1)
     return directory.path, model
 
 

@@ -13,7 +13,6 @@ import sys
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from absl import logging
 
 import keras_transformer as kt
@@ -26,8 +25,8 @@ from trainers.run.progress import Progress
 
 
 def save_weights(model, folder, step):
-    checkpoint = tf.train.Checkpoint(weights=workdirs.named_weights(model))
-    return workdirs.Checkpoints(folder).save(checkpoint, step, keep=2)
+    groups = {"weights": workdirs.named_weights(model)}
+    return workdirs.Checkpoints(folder).save(groups, step, keep=2)
 
 
 @pytest.mark.parametrize(
@@ -405,8 +404,8 @@ def training_beside(monkeypatch, module, name, model, folder):
 
     def call(*args):
         monkeypatch.setattr(module, name, function)
-        checkpoint = tf.train.Checkpoint(weights=workdirs.named_weights(model))
-        workdirs.Checkpoints(folder).save(checkpoint, step=4, keep=1)
+        groups = {"weights": workdirs.named_weights(model)}
+        workdirs.Checkpoints(folder).save(groups, step=4, keep=1)
         return function(*args)
 
     monkeypatch.setattr(module, name, call)

@@ -29,7 +29,7 @@ from keras_transformer.config import (
     check_position_limit,
     preset,
 )
-from keras_transformer.fields import Fields, hp
+from keras_transformer.fields import Fields, hp, unhandled
 from keras_transformer.figures import saving
 from trainers.run.config import TrainingConfig
 
@@ -346,7 +346,7 @@ def plot_positional_encoding(
         check_position_limit(model, length=options.length)
         if model.positions == "learned":
             rows = learned_positions(options.workdir)[: options.length]
-        else:
+        elif model.positions == "sinusoidal":
             rows = np.asarray(
                 positional_encoding(
                     options.length,
@@ -355,6 +355,8 @@ def plot_positional_encoding(
                     sinusoids=model.sinusoids,
                 )
             )
+        else:
+            raise unhandled(positions=model.positions)
     return matrix_plot(
         rows,
         label=f"{model.positions.capitalize()} positions",
@@ -446,8 +448,10 @@ def draw_plot(options: Options) -> None:
     model, training = read_sections(options)
     if options.plot == "learning_rate":
         figure = plot_learning_rate(model, training)
-    else:
+    elif options.plot == "positional_encoding":
         figure = plot_positional_encoding(options, model)
+    else:
+        raise unhandled(plot=options.plot)
     with flags.user_errors():
         saving.save_figure(figure, options.output)
 

@@ -1,4 +1,4 @@
-"""Batches: the order of an epoch, and the data set of its batches.
+"""Batches: the order of an epoch, and its batches as arrays or a data set.
 
 The ids of a corpus fit into memory (two bytes each), so the order of an epoch
 is computed in NumPy before the epoch begins: the shuffle spans the whole
@@ -10,17 +10,21 @@ import dataclasses
 import functools
 import hashlib
 import itertools
+import math
+import typing
 from collections.abc import Callable, Iterator, Sequence
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_transformer.data.buckets import NUM_BUCKETS, choose_shapes
 from keras_transformer.data.corpus import Corpus, SameEveryEpoch, TokenRows
 from keras_transformer.data.shards import PreparedCorpus
 from keras_transformer.data.subword_sampling import SampledCorpus
 from keras_transformer.vocabulary import BOS, PAD
+
+if typing.TYPE_CHECKING:
+    import tensorflow as tf
 
 AnyCorpus = Corpus | PreparedCorpus | SampledCorpus
 Shape = tuple[int, int]  # rows, tokens of each
@@ -42,15 +46,16 @@ def make_batches(
 
     Args:
         corpus: A `Corpus`, `PreparedCorpus` or `SampledCorpus`.
-        batch_tokens: Most tokens of a batch on one side, padding included.
-        num_buckets: Greatest number of shapes.
+        batch_tokens: Maximum number of tokens on each side of a batch, padding
+            included.
+        num_buckets: Maximum number of shapes.
         rows_multiple: The rows of a batch are a multiple of this: replicas x
             micro-batches.
         steps_per_call: Training steps in one call of the compiled function.
             Above 1, this many batches of one shape follow each other wherever
             there are enough of them, and are one element of the data set.
         seed: Non-negative; decides the order of pairs and batches in every
-            epoch. None: the order of the corpus, by increasing length.
+            epoch. None keeps the order of the corpus, by increasing length.
 
     Returns:
         `Batches`; train on its `dataset()`.
@@ -96,7 +101,7 @@ class Batches:
     Attributes:
         corpus, shapes: As given.
         steps_per_epoch: Number of batches of an epoch: the same for all,
-            unless the corpus is sampled; then that of the first.
+            unless the corpus is sampled; then the number of the first epoch.
         padding_share: Share of all positions of the first epoch, source and
             target, that are `PAD`, in [0, 1).
     """
@@ -238,61 +243,93 @@ class Batches:
         *,
         start_epoch: int = 0,
         end_step: int | None = None,
-        slices: Sequence[int] = (0,),
-        num_slices: int = 1,
-    ) -> tf.data.Dataset:
-        """The batches as a `tf.data.Dataset`.
+        replicas: Sequence[int] = (0,),
+        num_replicas: int = 1,
+    ) -> "tf.data.Dataset":
+        """The batches as a `tf.data.Dataset`, of the same elements as `arrays`.
 
-        Args:
-            start_step: Batches to skip, counted from the start of
-                `start_epoch` on, over all epochs: the data set continues as if
-                it had never stopped.
-            epochs: Where to end: the number of epochs, from the first on;
-                None: nowhere.
-            start_epoch: Epochs to skip. A sampled corpus need not sample them.
-            end_step: Where to end, counted as `start_step`.
-            slices: Which slices of the rows to make, in [0, num_slices): those
-                of a worker's replicas. They come one after the other.
-            num_slices: Replicas that share each batch, each a slice of its
-                rows.
-
-        Returns:
-            Data set of `({"source_ids": [B, S], "target_ids": [B, T]}, labels
-            [B, T])`, int32. If `steps_per_call` is above 1, every element has
-            one more axis before the others, of steps: `steps_per_call` where
-            as many batches of one shape follow each other, else 1.
+        Args: As in `arrays`.
         """
-        self._check_slices(slices, num_slices)
+        import tensorflow as tf
+
+        self._check_replicas(replicas, num_replicas)
         stacked = self._steps_per_call > 1
-
-        def generate():
-            steps = self._steps(start_epoch, start_step, epochs, end_step)
-            for group in self._groups(steps):
-                for number in slices:
-                    arrays = [
-                        self._assemble_slice(*batch, number, num_slices)
-                        for batch in group
-                    ]
-                    yield _stack(arrays) if stacked else arrays[0]
-
-        dataset = _as_dataset(generate, rank=3 if stacked else 2)
+        dataset = _as_dataset(
+            lambda: self.arrays(
+                start_step,
+                epochs,
+                start_epoch=start_epoch,
+                end_step=end_step,
+                replicas=replicas,
+                num_replicas=num_replicas,
+            ),
+            rank=3 if stacked else 2,
+        )
         count = self._count(start_epoch, start_step, epochs, end_step)
         if not stacked and count is not None:
-            if count != tf.data.INFINITE_CARDINALITY:
-                count *= len(slices)
+            count *= len(replicas)
             dataset = dataset.apply(
-                tf.data.experimental.assert_cardinality(count)
+                tf.data.experimental.assert_cardinality(
+                    tf.data.INFINITE_CARDINALITY if count == math.inf else count
+                )
             )
         return dataset.prefetch(tf.data.AUTOTUNE)
 
+    def arrays(
+        self,
+        start_step: int = 0,
+        epochs: int | None = None,
+        *,
+        start_epoch: int = 0,
+        end_step: int | None = None,
+        replicas: Sequence[int] = (0,),
+        num_replicas: int = 1,
+    ) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
+        """Yields the batches as NumPy arrays.
+
+        Args:
+            start_step: Batches to skip, counted from the start of
+                `start_epoch`, over all epochs: the batches continue as if they
+                had never stopped.
+            epochs: Number of epochs, counted from the first; None for endless
+                batches.
+            start_epoch: Epochs to skip. A sampled corpus need not sample them.
+            end_step: Batch to stop before, counted as `start_step`.
+            replicas: Replicas of this worker, in [0, num_replicas). Their rows
+                are separate batches, one after the other.
+            num_replicas: Replicas that share the rows of each batch.
+
+        Yields:
+            `({"source_ids": [B, S], "target_ids": [B, T]}, labels [B, T])`,
+            int32. If `steps_per_call` is above 1, every element has one more
+            axis before the others, of steps: `steps_per_call` where as many
+            batches of one shape follow each other, else 1.
+        """
+        self._check_replicas(replicas, num_replicas)
+        steps = self._steps(start_epoch, start_step, epochs, end_step)
+        for group in self._groups(steps):
+            for number in replicas:
+                batches = [
+                    self._assemble_rows(
+                        indices, shape, epoch, number, num_replicas
+                    )
+                    for indices, shape, epoch in group
+                ]
+                yield (
+                    _stack(batches) if self._steps_per_call > 1 else batches[0]
+                )
+
     def largest_batch(
-        self, shape: Shape, slices: Sequence[int] = (0,), num_slices: int = 1
-    ) -> tf.data.Dataset:
+        self,
+        shape: Shape,
+        replicas: Sequence[int] = (0,),
+        num_replicas: int = 1,
+    ) -> "tf.data.Dataset":
         """The batch of the longest pairs that fit into a shape.
 
         Args:
             shape: One of `shapes`.
-            slices, num_slices: As in `dataset`.
+            replicas, num_replicas: As in `arrays`.
 
         Returns:
             Data set of that one batch, without an axis of steps.
@@ -303,8 +340,8 @@ class Batches:
         pairs = pairs[max(0, fitting - rows) : fitting]
 
         def generate():
-            for number in slices:
-                yield self._assemble_slice(pairs, shape, 0, number, num_slices)
+            for number in replicas:
+                yield self._assemble_rows(pairs, shape, 0, number, num_replicas)
 
         return _as_dataset(generate, rank=2)
 
@@ -351,15 +388,15 @@ class Batches:
                     yield indices, shape, epoch
             begin = end
 
-    def _count(self, start_epoch, start_step, epochs, end_step) -> int | None:
-        """How many batches `_steps` yields; None: not known yet."""
+    def _count(self, start_epoch, start_step, epochs, end_step):
+        """Number of batches that `_steps` yields; None if it is not known."""
         if epochs is not None:
             if not isinstance(self.corpus, SameEveryEpoch):
                 return None
             last = (epochs - start_epoch) * self.steps_per_epoch
             end_step = last if end_step is None else min(last, end_step)
         if end_step is None:
-            return tf.data.INFINITE_CARDINALITY
+            return math.inf
         return max(0, end_step - start_step)
 
     def _groups(self, steps) -> Iterator[list]:
@@ -375,22 +412,22 @@ class Batches:
                 group = []
         yield from ([single] for single in group)
 
-    def _assemble_slice(self, indices, shape, epoch, number, num_slices):
-        """A slice of the rows of a batch."""
-        rows = shape[0] // num_slices
+    def _assemble_rows(self, indices, shape, epoch, number, num_replicas):
+        """The rows of a replica in a batch."""
+        rows = shape[0] // num_replicas
         indices = indices[number * rows : (number + 1) * rows]
         return self.assemble(indices, (rows, shape[1]), epoch)
 
-    def _check_slices(self, slices, num_slices):
+    def _check_replicas(self, replicas, num_replicas):
         """The rows of every batch must divide among the replicas."""
-        if not all(0 <= number < num_slices for number in slices) or any(
-            rows % num_slices for rows, _ in self.shapes
+        if not all(0 <= number < num_replicas for number in replicas) or any(
+            rows % num_replicas for rows, _ in self.shapes
         ):
             raise ValueError(
-                "The rows of a batch must divide by num_slices, and slices be"
-                f" in [0, num_slices). Received: slices={tuple(slices)},"
-                f" num_slices={num_slices}, rows"
-                f" {[rows for rows, _ in self.shapes]}"
+                "The rows of a batch must divide by num_replicas, and replicas"
+                " be in [0, num_replicas). Received:"
+                f" replicas={tuple(replicas)}, num_replicas={num_replicas},"
+                f" rows {[rows for rows, _ in self.shapes]}"
             )
 
 
@@ -424,7 +461,7 @@ def pad_rows(
 
 
 def shift_right(labels):
-    """What the decoder sees when it predicts the labels.
+    """The decoder's input when it predicts the labels.
 
     Args:
         labels: int `[B, T]`, a NumPy array or a tensor; rows end with `EOS`,
@@ -473,11 +510,15 @@ def _batch_spans(counts, rows):
 
 def _stack(batches):
     """Batches of one shape as one, with an axis of steps before the rows."""
-    return tf.nest.map_structure(lambda *arrays: np.stack(arrays), *batches)
+    inputs, labels = zip(*batches, strict=True)
+    stacked = {name: np.stack([x[name] for x in inputs]) for name in inputs[0]}
+    return stacked, np.stack(labels)
 
 
-def _as_dataset(generate: Callable, rank: int) -> tf.data.Dataset:
+def _as_dataset(generate: Callable, rank: int) -> "tf.data.Dataset":
     """The batches that a function yields, of some rank, as a data set."""
+    import tensorflow as tf
+
     ids = tf.TensorSpec([None] * rank, tf.int32)
     return tf.data.Dataset.from_generator(
         generate,

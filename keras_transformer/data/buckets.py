@@ -25,8 +25,8 @@ def choose_shapes(
 
     Args:
         lengths: Tokens of the longer side of each pair, `[pairs]`.
-        batch_tokens: Most tokens of a batch on one side, padding included.
-        num_buckets: Greatest number of shapes.
+        batch_tokens: Maximum number of tokens on a side, padding included.
+        num_buckets: Maximum number of shapes.
         rows_multiple: The rows of a batch are a multiple of this.
 
     Returns:
@@ -81,7 +81,7 @@ def choose_boundaries(
         num_buckets: Number of boundaries; fewer if there are fewer lengths.
 
     Returns:
-        Increasing list of `int`; the last is the greatest length.
+        Increasing list of `int`; the last is the maximum length.
 
     >>> choose_boundaries([2, 2, 3, 9, 10], num_buckets=2)
     [3, 10]

@@ -38,14 +38,14 @@ REASONS = {
     "uneven": "sides of too different length",
     "duplicate": "the same text as an earlier pair",
 }
-KEPT = ""  # the reason of what is not dropped
+KEPT = ""  # the "reason" of pairs that are not dropped
 CHUNK_SIZE = 4096  # pairs that a process takes at a time
 MAX_WORDS = 2**18  # whose ids are kept: below 100 MB
 
 _cleaner: "Cleaner"  # of a process that `clean_chunks` started
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
-_REPLACEMENT = "\ufffd"  # what a decoder writes for bytes it cannot read
+_REPLACEMENT = "\ufffd"  # stands for bytes that are not UTF-8
 _NO_ASCII_LETTERS = bytes(set(range(256)) - set(string.ascii_letters.encode()))
 
 
@@ -120,15 +120,15 @@ class TextRules:
 
 
 class Cleaner:
-    """All rules except that of duplicates, and the ids of what is left.
+    """All rules except the rule for duplicates, and the ids of kept pairs.
 
     Token counts include EOS.
 
     Args:
         model_bytes: A SentencePiece model, as in `Tokenizer.model_bytes`.
         min_length: Fewest tokens of a side, at least 2.
-        max_length: Most tokens of a side, below 65,536.
-        max_ratio: Most tokens of the longer side for each token of the shorter;
+        max_length: Maximum number of tokens on a side, below 65,536.
+        max_ratio: Maximum tokens of the longer side for each of the shorter;
             0: any.
         **text_rules: As `TextRules` takes them.
     """
@@ -248,7 +248,7 @@ class Encoder:
 
 
 def _is_by_word(model_bytes):
-    """Whether a sentence's ids are those of its words, in order."""
+    """Whether a sentence's ids are its words' ids, in order."""
     model = sentencepiece_model_pb2.ModelProto.FromString(model_bytes)
     trainer, normalizer = model.trainer_spec, model.normalizer_spec
     pieces = [piece.piece for piece in model.pieces]
@@ -272,7 +272,7 @@ def _unreadable(text):
 
 def _long_word(text, limit):
     """Whether the longest word has more characters than `limit`."""
-    # The quick test comes first: a word is no longer than what has no space.
+    # The quick test comes first.
     return max(map(len, text.split())) > limit and longest_word(text) > limit
 
 

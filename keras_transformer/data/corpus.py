@@ -79,7 +79,7 @@ class TokenRows:
 
 @dataclasses.dataclass(frozen=True)
 class CorpusCounts:
-    """What became of the pairs that were read."""
+    """How many of the pairs that were read are kept or dropped."""
 
     read: int
     kept: int

@@ -151,14 +151,14 @@ def read_tfds(
 ) -> Pairs:
     """Pairs of a translation data set of TensorFlow Datasets.
 
-    What is not in `data_dir` yet is downloaded.
+    Data that is not in `data_dir` is downloaded.
 
     Args:
         name: Name of the data set, as in `"wmt14_translate/de-en"`.
         split: Its split, as in `"train"` or `"train[:10%]"`.
         source_language: Feature to translate from, as in `"en"`.
         target_language: Feature to translate to, as in `"de"`.
-        data_dir: Directory of prepared data sets; None: TensorFlow Datasets'
+        data_dir: Directory of prepared data sets; None for TensorFlow Datasets'
             own, `~/tensorflow_datasets`.
 
     Returns:

@@ -33,7 +33,7 @@ def make_sampler(tokenizer: Tokenizer, alpha: float) -> Sampler:
 
     Args:
         tokenizer: The `Tokenizer`, a byte-pair or a unigram model.
-        alpha: In [0, 1). Byte pairs: the probability that a merge is left out.
+        alpha: In [0, 1). Byte pairs: the probability of skipping a merge.
             Unigram: the exponent of the probability of a segmentation.
 
     Raises:
@@ -112,7 +112,7 @@ class Sampler:
         raise NotImplementedError
 
     def _add(self, word):
-        """Notes what `sample` needs of the next word."""
+        """Notes the parts of the next word that `sample` needs."""
         raise NotImplementedError
 
 
@@ -121,7 +121,7 @@ class BytePairSampler(Sampler):
 
     A word begins as characters. Of all neighbours that together are a piece,
     those of the best piece are merged, the leftmost first, until none are left.
-    Neighbours that come to stand side by side are left out with probability
+    New neighbours are skipped with probability
     `alpha`: that pair is never merged.
     """
 
@@ -224,7 +224,7 @@ class BytePairSampler(Sampler):
         return [*finished, (rows, symbols)]
 
     def _look_up(self, left, right, random):
-        """Ranks of pairs, `_never` if they are left out, and what they make."""
+        """Ranks of pairs, `_never` if skipped, and the merged pieces."""
         keys = left.astype(np.int64) << 32 | right
         found = np.searchsorted(self._keys, keys)
         known = self._keys[found] == keys

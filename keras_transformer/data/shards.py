@@ -2,7 +2,7 @@
 
     index.json        languages, settings, counts, and the shards with their
                       sizes and checksums; written last
-    tokenizer.model   the vocabulary the ids are of
+    tokenizer.model   the vocabulary of the ids
     00000.shard ...   the pairs, in the order of the corpus
 
 A shard is four arrays, little-endian, one after the other:
@@ -39,7 +39,7 @@ LENGTHS = np.dtype("<u2")
 LONGEST = 2**16 - 1  # tokens of a row that a shard can hold
 ID_DTYPES = ("uint16", "int32")
 
-# What the index must say, and of each shard, beside its format_version.
+# Required keys of the index and of each shard, besides format_version.
 INDEX_KEYS = {
     "source_language": str,
     "target_language": str,
@@ -71,7 +71,7 @@ KIND_NAMES = {
 
 @dataclasses.dataclass(frozen=True)
 class PreparedCounts:
-    """What became of the pairs that were read.
+    """How many of the pairs that were read are kept or dropped.
 
     Attributes:
         read: Pairs of the corpus.
@@ -131,7 +131,7 @@ def write_shard(path: str | os.PathLike, source, target) -> dict:
             that are written one after the other.
 
     Returns:
-        What the index says of the shard: a dictionary.
+        The shard's entry in the index, a dictionary.
     """
     path = pathlib.Path(path)
     unfinished = path.with_name(f"{path.name}.{os.getpid()}")
@@ -247,7 +247,7 @@ def _check_keys(place, values, keys):
 
 
 def _check_record(place, record, ids):
-    """What the index says of a shard is complete and agrees with itself."""
+    """Checks that a shard's entry is complete and consistent."""
     if not isinstance(record, dict):
         raise ValueError(
             f"{place}: expected an object. Received: {record!r:.60}"
@@ -281,7 +281,7 @@ def read_prepared(directory: str | os.PathLike) -> PreparedCorpus:
     bytes a pair.
 
     Args:
-        directory: What `trainers.prepare` wrote.
+        directory: The directory that `trainers.prepare` wrote.
 
     Returns:
         The `PreparedCorpus`.
@@ -323,7 +323,7 @@ def open_shard(directory, shard, dtype):
 
     Args:
         directory: Where it lies.
-        shard: What the index says of it.
+        shard: Its entry in the index.
         dtype: Of the ids, as the index says.
 
     Raises:
@@ -366,7 +366,7 @@ def _open_shard(directory, shard, dtype):
 
 
 def _checksum_of(records):
-    """A number for the contents of all shards, from what the index says."""
+    """A number for the contents of all shards, from their entries."""
     sizes = ("pairs", "source_tokens", "target_tokens", "crc32")
     contents = [[record[name] for name in sizes] for record in records]
     return zlib.crc32(repr(contents).encode())

@@ -31,7 +31,7 @@ if typing.TYPE_CHECKING:  # a tokenizer is handed in: no TensorFlow here
     from keras_transformer.tokenization import Tokenizer, TokenizerPair
 
 CHUNK_PAIRS = 2**15  # sampled under one seed; another size, other ids
-CHECKED_PAIRS = 1000  # whose text must be that of the canonical ids
+CHECKED_PAIRS = 1000  # whose text must equal the text of the canonical ids
 
 
 class SampledCorpus:
@@ -61,9 +61,9 @@ class SampledCorpus:
         first: `Corpus` of the first epoch.
         counts: How many pairs were read, kept and dropped.
         source, target: `TokenRows` of the first epoch.
-        longer_side: Most tokens of the longer side of each pair, canonical or
-            in the first epoch, int64 `[pairs]`.
-        longest: Most tokens of a row that is sampled, in later epochs.
+        longer_side: Tokens of the longer side of each pair, the maximum of the
+            canonical ids and the first epoch, int64 `[pairs]`.
+        longest: Maximum tokens of a sampled row, in later epochs.
         num_long: Rows of the first epoch that were longer than `max_length`.
 
     Raises:
@@ -155,7 +155,7 @@ class SampledCorpus:
     def of_epoch(self, epoch: int) -> Corpus:
         """The corpus with the ids of an epoch, counted from 0.
 
-        Those of this epoch and the next stay in memory; see `prepare`.
+        This epoch and the next stay in memory; see `prepare`.
         """
         if epoch == 0:
             return self.first
@@ -223,7 +223,7 @@ class SampledCorpus:
         return Corpus(source, target, self.counts), num_long
 
     def _check_texts(self):
-        """What is sampled must be the text that it is sampled from.
+        """Checks that sampled ids decode to the text they are sampled from.
 
         Raises:
             ValueError: It is not, for a vocabulary of a kind not thought of.
@@ -322,7 +322,7 @@ def _num_tokens(corpus):
 
 
 def _resolve(future, function, *arguments):
-    """Calls a function; what it returns or raises becomes the future's."""
+    """Calls a function; its result or error becomes the future's."""
     try:
         future.set_result(function(*arguments))
     except BaseException as error:

@@ -17,6 +17,7 @@ import tensorflow as tf
 from absl import logging
 
 from keras_transformer.data.batches import shift_right
+from keras_transformer.fields import unhandled
 from keras_transformer.figures import saving
 from keras_transformer.figures.colors import head_color
 from keras_transformer.figures.pages import render_page
@@ -256,8 +257,10 @@ class AttentionFigure:
         )
         if view == "heat_map":
             return attention_plots.draw_heat_map(drawing)
-        shown = None if token is None else token - 1
-        return attention_plots.draw_lines(drawing, shown)
+        if view == "lines":
+            shown = None if token is None else token - 1
+            return attention_plots.draw_lines(drawing, shown)
+        raise unhandled(view=view)
 
     def _repr_html_(self) -> str:
         """The page in a frame of its own, for a notebook."""

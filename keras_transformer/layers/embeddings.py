@@ -48,10 +48,11 @@ def positional_encoding(
     """
     check_even(d_model)
     check_choice(SINUSOIDS, sinusoids=sinusoids)
-    exponents = np.arange(0, d_model, 2) / d_model
-    if sinusoids == "t2t":
-        exponents = np.linspace(0, 1, d_model // 2)
-    rates = 10000.0**-exponents
+    exponents = {
+        "paper": np.arange(0, d_model, 2) / d_model,
+        "t2t": np.linspace(0, 1, d_model // 2),
+    }
+    rates = 10000.0 ** -exponents[sinusoids]
     positions = ops.cast(start + ops.arange(length, dtype="int32"), dtype)
     angles = positions[:, None] * rates.astype(dtype)  # [T, D / 2]
     pairs = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)

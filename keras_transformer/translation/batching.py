@@ -8,7 +8,6 @@ import typing
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from keras_transformer.decoding import MISSING_SCORE, UNFINISHED
 from keras_transformer.translation.inference import Inference
@@ -216,6 +215,8 @@ class Graphs:
             *arrays: Its tensors, int32 `[B, T]` each.
             **options: Its other arguments, constants of the graph.
         """
+        import tensorflow as tf
+
         lengths = tuple(
             array.shape[1] if self.jit_compile else None for array in arrays
         )

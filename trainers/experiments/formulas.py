@@ -64,7 +64,8 @@ def multiply_adds(
         ValueError: Self-attention is restricted or relative: it makes other
             products.
     """
-    if config.attention_window or config.positions == "relative":
+    is_added = {"sinusoidal": True, "learned": True, "relative": False}
+    if config.attention_window or not is_added[config.positions]:
         raise ValueError(
             "expected full attention without relative positions. Received:"
             f" attention_window={config.attention_window},"

@@ -400,7 +400,7 @@ def _convert_embeddings(tensors, options, config, tables):
     groups = [["model.shared.weight", *names.values()]]
     if not tables.shared:
         groups = [[names["encoder"]], [names["decoder"]]]
-    if config.sharing in ("all", "target"):
+    if not config.has_softmax_matrix:
         groups[-1].append("lm_head.weight")
     else:
         groups.append(["lm_head.weight"])

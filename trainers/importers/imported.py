@@ -8,8 +8,8 @@ import tempfile
 import typing
 from collections.abc import Iterator
 
+import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.model import Transformer
@@ -77,8 +77,7 @@ def write_workdir(imported: Imported, path: str | os.PathLike) -> None:
         )
         weights = named_weights(Transformer(imported.config))
         assign(weights, imported.weights)
-        checkpoint = tf.train.Checkpoint(weights=weights)
-        write(workdir.averaged, checkpoint, STEP, keep=1)
+        write(workdir.averaged, {"weights": weights}, STEP, keep=1)
 
 
 def describe_tables(tokenizer: Tokenizer | TokenizerPair) -> list[str]:
@@ -100,7 +99,7 @@ def describe_tables(tokenizer: Tokenizer | TokenizerPair) -> list[str]:
 
 
 def assign(
-    weights: dict[str, tf.Variable], arrays: dict[str, np.ndarray]
+    weights: dict[str, keras.Variable], arrays: dict[str, np.ndarray]
 ) -> None:
     """Sets the weights of a model.
 

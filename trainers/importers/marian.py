@@ -402,7 +402,7 @@ def _read_embeddings(config, options, tensors, sides):
         shape = (len(side.pieces), config.d_model)
         return _with_special_rows(tensors.take(name, shape)[side.order], 0.0)
 
-    shared = config.sharing in ("all", "inputs")
+    shared = not config.has_source_embedding
     weights = {
         "embedding/embeddings": embeddings(
             "Wemb" if shared else "decoder_Wemb", target

@@ -10,7 +10,7 @@ DATASET = "trees"  # what `TreesConfig.dataset` says
 
 
 @dataclasses.dataclass(frozen=True)
-class TreesConfig(LengthConfig):
+class TreesConfig(LengthConfig, changeable=True):
     """The trees, and how they become batches."""
 
     train_trees: tuple[str, ...] = hp(
@@ -69,7 +69,7 @@ class TreesConfig(LengthConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class ParserDecoding(DecodingConfig):
+class ParserDecoding(DecodingConfig, changeable=True):
     """How a tree is searched for; the defaults are the paper's of sec. 6.3.
 
     Beam 21, length penalty 0.3, at most 300 tokens more than the sentence has.

@@ -1,4 +1,4 @@
-"""What a training will cost, shown before it begins."""
+"""The cost of a training, shown before it begins."""
 
 import math
 
@@ -16,15 +16,15 @@ def budget_lines(
         experiment: The `Experiment`.
         num_parameters: Parameters of the model.
         memory: `memory_of_replica`.
-        num_programs: How many programs XLA compiles; 0: it is not used.
-        seconds_per_step: Of a step with one of the `largest_shapes`.
+        num_programs: Number of programs that XLA compiles; 0 without XLA.
+        seconds_per_step: Seconds of a step with one of the `largest_shapes`.
 
     Returns:
         List of `str`.
     """
     batches, config = experiment.train_batches, experiment.training
     corpus, steps = batches.corpus, batches.steps_per_epoch
-    replicas = experiment.strategy.num_replicas_in_sync
+    replicas = experiment.devices.num_replicas
     shapes = " and ".join(
         f"{rows} x {length}" for rows, length in largest_shapes(batches.shapes)
     )
@@ -69,7 +69,7 @@ def memory_of_replica(experiment, model, optimizer, num_slices):
     if experiment.training.ema_decay:
         weights += gradients  # a moving average is as large
     if experiment.training.accumulate_steps > 1:
-        gradients *= 2  # the sum so far, and those of a micro-batch
+        gradients *= 2  # the sum so far, and a micro-batch's
     gradients *= num_slices
     return {
         "weights": weights,

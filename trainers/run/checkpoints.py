@@ -1,29 +1,27 @@
 """Checkpoints of a training: saved, restored, averaged."""
 
 import collections
-import re
 
+import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_transformer.commands.flags import RunError
 from keras_transformer.config import TransformerConfig
 from keras_transformer.model import Transformer
-from keras_transformer.training.step import seeds_of
+from keras_transformer.training.seeds import seed_variables
 from keras_transformer.workdir import (
     Checkpoints,
     WorkDirectory,
+    as_checkpoint,
     check_weights,
     corruption,
     is_there,
+    load_reader,
     named_weights,
     restore_weights,
     step_of,
     weight_name,
 )
-
-# How TensorFlow names a node of a graph in a message.
-NODE = re.compile(r"\{\{.*?\}\} ?|\[Op:\w*\]")
 
 
 class TrainingCheckpoint:
@@ -34,10 +32,10 @@ class TrainingCheckpoint:
         model: The built model.
         optimizer: The built optimizer.
         progress: The `Progress`.
-        keep: Newest checkpoints kept.
-        moving_average: A `MovingAverage` of the weights, or None. The averages
-            are then what everybody else finds as the weights; those that
-            training goes on with have a group of their own.
+        keep: Number of newest checkpoints to keep.
+        moving_average: A `MovingAverage` of the weights, or None. Its averages
+            are then saved as the weights, for all other commands; the weights
+            with which training continues have a group of their own.
     """
 
     def __init__(
@@ -48,22 +46,20 @@ class TrainingCheckpoint:
         self.keep = keep
         self._groups = {
             "weights": named_weights(model),
-            "optimizer": [v.value for v in optimizer.variables],
-            "progress": progress.make_variables(),
-            "seeds": seeds_of(model),
+            "optimizer": list(optimizer.variables),
+            "seeds": seed_variables(model),
         }
         if moving_average is not None:
             weights = self._groups["weights"]
             names = [weight_name(v) for v in model.trainable_variables]
             self._groups["trained"] = {name: weights[name] for name in names}
             weights.update(zip(names, moving_average.averages, strict=True))
-        self._checkpoint = tf.train.Checkpoint(**self._groups)
 
     def save(self) -> str:
         """Writes a checkpoint of now among the latest.
 
         Raises:
-            RunError: It cannot be written; those before are still there.
+            RunError: It cannot be written; earlier ones are still there.
         """
         return self._save(self.workdir.latest, self.keep)
 
@@ -93,7 +89,7 @@ class TrainingCheckpoint:
                 self._groups["weights"], prefix, self.workdir.config_path
             )
             groups = self._groups_in(prefix)
-            status = tf.train.Checkpoint(**groups).read(prefix)
+            status = as_checkpoint(groups).read(prefix)
             try:
                 status.assert_existing_objects_matched().expect_partial()
             except AssertionError:
@@ -101,12 +97,12 @@ class TrainingCheckpoint:
                     f"{prefix} is not a checkpoint of the training in"
                     " config.json: it lacks some of its variables"
                 ) from None
-            self.progress.load(self._groups["progress"])
+            self.progress.restore(prefix)
         return prefix
 
     def _groups_in(self, prefix):
         """The variables that a checkpoint of this training holds."""
-        names = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
+        names = load_reader(prefix).get_variable_to_shape_map()
         found = collections.Counter(name.split("/")[0] for name in names)
         if not found["progress"] or not found["optimizer"]:
             raise ValueError(
@@ -117,29 +113,23 @@ class TrainingCheckpoint:
         # A dropout that was turned on or off since then has no seed there.
         if found["seeds"] != len(groups["seeds"]):
             del groups["seeds"]
-        # What an older version did not write keeps its default.
-        groups["progress"] = {
-            key: variable
-            for key, variable in groups["progress"].items()
-            if f"progress/{key}/.ATTRIBUTES/VARIABLE_VALUE" in names
-        }
         return groups
 
     def _save(self, checkpoints, keep):
-        self.progress.store(self._groups["progress"])
-        return write(checkpoints, self._checkpoint, self.progress.step, keep)
+        groups = {**self._groups, "progress": self.progress.values()}
+        return write(checkpoints, groups, self.progress.step, keep)
 
 
-def write(checkpoints, checkpoint, step, keep):
+def write(checkpoints, groups, step, keep):
     """`Checkpoints.save`, whose failure ends the command with one line.
 
     Raises:
-        RunError: It cannot be written; those before are still there.
+        RunError: It cannot be written; earlier ones are still there.
     """
     try:
-        return checkpoints.save(checkpoint, step, keep)
-    except (tf.errors.OpError, OSError) as error:
-        reason = " ".join(NODE.sub("", str(error)).split())
+        return checkpoints.save(groups, step, keep)
+    except OSError as error:
+        reason = " ".join(str(error).split())
         raise RunError(
             f"cannot write the checkpoint of step {step} into"
             f" {checkpoints.directory}: {reason}."
@@ -158,14 +148,14 @@ def last_good(checkpoints: Checkpoints) -> str:
 def average(workdir: WorkDirectory, last: int) -> tuple[list[str], str]:
     """Averages the weights of the last checkpoints (sec. 6.1).
 
-    Weights that are not floats, if any, are those of the newest.
+    Weights that are not floats, if any, are taken from the newest.
 
     Args:
         workdir: A `WorkDirectory`.
-        last: How many checkpoints, at most.
+        last: Maximum number of checkpoints.
 
     Returns:
-        Paths of those averaged, newest first, and that of the result.
+        Paths of the averaged checkpoints, newest first, and path of the result.
 
     Raises:
         ValueError: There is no checkpoint that can be read.
@@ -186,9 +176,8 @@ def average(workdir: WorkDirectory, last: int) -> tuple[list[str], str]:
             # newer ones are there to be averaged.
             if all(map(is_there, prefixes)):
                 raise
-    checkpoint = tf.train.Checkpoint(weights=weights)
-    step = step_of(prefixes[0])
-    return prefixes, write(workdir.averaged, checkpoint, step, keep=1)
+    step, groups = step_of(prefixes[0]), {"weights": weights}
+    return prefixes, write(workdir.averaged, groups, step, keep=1)
 
 
 def _assign_mean(weights, prefixes, config_path):
@@ -199,5 +188,5 @@ def _assign_mean(weights, prefixes, config_path):
         for name, variable in weights.items():
             sums[name] = sums[name] + variable.numpy().astype(np.float64)
     for name, variable in weights.items():
-        if variable.dtype.is_floating:
+        if keras.backend.is_float_dtype(variable.dtype):
             variable.assign(sums[name] / len(prefixes))

@@ -14,7 +14,7 @@ SHOWN = 200  # characters of a wrong TF_CONFIG that a message shows
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """What TF_CONFIG says.
+    """The contents of TF_CONFIG.
 
     Attributes:
         num_workers: Chief and workers.
@@ -26,7 +26,7 @@ class Cluster:
 
 
 def find_cluster(strategy: str) -> Cluster | None:
-    """The `Cluster` to train in; None: this process trains alone.
+    """The `Cluster` to train in; None if this process trains alone.
 
     Args:
         strategy: A name in `STRATEGIES`.
@@ -46,7 +46,7 @@ def find_cluster(strategy: str) -> Cluster | None:
 
 
 def read_cluster() -> Cluster | None:
-    """The `Cluster` of TF_CONFIG; None if it names no workers.
+    """The `Cluster` in TF_CONFIG; None if it names no workers.
 
     Raises:
         ValueError: TF_CONFIG has another form.

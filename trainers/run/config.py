@@ -28,7 +28,7 @@ BLEU_TOKENIZERS = (
     "char",
     "none",
 )
-IMPORTED = "imported"  # the data set of a model that was trained elsewhere
+IMPORTED = "imported"  # the data set of a model from another system
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
 SCHEDULES = ("noam", "constant", "linear", "cosine")
@@ -37,11 +37,11 @@ PAPER_WARMUP_STEPS = 4000
 
 
 def same_field(section: type, name: str, *default):
-    """A field like that of another dataclass, the home of its default.
+    """A copy of another dataclass' field, the home of its default.
 
     Args:
-        section: The dataclass.
-        name: Of the field.
+        section: The other dataclass.
+        name: The field's name.
         *default: Another default, if the task has its own.
     """
     field = next(f for f in dataclasses.fields(section) if f.name == name)
@@ -59,58 +59,80 @@ class DataConfig(LengthConfig):
         " tfds:NAME such as tfds:wmt14_translate/de-en. The work directory of"
         " an imported model says imported: it has no sentence pairs.",
     )
-    source_language: str = hp("en", "Language to translate from.")
-    target_language: str = hp("de", "Language to translate into.")
+    source_language: str = hp(
+        "en", "Language to translate from.", inherited=True
+    )
+    target_language: str = hp(
+        "de", "Language to translate into.", inherited=True
+    )
     train_files: tuple[str, ...] = hp(
         (),
         "With files: PREFIX of PREFIX.en[.gz] and PREFIX.de[.gz], or several,"
         " separated by commas; with prepared: the directory.",
+        changeable=True,
     )
     valid_files: tuple[str, ...] = hp(
-        (), "Prefixes of the validation pairs; left out: no validation."
+        (),
+        "Prefixes of the validation pairs. Without them, no validation.",
+        changeable=True,
     )
     test_files: tuple[str, ...] = hp(
-        (), "Prefixes of the test pairs, translated when training ends."
+        (),
+        "Prefixes of the test pairs, translated when training ends.",
+        changeable=True,
     )
     data_dir: str = hp(
-        "", "Directory of TFDS' prepared data; left out: TFDS' own."
+        "",
+        "Directory of TFDS' prepared data. Default: TFDS' own.",
+        changeable=True,
     )
     phrasebook_pairs: int = hp(
-        40000, "With phrasebook: training pairs to generate.", low=1
+        40000,
+        "With phrasebook: training pairs to generate.",
+        low=1,
+        changeable=True,
     )
     share_vocabulary: bool = hp(
         True,
-        "One vocabulary for both languages, as in sec. 5.1; if not, each has"
-        " one of its own, of source_vocab_size and vocab_size tokens.",
+        "One vocabulary for both languages, as in sec. 5.1. If not, each"
+        " language has its own, of source_vocab_size and vocab_size tokens.",
+        inherited=True,
     )
     tokenizer: str = hp(
         "",
-        "A SentencePiece model to use; left out: train one on the training"
-        " pairs, or use that of the prepared corpus.",
+        "A SentencePiece model to use. Default: train one on the training"
+        " pairs, or use the model of the prepared corpus.",
+        changeable=True,
     )
     source_tokenizer: str = hp(
         "",
-        "Without share_vocabulary: a SentencePiece model for the source; left"
-        " out: train one.",
+        "Without share_vocabulary: a SentencePiece model for the source."
+        " Default: train one.",
+        changeable=True,
     )
-    target_tokenizer: str = hp("", "The same for the target.")
+    target_tokenizer: str = hp("", "The same for the target.", changeable=True)
     subword_sampling: float = hp(
         0.0,
         "Segments the training pairs anew in every epoch. With a byte-pair"
-        " vocabulary, the probability that a merge is left out (BPE dropout;"
-        " its paper: 0.1). With a unigram vocabulary, alpha, the exponent of"
-        " the probability of a segmentation, of which a smaller one varies more"
-        " (subword regularization; its paper: 0.1 to 0.5). 0: off.",
+        " vocabulary, the probability of skipping a merge (BPE dropout; its"
+        " paper: 0.1). With a unigram vocabulary, alpha, the exponent of the"
+        " probability of a segmentation; smaller values vary more (subword"
+        " regularization; its paper: 0.1 to 0.5). 0 disables it.",
         low=0.0,
         high=1.0,
+        changeable=True,
     )
     batch_tokens: int = hp(
         25000,
-        "Most tokens of a batch on each side, padding included.",
+        "Maximum number of tokens on each side of a batch, padding included.",
         low=1,
+        changeable=True,
     )
     num_buckets: int = hp(
-        NUM_BUCKETS, "Greatest number of different batch shapes.", low=1
+        NUM_BUCKETS,
+        "Maximum number of different batch shapes.",
+        low=1,
+        changeable=True,
     )
 
     def __post_init__(self):
@@ -157,7 +179,7 @@ class DataConfig(LengthConfig):
             )
 
     def _check_vocabulary(self):
-        """A SentencePiece model is given for a vocabulary that there is."""
+        """A SentencePiece model is given only for a vocabulary of this run."""
         if self.dataset == "prepared" and not self.share_vocabulary:
             raise ValueError(
                 "a prepared corpus has one vocabulary for both languages."
@@ -176,9 +198,9 @@ class DataConfig(LengthConfig):
 
     @property
     def given_tokenizers(self) -> dict[str, str]:
-        """Paths of the SentencePiece models to use, by the size's field.
+        """Paths of the SentencePiece models to use, by the field of their size.
 
-        Empty: train a new one.
+        An empty path means that a new model is trained.
         """
         if not self.share_vocabulary:
             return {
@@ -193,19 +215,22 @@ class DataConfig(LengthConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainingConfig(Fields):
+class TrainingConfig(Fields, changeable=True):
     """The training recipe (sec. 5.2 to 5.4, 6.1); defaults as for base."""
 
     init_from: str = hp(
         "",
-        "Work directory whose weights and vocabulary the run begins with, as"
-        " fine-tuning does. Its model, languages, max_length and decoding are"
-        " the defaults. Left out: weights are initialized at random.",
+        "Work directory whose weights and vocabulary the run begins with, as in"
+        " fine-tuning. Its model, languages, max_length and decoding are the"
+        " defaults. Without it, weights are initialized at random.",
+        resolved_by="init_from_path",
+        changeable=False,
     )
     init_checkpoint: str | None = hp(
         None,
-        "With init_from: averaged, best, latest, or a checkpoint's path; left"
-        " out: the first of these that exists.",
+        "With init_from: averaged, best, latest, or a checkpoint's path."
+        " Default: the first of these that exists.",
+        changeable=False,
     )
     train_steps: int = hp(100000, "Updates.", low=1)
     train_minutes: float = hp(
@@ -223,14 +248,14 @@ class TrainingConfig(Fields):
     )
     warmup_steps: int | None = hp(
         None,
-        "Updates until the peak learning rate; left out:"
+        "Updates until the peak learning rate. Default:"
         f" {PAPER_WARMUP_STEPS} with noam (sec. 5.3), else 0.",
         low=0,
     )
     learning_rate: float | None = hp(
         None,
-        "Peak learning rate of every schedule but noam, whose peak follows from"
-        " d_model, warmup_steps and learning_rate_scale.",
+        "Peak learning rate of every schedule except noam, whose peak follows"
+        " from d_model, warmup_steps and learning_rate_scale.",
         low=1e-12,
     )
     learning_rate_scale: float = hp(
@@ -246,8 +271,8 @@ class TrainingConfig(Fields):
     )
     weight_decay: float = hp(
         0.0,
-        "Share of each weight that an update takes away, times the learning"
-        " rate (AdamW); norms and biases have none. 0: off.",
+        "Share of each weight that an update subtracts, times the learning"
+        " rate (AdamW); norms and biases have none. 0 disables it.",
         low=0.0,
     )
     label_smoothing: float = hp(
@@ -255,32 +280,34 @@ class TrainingConfig(Fields):
     )
     r_drop: float = hp(
         0.0,
-        "Alpha of R-Drop (Liang et al. 2021; they translate with 5): each row"
-        " is computed twice, with different dropout, and the divergence of both"
-        " outputs is added to the loss. 0: off.",
+        "Alpha of R-Drop (Liang et al. 2021, 5 for translation): each row is"
+        " computed twice, with different dropout, and the divergence of both"
+        " outputs is added to the loss. 0 disables it.",
         low=0.0,
     )
     ema_decay: float = hp(
         0.0,
         "Decay of an exponential moving average of the weights, such as 0.999:"
-        " validation and every checkpoint then use the average. 0: off.",
+        " validation and every checkpoint then use the average. 0 disables it.",
         low=0.0,
         high=1.0,
+        changeable=False,
     )
     freeze: tuple[str, ...] = hp(
         (),
-        "Weights that stay as they are: embeddings, encoder, decoder, or"
-        " beginnings of their names, such as encoder.layer_0 or"
+        "Weights that are not trained: embeddings, encoder, decoder, or"
+        " prefixes of their names, such as encoder.layer_0 or"
         " decoder.*.cross_attention, separated by commas.",
+        changeable=False,
     )
     valid_steps: int = hp(2000, "Updates between two validations.", low=1)
     valid_sentences: int = hp(
         1000,
-        "Greatest number of validation pairs translated and scored.",
+        "Maximum number of validation pairs that are translated and scored.",
         low=1,
     )
     valid_beam_size: int = hp(
-        1, "Beam of these translations; 1 is greedy search.", low=1
+        1, "Beam size of these translations; 1 is greedy search.", low=1
     )
     bleu_tokenizer: str = hp(
         "auto",
@@ -290,16 +317,18 @@ class TrainingConfig(Fields):
     )
     patience: int = hp(
         0,
-        "Training ends after this many validations without a better score;"
-        " 0: never.",
+        "Training ends after this many validations without a better score; 0"
+        " disables this.",
         low=0,
     )
     checkpoint_steps: int = hp(
         1500, "Updates between two checkpoints (the paper: 10 minutes).", low=1
     )
-    keep_checkpoints: int = hp(5, "Newest checkpoints kept.", low=1)
+    keep_checkpoints: int = hp(
+        5, "Number of newest checkpoints to keep.", low=1
+    )
     average_last: int = hp(
-        5, "Checkpoints averaged when training ends (sec. 6.1).", low=1
+        5, "Checkpoints to average when training ends (sec. 6.1).", low=1
     )
     log_steps: int = hp(100, "Updates between two reports.", low=1)
     seed: int = hp(
@@ -314,24 +343,24 @@ class TrainingConfig(Fields):
     tpu: str = hp("", "With strategy=tpu: the TPU's name; local on a TPU VM.")
     accumulate_steps: int = hp(
         1,
-        "Micro-batches that a device divides its rows of a batch into, to save"
+        "Micro-batches into which a device divides its rows of a batch, to save"
         " memory; the update is the same.",
         low=1,
     )
     clip_norm: float = hp(
-        0.0, "Greatest norm of the gradient; 0: no limit.", low=0.0
+        0.0, "Maximum norm of the gradient; 0: no limit.", low=0.0
     )
     steps_per_call: int = hp(
         1,
-        "Updates in one call from the host. Above 1, the batch order has runs"
-        " of this many batches of one shape.",
+        "Updates in one call from the host. Above 1, the batch order contains"
+        " runs of this many batches of one shape.",
         low=1,
     )
     cpu_threads: int | None = hp(
         None,
-        "On CPUs: threads that make a step together, each for a part of the"
-        " rows of a batch, or with jit_compile for a part of each operation;"
-        " left out: one for each core. 1: TensorFlow divides each operation"
+        "On CPUs: threads that compute a step together, each for a part of the"
+        " rows of a batch, or with jit_compile for a part of each operation."
+        " Default: one for each core. 1: TensorFlow divides each operation"
         " among the cores.",
         low=1,
     )
@@ -344,18 +373,19 @@ class TrainingConfig(Fields):
         "float32",
         "Precision of computation; weights stay float32.",
         choices=PRECISIONS,
+        changeable=False,
     )
 
     @property
     def updates_to_peak(self) -> int:
-        """`warmup_steps`, or what leaving it out means."""
+        """`warmup_steps`, or its default for the schedule."""
         if self.warmup_steps is not None:
             return self.warmup_steps
         return PAPER_WARMUP_STEPS if self.schedule == "noam" else 0
 
     @property
     def init_from_path(self) -> str:
-        """`init_from` as an absolute path; "" if it is left out."""
+        """`init_from` as an absolute path; empty without `init_from`."""
         return os.path.realpath(self.init_from) if self.init_from else ""
 
     def __post_init__(self):
@@ -416,55 +446,6 @@ class TrainingConfig(Fields):
             )
 
 
-# They decide what a checkpoint holds, or where the run began.
-FIXED_TRAINING_FIELDS = (
-    "precision",
-    "init_from",
-    "init_checkpoint",
-    "freeze",
-    "ema_decay",
-)
-# What may change between the sessions of a run. Every other field of the model
-# and of the data, and so every new one, must stay as it is: it decides which
-# weights there are, or what they were trained on. Decoding may change freely.
-CHANGEABLE_FIELDS = {
-    "model": ("dropout", "attention_dropout", "activation_dropout"),
-    "data": (
-        "max_length",
-        "train_files",
-        "valid_files",
-        "test_files",
-        "data_dir",
-        "phrasebook_pairs",
-        "tokenizer",
-        "source_tokenizer",
-        "target_tokenizer",
-        "subword_sampling",
-        "batch_tokens",
-        "num_buckets",
-        "train_trees",
-        "valid_trees",
-        "test_trees",
-        "treebank_trees",
-    ),
-    "training": tuple(
-        field.name
-        for field in dataclasses.fields(TrainingConfig)
-        if field.name not in FIXED_TRAINING_FIELDS
-    ),
-}
-# Fields that may be left out, and the properties that resolve them.
-RESOLVED_BY = {
-    "num_decoder_layers": "decoder_depth",
-    "d_key": "key_size",
-    "d_value": "value_size",
-    "max_positions": "position_limit",
-    "max_relative_position": "relative_distance",
-    "init_from": "init_from_path",
-    "share_embeddings": "sharing",
-}
-
-
 @dataclasses.dataclass(frozen=True)
 class Configuration:
     """The sections of `config.json`.
@@ -486,10 +467,12 @@ class Configuration:
                 f" Received: source_vocab_size={self.model.source_vocab_size},"
                 f" share_vocabulary={self.data.share_vocabulary}"
             )
-        dropouts = [getattr(self.model, n) for n in CHANGEABLE_FIELDS["model"]]
-        if self.training.r_drop and not any(dropouts):
+        model = self.model
+        if self.training.r_drop and not (
+            model.dropout or model.attention_dropout or model.activation_dropout
+        ):
             raise ValueError(
-                "r_drop needs dropout: without, both outputs are the same."
+                "r_drop needs dropout: without it, both outputs are the same."
                 f" Received: r_drop={self.training.r_drop:g}, no dropout"
             )
 

@@ -11,6 +11,7 @@ from keras_transformer.data.pairs import (
 )
 from keras_transformer.data.shards import read_index, read_prepared
 from keras_transformer.data.subword_sampling import SampledCorpus
+from keras_transformer.fields import unhandled
 from keras_transformer.tokenization import (
     PAIR_FILES,
     SHARED_FILE,
@@ -50,7 +51,9 @@ def read_split(data, name):
             f" files of pairs, --{name}_files=PREFIX. Received:"
             f" dataset={data.dataset!r}"
         )
-    return _read_tfds(data, name)
+    if data.dataset.startswith("tfds:"):
+        return _read_tfds(data, name)
+    raise unhandled(dataset=data.dataset)
 
 
 def _read_files(data, name):

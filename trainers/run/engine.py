@@ -1,14 +1,22 @@
 """The interface between the training loop and the devices that compute.
 
-The loop counts steps, reports, validates, saves and ends. An engine holds the
-model and the optimizer on its devices and makes the updates. The loop imports
-no framework; `tensorflow_engine.py` is the engine of TensorFlow.
+The loop counts steps, reports, validates, saves and ends. `Devices` describes
+the devices of a run, and connects its workers. An `Engine` holds the model and
+the optimizer on these devices and makes the updates. The loop imports no
+framework; `tensorflow_engine.py` implements both with TensorFlow.
+
+Three things compute side by side. A worker is a process, usually on a machine
+of its own. A worker has a replica of the model for each of its devices. On CPUs
+a replica computes slices of its rows, each on a thread.
 """
 
+import contextlib
 import typing
 from collections.abc import Iterator
 
 import numpy as np
+
+from keras_transformer.commands.flags import RunError
 
 # The order of the totals of steps.
 TOTALS = ("loss", "nll", "target_tokens", "source_tokens")
@@ -16,6 +24,10 @@ TOTALS = ("loss", "nll", "target_tokens", "source_tokens")
 
 class OutOfMemoryError(Exception):
     """The memory of a device is too small for a batch."""
+
+
+class LostWorkerError(RunError):
+    """Another worker is gone, and the run cannot continue without it."""
 
 
 class Steps(typing.NamedTuple):
@@ -31,13 +43,74 @@ class Steps(typing.NamedTuple):
     totals: typing.Any
 
 
+class Workers(typing.Protocol):
+    """The workers of a run, and their agreement.
+
+    Attributes:
+        size: Number of workers.
+        is_chief: Whether this worker logs and writes.
+        name: As in "worker 1 of 2".
+    """
+
+    size: int
+    is_chief: bool
+    name: str
+
+    def all_reduce_sum(self, values: list[float]) -> list[float]:
+        """Adds up numbers over the workers; all of them must call it.
+
+        Args:
+            values: List of floats, as many on each worker.
+
+        Returns:
+            List of floats, the same on each worker.
+        """
+
+    def any_of(self, flags: list[bool]) -> list[bool]:
+        """Which flags any worker has raised; all of them must call it."""
+
+    def barrier(self) -> None:
+        """Returns when every worker has called it."""
+
+    def watch(self) -> contextlib.AbstractContextManager[None]:
+        """Turns the network's errors about a lost worker into one line.
+
+        Raises:
+            LostWorkerError: In place of these errors.
+        """
+
+
+class Devices(typing.Protocol):
+    """The devices of a run.
+
+    Attributes:
+        num_replicas: Replicas of the model, over all workers.
+        num_searches: Batches of sentences that this worker best translates at
+            the same time.
+        workers: The `Workers`.
+        description: The devices in one line, or why a GPU cannot be used.
+        num_gpus: GPUs of this worker.
+        framework: Name and version of the framework.
+    """
+
+    num_replicas: int
+    num_searches: int
+    workers: Workers
+    description: str
+    num_gpus: int
+    framework: str
+
+    def make_engine(self, experiment: typing.Any) -> "Engine":
+        """An `Engine` that trains the model of an `Experiment`."""
+
+
 class Engine(typing.Protocol):
     """A model and its optimizer on devices.
 
     Attributes:
         model: The `Transformer` that is trained.
         optimizer: Its Keras optimizer.
-        num_slices: Parts of a batch that a replica computes at the same time.
+        num_slices: Slices of its rows that a replica computes at the same time.
         num_programs: Programs that XLA compiles for the batches; 0 without XLA.
     """
 
@@ -62,11 +135,11 @@ class Engine(typing.Protocol):
     def batches(
         self, start: int, start_epoch: int, end_step: int
     ) -> Iterator[typing.Any]:
-        """Batches of this worker on its devices, one element for `make_steps`.
+        """The batches of this worker on its devices, for `make_steps`.
 
         Args:
             start: First batch, counted from the beginning of `start_epoch`.
-            start_epoch: Epoch, from 0.
+            start_epoch: The epoch, counted from 0.
             end_step: Batch to stop before, counted in the same way.
         """
 
@@ -77,10 +150,10 @@ class Engine(typing.Protocol):
         """To be called once, between restoring weights and the first step."""
 
     def begin_with(self, workdir: str, checkpoint: str | None) -> str:
-        """Sets the weights to those of another work directory.
+        """Sets the weights from another work directory.
 
         Returns:
-            The path of the checkpoint that they are from.
+            The path of the checkpoint.
         """
 
     def make_checkpoint(

@@ -1,4 +1,4 @@
-"""What a training run is made of: its data, its recipe, its parts."""
+"""The parts of a training run: its data, its recipe, its model."""
 
 import contextlib
 import dataclasses
@@ -6,10 +6,10 @@ import functools
 import platform
 
 import keras
-import tensorflow as tf
 
 from keras_transformer import __version__
 from keras_transformer.data.batches import Batches, make_batches
+from keras_transformer.fields import names_of, resolved
 from keras_transformer.machine import count_cores
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
@@ -21,7 +21,7 @@ from keras_transformer.workdir import (
     named_weights,
 )
 from trainers.run.budget import counted
-from trainers.run.config import CHANGEABLE_FIELDS, RESOLVED_BY, Configuration
+from trainers.run.config import Configuration
 from trainers.run.corpora import (
     SPLITS,
     encode_valid_corpus,
@@ -29,9 +29,9 @@ from trainers.run.corpora import (
     open_train_corpus,
     read_split,
 )
+from trainers.run.engine import Devices
 from trainers.run.freezing import freeze
 from trainers.run.optimization import make_optimizer, make_schedule
-from trainers.run.strategies import count_searches
 from trainers.scoring.metrics import Metric
 
 
@@ -47,7 +47,7 @@ class Experiment:
         valid_batches: `Batches` of the validation pairs; None without any.
         valid_pairs: Validation pairs, a list of (source, target); may be empty.
         test_pairs: The same for the test.
-        strategy: The `tf.distribute.Strategy` to train under.
+        devices: The `Devices` to train on.
         metric: The `Metric` of validation and test.
     """
 
@@ -57,7 +57,7 @@ class Experiment:
     valid_batches: Batches | None
     valid_pairs: list
     test_pairs: list
-    strategy: tf.distribute.Strategy
+    devices: Devices
     metric: Metric
 
     @property
@@ -73,20 +73,19 @@ class Experiment:
     @property
     def rows_multiple(self):
         """Micro-batches of a training batch, over all replicas."""
-        return count_micro_batches(self.training, self.strategy)
+        return count_micro_batches(self.training, self.devices)
 
     def facts(self) -> dict[str, str]:
-        """What the records of a run say of it beside numbers, by name."""
-        gpus = len(tf.config.list_physical_devices("GPU"))
+        """The texts in the records of a run, by name."""
         valid = "no pairs"
         if self.valid_batches:
             valid = str(self.valid_batches.corpus.counts)
         return {
             "host": f"{platform.node()}, {platform.machine()},"
             f" {counted(count_cores(), 'CPU core')},"
-            f" {counted(gpus, 'GPU')}",
+            f" {counted(self.devices.num_gpus, 'GPU')}",
             "versions": f"keras_transformer {__version__},"
-            f" TensorFlow {tf.__version__}, Keras {keras.__version__},"
+            f" {self.devices.framework}, Keras {keras.__version__},"
             f" Python {platform.python_version()}",
             "training data": str(self.train_batches.corpus.counts),
             "validation data": valid,
@@ -104,7 +103,7 @@ class Experiment:
 
     @functools.cached_property
     def schedule(self):
-        """The learning rate; made in the strategy's scope at its first use."""
+        """The learning rate, made when the engine uses it first."""
         return make_schedule(self.configuration.model, self.training)
 
     def make_optimizer(self, model):
@@ -118,27 +117,28 @@ class Experiment:
             model,
             dataclasses.replace(self.configuration.decoding, **decoding),
             max_source_length=self.data.max_length,
-            workers=count_searches(self.strategy),
+            workers=self.devices.num_searches,
         )
 
 
-def count_micro_batches(training, strategy):
-    """Micro-batches that a batch is computed in, over all replicas."""
-    return strategy.num_replicas_in_sync * training.accumulate_steps
+def count_micro_batches(training, devices):
+    """Micro-batches of a batch, over all replicas."""
+    return devices.num_replicas * training.accumulate_steps
 
 
-# Opening a work directory: whatever is wrong is found here, before work begins
+# Opening a work directory: all errors of the user are found here, before work
+# begins.
 
 
-def open_experiment(workdir, configuration, strategy, make_metric, keep, log):
+def open_experiment(workdir, configuration, devices, make_metric, keep, log):
     """Reads the data and readies a work directory, new or begun.
 
     Args:
         workdir: The `WorkDirectory`.
         configuration: The `Configuration`.
-        strategy: The `tf.distribute.Strategy`.
+        devices: The `Devices`.
         make_metric: Function of the `Configuration` that returns the `Metric`.
-        keep: Whether to train in the work directory: to lock it, and to write
+        keep: Whether to train in the work directory, which locks it and writes
             configuration and vocabulary.
         log: Function that shows a line.
 
@@ -146,20 +146,20 @@ def open_experiment(workdir, configuration, strategy, make_metric, keep, log):
         The `Experiment`.
 
     Raises:
-        ValueError: The data or the configuration is of no use, or the work
+        ValueError: The data or the configuration cannot be used, or the work
             directory was made with another configuration.
         FileNotFoundError: A file of sentence pairs is missing.
     """
-    # The lock comes first: reading takes long, and nobody else may write the
-    # vocabulary or weights meanwhile.
+    # The lock comes first: reading takes long, and no other process may write
+    # the vocabulary or weights meanwhile.
     with workdir.claimed() if keep else contextlib.nullcontext():
         check_same(workdir, configuration)
         experiment = read_experiment(
-            workdir, configuration, strategy, make_metric, log
+            workdir, configuration, devices, make_metric, log
         )
         check_start(workdir, experiment)
         if configuration.training.freeze:
-            experiment.make_model()  # whose weights have the names, or not
+            experiment.make_model()  # refuses names that no weight has
         if keep:
             workdir.save_tokenizer(experiment.tokenizer)
             workdir.write_config(**configuration.sections())
@@ -167,7 +167,7 @@ def open_experiment(workdir, configuration, strategy, make_metric, keep, log):
 
 
 def check_start(workdir, experiment):
-    """Looks for the checkpoint that a new run begins with, if with any.
+    """Checks the checkpoint that a new run begins with, if there is one.
 
     Raises:
         ValueError: There is no such checkpoint, or it is corrupt, or it has the
@@ -181,7 +181,7 @@ def check_start(workdir, experiment):
         check_weights(weights, prefix, parent.config_path)
 
 
-def read_experiment(workdir, configuration, strategy, make_metric, log):
+def read_experiment(workdir, configuration, devices, make_metric, log):
     """The `Experiment` of a configuration; see `open_experiment`."""
     data, training = configuration.data, configuration.training
     metric = make_metric(configuration)
@@ -194,7 +194,7 @@ def read_experiment(workdir, configuration, strategy, make_metric, log):
         )
     tokenizer = open_tokenizer(workdir, configuration, train, log)
     corpus = open_train_corpus(data, train, tokenizer, training.seed)
-    rows_multiple = count_micro_batches(training, strategy)
+    rows_multiple = count_micro_batches(training, devices)
     train_batches = make_batches(
         corpus,
         data.batch_tokens,
@@ -205,7 +205,7 @@ def read_experiment(workdir, configuration, strategy, make_metric, log):
     )
     valid_batches = None
     if valid:
-        # One device computes them: at most as many tokens at once as it has in
+        # One device computes them, with at most as many tokens at once as in
         # training.
         valid_batches = make_valid_batches(
             valid, tokenizer, data, data.batch_tokens // rows_multiple
@@ -227,7 +227,7 @@ def read_experiment(workdir, configuration, strategy, make_metric, log):
         valid_batches,
         valid,
         test,
-        strategy,
+        devices,
         metric,
     )
 
@@ -243,13 +243,13 @@ def make_valid_batches(pairs, tokenizer, data, batch_tokens):
 
 
 def check_same(workdir, configuration):
-    """Compares the configuration with that of the work directory, if any.
+    """Compares the configuration with the work directory's, if any.
 
-    Before there are weights all may change but what the vocabulary is of.
+    Before there are weights, only the data of the vocabulary may not change.
 
     Raises:
-        ValueError: A field differs that is not among `CHANGEABLE_FIELDS`, or
-            there are checkpoints without a configuration.
+        ValueError: A field differs that is not `changeable`, or there are
+            checkpoints without a configuration.
     """
     begun = workdir.latest.prefixes()
     if not workdir.config_path.exists():
@@ -260,16 +260,13 @@ def check_same(workdir, configuration):
             )
         return
     differences = []
-    for name in CHANGEABLE_FIELDS if begun else ("data",):
+    for name in ("model", "data", "training") if begun else ("data",):
         section = getattr(configuration, name)
         before = workdir.read_section(name, type(section))
-        for field in dataclasses.fields(section):
-            if field.name in CHANGEABLE_FIELDS[name]:
-                continue
-            resolved = RESOLVED_BY.get(field.name, field.name)
-            old, new = getattr(before, resolved), getattr(section, resolved)
+        for field in names_of(section, changeable=False):
+            old, new = resolved(before, field), resolved(section, field)
             if old != new:
-                differences.append(f"{field.name} was {old!r} and is {new!r}")
+                differences.append(f"{field} was {old!r} and is {new!r}")
     if differences:
         raise ValueError(
             f"{workdir.path} was made with another configuration:"

@@ -1,4 +1,4 @@
-"""What a run takes over from the work directory that it begins with.
+"""The settings that a run takes from the work directory it begins with.
 
 `--init_from` names that directory. Its model, its languages and its decoding
 are the defaults of the new run; flags may change the dropouts and the decoding,
@@ -16,17 +16,11 @@ from keras_transformer.config import (
     DecodingConfig,
     TransformerConfig,
 )
-from trainers.run.config import (
-    CHANGEABLE_FIELDS,
-    RESOLVED_BY,
-    DataConfig,
-    TrainingConfig,
-)
+from keras_transformer.fields import names_of, resolved
+from trainers.run.config import DataConfig, TrainingConfig
 
-# Of the data; those that the data of another task does not have are left out.
 LANGUAGES = ("source_language", "target_language")
-INHERITED_DATA = (*LANGUAGES, "share_vocabulary", "max_length")
-# What a model that was imported says of a language that its files do not name.
+# Languages of an imported model whose files do not name them.
 UNKNOWN_LANGUAGES = ("source", "target")
 
 
@@ -34,9 +28,9 @@ class Parent(typing.NamedTuple):
     """The configuration of the work directory that a run begins with.
 
     Attributes:
-        path: Of the directory.
+        path: Path of the directory.
         model: Its `TransformerConfig`.
-        data: Its `DataConfig`, or that of another task.
+        data: Its `DataConfig`, or the data of another task.
         decoding: Its `DecodingConfig`.
     """
 
@@ -49,18 +43,18 @@ class Parent(typing.NamedTuple):
 def read_parent(
     arguments: flags.Arguments, data_section: type = DataConfig
 ) -> Parent | None:
-    """The `Parent` that a command line names; None: it names none.
+    """The `Parent` that a command line names, or None.
 
-    A run that has begun knows what it took over: its own configuration counts
-    if the other directory is gone.
+    A run that has begun has its own copy: if the other directory is gone, its
+    own configuration counts.
 
     Args:
         arguments: The command line.
         data_section: The dataclass of the data.
 
     Raises:
-        CommandError: There is no such work directory, or it is that of the run
-            itself, or of another task.
+        CommandError: There is no such work directory, or it belongs to the run
+            itself or to another task.
     """
     training = arguments.build(TrainingConfig)
     if not training.init_from:
@@ -100,11 +94,9 @@ def inherit_data(
     Raises:
         CommandError: A flag contradicts the parent.
     """
-    names = {field.name for field in dataclasses.fields(data_section)}
     base = {
         name: getattr(parent.data, name)
-        for name in INHERITED_DATA
-        if name in names
+        for name in names_of(data_section, inherited=True)
     }
     data = arguments.build(data_section, **base)
     _check_same(
@@ -136,15 +128,15 @@ def inherit_model(
     names = {field.name for field in dataclasses.fields(TransformerConfig)}
     wanted = dict(PRESETS[preset]) if "preset" in arguments.given else {}
     wanted |= {n: v for n, v in arguments.given.items() if n in names}
-    own = {n: wanted.pop(n) for n in CHANGEABLE_FIELDS["model"] if n in wanted}
+    dropouts = names_of(TransformerConfig, changeable=True)
+    own = {name: wanted.pop(name) for name in dropouts if name in wanted}
     with flags.user_errors():
         changed = dataclasses.replace(parent.model, **wanted)
-        resolved = {name: RESOLVED_BY.get(name, name) for name in wanted}
         _check_same(
             parent,
             {
-                name: (getattr(changed, field), getattr(parent.model, field))
-                for name, field in resolved.items()
+                name: (resolved(changed, name), resolved(parent.model, name))
+                for name in wanted
             },
         )
         return dataclasses.replace(parent.model, **own)

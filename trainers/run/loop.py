@@ -113,7 +113,7 @@ class Trainer:
         experiment: The `Experiment`.
         workdir: Its `WorkDirectory`, with the configuration written.
         engine: The `Engine` of the experiment.
-        workers: The `Workers` of the experiment's strategy.
+        workers: The `Workers` of the experiment's devices.
     """
 
     def __init__(self, experiment, workdir, engine, workers):
@@ -158,7 +158,7 @@ class Trainer:
         return prefix
 
     def _compare_metric(self):
-        """Forgets the best score if it is of another metric."""
+        """Forgets the best score of another metric."""
         progress, label = self.progress, self.experiment.metric.label
         if progress.best_label not in ("", label):
             if self.workers.is_chief:
@@ -314,7 +314,7 @@ class Trainer:
         return at_end or step // every > before // every
 
     def _find_ending(self, signals, before=None):
-        """The `Ending` after the steps since `before`; None: continue.
+        """The `Ending` after the steps since `before`; None to continue.
 
         Workers end at the same step: they ask each other now and then, and the
         chief's clock and score count.
@@ -322,7 +322,7 @@ class Trainer:
         self.clock.tick()
         progress, config = self.progress, self.config
         if progress.step >= config.train_steps:
-            return Ending("all steps made")
+            return Ending("finished all steps")
         if self.workers.size > 1 and before is not None:
             if progress.step // MEETING_STEPS == before // MEETING_STEPS:
                 return None
@@ -341,7 +341,8 @@ class Trainer:
             if received:
                 return Ending(f"stopped by {number.name}", number.name)
         if is_over:
-            return Ending(f"{config.train_minutes:g} minutes are over")
+            limit = f"{config.train_minutes:g} minutes"
+            return Ending(f"time limit of {limit} reached")
         if is_stale:
             label = self.experiment.metric.label
             return Ending(f"no better {label} in {config.patience} validations")
@@ -453,7 +454,7 @@ class Trainer:
         Every worker calls it at the same step, and finds the same.
 
         Raises:
-            RunError: A weight, or what the optimizer keeps, is not finite.
+            RunError: A weight, or a value of the optimizer, is not finite.
         """
         name = self.engine.first_not_finite()
         if name is not None:
@@ -463,8 +464,8 @@ class Trainer:
         """The error of a training that has diverged.
 
         Args:
-            what: What is not finite.
-            bad_step: The first step with a loss that is not; None: not known.
+            what: Name of the value that is not finite.
+            bad_step: The first step whose loss is not finite, or None.
         """
         step = self.progress.step
         since = ""

@@ -1,5 +1,7 @@
 """The learning rate and the optimizer of a recipe."""
 
+import typing
+
 import keras
 
 from keras_transformer.config import TransformerConfig
@@ -12,6 +14,11 @@ from keras_transformer.training.schedule import (
 )
 from trainers.run.config import TrainingConfig
 
+LOSS_SCALE = {
+    "float32": False,
+    "mixed_bfloat16": False,
+    "mixed_float16": True,
+}
 DECAYING = {"linear": LinearSchedule, "cosine": CosineSchedule}
 
 
@@ -20,15 +27,15 @@ def make_schedule(
 ) -> keras.optimizers.schedules.LearningRateSchedule:
     """The learning rate by step; and by time, if the schedule has a clock.
 
-    `LinearSchedule` and `CosineSchedule` have one if `train_minutes` limits the
-    run.
+    `LinearSchedule` and `CosineSchedule` have a clock if `train_minutes` limits
+    the run.
     """
     warmup_steps = training.updates_to_peak
-    peak = training.learning_rate
-    if peak is None:  # of noam, and of no other: see `TrainingConfig`
+    if training.schedule == "noam":
         return NoamSchedule(
             model.d_model, warmup_steps, training.learning_rate_scale
         )
+    peak = typing.cast(float, training.learning_rate)  # see `TrainingConfig`
     if training.schedule == "constant":
         return ConstantSchedule(peak, warmup_steps)
     return DECAYING[training.schedule](
@@ -47,7 +54,7 @@ def make_optimizer(
     """A new optimizer; with a loss scale if half precision needs one.
 
     Args:
-        schedule: What `make_schedule` returned.
+        schedule: The result of `make_schedule`.
         training: The recipe.
         model: The model to be trained, built.
     """
@@ -58,6 +65,6 @@ def make_optimizer(
         optimizer.exclude_from_weight_decay(
             [v for v in model.trainable_variables if len(v.shape) < 2]
         )
-    if training.precision == "mixed_float16":
+    if LOSS_SCALE[training.precision]:
         return keras.optimizers.LossScaleOptimizer(optimizer)
     return optimizer

@@ -6,11 +6,15 @@ import math
 import sys
 import time
 
-import tensorflow as tf
+import numpy as np
 from absl import logging
+from tensorboard.plugins.scalar.summary_v2 import scalar_pb
+from tensorboard.plugins.text.summary_v2 import text_pb
 from tqdm import tqdm
 
 from keras_transformer.commands.flags import discard_output, print_at_once
+from keras_transformer.workdir import load_reader
+from trainers.run.event_file import EventFile
 
 # Keys of checkpoint files that are spelled as version 0.1 spelled them.
 SPELLED = {"order_id": "plan_id", "best_score": "best_bleu"}
@@ -53,43 +57,36 @@ class Progress:
         """Batches used of that epoch."""
         return self.data_step - self.epoch_start
 
-    def make_variables(self):
-        """A variable for each attribute, by its key in a checkpoint."""
-        kinds = {int: tf.int64, float: tf.float64, str: tf.string}
+    def values(self):
+        """The attributes by their keys in a checkpoint."""
+        kinds = {int: np.int64, float: np.float64, str: str}
         return {
-            SPELLED.get(field.name, field.name): tf.Variable(
-                field.default, dtype=kinds[field.type]
+            SPELLED.get(field.name, field.name): kinds[field.type](
+                getattr(self, field.name)
             )
             for field in dataclasses.fields(self)
         }
 
-    @classmethod
-    def read(cls, prefix: str) -> "Progress":
-        """The progress in a checkpoint; what is not there has its default."""
-        reader = tf.train.load_checkpoint(prefix)
-        progress = cls()
-        for field in dataclasses.fields(cls):
+    def restore(self, prefix):
+        """Reads the attributes from a checkpoint.
+
+        An attribute that an older version did not write keeps its value.
+        """
+        reader = load_reader(prefix)
+        for field in dataclasses.fields(self):
             key = SPELLED.get(field.name, field.name)
             name = f"progress/{key}/.ATTRIBUTES/VARIABLE_VALUE"
             if reader.has_tensor(name):
                 value = reader.get_tensor(name)
                 value = value.decode() if field.type is str else value.item()
-                setattr(progress, field.name, value)
+                setattr(self, field.name, value)
+
+    @classmethod
+    def read(cls, prefix: str) -> "Progress":
+        """The progress in a checkpoint."""
+        progress = cls()
+        progress.restore(prefix)
         return progress
-
-    def store(self, variables):
-        """Writes the attributes into `make_variables`' variables."""
-        for field in dataclasses.fields(self):
-            variable = variables[SPELLED.get(field.name, field.name)]
-            variable.assign(getattr(self, field.name))
-
-    def load(self, variables):
-        """Reads the attributes from `make_variables`' variables."""
-        for field in dataclasses.fields(self):
-            variable = variables[SPELLED.get(field.name, field.name)]
-            value = variable.numpy()
-            value = value.decode() if field.type is str else value.item()
-            setattr(self, field.name, value)
 
 
 class Clock:
@@ -122,19 +119,17 @@ class Reporter:
 
     Args:
         logs: Directory of TensorBoard's files.
-        step: Updates made so far. What an earlier session recorded after them
-            is purged.
+        step: Updates so far. Later records of an earlier session are purged.
         total_steps: Updates when training ends.
         is_chief: Whether this worker reports; the others are silent.
     """
 
     def __init__(self, logs, step, total_steps, is_chief):
         self._is_chief = is_chief
-        self._writer = tf.summary.create_noop_writer()
+        self._events = None
         if is_chief:
             with self._never_fatal():
-                purge_records_after(logs, step)
-                self._writer = tf.summary.create_file_writer(str(logs))
+                self._events = EventFile(logs, step)
         self._bar = None
         if is_chief and sys.stderr.isatty():
             self._bar = tqdm(total=total_steps, unit="step", dynamic_ncols=True)
@@ -158,24 +153,27 @@ class Reporter:
 
     def record(self, step, prefix, values):
         """Writes numbers for TensorBoard: `prefix/name`, at a step."""
-        with self._never_fatal(), self._writer.as_default(step=step):
-            for name, value in values.items():
-                tf.summary.scalar(f"{prefix}/{name}", value)
-            self._writer.flush()
+        self._write(step, scalar_pb, prefix, values)
 
     def describe(self, step, facts):
         """Writes texts for TensorBoard: `run/name`, at a step."""
-        with self._never_fatal(), self._writer.as_default(step=step):
-            for name, text in facts.items():
-                tf.summary.text(f"run/{name}", text)
-            self._writer.flush()
+        self._write(step, text_pb, "run", facts)
+
+    def _write(self, step, summary_of, prefix, values):
+        """Writes a record of each value, if the file can be written."""
+        if self._events is None:
+            return
+        with self._never_fatal():
+            for name, value in values.items():
+                self._events.add(step, summary_of(f"{prefix}/{name}", value))
 
     def close(self):
         if self._bar is not None:
             with self._without_terminal():
                 self._bar.close()
-        with self._never_fatal():
-            self._writer.close()
+        if self._events is not None:
+            with self._never_fatal():
+                self._events.close()
 
     @contextlib.contextmanager
     def _without_terminal(self):
@@ -191,8 +189,11 @@ class Reporter:
         """Continues without TensorBoard's file if it cannot be written."""
         try:
             yield
-        except (tf.errors.OpError, OSError) as error:
-            self._writer = tf.summary.create_noop_writer()
+        except OSError as error:
+            if self._events is not None:
+                with contextlib.suppress(OSError):
+                    self._events.close()
+            self._events = None
             logging.warning(
                 "TensorBoard's file cannot be written any more: %s",
                 " ".join(str(error).split()),
@@ -210,21 +211,6 @@ def log(line):
             " not shown",
             error.strerror,
         )
-
-
-def purge_records_after(logs, step):
-    """Makes TensorBoard forget what was recorded after a step.
-
-    A killed session may have recorded steps that the next one makes again.
-    TensorBoard (event_processing/plugin_event_accumulator.py) drops them at an
-    event that says that a session has started at a step, unless it is the first
-    such event: therefore there are two.
-    """
-    start = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
-    with tf.Graph().as_default():  # this writer refuses to run eagerly
-        with tf.compat.v1.summary.FileWriter(str(logs)) as writer:
-            for _ in range(2):
-                writer.add_session_log(start, step + 1)
 
 
 def step_line(progress, values, seconds_left):
@@ -253,7 +239,7 @@ def validation_line(progress, values, score, is_best, seconds):
 
     Args:
         progress: The `Progress`.
-        values: What it found by name, as `Reporter.record` takes them.
+        values: Its results by name, as `Reporter.record` takes them.
         score: The metric's name and its value.
         is_best: Whether no earlier one had a better score.
         seconds: Seconds that it took.

@@ -11,12 +11,11 @@ from keras_transformer.commands.flags import CommandError
 from keras_transformer.workdir import WorkDirectory, write_atomically
 from trainers.run.budget import budget_lines, memory_of_replica
 from trainers.run.checkpoints import average
-from trainers.run.config import Configuration
+from trainers.run.config import Configuration, TrainingConfig
+from trainers.run.engine import Devices
 from trainers.run.experiment import open_experiment
 from trainers.run.loop import Trainer
 from trainers.run.progress import log
-from trainers.run.strategies import Workers, device_line, make_strategy
-from trainers.run.tensorflow_engine import TensorFlowEngine
 from trainers.run.validation import show_result
 from trainers.scoring.metrics import Metric, make_translation_metric
 
@@ -72,10 +71,10 @@ def open_trainer(
     keep: bool,
     make_metric: MakeMetric = make_translation_metric,
 ) -> Trainer:
-    """A `Trainer` that stands where the work directory stands.
+    """A `Trainer` in the state of the work directory.
 
-    Everything that may be wrong with the data or the work directory is found
-    here, and the largest batch is tried.
+    All errors in the data or the work directory are found here, and the largest
+    batch is tried.
 
     Args:
         configuration: The `Configuration`.
@@ -87,17 +86,15 @@ def open_trainer(
     """
     workdir = WorkDirectory(path)
     with flags.user_errors():
-        strategy = make_strategy(
-            configuration.training.strategy, configuration.training.tpu
-        )
-        workers = Workers(strategy)
+        devices = open_devices(configuration.training)
+        workers = devices.workers
     if workers.is_chief:
-        log(device_line(strategy))
+        log(devices.description)
     with flags.user_errors(), workers.watch():
         experiment = open_in_turn(
-            workers, workdir, configuration, strategy, make_metric, keep
+            workdir, configuration, devices, make_metric, keep
         )
-        engine = TensorFlowEngine(experiment, workers.size)
+        engine = devices.make_engine(experiment)
         trainer = Trainer(experiment, workdir, engine, workers)
         restored = trainer.restore()
         seconds_per_step = trainer.try_largest_batches()
@@ -109,27 +106,30 @@ def open_trainer(
     return trainer
 
 
-def open_in_turn(workers, workdir, configuration, strategy, make_metric, keep):
-    """The `Experiment`: the chief makes what the others find."""
-    if workers.is_chief:
-        experiment = open_experiment(
-            workdir, configuration, strategy, make_metric, keep, log
-        )
-    workers.barrier()
-    if not workers.is_chief:
-        experiment = open_experiment(
-            workdir,
-            configuration,
-            strategy,
-            make_metric,
-            keep=False,
-            log=_silent,
-        )
+def open_devices(training: TrainingConfig) -> Devices:
+    """The `Devices` of a recipe; the only place that chooses a framework.
+
+    Raises:
+        ValueError: There are no such devices, or no such workers.
+    """
+    from trainers.run.tensorflow_engine import TensorFlowDevices
+
+    return TensorFlowDevices(training.strategy, training.tpu)
+
+
+def open_in_turn(workdir, configuration, devices, make_metric, keep):
+    """The `Experiment`: the chief opens it first, for the others to find."""
+    arguments = workdir, configuration, devices, make_metric
+    if devices.workers.is_chief:
+        experiment = open_experiment(*arguments, keep, log)
+    devices.workers.barrier()
+    if not devices.workers.is_chief:
+        experiment = open_experiment(*arguments, keep=False, log=_silent)
     return experiment
 
 
 def _silent(line):
-    """Logs nothing: the chief has said it."""
+    """Logs nothing: the chief has logged it."""
 
 
 def write_flags(workdir, configuration):
@@ -141,7 +141,7 @@ def write_flags(workdir, configuration):
 
 
 def log_start(trainer, seconds_per_step, restored):
-    """Logs what the training will cost, and where it resumes, if it does."""
+    """Logs the budget, and where the training resumes, if it does."""
     experiment, engine = trainer.experiment, trainer.engine
     model = engine.model
     for line in budget_lines(

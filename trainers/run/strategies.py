@@ -1,4 +1,4 @@
-"""Devices and workers: which there are, and what reaches each of them.
+"""TensorFlow's devices and workers, and the rows that reach each of them.
 
     one_device     the first device
     mirrored       every GPU of this machine; without any, every CPU device
@@ -17,12 +17,13 @@ import sys
 import tensorflow as tf
 
 from keras_transformer.commands import startup
-from keras_transformer.commands.flags import RunError
+from keras_transformer.fields import unhandled
 from keras_transformer.machine import count_cores, find_gpus
 from trainers.run.budget import counted
 from trainers.run.cluster import find_cluster
+from trainers.run.engine import LostWorkerError
 
-# How lines begin in which TensorFlow says where in the graph an error was.
+# Beginnings of lines in which TensorFlow locates an error in the graph.
 TRACE = ("Graph execution error", "Detected at", "File ", "<", "[[")
 
 
@@ -44,14 +45,17 @@ def make_strategy(name: str, tpu: str) -> tf.distribute.Strategy:
     """
     if name == "tpu":
         return _make_tpu_strategy(tpu)
-    cluster = find_cluster(name)
-    if cluster:
+    if cluster := find_cluster(name):  # of auto and multi_worker
         return _make_workers_strategy(cluster)
-    devices = tf.config.list_logical_devices("GPU")
-    if name == "mirrored" or (name == "auto" and len(devices) > 1):
-        devices = devices or tf.config.list_logical_devices("CPU")
+    gpus = tf.config.list_logical_devices("GPU")
+    if name == "auto":
+        name = "mirrored" if len(gpus) > 1 else "one_device"
+    if name == "mirrored":
+        devices = gpus or tf.config.list_logical_devices("CPU")
         return tf.distribute.MirroredStrategy([d.name for d in devices])
-    return tf.distribute.get_strategy()
+    if name == "one_device":
+        return tf.distribute.get_strategy()
+    raise unhandled(strategy=name)
 
 
 def device_line(strategy: tf.distribute.Strategy) -> str:
@@ -96,13 +100,13 @@ def count_slices(
     num_tokens: int,
     jit_compile: bool,
 ) -> int:
-    """How many parts of a replica's rows are computed at the same time.
+    """Slices of a replica's rows that are computed at the same time.
 
     Args:
         strategy: The strategy.
-        num_workers: Its workers.
-        cpu_threads: Threads of this process for all its replicas; None: one for
-            each core.
+        num_workers: Number of its workers.
+        cpu_threads: Threads of this process for all its replicas; None for one
+            for each core.
         num_tokens: Tokens on each side that a replica computes at once.
         jit_compile: Whether XLA compiles the step.
 
@@ -120,7 +124,7 @@ def count_searches(strategy: tf.distribute.Strategy | None = None) -> int:
     """How many batches of sentences are best translated at the same time.
 
     Args:
-        strategy: That of the model; None: the default one.
+        strategy: The model's strategy; None for the default one.
 
     Returns:
         The CPU cores of this process; 1 with a GPU, or with several replicas.
@@ -166,13 +170,13 @@ def is_tpu(strategy: tf.distribute.Strategy) -> bool:
 
 
 def distribute(strategy, make_dataset):
-    """A data set that gives every replica its slice of each batch.
+    """A data set that gives every replica its rows of each batch.
 
     Args:
         strategy: The strategy.
-        make_dataset: Function of `(slices, num_slices)`; returns a
-            `tf.data.Dataset` with these slices of the first batch, then
-            those of the second, and so on.
+        make_dataset: Function of `(replicas, num_replicas)`; returns a
+            `tf.data.Dataset` with the rows of these replicas in the first
+            batch, then in the second, and so on.
 
     Returns:
         The data set of this worker, for `strategy.run`.
@@ -189,20 +193,11 @@ def distribute(strategy, make_dataset):
     return strategy.distribute_datasets_from_function(of_worker)
 
 
-class LostWorkerError(RunError):
-    """Another worker is gone, and the run cannot continue without it."""
-
-
 class Workers:
-    """The workers of a strategy, and what they agree on.
+    """The `engine.Workers` of a strategy.
 
     Args:
         strategy: The strategy.
-
-    Attributes:
-        size: Number of workers.
-        is_chief: Whether this worker logs and writes.
-        name: As in "worker 1 of 2".
     """
 
     LOST = (
@@ -228,14 +223,6 @@ class Workers:
         self.name = f"worker {index} of {self.size}"
 
     def all_reduce_sum(self, values: list[float]) -> list[float]:
-        """Adds up numbers over the workers; all of them must call it.
-
-        Args:
-            values: List of floats, as many on each worker.
-
-        Returns:
-            List of floats, the same on each worker.
-        """
         if self.size == 1:
             return list(values)
         local = self._strategy.num_replicas_in_sync // self.size
@@ -254,29 +241,14 @@ class Workers:
         return total.numpy().tolist()
 
     def any_of(self, flags: list[bool]) -> list[bool]:
-        """Which flags any worker has raised; all of them must call it.
-
-        Args:
-            flags: List of bool, as many on each worker.
-
-        Returns:
-            List of bool, the same on each worker.
-        """
         raised = self.all_reduce_sum([1.0 if flag else 0.0 for flag in flags])
         return [count > 0 for count in raised]
 
     def barrier(self) -> None:
-        """Returns when every worker has called it."""
         self.all_reduce_sum([0.0])
 
     @contextlib.contextmanager
     def watch(self):
-        """Turns TensorFlow's errors about a lost worker into one line.
-
-        Raises:
-            LostWorkerError: In place of the network's errors, if there are
-                several workers.
-        """
         try:
             yield
         except self.LOST as error:

@@ -19,7 +19,39 @@ from keras_transformer.training.token_losses import TokenLosses
 from keras_transformer.workdir import WorkDirectory, named_weights
 from trainers.run.checkpoints import TrainingCheckpoint
 from trainers.run.engine import TOTALS, OutOfMemoryError, Steps
-from trainers.run.strategies import count_slices, distribute, is_tpu
+from trainers.run.strategies import (
+    Workers,
+    count_searches,
+    count_slices,
+    device_line,
+    distribute,
+    is_tpu,
+    make_strategy,
+)
+
+
+class TensorFlowDevices:
+    """The `Devices` of a `tf.distribute.Strategy`.
+
+    Args:
+        name, tpu: As in `make_strategy`.
+
+    Raises:
+        ValueError: As `make_strategy`.
+    """
+
+    framework = f"TensorFlow {tf.__version__}"
+
+    def __init__(self, name, tpu):
+        self._strategy = make_strategy(name, tpu)
+        self.num_replicas = self._strategy.num_replicas_in_sync
+        self.num_searches = count_searches(self._strategy)
+        self.workers = Workers(self._strategy)
+        self.description = device_line(self._strategy)
+        self.num_gpus = len(tf.config.list_physical_devices("GPU"))
+
+    def make_engine(self, experiment):
+        return TensorFlowEngine(experiment, self._strategy, self.workers.size)
 
 
 class TensorFlowEngine:
@@ -29,15 +61,16 @@ class TensorFlowEngine:
     not wait between steps.
 
     Args:
-        experiment: The `Experiment`, with its strategy.
-        num_workers: Workers of the strategy.
+        experiment: The `Experiment`.
+        strategy: The strategy.
+        num_workers: Number of its workers.
     """
 
-    def __init__(self, experiment, num_workers):
+    def __init__(self, experiment, strategy, num_workers):
         config = experiment.training
         self._experiment = experiment
         self._config = config
-        self._strategy = experiment.strategy
+        self._strategy = strategy
         self._has_static_shapes = is_tpu(self._strategy)
         # A TPU's steps are compiled as a whole.
         jit_compile = not self._has_static_shapes and resolve_jit_compile(
@@ -77,8 +110,8 @@ class TensorFlowEngine:
         )
         self._compiled_steps = self._compiled(
             self._several_steps,
-            lambda slices, num_slices: batches.dataset(
-                slices=slices, num_slices=num_slices
+            lambda replicas, num_replicas: batches.dataset(
+                replicas=replicas, num_replicas=num_replicas
             ),
         )
 
@@ -161,13 +194,13 @@ class TensorFlowEngine:
     # Steps
 
     def batches(self, start, start_epoch, end_step):
-        def make_dataset(slices, num_slices):
+        def make_dataset(replicas, num_replicas):
             return self._experiment.train_batches.dataset(
                 start,
                 start_epoch=start_epoch,
                 end_step=end_step,
-                slices=slices,
-                num_slices=num_slices,
+                replicas=replicas,
+                num_replicas=num_replicas,
             )
 
         return iter(distribute(self._strategy, make_dataset))

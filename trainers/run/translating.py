@@ -18,7 +18,6 @@ from keras_transformer.config import CHECKPOINT_KINDS, DecodingConfig
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
 from trainers.run.options import TranslatorOptions
-from trainers.run.strategies import count_searches
 
 CHUNK = 4096  # lines read, sorted and translated together
 
@@ -39,6 +38,9 @@ def load_translator(
     Raises:
         CommandError: The work directory or an option is wrong.
     """
+    # Here, so that this module can be imported where TensorFlow is missing.
+    from trainers.run.strategies import count_searches
+
     options = arguments.build(TranslatorOptions)
     if other is not None:
         kind = options.checkpoint

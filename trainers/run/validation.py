@@ -10,11 +10,11 @@ SAMPLES = 3  # translations shown when training ends
 
 @dataclasses.dataclass(frozen=True)
 class Validation:
-    """What a validation found.
+    """The results of a validation.
 
     Attributes:
         loss, nll: Smoothed and plain cross entropy, means over tokens.
-        score: The metric's.
+        score: Score of the metric.
     """
 
     loss: float
@@ -35,7 +35,7 @@ class Validator:
     def __init__(self, model, experiment, loss_sums):
         self.model = model
         self.metric = experiment.metric
-        self.batches = experiment.valid_batches.dataset(epochs=1)
+        self.batches = experiment.valid_batches
         self.pairs = experiment.valid_pairs
         self.pairs = self.pairs[: experiment.training.valid_sentences]
         self.loss_sums = loss_sums
@@ -47,7 +47,8 @@ class Validator:
 
     def run(self):
         """The `Validation` of the model's weights as they are now."""
-        sums = sum(self.loss_sums(*batch) for batch in self.batches)
+        batches = self.batches.arrays(epochs=1)
+        sums = sum(self.loss_sums(*batch) for batch in batches)
         loss, nll, tokens = sums.tolist()
         sources, references = zip(*self.pairs, strict=True)
         outputs = self.translator.translate(list(sources))

@@ -1,0 +1,239 @@
+"""Code that depends on a field's choices knows all of them, and no default."""
+
+import contextlib
+import copy
+import importlib
+import inspect
+import pkgutil
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+
+import savedmodel
+import trainers
+from keras_transformer.commands.flags import CommandError
+from keras_transformer.config import (
+    PRESETS,
+    DecodingConfig,
+    SearchConfig,
+    TransformerConfig,
+)
+from keras_transformer.decoding.results import length_penalty
+from keras_transformer.decoding.stopping import STOPPING_RULES
+from keras_transformer.fields import Fields
+from keras_transformer.figures import attention
+from keras_transformer.layers import FeedForward, positional_encoding
+from keras_transformer.model import Transformer
+from keras_transformer.translator import Translator
+from savedmodel import (
+    ctranslate2,
+    export,
+    formats,
+    huggingface,
+    onnx,
+    reload,
+    tflite,
+)
+from trainers import (
+    import_model,
+    importers,
+    visualize,
+    wmt,
+)
+from trainers.experiments.formulas import multiply_adds
+from trainers.parse import Options as ParseOptions
+from trainers.run import corpora, strategies
+from trainers.run.config import Configuration, DataConfig, TrainingConfig
+from trainers.run.optimization import make_optimizer, make_schedule
+from trainers.run.options import MetricOptions, TranslatorOptions
+from trainers.scoring.metrics import make_translation_metric
+
+SMALL = TransformerConfig(
+    vocab_size=5, d_model=4, d_ff=4, num_heads=2, num_layers=1
+)
+FIGURE = attention.AttentionFigure(
+    "a",
+    "b",
+    ["a"],
+    ["b"],
+    dict.fromkeys(attention.KINDS, np.ones((1, 1, 1, 1))),
+)
+LINEAR = TrainingConfig(schedule="linear", learning_rate=1e-3)
+PLOT = visualize.Options(output="a.svg", preset="base", plot="learning_rate")
+
+
+def replaced(config, name, value):
+    """A configuration with a value that it would refuse."""
+    config = copy.copy(config)
+    object.__setattr__(config, name, value)
+    return config
+
+
+def fill_positions(value):
+    """Writes the positions of a model for CTranslate2."""
+    model = Transformer(replaced(SMALL, "positions", "learned"))
+    object.__setattr__(model.config, "positions", value)
+    ctranslate2.make_spec(model, 8)
+
+
+def plot_positions(value):
+    options = replaced(PLOT, "preset", "")
+    model = replaced(SMALL, "positions", value)
+    visualize.plot_positional_encoding(options, model)
+
+
+def make_metric(value):
+    training = replaced(LINEAR, "bleu_tokenizer", value)
+    make_translation_metric(
+        Configuration(SMALL, DataConfig(), training, DecodingConfig())
+    )
+
+
+def draw_view(value):
+    """Draws an attention, as if there were such a view."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention, "VIEWS", (*attention.VIEWS, "unheard"))
+        FIGURE._draw(view=value)
+
+
+def store_onnx(value):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(onnx, "make_model", Mock())
+        patch.setattr(onnx.onnx, "checker", Mock())
+        onnx.write(Mock(), Mock(), Mock(precision=value), {}, [])
+
+
+def optimize(value):
+    make_optimizer(
+        make_schedule(SMALL, LINEAR),
+        replaced(LINEAR, "precision", value),
+        Transformer(SMALL),
+    )
+
+
+# All places that depend on a field's choices, as functions of a value.
+PLACES = {
+    (TransformerConfig, "positions"): [
+        lambda value: Transformer(replaced(SMALL, "positions", value)),
+        lambda value: multiply_adds(replaced(SMALL, "positions", value), 1, 1),
+        fill_positions,
+        plot_positions,
+    ],
+    (TransformerConfig, "activation"): [
+        lambda value: FeedForward(4, activation=value),
+        ctranslate2.ACTIVATIONS.__getitem__,
+        huggingface.ACTIVATIONS.__getitem__,
+    ],
+    (TransformerConfig, "sinusoids"): [
+        lambda value: positional_encoding(3, 4, sinusoids=value),
+    ],
+    (TransformerConfig, "share_embeddings"): [
+        lambda value: Transformer(replaced(SMALL, "share_embeddings", value)),
+    ],
+    (SearchConfig, "length_normalization"): [
+        lambda value: length_penalty(
+            replaced(DecodingConfig(), "length_normalization", value), [3]
+        ),
+        lambda value: reload.penalty(
+            {"length_normalization": value, "length_penalty": 0.6}, 3
+        ),
+    ],
+    (SearchConfig, "stopping"): [STOPPING_RULES.__getitem__],
+    (TrainingConfig, "schedule"): [
+        lambda value: make_schedule(SMALL, replaced(LINEAR, "schedule", value)),
+    ],
+    (TrainingConfig, "bleu_tokenizer"): [make_metric],
+    (TrainingConfig, "strategy"): [
+        lambda value: strategies.make_strategy(value, ""),
+    ],
+    (TrainingConfig, "precision"): [
+        lambda value: Transformer(SMALL, dtype=value),
+        optimize,
+    ],
+    (MetricOptions, "bleu_tokenizer"): [make_metric],
+    (export.ExportOptions, "format"): [
+        formats.load_exporter,
+        reload.LOADERS.__getitem__,
+    ],
+    (export.ExportOptions, "precision"): [],  # below: each format has its own
+    (import_model.Options, "format"): [importers._load],
+    (TranslatorOptions, "precision"): [
+        lambda value: Transformer(SMALL, dtype=value),
+        lambda value: Translator.load("nowhere", precision=value),
+    ],
+    (visualize.Options, "preset"): [{"": None, **PRESETS}.__getitem__],
+    (visualize.Options, "plot"): [
+        lambda value: visualize.draw_plot(replaced(PLOT, "plot", value)),
+    ],
+    (visualize.Options, "kind"): [lambda value: FIGURE._draw(kind=value)],
+    (visualize.Options, "view"): [draw_view],
+    (wmt.Options, "recipe"): [wmt.recipe_files],
+    (wmt.Options, "preset"): [PRESETS.__getitem__],
+    (ParseOptions, "recipe"): [wmt.recipe_files],
+}
+FORMATS = {
+    "ctranslate2": None,  # its own `optimize` refuses what it does not know
+    "huggingface": huggingface.DTYPES.__getitem__,
+    "onnx": store_onnx,
+    "saved_model": None,  # it has one
+    "tflite": lambda value: tflite.convert("nowhere", value),
+}
+MISSING = (KeyError, NotImplementedError)
+
+
+def all_choices():
+    """The sections and the names of all fields with choices."""
+    for package in (savedmodel, trainers):
+        for module in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"{package.__name__}.{module.name}")
+    sections, found = [Fields], set()
+    for section in sections:  # which grows
+        sections += section.__subclasses__()
+        if section is Fields or "_test" in section.__module__:
+            continue
+        found |= {
+            (section, name)
+            for name in inspect.get_annotations(section)
+            if section.__dataclass_fields__[name].metadata["choices"]
+        }
+    return found
+
+
+def test_every_field_with_choices_is_in_the_table():
+    assert set(PLACES) == all_choices()
+    assert set(FORMATS) == set(formats.FORMATS)
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "place"),
+    [(*key, place) for key, places in PLACES.items() for place in places],
+)
+def test_all_choices_are_known_and_no_others(
+    section, name, place, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)  # plots write a file
+    monkeypatch.setattr(strategies, "_make_tpu_strategy", Mock())
+    choices = section.__dataclass_fields__[name].metadata["choices"]
+    for value in set(choices) - {"attention"}:  # no plot, but a figure
+        # It may be refused here, for a reason that the error names.
+        with contextlib.suppress(ValueError, OSError, CommandError):
+            place(value)
+    refusals = (*MISSING, ValueError, ImportError, OSError, CommandError)
+    with pytest.raises(refusals) as error:
+        place("unheard")
+    assert "unheard" in str(error.value)
+
+
+@pytest.mark.parametrize("name", [n for n, place in FORMATS.items() if place])
+def test_a_format_knows_its_precisions_and_no_others(name):
+    for value in formats.FORMATS[name].precisions:
+        with contextlib.suppress(OSError, AttributeError, TypeError):
+            FORMATS[name](value)  # there is no model
+    with pytest.raises((KeyError, ValueError), match="unheard"):
+        FORMATS[name]("unheard")
+
+
+def test_a_data_set_of_an_unknown_kind():
+    with pytest.raises(NotImplementedError, match="dataset='unheard'"):
+        corpora.read_split(replaced(DataConfig(), "dataset", "unheard"), "test")

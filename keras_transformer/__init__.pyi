@@ -19,6 +19,10 @@ from .decoding import greedy_search as greedy_search
 from .decoding import sample as sample
 from .figures.attention import AttentionFigure as AttentionFigure
 from .figures.attention import attention_figure as attention_figure
+from .layers import Decoder as Decoder
+from .layers import DecoderLayer as DecoderLayer
+from .layers import Encoder as Encoder
+from .layers import EncoderLayer as EncoderLayer
 from .layers import FeedForward as FeedForward
 from .layers import MultiHeadAttention as MultiHeadAttention
 from .layers import PositionalEmbedding as PositionalEmbedding
@@ -26,10 +30,6 @@ from .layers import positional_encoding as positional_encoding
 from .layers import scaled_dot_product_attention as scaled_dot_product_attention
 from .masking import causal_mask as causal_mask
 from .masking import padding_mask as padding_mask
-from .model import Decoder as Decoder
-from .model import DecoderLayer as DecoderLayer
-from .model import Encoder as Encoder
-from .model import EncoderLayer as EncoderLayer
 from .model import Transformer as Transformer
 from .tokenization import Tokenizer as Tokenizer
 from .tokenization import TokenizerPair as TokenizerPair

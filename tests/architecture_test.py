@@ -27,7 +27,7 @@ def tables():
 
 # Mathematics in keras.ops, so that it runs on every backend.
 ON_EVERY_BACKEND = (
-    "layers layers.attention layers.feed_forward layers.embeddings "
+    "layers.stacks layers.attention layers.feed_forward layers.embeddings "
     "layers.residual layers.traced kernels.linear kernels.normalization "
     "kernels.dropout layers model training.loss training.metrics "
     "training.schedule training.token_losses masking row_loop "

@@ -39,4 +39,8 @@ from keras_transformer.layers.residual import Residual as Residual
 from keras_transformer.layers.restricted_attention import (
     RestrictedAttention as RestrictedAttention,
 )
+from keras_transformer.layers.stacks import Decoder as Decoder
+from keras_transformer.layers.stacks import DecoderLayer as DecoderLayer
+from keras_transformer.layers.stacks import Encoder as Encoder
+from keras_transformer.layers.stacks import EncoderLayer as EncoderLayer
 from keras_transformer.layers.traced import TracedLayer as TracedLayer

@@ -11,7 +11,8 @@ from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.data.batches import shift_right
 from keras_transformer.decoding import SearchResult, search
 from keras_transformer.layers import recorded_weights
-from keras_transformer.model import Memory, Transformer
+from keras_transformer.layers.stacks import Memory
+from keras_transformer.model import Transformer
 from keras_transformer.row_loop import pick_rows
 from keras_transformer.vocabulary import EOS, PAD
 

@@ -1,0 +1,477 @@
+"""Encoder and decoder: layers and stacks of them (sec. 3.1, Figure 1)."""
+
+import dataclasses
+import typing
+
+import keras
+
+from keras_transformer.backend import Tensor
+from keras_transformer.config import TransformerConfig
+from keras_transformer.kernels.normalization import LayerNorm
+from keras_transformer.layers.attention import KeyValue, MultiHeadAttention
+from keras_transformer.layers.cache import Position, Slots
+from keras_transformer.layers.chunks import (
+    centered_neighborhood,
+    last_neighborhood,
+)
+from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.relative_attention import RelativeAttention
+from keras_transformer.layers.residual import Residual
+from keras_transformer.layers.restricted_attention import RestrictedAttention
+from keras_transformer.layers.traced import TracedLayer
+
+
+class Memory(typing.NamedTuple):
+    """The encoder output, projected for each decoder layer.
+
+    Attributes:
+        key_values: One `KeyValue` for each decoder layer, `[B, H, S, K]`.
+        mask: bool `[B, 1, 1, S]`, `True` where the source has a token.
+    """
+
+    key_values: tuple[KeyValue, ...]
+    mask: Tensor
+
+
+class DecoderCache(typing.NamedTuple):
+    """Keys and values of the earlier target positions; see `Slots`.
+
+    Attributes:
+        layers: One `KeyValue` for each decoder layer, `[B, H, C * W, K]`.
+        lineage: bool `[B, W, C * W]`, the rows of each hypothesis' own past;
+            () if a sentence has one hypothesis.
+    """
+
+    layers: tuple[KeyValue, ...]
+    lineage: Tensor | tuple[()]
+
+
+class GrowingCache(DecoderCache):
+    """A `DecoderCache` that has as many slots as there are positions."""
+
+
+def split_config(
+    config: TransformerConfig | None, kwargs: dict[str, typing.Any]
+) -> tuple[TransformerConfig, dict[str, typing.Any]]:
+    """Separates the fields of `TransformerConfig` from Keras' arguments.
+
+    Args:
+        config: A `TransformerConfig`, or None for one from the fields.
+        kwargs: Keyword arguments of a layer or a model.
+
+    Returns:
+        The configuration, and the other keyword arguments.
+
+    Raises:
+        ValueError: Both a configuration and fields are given.
+    """
+    names = {field.name for field in dataclasses.fields(TransformerConfig)}
+    fields = {name: kwargs.pop(name) for name in names & set(kwargs)}
+    if config is None:
+        return TransformerConfig(**fields), kwargs
+    if fields or not isinstance(config, TransformerConfig):
+        raise ValueError(
+            "Pass either a TransformerConfig or its fields by name."
+            f" Received: config={config!r}, {', '.join(sorted(fields))}"
+        )
+    return config, kwargs
+
+
+class _Block(TracedLayer):
+    """A layer made from a `TransformerConfig`, or from its fields by name."""
+
+    def __init__(self, config: TransformerConfig | None = None, **kwargs):
+        config, kwargs = split_config(config, kwargs)
+        super().__init__(**kwargs)
+        self.config = config
+
+    def get_config(self):
+        return {**super().get_config(), **dataclasses.asdict(self.config)}
+
+    def _self_attention(self, neighborhood_of):
+        """Self-attention of the kind that the fields name."""
+        window = self.config.attention_window
+        if window is not None:
+            kind = RestrictedAttention
+            option = {"neighborhood": neighborhood_of(window)}
+        elif self.config.relative_distance is not None:
+            kind = RelativeAttention
+            option = {"max_relative_position": self.config.relative_distance}
+        else:
+            kind, option = MultiHeadAttention, {}
+        return self._attention("self_attention", kind, **option)
+
+    def _attention(self, name, kind=MultiHeadAttention, **options):
+        return kind(
+            num_heads=self.config.num_heads,
+            d_key=self.config.key_size,
+            d_value=self.config.value_size,
+            dropout=self.config.attention_dropout,
+            use_bias=self.config.attention_bias,
+            dtype=self.dtype_policy,
+            name=name,
+            **options,
+        )
+
+    def _feed_forward(self):
+        return FeedForward(
+            d_ff=self.config.d_ff,
+            dropout=self.config.activation_dropout,
+            activation=self.config.activation,
+            dtype=self.dtype_policy,
+            name="feed_forward",
+        )
+
+    def _residual(self, name):
+        return Residual(
+            dropout=self.config.dropout,
+            pre_norm=self.config.pre_norm,
+            layer_norm_epsilon=self.config.layer_norm_epsilon,
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def _final_norm(self):
+        """The norm that ends a pre-norm stack; a post-norm stack has none."""
+        if not self.config.pre_norm:
+            return None
+        return LayerNorm(
+            epsilon=self.config.layer_norm_epsilon,
+            dtype=self.dtype_policy,
+            name="final_norm",
+        )
+
+    def _check_width(self, x_shape):
+        """Raises ValueError unless the residual stream is as wide as told."""
+        if x_shape[-1] != self.config.d_model:
+            raise ValueError(
+                f"{self.name}: expected an input whose last axis is d_model ="
+                f" {self.config.d_model}. Received: shape {tuple(x_shape)}"
+            )
+
+    def compute_output_shape(self, x_shape):
+        return x_shape
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class EncoderLayer(_Block):
+    """Self-attention, then feed-forward, each in a residual frame: Figure 1.
+
+    Args:
+        config: A `TransformerConfig`; or its fields as keywords.
+
+    Call arguments:
+        x: float `[B, S, D]`.
+        attention_mask: bool, broadcastable to `[B, H, S, S]`; `True` = may
+            attend. None hides nothing.
+        training: Whether dropout is active.
+
+    Returns:
+        float `[B, S, D]` in the compute dtype.
+
+    Raises:
+        ValueError: `x` is not `d_model` wide, or a mask is not bool.
+
+    >>> layer = EncoderLayer(d_model=8, d_ff=16, num_heads=2)
+    >>> layer(keras.ops.ones((1, 5, 8))).shape.as_list()
+    [1, 5, 8]
+    """
+
+    def __init__(
+        self, config: TransformerConfig | None = None, **kwargs: typing.Any
+    ):
+        super().__init__(config, **kwargs)
+        self.self_attention = self._self_attention(centered_neighborhood)
+        self.self_attention_residual = self._residual("self_attention_residual")
+        self.feed_forward = self._feed_forward()
+        self.feed_forward_residual = self._residual("feed_forward_residual")
+
+    def build(self, x_shape):
+        self._check_width(x_shape)
+        self.self_attention.build(x_shape, x_shape)
+        self.self_attention_residual.build(x_shape)
+        self.feed_forward.build(x_shape)
+        self.feed_forward_residual.build(x_shape)
+
+    def call(self, x, attention_mask=None):
+        x = self.self_attention_residual(
+            x, sublayer=lambda y: self.self_attention(y, y, attention_mask)
+        )
+        return self.feed_forward_residual(x, sublayer=self.feed_forward)
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class DecoderLayer(_Block):
+    """Self-attention, attention to the source, feed-forward: Figure 1, right.
+
+    Args:
+        config: A `TransformerConfig`; or its fields as keywords.
+
+    Call arguments:
+        x: float `[B, T, D]`.
+        memory: float `[B, S, D']`, the encoder's output; or the `KeyValue` that
+            `cross_attention.project` made of it.
+        self_attention_mask: bool, broadcastable to `[B, H, T, T]`, usually
+            `causal_mask(T)`; `True` = may attend. None hides nothing.
+        cross_attention_mask: bool, broadcastable to `[B, H, T, S]`, usually
+            `padding_mask(source_ids)`.
+        training: Whether dropout is active.
+
+    Returns:
+        float `[B, T, D]` in the compute dtype.
+
+    Raises:
+        ValueError: `x` is not `d_model` wide, or a mask is not bool.
+
+    >>> layer = DecoderLayer(d_model=8, d_ff=16, num_heads=2)
+    >>> x, memory = keras.ops.ones((1, 5, 8)), keras.ops.ones((1, 7, 8))
+    >>> layer(x, memory).shape.as_list()
+    [1, 5, 8]
+    """
+
+    def __init__(self, config: TransformerConfig | None = None, **kwargs):
+        super().__init__(config, **kwargs)
+        self.self_attention = self._self_attention(last_neighborhood)
+        self.self_attention_residual = self._residual("self_attention_residual")
+        self.cross_attention = self._attention("cross_attention")
+        self.cross_attention_residual = self._residual(
+            "cross_attention_residual"
+        )
+        self.feed_forward = self._feed_forward()
+        self.feed_forward_residual = self._residual("feed_forward_residual")
+
+    def build(self, x_shape, memory_shape):
+        self._check_width(x_shape)
+        self.self_attention.build(x_shape, x_shape)
+        self.self_attention_residual.build(x_shape)
+        self.cross_attention.build(x_shape, memory_shape)
+        self.cross_attention_residual.build(x_shape)
+        self.feed_forward.build(x_shape)
+        self.feed_forward_residual.build(x_shape)
+
+    def call(
+        self, x, memory, self_attention_mask=None, cross_attention_mask=None
+    ):
+        x = self.self_attention_residual(
+            x, sublayer=lambda y: self.self_attention(y, y, self_attention_mask)
+        )
+        x = self.cross_attention_residual(
+            x,
+            sublayer=lambda y: self.cross_attention(
+                y, memory, cross_attention_mask
+            ),
+        )
+        return self.feed_forward_residual(x, sublayer=self.feed_forward)
+
+    def step(
+        self,
+        x: Tensor,
+        memory: KeyValue,
+        cache: KeyValue,
+        slots: Slots,
+        position: Position,
+        cross_attention_mask: Tensor,
+    ) -> tuple[Tensor, KeyValue]:
+        """One position of `call`, over the cache of those before it.
+
+        Args:
+            x: float `[N, D]`, one row for each hypothesis; hypotheses of one
+                sentence are neighbours.
+            memory: The result of `cross_attention.project`, `[B, H, S, K]`, one
+                row for each sentence.
+            cache: The result of `self_attention.make_cache` or of the step
+                before.
+            slots: The `Slots` of the cache.
+            position: The result of `Slots.enter` for this position.
+            cross_attention_mask: bool `[B, 1, 1, S]`.
+
+        Returns:
+            float `[N, D]`, and the cache with this position in it.
+        """
+        x, cache = self.self_attention_residual.step(
+            x,
+            sublayer=lambda y: self.self_attention.step(
+                y, cache, slots, position
+            ),
+        )
+        x = self.cross_attention_residual(
+            x,
+            sublayer=lambda y: self.cross_attention.attend_from_rows(
+                y, memory, cross_attention_mask, slots.num_beams
+            ),
+        )
+        return self.feed_forward_residual(x, sublayer=self.feed_forward), cache
+
+    def compute_output_shape(self, x_shape, memory_shape):
+        return x_shape
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class Encoder(_Block):
+    """A stack of N encoder layers (sec. 3.1).
+
+    Args:
+        config: A `TransformerConfig`; or its fields as keywords.
+
+    Call arguments:
+        x: float `[B, S, D]`, embedded source.
+        attention_mask: bool, broadcastable to `[B, H, S, S]`; `True` = may
+            attend. None hides nothing.
+        training: Whether dropout is active.
+
+    Returns:
+        float `[B, S, D]` in the compute dtype.
+
+    Raises:
+        ValueError: `x` is not `d_model` wide, or a mask is not bool.
+    """
+
+    def __init__(self, config: TransformerConfig | None = None, **kwargs):
+        super().__init__(config, **kwargs)
+        self.blocks = [
+            EncoderLayer(
+                self.config, dtype=self.dtype_policy, name=f"layer_{i}"
+            )
+            for i in range(self.config.num_layers)
+        ]
+        self.final_norm = self._final_norm()
+
+    def build(self, x_shape):
+        for block in self.blocks:
+            block.build(x_shape)
+        if self.final_norm is not None:
+            self.final_norm.build(x_shape)
+
+    def call(self, x, attention_mask=None):
+        for block in self.blocks:
+            x = block(x, attention_mask)
+        return x if self.final_norm is None else self.final_norm(x)
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class Decoder(_Block):
+    """A stack of N decoder layers (sec. 3.1).
+
+    Args:
+        config: A `TransformerConfig`; or its fields as keywords.
+
+    Call arguments:
+        x: float `[B, T, D]`, embedded target.
+        memory: float `[B, S, D']`, the encoder's output; or the result of
+            `project`.
+        self_attention_mask: bool, broadcastable to `[B, H, T, T]`, usually
+            `causal_mask(T)`; `True` = may attend. None hides nothing.
+        cross_attention_mask: bool, broadcastable to `[B, H, T, S]`, usually
+            `padding_mask(source_ids)`.
+        training: Whether dropout is active.
+
+    Returns:
+        float `[B, T, D]` in the compute dtype.
+
+    Raises:
+        ValueError: `x` is not `d_model` wide, or a mask is not bool.
+    """
+
+    def __init__(self, config: TransformerConfig | None = None, **kwargs):
+        super().__init__(config, **kwargs)
+        self.blocks = [
+            DecoderLayer(
+                self.config, dtype=self.dtype_policy, name=f"layer_{i}"
+            )
+            for i in range(self.config.decoder_depth)
+        ]
+        self.final_norm = self._final_norm()
+
+    def build(self, x_shape, memory_shape):
+        for block in self.blocks:
+            block.build(x_shape, memory_shape)
+        if self.final_norm is not None:
+            self.final_norm.build(x_shape)
+
+    def call(
+        self, x, memory, self_attention_mask=None, cross_attention_mask=None
+    ):
+        for block, key_value in zip(
+            self.blocks, self.project(memory), strict=True
+        ):
+            x = block(x, key_value, self_attention_mask, cross_attention_mask)
+        return self._finish(x)
+
+    def project(self, memory: Tensor) -> tuple[KeyValue, ...]:
+        """Keys and values of the encoder's output, for each layer.
+
+        Args:
+            memory: float `[B, S, D']`. An earlier result is returned as it is.
+        """
+        if isinstance(memory, tuple):
+            return memory
+        return tuple(
+            block.cross_attention.project(memory) for block in self.blocks
+        )
+
+    def make_cache(
+        self,
+        batch_size: int | Tensor,
+        length: int,
+        num_beams: int = 1,
+        growing: bool = False,
+    ) -> DecoderCache:
+        """An empty cache for `step`; see `Transformer.make_cache`."""
+        count = None
+        if not growing:
+            count = min(length, self.config.attention_window or length)
+        slots = Slots(count, num_beams, self.config.attention_window)
+        kind = GrowingCache if growing else DecoderCache
+        return kind(
+            layers=tuple(
+                block.self_attention.make_cache(batch_size, slots)
+                for block in self.blocks
+            ),
+            lineage=slots.make_lineage(batch_size),
+        )
+
+    def step(
+        self,
+        x: Tensor,
+        memory: Memory,
+        cache: DecoderCache,
+        index: int | Tensor,
+    ) -> tuple[Tensor, DecoderCache]:
+        """One position of `call`, over the cache of those before it.
+
+        Args:
+            x: float `[N, D]`.
+            memory: A `Memory` of `B` rows; see `DecoderLayer.step`.
+            cache: The result of `make_cache` or of the step before.
+            index: This position, int32 scalar.
+
+        Returns:
+            float `[N, D]`, and the cache with this position in it.
+        """
+        slots = self._slots_of(cache)
+        position, lineage = slots.enter(cache.lineage, x, index)
+        after = []
+        for block, key_value, before in zip(
+            self.blocks, memory.key_values, cache.layers, strict=True
+        ):
+            x, key_value = block.step(
+                x, key_value, before, slots, position, memory.mask
+            )
+            after.append(key_value)
+        return self._finish(x), type(cache)(tuple(after), lineage)
+
+    def _slots_of(self, cache):
+        """The `Slots` of a cache."""
+        num_beams = 1
+        if not isinstance(cache.lineage, tuple):
+            num_beams = cache.lineage.shape[1]
+        count = None
+        if not isinstance(cache, GrowingCache):
+            count = cache.layers[0].keys.shape[2] // num_beams
+        return Slots(count, num_beams, self.config.attention_window)
+
+    def _finish(self, x):
+        return x if self.final_norm is None else self.final_norm(x)
+
+    def compute_output_shape(self, x_shape, memory_shape):
+        return x_shape

@@ -1,13 +1,13 @@
 """The splits of a configuration: read, counted, and errors that name them."""
 
 import pytest
-import tensorflow as tf
 from random_pairs import make_pairs
 
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.workdir import WorkDirectory
 from trainers.run import corpora, experiment
 from trainers.run.config import Configuration, DataConfig, TrainingConfig
+from trainers.run.tensorflow_engine import TensorFlowDevices
 from trainers.scoring import metrics
 
 
@@ -50,7 +50,7 @@ def read(tmp_path):
         made = experiment.read_experiment(
             WorkDirectory(tmp_path / "run"),
             configuration,
-            tf.distribute.get_strategy(),
+            TensorFlowDevices("one_device", ""),
             make_metric,
             lines.append,
         )

@@ -168,10 +168,11 @@ def greedy_search(
     Raises:
         ValueError: An argument is outside its range, or shapes do not fit.
 
-    >>> logits = np.log([[.1, .1, .2, .6], [.1, .1, .7, .1]])[:, None]
+    >>> p = ops.array([[.1, .1, .2, .6], [.1, .1, .7, .1]])
+    >>> logits = ops.log(p)[:, None]
     >>> greedy_search(
     ...     lambda ids, cache, index: (ops.take(logits, index, axis=0), cache),
-    ...     (), np.array([2]), max_length=2, length_penalty=0.0,
+    ...     (), ops.array([2]), max_length=2, length_penalty=0.0,
     ... ).ids.numpy()
     array([[[3, 2]]], dtype=int32)
     """
@@ -227,10 +228,11 @@ def beam_search(
     Raises:
         ValueError: An argument is outside its range, or shapes do not fit.
 
-    >>> logits = np.log([[[.1, .1, .2, .6]] * 2, [[.1, .1, .7, .1]] * 2])
+    >>> p = ops.array([[[.1, .1, .2, .6]] * 2, [[.1, .1, .7, .1]] * 2])
+    >>> logits = ops.log(p)
     >>> beam_search(
     ...     lambda ids, cache, index: (ops.take(logits, index, axis=0), cache),
-    ...     (), np.array([2]), max_length=2, beam_size=2, length_penalty=0.0,
+    ...     (), ops.array([2]), max_length=2, beam_size=2, length_penalty=0.0,
     ... ).ids.numpy()
     array([[[3, 2],
             [2, 0]]], dtype=int32)
@@ -296,10 +298,11 @@ def sample(
     Raises:
         ValueError: An argument is outside its range, or shapes do not fit.
 
-    >>> logits = np.log([[.1, .1, .2, .6], [.1, .1, .7, .1]])[:, None]
+    >>> p = ops.array([[.1, .1, .2, .6], [.1, .1, .7, .1]])
+    >>> logits = ops.log(p)[:, None]
     >>> sample(
     ...     lambda ids, cache, index: (ops.take(logits, index, axis=0), cache),
-    ...     (), np.array([2]), max_length=2, length_penalty=0.0,
+    ...     (), ops.array([2]), max_length=2, length_penalty=0.0,
     ...     temperature=1.0, top_k=1, top_p=1.0, seed=0,
     ... ).ids.numpy()
     array([[[3, 2]]], dtype=int32)

@@ -431,7 +431,7 @@ class DecodingConfig(SearchConfig, changeable=True):
 
 @dataclasses.dataclass(frozen=True)
 class LengthConfig(Fields):
-    """The maximum length in training, and so of what can be translated."""
+    """The maximum length in training, and so of translation."""
 
     max_length: int = hp(
         256,

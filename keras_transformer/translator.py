@@ -253,7 +253,7 @@ class Translator:
 
         A sentence without tokens, such as a blank one, has an empty
         translation. A sentence that is too long is truncated, with a warning.
-        The vocabulary decides what white space is: nothing is stripped before
+        The vocabulary decides about white space: nothing is stripped before
         SentencePiece reads a sentence.
 
         Args:

@@ -361,7 +361,7 @@ class WorkDirectory:
             and step_of(newest[0]) > step_of(prefix)
         ):
             logging.warning(
-                "%s is of step %d, training is at step %d: rerun"
+                "%s has step %d, training is at step %d: rerun"
                 " trainers.average to bring it up to date",
                 prefix,
                 step_of(prefix),

@@ -54,7 +54,7 @@ class ExportOptions(Fields):
     """The export."""
 
     workdir: str = hp("", "Directory that trainers.wmt made. Required.")
-    format: str = hp("saved_model", "What to write.", choices=tuple(FORMATS))
+    format: str = hp("saved_model", "Export format.", choices=tuple(FORMATS))
     output: str = hp("", "Directory to make. Required.")
     overwrite: bool = hp(False, "Replace an existing export.")
     precision: str = hp(

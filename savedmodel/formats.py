@@ -1,4 +1,4 @@
-"""The formats: what each can do, and the contract that each one's file keeps.
+"""The formats: their abilities, and the contract of their modules.
 
 A new format is one file in this directory with a function `write`, one entry
 of `FORMATS`, and one loader in `reload.py`. Nothing here imports TensorFlow:
@@ -38,7 +38,7 @@ class Exporter(typing.Protocol):
             directory: Exists and is empty; every file goes there.
             options: The `ExportOptions`; their precision is one of the format's
                 and the options of other formats have their defaults.
-            description: What `export.json` will say, for formats with metadata
+            description: Contents of `export.json`, for formats with metadata
                 of their own.
             examples: Some sentences, none of them blank, for warm-up requests.
 
@@ -50,7 +50,7 @@ class Exporter(typing.Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-    """What is known of a format without importing it.
+    """Properties of a format, known without importing it.
 
     Attributes:
         precisions: How it can store weights.

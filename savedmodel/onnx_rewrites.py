@@ -57,7 +57,7 @@ def document(model, inputs, outputs, text, metadata):
         inputs: For each input its name -> its axes, `str` (free) or `int`, and
             one sentence.
         outputs: The same for outputs.
-        text: What the model is.
+        text: Description of the model.
         metadata: `str` by name.
     """
     model.producer_name = "keras_transformer"

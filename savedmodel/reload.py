@@ -2,8 +2,8 @@
 
     python -I savedmodel/reload.py DIR [BEAM] < sentences.json > found.json
 
-DIR is what was given to `savedmodel.export` as --output. The script imports
-what the format needs and nothing else of this repository, so it is also the
+DIR is the --output of `savedmodel.export`. The script imports the packages
+that the format needs and nothing else of this repository, so it is also the
 example of how to run each format. Input is a JSON list of strings. Output is a
 JSON object: a list of `translations` (ids, text, score, and whether the source
 was truncated), the `seconds` that they took, without loading, and
@@ -67,7 +67,7 @@ def translate_all(translate, sentences):
     """Translates sentences in batches of about the same length.
 
     Args:
-        translate: What a loader of `LOADERS` returned.
+        translate: The result of a loader of `LOADERS`.
         sentences: List of `str`.
 
     Returns:
@@ -85,11 +85,11 @@ def translate_all(translate, sentences):
 def find_export(output):
     """The directory of an export, of which `output` may be the parent.
 
-    Below the output of a SavedModel are versions; the greatest counts, as in
+    Below the output of a SavedModel are versions; the latest counts, as in
     TensorFlow Serving.
 
     Args:
-        output: What was given to `savedmodel.export`, or a version below it.
+        output: The --output of `savedmodel.export`, or a version below it.
 
     Raises:
         ValueError: There is no export.
@@ -350,7 +350,7 @@ def load_tokenizer(directory, description):
 
 
 def penalty(decoding, length):
-    """What a score is divided by, for a length in tokens with EOS."""
+    """The divisor of a score, for a length in tokens with EOS."""
     bases = {"wu": (5 + length) / 6, "power": length}
     return bases[decoding["length_normalization"]] ** decoding["length_penalty"]
 

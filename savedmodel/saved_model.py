@@ -351,7 +351,7 @@ def make_encoder(tokenizer):
 
     def encode(text, max_length):
         limit = MOST_CHARACTERS_IN_ONE * longest * max_length
-        # As commands read their input: U+FFFD for what is not UTF-8.
+        # As in the commands, U+FFFD replaces invalid UTF-8.
         text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
         is_cut = tf.strings.length(text, unit="UTF8_CHAR") > limit
         text = tf.strings.substr(text, 0, limit, unit="UTF8_CHAR")

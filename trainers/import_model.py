@@ -16,7 +16,7 @@ fairseq       a model of fairseq: checkpoint_best.pt, dict.*.txt, the
 
 Then trainers.translate, trainers.evaluate, savedmodel.export and the rest work
 with --workdir as with a model that was trained here. Nothing in the files is
-run. docs/pretrained.md says what is read and where answers may differ.
+run. docs/pretrained.md lists the files and possible differences.
 """
 
 import dataclasses
@@ -38,14 +38,14 @@ class Options(Fields):
     )
     format: str | None = hp(
         None,
-        "What the source is; left out: what its files look like.",
+        "Format of the source. Default: recognized by its files.",
         choices=IMPORTERS,
     )
     source_language: str | None = hp(
-        None, "Such as en; left out: what the model's files say."
+        None, "Such as en. Default: as in the model's files."
     )
     target_language: str | None = hp(
-        None, "Such as de; left out: what the model's files say."
+        None, "Such as de. Default: as in the model's files."
     )
 
     def __post_init__(self):
@@ -56,7 +56,7 @@ class Options(Fields):
 
 
 def import_model(options: Options) -> list[str]:
-    """Makes the work directory: lines that say what it holds.
+    """Makes the work directory; returns lines that describe it.
 
     Raises:
         ValueError: The source is no model that can be imported, or the work
@@ -81,7 +81,7 @@ def import_model(options: Options) -> list[str]:
 
 
 def _with_languages(model, options):
-    """A model with the languages of the flags, else those of its files."""
+    """A model with the languages of the flags, else of its files."""
     names = ("source_language", "target_language")
     given = {
         name: value

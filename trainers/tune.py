@@ -31,7 +31,7 @@ class Options(Fields):
         (), "Length penalties to try. Default: 0, 0.2, ... 2."
     )
     valid_files: tuple[str, ...] = hp(
-        (), "Prefixes of validation pairs. Default: those of the training."
+        (), "Prefixes of validation pairs. Default: as in the training."
     )
     save: bool = hp(False, "Make the choice the default of the work directory.")
 

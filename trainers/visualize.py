@@ -280,7 +280,7 @@ def figure_of_export(
 def find_export(path: str) -> pathlib.Path:
     """The directory of a SavedModel: `path`, or the latest version below it.
 
-    The latest version has the greatest number, as in TensorFlow Serving.
+    The latest version has the highest number, as in TensorFlow Serving.
 
     Raises:
         ValueError: There is none.

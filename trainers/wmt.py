@@ -39,7 +39,7 @@ def recipe_names(of_parsers: bool = False) -> tuple[str, ...]:
     """The names of the recipes that are installed.
 
     Args:
-        of_parsers: Whether to list those of trainers.parse instead of
+        of_parsers: Whether to list recipes of trainers.parse instead of
             trainers.wmt.
     """
     names = [path.name for path in RECIPES.iterdir()]
@@ -96,7 +96,7 @@ def read_arguments(
 
     Args:
         argv: As in `flags.parse`.
-        description: What the command does, for `--help`.
+        description: Description of the command, for `--help`.
         sections: Dataclasses whose fields are flags; the first is `Options`.
     """
     argv = sys.argv[1:] if argv is None else list(argv)

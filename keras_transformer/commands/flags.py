@@ -81,7 +81,7 @@ class Arguments:
         self.given = given
 
     def build(self, section, **base):
-        """A dataclass: given values, then those of `base`, then its defaults.
+        """A dataclass: given values, else values of `base`, else its defaults.
 
         Raises:
             CommandError: A value is outside its range or choices.

@@ -6,8 +6,8 @@ version 0.2.3 on, the generator of a process has a seed of its own, whatever
 functions of a random generator.
 
 A piece has a space at its beginning or none at all, so that the words of a
-sentence are segmented independently: a word is `▁` with what follows it, up to
-the next.
+sentence are segmented independently: a word is `▁` with the text up to the
+next.
 """
 
 from __future__ import annotations
@@ -120,9 +120,9 @@ class BytePairSampler(Sampler):
     """BPE dropout (Provilkov et al. 2020), as SentencePiece does it.
 
     A word begins as characters. Of all neighbours that together are a piece,
-    those of the best piece are merged, the leftmost first, until none are left.
-    New neighbours are skipped with probability
-    `alpha`: that pair is never merged.
+    the pairs of the best piece are merged, the leftmost first, until none are
+    left. New neighbours are skipped with probability `alpha`: that pair is
+    never merged.
     """
 
     def __init__(self, pieces: Pieces, vocab_size: int, alpha: float):

@@ -10,8 +10,8 @@ A shard is four arrays, little-endian, one after the other:
     source ids, target ids            uint16 or int32 [tokens]
     source lengths, target lengths    uint16 [pairs], EOS counted
 
-`trainers.prepare` writes them; `read_prepared` returns what `make_batches`
-takes.
+`trainers.prepare` writes them; `read_prepared` returns the corpus for
+`make_batches`.
 """
 
 import concurrent.futures

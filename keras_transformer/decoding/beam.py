@@ -207,7 +207,7 @@ def _blocks_of_best(logits, size, total, hypotheses, index, rules):
     """The blocks of the vocabulary that have the best continuations.
 
     The 2W best continuations of a sentence are in the 2W blocks with the
-    greatest maxima among the blocks of its W hypotheses, the first ones among
+    largest maxima among the blocks of its W hypotheses, the first ones among
     equals. The other blocks are not searched.
 
     Args:

@@ -1,4 +1,4 @@
-"""What a search returns, and how hypotheses are ranked."""
+"""Results of a search, and the ranking of hypotheses."""
 
 import typing
 

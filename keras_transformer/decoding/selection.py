@@ -90,9 +90,9 @@ def log_normalizer(logits):
     NaN if the logits have a NaN or +inf, or nothing but -inf: then the
     differences below have a NaN.
     """
-    greatest = ops.max(logits, axis=-1, keepdims=True)  # [N, 1]
-    mass = ops.sum(ops.exp(logits - greatest), axis=-1)
-    return greatest[:, 0] + ops.log(mass)
+    largest = ops.max(logits, axis=-1, keepdims=True)  # [N, 1]
+    mass = ops.sum(ops.exp(logits - largest), axis=-1)
+    return largest[:, 0] + ops.log(mass)
 
 
 def float32_logits(logits):

@@ -68,7 +68,7 @@ class Exact:
             state: The `BeamState`.
             limit_penalties: float32 `[B]`, the penalties of the length limits.
         """
-        # A log-probability only falls; its divisor is greatest at the limit.
+        # A log-probability only falls; its divisor is largest at the limit.
         best_possible = state.live_log_probs[:, 0] / limit_penalties
         return best_possible <= state.finished_scores[:, self.num_best - 1]
 

@@ -185,7 +185,7 @@ class AttentionFigure:
 
         Args:
             path: It ends with .html, .svg, .png or .pdf.
-            **choice: What the figure shows; a page has everything.
+            **choice: Contents of the figure; a page has everything.
                 kind: A key of `KINDS`, by default "encoder".
                 layer: Counted from 1; by default the last.
                 heads: Counted from 1; by default all of them.

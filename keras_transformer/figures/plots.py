@@ -72,7 +72,7 @@ def plot(
         label: Title of the file.
         x_label, y_label: Names of the axes, with their units.
         logarithmic: Whether the y axis is; all y must then be positive.
-        x_low, x_high, y_low: Limits of the axes; None for those of the points.
+        x_low, x_high, y_low: Limits of the axes; None to fit the points.
 
     Raises:
         ValueError: There is no point at all.

@@ -18,7 +18,7 @@ if ON_TENSORFLOW:
 class FusedAdam(keras.optimizers.Adam):
     """`keras.optimizers.Adam`, computed by TensorFlow's own kernel.
 
-    Updates, variables and saved state equal those of Keras' Adam up to
+    Updates, variables and saved state equal Keras' Adam up to
     rounding. On another backend than TensorFlow, with `amsgrad`, or for
     variables that are not float32, it is Keras' Adam.
 

@@ -10,7 +10,7 @@ from keras_transformer.kernels.gradient import with_gradient
 class LayerNorm(keras.layers.LayerNormalization):
     """gamma * (x - mean) / sqrt(variance + epsilon) + beta (Ba et al. 2016).
 
-    Values and weights equal those of `keras.layers.LayerNormalization` over the
+    Values and weights equal `keras.layers.LayerNormalization` over the
     last axis. Only the gradient differs: TensorFlow's own gradient of Keras'
     layer has some seventy more operations.
 

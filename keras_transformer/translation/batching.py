@@ -274,7 +274,7 @@ def room(length: int) -> int:
 
 
 def power_of_two(number: int) -> int:
-    """The greatest power of two that is not above a number."""
+    """The largest power of two that is not above a number."""
     return 1 << (number.bit_length() - 1)
 
 

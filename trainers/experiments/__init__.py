@@ -1,1 +1,1 @@
-"""The paper's experiments: published results, and what settings imply."""
+"""The paper's experiments: published results, and formulas over settings."""

@@ -1,4 +1,4 @@
-"""What follows from a recipe by arithmetic: parameters, FLOPs, learning rate.
+"""Parameters, FLOPs and learning rate of a recipe, by arithmetic.
 
 See Table 3 of the paper and sec. 3 for the sizes.
 """
@@ -54,7 +54,7 @@ def multiply_adds(
     Counted are the products of matrices: every weight once for each position
     that it is applied to, and Q K^T and the weighted sum of the values for
     each pair of positions, those that the mask hides included. Lookups,
-    softmax, normalization and biases are left out.
+    softmax, normalization and biases are not counted.
 
     Args:
         config: The model.
@@ -110,7 +110,7 @@ def training_flops(
 def peak_learning_rate(
     config: TransformerConfig, training: TrainingConfig
 ) -> tuple[float, int]:
-    """The greatest learning rate, and the first step that has it, from 1."""
+    """The maximum learning rate, and the first step that has it, from 1."""
     warmup_steps = training.updates_to_peak
     step = min(max(warmup_steps, 1), training.train_steps)
     if training.learning_rate is not None:  # every schedule but noam

@@ -1,4 +1,4 @@
-"""What was published of the experiments that recipes repeat.
+"""Published results of the experiments that recipes repeat.
 
 The keys are names of recipes (`trainers/configs`), which hold the settings. No
 figure of this file was measured here.
@@ -15,11 +15,11 @@ P100_FLOPS_PER_SECOND = 9.5e12
 
 @dataclasses.dataclass(frozen=True)
 class Published:
-    """What a publication says of one experiment.
+    """Published results of one experiment.
 
     Attributes:
-        source: Where it stands.
-        test_set: What perplexity and BLEU were measured on; "": neither was.
+        source: The publication.
+        test_set: Test set of perplexity and BLEU; "" if there are none.
         perplexity: Per subword.
         bleu: The BLEU that the source uses; the paper's is tokenized.
         millions: Parameters, in millions, as printed.

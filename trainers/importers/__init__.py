@@ -121,7 +121,7 @@ def _head(path, size):
 
 
 def _find_other_system(directory):
-    """What a directory holds that cannot be imported; None if unknown."""
+    """Name of a model that cannot be imported; None if unknown."""
     pointers = _find_pointers(directory)
     if pointers:
         names = ", ".join(path.name for path in pointers)
@@ -135,7 +135,7 @@ def _find_other_system(directory):
     binary = directory / "model.bin"
     # It names its specification, or, in version 1, its first variable.
     if binary.is_file() and b"transformer" in _head(binary, 64).lower():
-        return "a model of CTranslate2: import what it was converted from"
+        return "a model of CTranslate2: import the original model"
     for path in sorted(directory.glob("*.pt")):
         # Keys of its checkpoints, as they stand in a pickle.
         if path.is_file() and b"\t\0\0\0generator" in _head(path, HEAD):

@@ -61,7 +61,7 @@ ACTIVATIONS = {
     "gelu_accurate": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
 }
-# Of options that change what is computed, the values that a Transformer here
+# Of options that change the computation, the values that a Transformer here
 # can have; a model without an option has the first.
 KNOWN_VALUES = {
     "arch": ARCHITECTURES,
@@ -232,7 +232,7 @@ class _Side(typing.NamedTuple):
 
     @property
     def order(self) -> list[int]:
-        """fairseq's id of each of our ids; that of BOS is EOS' own."""
+        """fairseq's id of each of our ids; BOS has the id of EOS."""
         first = len(SPECIAL)
         return [PAD, EOS, EOS, UNK, START, *range(first, len(self.symbols))]
 
@@ -475,7 +475,7 @@ def _read_embeddings(config, tensors, sides):
     return weights
 
 
-# What a Transformer here has beside the weights
+# Tokenizer, search and notes
 
 
 def _make_tokenizer(sides):

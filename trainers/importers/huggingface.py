@@ -1,6 +1,6 @@
 """Marian models of Hugging Face, such as the OPUS-MT collection.
 
-What is read of a directory:
+Files of a directory:
 
     config.json             the model
     generation_config.json  the search; older models have it in config.json
@@ -9,12 +9,12 @@ What is read of a directory:
     vocab.json              ids of subwords; target_vocab.json: the target's
     tokenizer_config.json   languages, longest source
 
-The model is that of `MarianMTModel` of transformers: layers as in the paper,
+The model is `MarianMTModel` of transformers: layers as in the paper,
 with biases in attention, epsilon 1e-5, and sinusoids of which all sines come
 before all cosines. Ids are other ones here: PAD, BOS, EOS, UNK, then the rest
 in the original's order. BOS, which Marian has not, is a row of its own: the
-embedding of what its decoder starts with, and a bias that leaves no probability
-to it, so that those of all others are the original's. Where `generate`
+embedding of the original's start token, and a bias that leaves it no
+probability, so that all other tokens have the original's. Where `generate`
 renormalizes probabilities (`renormalize_logits`), PAD has such a bias, too.
 """
 
@@ -53,7 +53,7 @@ from trainers.importers.tensors import Tensors
 from trainers.importers.torch_pickle import read_torch
 from trainers.importers.vocabularies import make_tokenizer, start_name
 
-# PyTorch's names of a layer's weights, by those of TensorFlow.
+# TensorFlow's names of a layer's weights -> PyTorch's names.
 TF_NAMES = {
     "kernel": "weight",
     "gamma": "weight",
@@ -187,7 +187,7 @@ def _sharing(options):
 
 
 def _longest_source(options, tokenizer_config):
-    """The most tokens of a source: what both files allow."""
+    """Maximum number of tokens of a source that both files allow."""
     limits = [options.get("max_position_embeddings", 512)]
     limit = tokenizer_config.get("model_max_length")
     if type(limit) is int and limit >= 2:
@@ -255,7 +255,7 @@ def _read_tables(directory, options, search):
     if shared:
         table = _read_table(path, size, options, start, banned)
         return _Tables(table, table, True)
-    # A source of its own has no id for what the decoder starts with.
+    # A separate source vocabulary has no id for the start token.
     source = _read_table(path, size, options, pad, [])
     size = options.get("decoder_vocab_size", size)
     own = _read_table(target, size, options, start, banned)
@@ -415,7 +415,7 @@ def _convert_embeddings(tensors, options, config, tables):
         )
         for group in groups
     ]
-    # What there is of: embedding, source's own, softmax's own.
+    # Number of: shared embedding, source embedding, softmax matrix.
     target = arrays[0] if tables.shared else arrays[1]
     weights = {"embedding/embeddings": target[tables.target.ids]}
     if not tables.shared:

@@ -1,4 +1,4 @@
-"""What every importer gives, and the work directory that it becomes."""
+"""The result of every importer, and its work directory."""
 
 import contextlib
 import os
@@ -34,7 +34,7 @@ class Imported(typing.NamedTuple):
         decoding: The original's defaults.
         source_language, target_language: Such as "en"; "" if it is not known.
         max_length: The longest source in tokens, EOS included.
-        notes: What the user should know of this import, a line each.
+        notes: Notes on this import for the user, a line each.
     """
 
     config: TransformerConfig
@@ -55,7 +55,7 @@ def write_workdir(imported: Imported, path: str | os.PathLike) -> None:
         path: A directory that does not exist, or is empty.
 
     Raises:
-        ValueError: The weights are not those of the model that `config` makes,
+        ValueError: The weights do not fit the model that `config` makes,
             or the path is in use.
         OSError: It cannot be written.
     """
@@ -104,7 +104,7 @@ def assign(
     """Sets the weights of a model.
 
     Args:
-        weights: What `named_weights` returned.
+        weights: The result of `named_weights`.
         arrays: An array for each of them by path, of any float dtype.
 
     Raises:

@@ -13,7 +13,7 @@ def read_h5(path: str | os.PathLike) -> dict[str, np.ndarray]:
     """The data sets of a file by their paths in it.
 
     Links, external data and compression, which Keras does not write, are
-    ignored or refused: what is read is in the file, and no larger than it.
+    ignored or refused: all data is in the file, and no larger than it.
 
     Raises:
         ValueError: It is missing, is not such a file, or is corrupt.

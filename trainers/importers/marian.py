@@ -48,7 +48,7 @@ BEAM_SIZE, NORMALIZE = 12, 0.0  # Marian's defaults of the search
 NEW_ROWS = EOS  # ids before EOS, which Marian has not: PAD and BOS
 EOS_PIECE, UNK_PIECE = "</s>", "<unk>"
 PAD_PIECES = ("<pad>", "<padding>", "<padding of a row>")
-# Of options that change what is computed, the values that a Transformer here
+# Of options that change the computation, the values that a Transformer here
 # can have; a model without an option has the first.
 KNOWN_VALUES = {
     "type": ("transformer",),
@@ -70,7 +70,7 @@ KNOWN_VALUES = {
     "lemma-dependency": ("",),
     "factors-dim-emb": (0,),
 }
-# Its names of what a layer has, and of norms.
+# Its names of the parts of a layer, and of norms.
 PARTS = {
     "self_attention": "self",
     "cross_attention": "context",
@@ -438,7 +438,7 @@ def _with_special_rows(rows, value):
     return np.concatenate([special, rows])
 
 
-# What a Transformer here has beside the weights
+# Tokenizer, search and notes
 
 
 def _make_tokenizer(sides):
@@ -460,7 +460,7 @@ def _tokenizer_of(side, for_source):
 
 
 def _notes(search):
-    """What of the search is not taken over."""
+    """Notes on options of the search that are not taken over."""
     notes = []
     if search.get("word-penalty", 0.0):
         notes.append("the search here has no word-penalty")

@@ -2,7 +2,7 @@
 
 The file is a program, which defines `model`: called without arguments, this
 makes the model. The number of heads is in no shape, so it must not be guessed:
-what `model` makes is evaluated for the part of Python below; anything else is
+the model is evaluated for the part of Python below; anything else is
 refused, with its line.
 
     a module        docstring; imports from opennmt and tensorflow; definitions,
@@ -95,7 +95,7 @@ class _Name(str):
 def read_description(path: pathlib.Path) -> Options:
     """The parameters of the model, as in `DEFAULTS`; others as they are given.
 
-    What is neither literal nor None is its full name: "tensorflow.nn.relu".
+    Values other than literals and None are full names: "tensorflow.nn.relu".
 
     Raises:
         ValueError: It is not Python, or cannot be evaluated.
@@ -110,8 +110,8 @@ def read_description(path: pathlib.Path) -> Options:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         reason = str(error) or type(error).__name__
         raise ValueError(
-            f"{path} says what the weights do not, the number of heads, and"
-            f" cannot be evaluated: {reason}"
+            f"{path} cannot be evaluated, and the weights do not tell the"
+            f" number of heads: {reason}"
         ) from None
     return Options(DEFAULTS | values, path)
 
@@ -261,7 +261,7 @@ class _Module:
         _refuse(node)
 
     def _define(self, node):
-        """Adds what a statement of the module defines."""
+        """Adds the names that a statement of the module defines."""
         match node:
             case ast.Import(names=aliases):
                 for alias in aliases:
@@ -307,7 +307,7 @@ class _Module:
 
 
 def _check_arguments(node, count):
-    """Refuses what is not a plain function of so many parameters."""
+    """Refuses anything but a plain function of so many parameters."""
     arguments = node.args if hasattr(node, "args") else None
     if (
         not isinstance(node, (ast.FunctionDef, ast.Lambda))

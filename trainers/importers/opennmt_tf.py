@@ -6,8 +6,8 @@
     model_description.py    which model: read, and never run
 
 The checkpoint is a graph of objects. Which matrices are shared is read there;
-what shapes do not tell (heads, activation) in the description. Adam's moments
-are left out.
+heads and activation in the description, since shapes do not tell them. Adam's
+moments are ignored.
 """
 
 import glob
@@ -45,8 +45,8 @@ SLOTS = ".OPTIMIZER_SLOT"
 MAX_INDEX = 16 << 20  # bytes
 LAYER_NORM_EPSILON = 1e-3  # the default of Keras' LayerNormalization
 MAX_LENGTH = 512  # tokens of a source: the model itself has no limit
-BEAM_SIZE = 4  # what the automatic configuration of such a model has
-# Ids of OpenNMT-tf: those of PAD, BOS and EOS are ours; UNK is the last.
+BEAM_SIZE = 4  # as in the automatic configuration of such a model
+# Ids of OpenNMT-tf: PAD, BOS and EOS as here; UNK is the last.
 SPECIAL = ("<blank>", "<s>", "</s>")
 UNKNOWN = "<unk>"
 SINUSOIDS = (
@@ -144,7 +144,7 @@ class _Checkpoint:
         if GRAPH not in reader.get_variable_to_shape_map() or not names:
             raise ValueError(
                 f"{prefix}: expected a checkpoint of OpenNMT-tf 2, with model/"
-                " in it; those of version 1 cannot be imported"
+                " in it; version 1 cannot be imported"
             )
         self.tensors = Tensors(
             {name: reader.get_tensor(name) for name in names}, prefix
@@ -159,7 +159,7 @@ class _Checkpoint:
         self._nodes = graph.nodes
 
     def find(self, path: str) -> str | None:
-        """The key of a variable; None: there is none at this path."""
+        """The key of a variable, or None if there is none at this path."""
         node = self._node(path)
         if node is None or not node.attributes:
             return None
@@ -208,7 +208,7 @@ def _check_files(prefix):
         reader = tf.train.load_checkpoint(prefix)
         types = reader.get_variable_to_dtype_map()
         shapes = reader.get_variable_to_shape_map()
-    except Exception as error:  # the reader's are of several kinds
+    except Exception as error:  # the reader raises several kinds
         reason = " ".join(str(error).split())
         raise ValueError(f"corrupt checkpoint {prefix}: {reason}") from None
     total = sum(types[n].size * math.prod(shapes[n]) for n in shapes)
@@ -236,12 +236,12 @@ def _find_checkpoint(directory):
 
 
 class _Run(typing.NamedTuple):
-    """What the configuration of a run says.
+    """The configuration of a run.
 
     Attributes:
         folders: Where its files may be.
         data, params: The sections.
-        notes: What is not taken over.
+        notes: Options that are not taken over.
     """
 
     folders: list[pathlib.Path]
@@ -288,8 +288,8 @@ def _find_description(directory):
         if (folder / DESCRIPTION).is_file():
             return folder / DESCRIPTION
     raise ValueError(
-        f"{directory}: expected {DESCRIPTION}, which says what the weights do"
-        " not: the number of heads"
+        f"{directory}: expected {DESCRIPTION}, which has the number of heads:"
+        " the weights do not tell it"
     )
 
 
@@ -367,7 +367,7 @@ def _find_subwords(run, name):
 
 
 def _read_config(checkpoint, model, run, sides):
-    """The `TransformerConfig`: shapes, and what the description says."""
+    """The `TransformerConfig`, from shapes and the description."""
     attention, feed_forward = (
         f"{FIRST}/{n}/layer" for n in ("self_attention", "ffn")
     )
@@ -516,7 +516,7 @@ def _read_embeddings(checkpoint, config, sides):
     return weights
 
 
-# What a Transformer here has beside the weights
+# Tokenizer and search
 
 
 def _make_tokenizer(sides):

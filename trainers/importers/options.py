@@ -1,4 +1,4 @@
-"""Options of other systems: read as what they must be, or refused."""
+"""Options of other systems: of the expected type, or refused."""
 
 import typing
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ class Options:
         return self.values.get(name) is not None
 
     def get(self, name: str, default: typing.Any) -> typing.Any:
-        """An option of the type of its default, which is that of None, too.
+        """An option of the type of its default, which replaces None, too.
 
         Raises:
             ValueError: It has another type, or is too large a number.

@@ -1,4 +1,4 @@
-"""Reads what `torch.save` wrote, without PyTorch, and runs nothing of it.
+"""Reads files of `torch.save` without PyTorch, and executes no code of them.
 
 A pickle is a program: it names functions and classes, which Python's own
 unpickler would call. This one knows by name the few that make tensors, and has
@@ -42,7 +42,7 @@ DATA = "data.pkl"  # in an archive: everything but the numbers
 MAX_PICKLE = 8 << 20  # bytes
 MAX_ENTRIES = 100_000  # files of an archive
 MAX_CLASSES = 1000
-MAX_ITEMS = 1000  # of a tuple, with those of the tuples in it
+MAX_ITEMS = 1000  # of a tuple, including the tuples in it
 MAX_AXES = 32
 # The older format begins with these integers, each in a pickle of its own.
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
@@ -120,14 +120,14 @@ class _Dictionary(dict):
 
 
 # Python's own unpickler, not its twin in C: it keeps the values that a pickle
-# numbers in a dictionary, not in an array as long as the greatest number, and
+# numbers in a dictionary, not in an array as long as the largest number, and
 # its operations can be extended.
 class _Unpickler(pickle._Unpickler):
     """Builds tensors and plain data, and nothing else.
 
     A tuple of two equal tuples, each of two equal tuples, and so on, is short
     in a pickle, but its hash would take years. So the items of tuples are
-    counted, those of tuples in them included.
+    counted, including the tuples in them.
 
     Args:
         file: Binary file that holds the pickle.
@@ -265,7 +265,7 @@ def _read_archive(path, plain):
 def _checked_entries(archive, size):
     """The files of an archive by name: none compressed, none twice.
 
-    `torch.save` compresses nothing, so the archive is as large as what is in
+    `torch.save` compresses nothing, so the archive is as large as the data in
     it, and no file of it can be a zip bomb.
     """
     infos = archive.infolist()

@@ -32,14 +32,13 @@ def make_tokenizer(
     """A tokenizer that segments as a SentencePiece model and counts as a table.
 
     A piece of the model that is not in the table still takes part in the
-    segmentation; where it is found, there is `UNK`. What the table has and the
-    model has not is never found, unless it is a run of characters that the
-    model does not know.
+    segmentation; where it is found, there is `UNK`. A subword that only the
+    table has is never found, unless it is a run of characters that the model
+    does not know.
 
     Args:
         model_bytes: The SentencePiece model, of any ids.
-        table: The subword of each id; the first four are those of PAD, BOS, EOS
-            and UNK.
+        table: The subword of each id; the first four are PAD, BOS, EOS and UNK.
         path: Of the model's file, for messages.
         for_source: Whether it encodes only; else it decodes, too.
         end: Ends the table: see `Tokenizer.has_table`.
@@ -101,9 +100,9 @@ def _type_of_foreign(model, for_source):
     """The type of pieces that are in the table, but not in the model.
 
     UNUSED pieces can be decoded. A unigram model never segments text into them.
-    A byte-pair model splits them again, but what was merged into them is split
-    in its own way: so where decoding is not needed, they are CONTROL, of which
-    it knows nothing.
+    A byte-pair model splits them again, but not in the way in which it would
+    have merged their parts: so where decoding is not needed, they are CONTROL,
+    which it ignores.
     """
     is_bpe = model.trainer_spec.model_type == _TRAINER.BPE
     return _PIECE.CONTROL if is_bpe and for_source else _PIECE.UNUSED

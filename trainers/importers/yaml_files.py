@@ -48,7 +48,7 @@ def parse_options(text: str, path: typing.Any) -> dict[str, typing.Any]:
 
 
 def read_strings(path: pathlib.Path) -> dict[str, str]:
-    """Strings by strings: what YAML would take for numbers are strings, too.
+    """Strings by strings: numbers of YAML are read as strings, too.
 
     Raises:
         ValueError: It is not YAML, or not strings by strings.
@@ -115,7 +115,7 @@ def _check_events(yaml, text, path):
             # An alias of a value that contains it has no size yet.
             num_values += sizes.get(event.anchor, 0)
             if any(event.anchor == anchor for anchor, _ in open_values):
-                raise ValueError(f"{path}: an alias repeats what it is in")
+                raise ValueError(f"{path}: an alias contains itself")
         elif len(event.value) > MAX_SCALAR:
             raise ValueError(
                 f"{path}: expected at most {MAX_SCALAR} characters in a value."

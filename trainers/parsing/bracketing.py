@@ -18,7 +18,7 @@ EQUIVALENT = {"PRT": "ADVP"}
 
 
 class Counts(NamedTuple):
-    """Brackets: those of both trees, of the reference, of the tree at hand."""
+    """Numbers of brackets: in both trees, in the reference, in the tree."""
 
     matched: int
     gold: int

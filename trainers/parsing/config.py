@@ -1,4 +1,4 @@
-"""What `trainers.parse` has instead of the configuration of translation."""
+"""Configuration of `trainers.parse`, in place of the one of translation."""
 
 import dataclasses
 
@@ -6,7 +6,7 @@ from keras_transformer.config import DecodingConfig, LengthConfig
 from keras_transformer.fields import hp
 from trainers.run.config import DataConfig, same_field
 
-DATASET = "trees"  # what `TreesConfig.dataset` says
+DATASET = "trees"  # the value of `TreesConfig.dataset`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,11 +16,11 @@ class TreesConfig(LengthConfig, changeable=True):
     train_trees: tuple[str, ...] = hp(
         (),
         "Files of trees in the format of the Penn Treebank, or their .gz,"
-        " separated by commas; left out: the built-in treebank, which then"
+        " separated by commas. Default: the built-in treebank, which then"
         " gives validation and test, too.",
     )
     valid_trees: tuple[str, ...] = hp(
-        (), "Files of validation trees; left out: no validation."
+        (), "Files of validation trees. Default: no validation."
     )
     test_trees: tuple[str, ...] = hp(
         (), "Files of test trees, parsed when training ends."
@@ -30,7 +30,7 @@ class TreesConfig(LengthConfig, changeable=True):
     )
     tokenizer: str = hp(
         "",
-        "A SentencePiece model that a parser was trained with; left out: train"
+        "A SentencePiece model that a parser was trained with. Default: train"
         " one on the training trees.",
     )
     batch_tokens: int = same_field(DataConfig, "batch_tokens")

@@ -60,7 +60,7 @@ def make_pair(tree: Node) -> tuple[str, str]:
 def read_tree_files(paths: Iterable[str]) -> Iterator[Node]:
     """The trees of files, stripped: see `trees.strip`.
 
-    What has nothing but traces is left out, with a warning.
+    Trees of nothing but traces are skipped, with a warning.
 
     Raises:
         ValueError: A file is not UTF-8, or no such trees.
@@ -76,14 +76,14 @@ def read_tree_files(paths: Iterable[str]) -> Iterator[Node]:
                 num_empty += 1
         if num_empty:
             logging.warning(
-                "%s: %d trees have no words, and are left out", path, num_empty
+                "%s: %d trees have no words and are skipped", path, num_empty
             )
 
 
 def find_symbols(
     data: object, pairs: Iterable[tuple[str, str]]
 ) -> tuple[str, ...]:
-    """What a vocabulary must keep in one piece: the tokens of linear trees.
+    """Symbols that a vocabulary must not split: the tokens of linear trees.
 
     Args:
         data: A `TreesConfig`, or the data of another task, which has none.

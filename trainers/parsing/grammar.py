@@ -1,6 +1,6 @@
 """A grammar of English that writes trees, in the style of the Penn Treebank.
 
-What a phrase belongs to follows from the words, never from their tags alone:
+The attachment of a phrase follows from the words, never from their tags alone:
 
     saw the man with a telescope     with a telescope: of the verb
     met the man with a telescope     of the noun: nobody meets with a telescope
@@ -50,7 +50,7 @@ from trainers.parsing.trees import TOP, Leaf, Node
 
 PEOPLE = ("person", "relation")
 DEPTH = 2  # clauses inside the main clause, at most, one in the other
-TELLING = 0.2  # of the verbs with an object: what they take decides the tree
+TELLING = 0.2  # of the verbs with an object: their complement decides the tree
 
 
 class Verb(NamedTuple):
@@ -102,7 +102,7 @@ class TreeSampler:
     # Noun phrases
 
     def base(self, kind: str, determiner: str = "") -> Node:
-        """A noun with what stands before it: the very old man."""
+        """A noun with its modifiers: the very old man."""
         singular, plural = self.pick(NOUNS[kind])
         is_plural = not determiner and self.chance(0.2)
         noun = Leaf("NNS", plural) if is_plural else Leaf("NN", singular)
@@ -141,7 +141,7 @@ class TreeSampler:
         return Leaf("DT", article if draw < 0.95 else "this")
 
     def name(self) -> Node:
-        """A name; with a title, or with what the person is."""
+        """A name; with a title, or with an apposition."""
         name = Leaf("NNP", self.pick(NAMES))
         if self.chance(0.15):
             return _node("NP", Leaf("NNP", self.pick(TITLES)), name)
@@ -212,7 +212,7 @@ class TreeSampler:
         return _preposition("from", self.base("town", "the"))
 
     def _part(self, kind: str, frame: Frame | None) -> Node:
-        """What a noun of a class has, and the verb does not use."""
+        """Possessions of a noun of a class that the verb does not use."""
         if kind in PEOPLE and self.chance(0.6):
             used = frame.instruments if frame else ""
             carried = [name for name in CARRIED if name != used]
@@ -220,7 +220,7 @@ class TreeSampler:
         return self.base(PARTS[kind], self.pick(("a", "the", "")))
 
     def place(self) -> Node:
-        """A place; with what it has."""
+        """A place, with a part of it."""
         place = self.base("place", "the")
         if self.chance(0.3):
             part = self.base("fountain", self.pick(("a", "the")))
@@ -275,7 +275,7 @@ class TreeSampler:
         return _node("NP", core, clause)
 
     def _relative_after_of(self, depth: int) -> Node:
-        """The friend of the cat that, or who: what it says decides."""
+        """The friend of the cat that, or who: the clause decides."""
         friend, other = self.base("relation"), self.base("animal")
         if self.chance(0.5):
             clause = self._relative_clause(other, "animal", depth)
@@ -326,7 +326,7 @@ class TreeSampler:
         return self._past(was, depth)
 
     def _past(self, was: Leaf, depth: int) -> Node:
-        """A verb in the past with what it takes."""
+        """A verb in the past with its complement."""
         draw = self._random()
         if draw < 0.05:
             return self._copula(was)
@@ -335,7 +335,7 @@ class TreeSampler:
         return self._simple("VBD", depth)
 
     def _simple(self, tag: str, depth: int) -> Node:
-        """A verb in one form with what it takes."""
+        """A verb in one form with its complement."""
         draw = self._random()
         if draw < 0.5:
             return self._transitive(tag, depth)

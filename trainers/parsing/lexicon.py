@@ -89,8 +89,8 @@ NOUN_TABLE = {
         frame frames; border borders
         """,
 }
-# Class of nouns -> what such things have: the nouns that `with` adds to them.
-# People also have what the verb does not use.
+# Class of nouns -> their possessions: the nouns that `with` adds to them.
+# People also have the things that the verb does not use.
 PARTS = {
     "person": "clothes",
     "relation": "clothes",
@@ -208,7 +208,7 @@ PARTICLES = ("up", "down", "away", "back", "out")
 
 
 class Frame(NamedTuple):
-    """What a class of transitive verbs takes.
+    """Objects of a class of transitive verbs.
 
     Attributes:
         objects: Classes of nouns.

@@ -3,7 +3,7 @@
     (S (NP XX )NP (VP XX (NP XX XX )NP )VP . )S
 
 A constituent is an opening and a closing token with its label; a word is `XX`.
-The words themselves are the input. The root is left out.
+The words themselves are the input. The root is omitted.
 
 Differs from Vinyals et al.: punctuation keeps its tag. Labeled brackets are
 scored without the words that have such a tag, so a sequence says by itself how
@@ -43,7 +43,7 @@ def read_sequence(sequence: str, words: Sequence[str] | None = None) -> Node:
 
     Args:
         sequence: Tokens, separated by spaces.
-        words: The words of the sentence; None: "0", "1" and so on.
+        words: The words of the sentence; None for "0", "1" and so on.
 
     Returns:
         The tree, with the root and with the tags of the sequence.
@@ -100,12 +100,12 @@ def repair(sequence: str, words: Sequence[str]) -> Node:
 
     The tree of a sequence that is one is that tree. In any other:
 
-    - a closing token closes what is open inside its constituent, too; without
+    - a closing token closes constituents inside its own, too; without
       such a constituent it does not count;
-    - what is still open at the end is closed, and what has no word vanishes;
-    - leaves beyond the last word do not count, nor does what is no token;
-    - words beyond the last leaf belong to what is open at the end; if nothing
-      is, to the last constituent below the root.
+    - constituents that are open at the end are closed, and empty ones vanish;
+    - leaves beyond the last word do not count, nor does anything but a token;
+    - words beyond the last leaf belong to the constituent that is open at the
+      end, or else to the last one below the root.
 
     Args:
         sequence: Tokens, separated by spaces: a model's output.

@@ -14,9 +14,9 @@ import zlib
 from collections.abc import Iterable, Iterator
 
 TOP = "TOP"  # label of the root
-# What other treebanks and parsers call the root; "" as in the files of the WSJ.
+# Labels of the root in treebanks and parsers; "" as in the files of the WSJ.
 ROOT_LABELS = (TOP, "", "ROOT", "S1", "VROOT")
-TRACE = "-NONE-"  # tag of what is not pronounced
+TRACE = "-NONE-"  # tag of a trace
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -29,14 +29,14 @@ class Leaf:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Node:
-    """A constituent: a label, and what it is made of, from left to right."""
+    """A constituent: a label, and its children, from left to right."""
 
     label: str
     children: "tuple[Node | Leaf, ...]"
 
 
 def walk(tree: Node) -> Iterator[tuple[str, Node | Leaf]]:
-    """Yields what a tree is made of, in the order in which it is written.
+    """Yields the parts of a tree in the order in which it is written.
 
     Yields:
         `("open", node)`, `("leaf", leaf)` and `("close", node)`.
@@ -95,7 +95,7 @@ class TreeBuilder:
             self._children.append(list(last.children))
 
     def finish(self) -> Node:
-        """The tree; what is still open is closed."""
+        """The tree; open constituents are closed."""
         while len(self.open_labels) > 1:
             self.close()
         return Node(TOP, tuple(self._children[0]))
@@ -184,8 +184,8 @@ class _TreeReader:
 
     def __init__(self) -> None:
         self.first_line = 0  # where the tree at hand begins
-        # Of each open bracket: its label, None until it is known, and what it
-        # has, which for a leaf is its word.
+        # Of each open bracket: its label, None until it is known, and its
+        # nodes, or the word of a leaf.
         self._labels: list[str | None] = []
         self._parts: list[list[Node | Leaf | str]] = []
 

@@ -6,7 +6,7 @@ marks are words; brackets are spelled out, since trees are written in brackets.
 
 import re
 
-# What brackets are called where trees are written in brackets.
+# Names of brackets in trees that are written in brackets.
 BRACKETS = {
     "(": "-LRB-",
     ")": "-RRB-",
@@ -35,7 +35,7 @@ RULES = tuple(
         (r"([,:])(?!\d)", r" \1 "),
         (r"(?<!\d)([,:])", r" \1 "),
         (r"([()\[\]{}])", r" \1 "),
-        # The stop that ends the sentence, not those of abbreviations in it.
+        # The stop that ends the sentence, not the stops of abbreviations in it.
         (r"(?<![.\s])\.(?=[\s'\])}]*$)", " ."),
         # Contractions.
         (r"(?i)(?<=\w)(n't)\b", r" \1"),

@@ -25,7 +25,7 @@ A module imports only from those above it:
     sampling       random clauses that make sense
     sentences      templates of one clause or two
     corpus         distinct pairs, in splits that share none
-    coverage       what the grammar covers: words, constructions, limits
+    coverage       coverage of the grammar: words, constructions, limits
 
 `python -m trainers.phrasebook` lists the words and the constructions.
 """

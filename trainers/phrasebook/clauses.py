@@ -276,7 +276,7 @@ def mittelfeld(clause, has_subject):
     """The German middle field: known information first, then new.
 
     Subject; pronouns; definite dative; frequency; definite accusative; time;
-    `nicht`; indefinite objects; company, manner, place; what belongs to the
+    `nicht`; indefinite objects; company, manner, place; parts of the
     verb.
     """
     objects = _german_objects(clause)

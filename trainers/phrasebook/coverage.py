@@ -1,4 +1,4 @@
-"""What the grammar covers: its English words, its constructions, its limits."""
+"""Coverage of the grammar: its English words, constructions and limits."""
 
 import random
 
@@ -30,7 +30,7 @@ EXAMPLE_WORDS = 9  # of an English example, at most
 def list_words():
     """The English words by kind: a dictionary of lists, without repetition.
 
-    Numerals and clock times are left out: they are too many.
+    Numerals and clock times are not listed: they are too many.
     """
     times = [*DAYS.values(), *PERIODS.values(), FREQUENCIES]
     conjunctions = [*REASONS, *CONDITIONS, WHEN, THAT, WHETHER]

@@ -282,7 +282,7 @@ VERB_TABLE = {
     "travel": """
         travel traveled; fahren fähr; ist gefahren
         """,
-    # "Put" has two verbs: what lies is `gelegt`, what stands is `gestellt`.
+    # "Put" has two verbs: `gelegt` of flat things, `gestellt` of upright ones.
     "placing": """
         put put; legen; hat gelegt; text press clothes small
         put put; stellen; hat gestellt; vessel device

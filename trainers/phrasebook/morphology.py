@@ -3,7 +3,7 @@
 import functools
 import re
 
-# Agreement of a verb with its subject. German `ihr` is left out, so that all
+# Agreement of a verb with its subject. German `ihr` is missing, so that all
 # plural subjects share their forms, and the paradigms have these four cells.
 FIRST, SECOND, THIRD, PLURAL = range(4)
 

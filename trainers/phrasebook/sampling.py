@@ -346,10 +346,10 @@ class ClauseSampler:
         """Somebody does something.
 
         Args:
-            subject: Who acts; left out: a random subject.
-            tense: A member of `TENSES`; left out: one that suits the verb.
-            frame: A method of this class that makes the frame; left out: a
-                random one.
+            subject: The agent. Default: random.
+            tense: A member of `TENSES`. Default: one that suits the verb.
+            frame: A method of this class that makes the frame. Default:
+                random.
 
         Returns:
             A `Clause`, not negated, nothing fronted.

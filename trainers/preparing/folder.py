@@ -27,14 +27,14 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # disk, quota, file size
 
 
 class Folder:
-    """The output directory: what is finished, and what is not.
+    """The output directory, with finished and unfinished files.
 
     Args:
         path: The directory; it need not exist.
 
     Attributes:
-        index, tokenizer: Paths of what is finished.
-        unfinished: Folder of what is not finished; its `settings` say for what.
+        index, tokenizer: Paths of finished files.
+        unfinished: Folder of unfinished files, with their `settings`.
     """
 
     def __init__(self, path):
@@ -78,12 +78,12 @@ class Folder:
         return self.unfinished / f"{number:05}.{ending}"
 
     def publish(self, name):
-        """Moves a file from what is not finished to what is."""
+        """Moves a file from the unfinished to the finished ones."""
         if (self.unfinished / name).exists():
             os.replace(self.unfinished / name, self.path / name)
 
     def check(self, settings, overwrite):
-        """Compares the settings with those of the work that is there.
+        """Compares the settings with the settings of unfinished work.
 
         Args:
             settings: A dictionary.
@@ -121,7 +121,7 @@ class Folder:
         return state
 
     def clear(self):
-        """Removes what this command has written, and nothing else."""
+        """Removes the files of this command, and no others."""
         if not (self.index.exists() or self.unfinished.exists()):
             return
         # If killed from here on, the next command starts over.
@@ -134,7 +134,7 @@ class Folder:
         self.remove_unfinished()
 
     def remove_unfinished(self):
-        """Removes what is not finished; what says so goes last."""
+        """Removes unfinished files; the file that marks them goes last."""
         if not self.unfinished.exists():
             return
         for path in self.unfinished.iterdir():

@@ -26,7 +26,7 @@ PARTITION_PAIRS = 2**20  # compared with each other at a time, for duplicates
 
 
 def settings_of(corpus, cleaning_options, options, tokenizer):
-    """What decides over the output: a dictionary to compare.
+    """Settings that determine the output: a dictionary to compare.
 
     Files are known by size and time of change, a tokenizer by its content.
     """
@@ -130,7 +130,7 @@ class Preparation:
         write_shards       parts without duplicates -> shards
         finish             the index
 
-    Each stage leaves its results on disk and skips what is there already.
+    Each stage writes its results to disk and skips existing ones.
 
     Args:
         folder: The `Folder`, its settings written.
@@ -166,7 +166,7 @@ class Preparation:
         self._ids = np.dtype(np.uint16 if small else np.int32)
 
     def run(self):
-        """Does what is left to do.
+        """Runs the remaining stages.
 
         Returns:
             Number of pairs cleaned and encoded, and the `PreparedCounts`.
@@ -318,7 +318,7 @@ class Preparation:
         """Writes the shards that are not there yet.
 
         Args:
-            duplicates: What `find_duplicates` returned.
+            duplicates: The result of `find_duplicates`.
         """
         start = 0
         for number in tqdm.trange(

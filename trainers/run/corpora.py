@@ -243,7 +243,7 @@ def open_train_corpus(data, pairs, tokenizer, seed):
     for name in ("source_language", "target_language"):
         if getattr(data, name) != index[name]:
             raise ValueError(
-                f"{name} must be {index[name]!r}, that of {directory}."
+                f"{name} must be {index[name]!r}, as in {directory}."
                 f" Received: {name}={getattr(data, name)!r}"
             )
     if data.max_length < index["max_length"]:

@@ -194,7 +194,7 @@ class Trainer:
         progress.epoch_start = progress.data_step
         if self.workers.is_chief:
             logging.warning(
-                "the batches are not those of the last session: %.0f%% of epoch"
+                "the batches differ from the last session's: %.0f%% of epoch"
                 " %d are skipped, and epoch %d begins",
                 100 * skipped,
                 progress.epoch,

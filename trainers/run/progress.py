@@ -207,7 +207,7 @@ def log(line):
     except OSError as error:  # its reader ended, as with `| head`
         discard_output()
         logging.warning(
-            "standard output cannot be written any more (%s): what follows is"
+            "standard output cannot be written any more (%s): further lines are"
             " not shown",
             error.strerror,
         )

@@ -122,7 +122,7 @@ def translate_lines(
 
     Raises:
         RunError: The model's logits are not finite.
-        CommandError: The number of prefixes is not that of the lines.
+        CommandError: There are more or fewer prefixes than lines.
     """
     lines, done = iter(lines), 0
     forced = None if prefixes is None else iter(prefixes)

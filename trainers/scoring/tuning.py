@@ -116,7 +116,7 @@ def save_decoding(workdir: WorkDirectory, decoding: DecodingConfig) -> None:
 def read_valid_pairs(
     data: DataConfig, valid_files: tuple[str, ...]
 ) -> list[tuple[str, str]]:
-    """The validation pairs of a work directory, or those of other files.
+    """The validation pairs of a work directory, or of other files.
 
     Raises:
         ValueError: There are none, or they cannot be read.

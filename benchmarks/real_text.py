@@ -104,7 +104,7 @@ def systems_of(arguments):
                         "name": f"{name}{compiled}, {number} worker(s)",
                         "checkout": str(checkout.resolve()),
                         "options": {"jit_compile": jit_compile}
-                        | ({"workers": number} if checkout is ROOT else {}),
+                        | ({"num_threads": number} if checkout is ROOT else {}),
                     }
                 )
     if arguments.ctranslate2:

@@ -276,7 +276,7 @@ class Transformer(TokenExactTraining, keras.Model):
         self,
         batch_size: int | Tensor,
         length: int,
-        num_beams: int = 1,
+        beam_size: int = 1,
         growing: bool = False,
     ) -> DecoderCache:
         """An empty cache for `decode_step`.
@@ -284,7 +284,7 @@ class Transformer(TokenExactTraining, keras.Model):
         Args:
             batch_size: Number of sentences B, int or int scalar tensor.
             length: Number of positions T, int.
-            num_beams: Hypotheses of a sentence, W; they are neighbours.
+            beam_size: Hypotheses of a sentence, W; they are neighbours.
             growing: Whether the cache grows with the positions, so that early
                 steps are cheap. In a graph, `batch_size` must then be a tensor.
                 XLA and TFLite do not support it.
@@ -292,7 +292,7 @@ class Transformer(TokenExactTraining, keras.Model):
         Returns:
             A `DecoderCache`, or a `GrowingCache`.
         """
-        return self.decoder.make_cache(batch_size, length, num_beams, growing)
+        return self.decoder.make_cache(batch_size, length, beam_size, growing)
 
     @staticmethod
     def reorder_cache(cache: DecoderCache, parents: Tensor) -> DecoderCache:

@@ -100,7 +100,7 @@ class Translator:
         jit_compile: Whether XLA compiles the search, once for each shape. It
             pays for many sentences, or in a process that lives long.
         seed: Seed for sampling; every call draws new samples.
-        workers: Number of threads, each of which searches a batch at a time.
+        num_threads: Maximum number of batches that are searched in parallel.
             More than one pays for many sentences on a CPU: one search cannot
             keep its cores busy. Sampling has one thread, so that samples are
             drawn in a fixed order.
@@ -127,7 +127,7 @@ class Translator:
         batch_tokens: int = 2048,
         jit_compile: bool = False,
         seed: int = 0,
-        workers: int = 1,
+        num_threads: int = 1,
     ):
         if max_source_length < 2:
             raise ValueError(
@@ -136,7 +136,7 @@ class Translator:
             )
         for name, number in (
             ("batch_tokens", batch_tokens),
-            ("workers", workers),
+            ("num_threads", num_threads),
         ):
             if number < 1:
                 raise ValueError(
@@ -160,11 +160,11 @@ class Translator:
         self.batch_tokens = batch_tokens
         self.jit_compile = jit_compile
         self.seed = seed
-        self.workers = workers
+        self.num_threads = num_threads
         self.checkpoint: str | None = None
         self.inference = Inference(model, decoding, max_source_length, seed)
         self._batched = BatchedInference(
-            self.inference, batch_tokens, jit_compile, workers
+            self.inference, batch_tokens, jit_compile, num_threads
         )
 
     @classmethod
@@ -236,7 +236,7 @@ class Translator:
             batch_tokens=self.batch_tokens,
             jit_compile=self.jit_compile,
             seed=self.seed,
-            workers=self.workers,
+            num_threads=self.num_threads,
         )
         translator.checkpoint = self.checkpoint
         return translator

@@ -177,7 +177,7 @@ def test_a_step_is_a_row_of_causal_attention(count):
     layer = kt.MultiHeadAttention(num_heads=2, d_key=4, d_value=3)
     x = random(3, 5, 8)
     expected = layer(x, x, attention_mask=kt.causal_mask(5))
-    slots = Slots(count, num_beams=1, window=None)
+    slots = Slots(count, beam_size=1, window=None)
     for index, (result, cache) in enumerate(steps(layer, x, slots)):
         np.testing.assert_allclose(result, expected[:, index], atol=1e-5)
         number = count or index + 1
@@ -512,7 +512,7 @@ def test_a_step_over_a_rolling_cache_is_a_row_of_restricted_attention(count):
     layer = RestrictedAttention(2, 4, 3, neighborhood=(2, 0))
     x = random(2, 8, 8)
     expected = layer(x, x)
-    slots = Slots(count, num_beams=1, window=3)
+    slots = Slots(count, beam_size=1, window=3)
     for index, (result, cache) in enumerate(steps(layer, x, slots)):
         np.testing.assert_allclose(result, expected[:, index], atol=1e-5)
         assert cache.keys.shape[2] == (count or min(index + 1, 3))

@@ -436,7 +436,7 @@ def test_hypotheses_take_their_past_with_them(small_config, fields, growing):
     model = kt.Transformer(dataclasses.replace(small_config, **fields))
     random = np.random.default_rng(7)
     memory = model.encode(SOURCE)
-    cache = model.make_cache(2, 6, num_beams=3, growing=growing)
+    cache = model.make_cache(2, 6, beam_size=3, growing=growing)
     past = np.zeros((2, 3, 0), int)
     for index in range(5):
         parents = random.integers(0, 3, (2, 3))

@@ -85,7 +85,7 @@ def test_workers_give_the_same_answers_in_the_same_order(
     lines = [*TEXT, "fox", "", "the dog", *TEXT[::-1], "the lazy dog"]
     expected = translator.n_best(lines)
     monkeypatch.setattr(translator._batched, "batch_tokens", 16)
-    monkeypatch.setattr(translator._batched, "workers", 2)
+    monkeypatch.setattr(translator._batched, "num_threads", 2)
     graph, met = translator._batched.graph, threading.Barrier(2, timeout=60)
     first = iter([True, True])
 
@@ -102,12 +102,12 @@ def test_workers_give_the_same_answers_in_the_same_order(
         np.testing.assert_allclose(
             [score for _, score in one], [score for _, score in two], rtol=1e-5
         )
-    with pytest.raises(ValueError, match="workers=0"):
-        make_translator(workers=0)
+    with pytest.raises(ValueError, match="num_threads=0"):
+        make_translator(num_threads=0)
 
 
 def test_an_error_of_a_worker_is_raised(translator, monkeypatch):
-    monkeypatch.setattr(translator._batched, "workers", 2)
+    monkeypatch.setattr(translator._batched, "num_threads", 2)
     monkeypatch.setattr(translator._batched, "batch_tokens", 8)
 
     def fail(*_, **__):

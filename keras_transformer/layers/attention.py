@@ -241,7 +241,7 @@ class MultiHeadAttention(TracedLayer):
         query: Tensor,
         key_value: KeyValue,
         attention_mask: Tensor,
-        num_beams: int,
+        beam_size: int,
     ) -> Tensor:
         """`attend` for one position of the hypotheses of each sentence.
 
@@ -251,13 +251,13 @@ class MultiHeadAttention(TracedLayer):
             query: float `[N, D]`; the W rows of a sentence are neighbours.
             key_value: The result of `project`, `[B, H, S, K]`.
             attention_mask: bool `[B, 1, 1, S]`.
-            num_beams: W, hypotheses of a sentence.
+            beam_size: W, hypotheses of a sentence.
 
         Returns:
             float `[N, D]`.
         """
         query = self._heads_of_rows(
-            self.query_projection(query), self.d_key, num_beams
+            self.query_projection(query), self.d_key, beam_size
         )
         weights = attention_weights(query, key_value.keys, attention_mask)
         return self._rows_of_heads(ops.matmul(weights, key_value.values))
@@ -302,11 +302,11 @@ class MultiHeadAttention(TracedLayer):
         Returns:
             float `[N, D]`, and the cache with this position in it.
         """
-        num_beams = slots.num_beams
+        beam_size = slots.beam_size
         keys, values = (
             slots.append(
                 before,
-                self._heads_of_rows(project(query), size, num_beams),
+                self._heads_of_rows(project(query), size, beam_size),
                 position.index,
             )
             for before, project, size in (
@@ -316,7 +316,7 @@ class MultiHeadAttention(TracedLayer):
         )
         cache = KeyValue(keys, values)
         query = self._heads_of_rows(
-            self.query_projection(query), self.d_key, num_beams
+            self.query_projection(query), self.d_key, beam_size
         )
         heads = self.attend_to_cache(query, cache, position)
         return self._rows_of_heads(heads), cache
@@ -351,11 +351,11 @@ class MultiHeadAttention(TracedLayer):
         x = ops.reshape(x, (-1, ops.shape(x)[1], width))
         return self.output_projection(x)
 
-    def _heads_of_rows(self, x, size, num_beams):
+    def _heads_of_rows(self, x, size, beam_size):
         """One position of each hypothesis: [N, H * size] -> [B, H, W, size]."""
-        if num_beams == 1:
+        if beam_size == 1:
             return ops.reshape(x, (-1, self.num_heads, 1, size))
-        x = ops.reshape(x, (-1, num_beams, self.num_heads, size))
+        x = ops.reshape(x, (-1, beam_size, self.num_heads, size))
         return ops.transpose(x, (0, 2, 1, 3))
 
     def _rows_of_heads(self, x):

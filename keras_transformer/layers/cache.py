@@ -43,13 +43,13 @@ class Slots(typing.NamedTuple):
             a slot at each position, so that early positions are cheap. Its
             shape then changes in the loop of a search, which XLA and TFLite do
             not support.
-        num_beams: Hypotheses of a sentence, W; they are neighbours.
+        beam_size: Hypotheses of a sentence, W; they are neighbours.
         window: Number of positions that a query sees, including its own: the
             cache drops earlier ones. None means all.
     """
 
     num_slots: int | None
-    num_beams: int
+    beam_size: int
     window: int | None
 
     def first_rows(self, batch_size: int | Tensor) -> int | Tensor:
@@ -62,7 +62,7 @@ class Slots(typing.NamedTuple):
         """
         if self.num_slots is None:
             return batch_size * 0
-        return self.num_slots * self.num_beams
+        return self.num_slots * self.beam_size
 
     def make_lineage(self, batch_size: int | Tensor) -> Tensor | tuple[()]:
         """The initial lineage: no history.
@@ -70,10 +70,10 @@ class Slots(typing.NamedTuple):
         Returns:
             bool `[B, W, C * W]`; (), if a sentence has one hypothesis.
         """
-        if self.num_beams == 1:
+        if self.beam_size == 1:
             return ()
         number = self.first_rows(batch_size)
-        return ops.zeros((batch_size, self.num_beams, number), "bool")
+        return ops.zeros((batch_size, self.beam_size, number), "bool")
 
     def enter(
         self, lineage: Tensor | tuple[()], x: Tensor, index: int | Tensor
@@ -88,7 +88,7 @@ class Slots(typing.NamedTuple):
         Returns:
             The `Position`, and the lineage with it.
         """
-        width = self.num_beams
+        width = self.beam_size
         if self.num_slots is None:
             number = index + 1
             if self.window is not None:
@@ -121,7 +121,7 @@ class Slots(typing.NamedTuple):
         Returns:
             The cache with this position in it, one slot longer if it grows.
         """
-        width = self.num_beams
+        width = self.beam_size
         if self.num_slots is None:
             rows = ops.concatenate([rows, new], axis=2)
             if self.window is None:
@@ -143,7 +143,7 @@ def reorder(lineage: Tensor | tuple[()], parents: Tensor) -> Tensor | tuple[()]:
     """
     if isinstance(lineage, tuple):
         return lineage
-    batch_size, num_beams, num_rows = ops.shape(lineage)
-    flat = ops.reshape(lineage, (batch_size * num_beams, num_rows))
+    batch_size, beam_size, num_rows = ops.shape(lineage)
+    flat = ops.reshape(lineage, (batch_size * beam_size, num_rows))
     sentences = ops.arange(batch_size, dtype="int32")[:, None]
-    return ops.take(flat, sentences * num_beams + parents, axis=0)
+    return ops.take(flat, sentences * beam_size + parents, axis=0)

@@ -297,7 +297,7 @@ class DecoderLayer(_Block):
         x = self.cross_attention_residual(
             x,
             sublayer=lambda y: self.cross_attention.attend_from_rows(
-                y, memory, cross_attention_mask, slots.num_beams
+                y, memory, cross_attention_mask, slots.beam_size
             ),
         )
         return self.feed_forward_residual(x, sublayer=self.feed_forward), cache
@@ -413,14 +413,14 @@ class Decoder(_Block):
         self,
         batch_size: int | Tensor,
         length: int,
-        num_beams: int = 1,
+        beam_size: int = 1,
         growing: bool = False,
     ) -> DecoderCache:
         """An empty cache for `step`; see `Transformer.make_cache`."""
         count = None
         if not growing:
             count = min(length, self.config.attention_window or length)
-        slots = Slots(count, num_beams, self.config.attention_window)
+        slots = Slots(count, beam_size, self.config.attention_window)
         kind = GrowingCache if growing else DecoderCache
         return kind(
             layers=tuple(
@@ -462,13 +462,13 @@ class Decoder(_Block):
 
     def _slots_of(self, cache):
         """The `Slots` of a cache."""
-        num_beams = 1
+        beam_size = 1
         if not isinstance(cache.lineage, tuple):
-            num_beams = cache.lineage.shape[1]
+            beam_size = cache.lineage.shape[1]
         count = None
         if not isinstance(cache, GrowingCache):
-            count = cache.layers[0].keys.shape[2] // num_beams
-        return Slots(count, num_beams, self.config.attention_window)
+            count = cache.layers[0].keys.shape[2] // beam_size
+        return Slots(count, beam_size, self.config.attention_window)
 
     def _finish(self, x):
         return x if self.final_norm is None else self.final_norm(x)

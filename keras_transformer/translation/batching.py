@@ -24,7 +24,7 @@ class BatchedInference:
         inference: The `Inference`.
         batch_tokens: As in `Translator`.
         jit_compile: As in `Translator`.
-        workers: As in `Translator`.
+        num_threads: As in `Translator`.
     """
 
     def __init__(
@@ -32,12 +32,12 @@ class BatchedInference:
         inference: Inference,
         batch_tokens: int,
         jit_compile: bool,
-        workers: int,
+        num_threads: int,
     ):
         self.inference = inference
         self.batch_tokens = batch_tokens
         self.jit_compile = jit_compile
-        self.workers = 1 if inference.decoding.sampling else workers
+        self.num_threads = 1 if inference.decoding.sampling else num_threads
         self.graph = Graphs(jit_compile)
 
     def search(
@@ -62,7 +62,7 @@ class BatchedInference:
             search = functools.partial(
                 self._search_batch, rows, prefixes, num_best, in_first_steps
             )
-            each = in_threads(search, batches, self.workers)
+            each = in_threads(search, batches, self.num_threads)
             for batch, found in zip(batches, each, strict=True):
                 for i, ids, scores, of_ids in zip(batch, *found, strict=False):
                     if of_ids[0] == UNFINISHED:

@@ -117,7 +117,7 @@ class Experiment:
             model,
             dataclasses.replace(self.configuration.decoding, **decoding),
             max_source_length=self.data.max_length,
-            workers=self.devices.num_searches,
+            num_threads=self.devices.num_searches,
         )
 
 

@@ -32,7 +32,7 @@ class TranslatorOptions(Fields):
     jit_compile: bool = hp(
         False, "Compile with XLA: slow to start, fast with many sentences."
     )
-    workers: int | None = hp(
+    num_threads: int | None = hp(
         None,
         "Batches translated in parallel. Default: one per CPU core, or 1 with a"
         " GPU.",

@@ -53,7 +53,7 @@ def load_translator(
         decoding = arguments.build(DecodingConfig, **dataclasses.asdict(before))
         others = {
             "jit_compile": options.jit_compile,
-            "workers": options.workers or count_searches(),
+            "num_threads": options.num_threads or count_searches(),
         }
         if options.max_source_length is not None:
             others["max_source_length"] = options.max_source_length

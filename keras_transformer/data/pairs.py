@@ -115,7 +115,9 @@ def _count_pairs(source_path, target_path):
 
 
 def read_lines(path: pathlib.Path) -> Iterator[str]:
-    """Yields the lines of a file, white space made single spaces.
+    """Yields the lines of a file, ASCII white space made single spaces.
+
+    Other white space stays for SentencePiece to judge, as in translation.
 
     Raises:
         ValueError: A line is not UTF-8, or the file is `.gz` and corrupt.
@@ -128,7 +130,7 @@ def read_lines(path: pathlib.Path) -> Iterator[str]:
             # also end them at U+2028 and its like.
             for number, line in enumerate(file, 1):
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-                yield " ".join(text.split())
+                yield with_single_spaces(text)
         except UnicodeDecodeError as error:
             raise ValueError(
                 f"{path}, line {number}: not UTF-8"
@@ -136,6 +138,16 @@ def read_lines(path: pathlib.Path) -> Iterator[str]:
             ) from error
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise ValueError(f"{path}: corrupt gzip file ({error})") from error
+
+
+def with_single_spaces(text: str) -> str:
+    r"""Text without ASCII white space at its ends, and single spaces inside.
+
+    >>> with_single_spaces(" a\t b\x85c\n")
+    'a b\x85c'
+    """
+    # Unlike strings, bytes are split at ASCII white space alone.
+    return b" ".join(text.encode().split()).decode()
 
 
 class MissingSplitError(ValueError):
@@ -203,4 +215,4 @@ def read_tfds(
 
 def _clean_strings(values):
     """Decodes an array of UTF-8 strings; white space as in files."""
-    return [" ".join(value.decode().split()) for value in values]
+    return [with_single_spaces(value.decode()) for value in values]

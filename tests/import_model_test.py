@@ -42,7 +42,6 @@ from trainers.importers import (
 from trainers.importers.imported import describe_tables
 from trainers.importers.safetensors import read_safetensors
 from trainers.importers.torch_pickle import Plain, read_torch
-from trainers.importers.vocabularies import make_tokenizer
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures"
 SHARED, SEPARATE = FIXTURES / "marian_shared", FIXTURES / "marian_separate"
@@ -934,17 +933,14 @@ def test_two_sides_of_one_language_are_named_apart(copy, tmp_path, capsys):
 BIAS = "embedding/logits_bias"
 
 
-def test_the_target_alone_is_decoded(monkeypatch):
-    """The vocabulary of a source may have pieces that cannot be decoded."""
-    encode_only = {}
-
-    def make(content, table, path, for_source, end):
-        encode_only[path.name] = for_source
-        return make_tokenizer(content, table, path, for_source, end)
-
-    monkeypatch.setattr(huggingface, "make_tokenizer", make)
-    huggingface.read(SHARED)
-    assert encode_only == {"source.spm": True, "target.spm": False}
+def test_weights_that_are_no_file_are_not_passed_over(copy, capsys):
+    """A pipe beside good weights in another format."""
+    weights = copy / "model.safetensors"
+    weights.unlink()
+    os.mkfifo(weights)
+    (copy / "pytorch_model.bin").write_bytes(b"")
+    argv = [f"--source={copy}", f"--workdir={copy}/run"]
+    assert str(weights) in fails(import_model.main, argv, capsys)
 
 
 def test_flags_name_the_languages(copy, tmp_path):

@@ -699,10 +699,10 @@ def test_tables_that_do_not_fit_are_refused(model_bytes, monkeypatch):
         (model_bytes, [*table, "a"], "its table has a subword twice"),
     ):
         with pytest.raises(ValueError, match=f"spm: {message}"):
-            make_tokenizer(content, names, "spm", False)
+            make_tokenizer(content, names, "spm")
     monkeypatch.setattr(vocabularies, "MAX_PIECES", 89)
     with pytest.raises(ValueError, match="at most 89 pieces. Received: 90"):
-        make_tokenizer(model_bytes, table, "spm", False)
+        make_tokenizer(model_bytes, table, "spm")
 
 
 def test_start_has_a_name_of_its_own():

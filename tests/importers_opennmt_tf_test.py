@@ -337,7 +337,7 @@ def test_what_cannot_be_evaluated_is_named(tmp_path, text, message):
     with pytest.raises(ValueError) as error:
         read_description(path)
     assert message in str(error.value) and "\n" not in str(error.value)
-    assert f"{path} cannot be evaluated" in str(error.value)
+    assert f"{path}, which has the number of heads" in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -528,7 +528,7 @@ def test_the_vocabulary_of_an_imported_model_is_refused(
     command, tokenizer, tmp_path, capsys
 ):
     pieces = Tokenizer.load(tokenizer).pieces
-    imported = make_tokenizer(tokenizer.read_bytes(), pieces, "a", False)
+    imported = make_tokenizer(tokenizer.read_bytes(), pieces, "a")
     imported.save(tmp_path / "imported.model")
     flag = f"--tokenizer={tmp_path}/imported.model"
     argv = [*command, flag, f"--output={tmp_path}/out"]

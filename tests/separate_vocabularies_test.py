@@ -210,8 +210,8 @@ def joint():
     target = tokenization_test.trained("char")
     table = [*source.pieces, *{*target.pieces} - {*source.pieces}]
     tokenizer = kt.TokenizerPair(
-        make_tokenizer(source.model_bytes, table, "source", True),
-        make_tokenizer(target.model_bytes, table, "target", False),
+        make_tokenizer(source.model_bytes, table, "source"),
+        make_tokenizer(target.model_bytes, table, "target"),
     )
     model = kt.Transformer(
         vocab_size=len(table), d_model=8, d_ff=12, num_heads=2, num_layers=1,
@@ -250,11 +250,12 @@ def test_the_files_beside_a_model_segment_alike(kind, tmp_path):
     tokenizer = tokenization_test.trained(*tokenization_test.KINDS[kind])
     pairs = [
         kt.TokenizerPair(
-            tokenization_test.with_table(tokenizer, for_source=True),
+            tokenization_test.with_table(tokenizer),
             tokenization_test.with_table(tokenizer),
         ),
         kt.TokenizerPair(
-            *map(tokenization_test.with_foreign_pair, (True, False))
+            tokenization_test.with_foreign_pair(),
+            tokenization_test.with_foreign_pair(),
         ),
         tokenizer,
     ]

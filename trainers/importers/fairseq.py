@@ -481,10 +481,7 @@ def _read_embeddings(config, tensors, sides):
 def _make_tokenizer(sides):
     """One tokenizer for both languages if they have the same, or a pair."""
     source, target = (
-        make_tokenizer(side.model, side.table, side.path, for_source)
-        for side, for_source in zip(
-            sides, (sides[0] != sides[1], False), strict=True
-        )
+        make_tokenizer(side.model, side.table, side.path) for side in sides
     )
     return target if sides[0] == sides[1] else TokenizerPair(source, target)
 

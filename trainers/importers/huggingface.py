@@ -309,11 +309,8 @@ def _make_tokenizer(directory, tables):
     for name, table in zip(MODELS, tables[:2], strict=True):
         path = directory / name
         content = read_file(path)
-        is_source = name == MODELS[0]
         sides.append(
-            make_tokenizer(
-                content, table.subwords, path, is_source, END_OF_TABLE
-            )
+            make_tokenizer(content, table.subwords, path, END_OF_TABLE)
         )
     return TokenizerPair(*sides)
 
@@ -331,7 +328,7 @@ def _read_weights(directory):
     }
     for name, reader in readers.items():
         path = directory / name
-        if path.is_file():
+        if path.exists():
             return Tensors(reader(path), path)
     raise ValueError(
         f"{directory}: expected one of {', '.join(readers)}."

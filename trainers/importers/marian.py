@@ -444,19 +444,15 @@ def _with_special_rows(rows, value):
 def _make_tokenizer(sides):
     """One tokenizer for both languages if they have the same, or a pair."""
     if sides[0] == sides[1]:
-        return _tokenizer_of(sides[0], for_source=False)
-    source, target = sides
-    return TokenizerPair(
-        source=_tokenizer_of(source, for_source=True),
-        target=_tokenizer_of(target, for_source=False),
-    )
+        return _tokenizer_of(sides[0])
+    return TokenizerPair(*map(_tokenizer_of, sides))
 
 
-def _tokenizer_of(side, for_source):
+def _tokenizer_of(side):
     known = [side.pieces[id] for id in side.order]
     pad = next(name for name in PAD_PIECES if name not in known)
     table = [pad, start_name(known), *known]
-    return make_tokenizer(side.model, table, side.path, for_source)
+    return make_tokenizer(side.model, table, side.path)
 
 
 def _notes(search):

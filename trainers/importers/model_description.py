@@ -110,8 +110,8 @@ def read_description(path: pathlib.Path) -> Options:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         reason = str(error) or type(error).__name__
         raise ValueError(
-            f"{path} cannot be evaluated, and the weights do not tell the"
-            f" number of heads: {reason}"
+            f"{path}, which has the number of heads, cannot be evaluated:"
+            f" {reason}"
         ) from None
     return Options(DEFAULTS | values, path)
 

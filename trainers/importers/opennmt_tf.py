@@ -521,12 +521,10 @@ def _read_embeddings(checkpoint, config, sides):
 
 def _make_tokenizer(sides):
     """One tokenizer for both languages if they have the same, or a pair."""
-    is_shared = sides[0] == sides[1]
     source, target = (
-        make_tokenizer(side.model, side.table, side.path, for_source)
-        for side, for_source in zip(sides, (not is_shared, False), strict=True)
+        make_tokenizer(side.model, side.table, side.path) for side in sides
     )
-    return target if is_shared else TokenizerPair(source, target)
+    return target if sides[0] == sides[1] else TokenizerPair(source, target)
 
 
 def _read_decoding(run):

@@ -16,7 +16,6 @@ from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
 
 START_NAMES = ("<s>", "<start>", "<start of output>")
 _PIECE = sentencepiece_model_pb2.ModelProto.SentencePiece
-_TRAINER = sentencepiece_model_pb2.TrainerSpec
 # Types of pieces that text may be segmented into.
 _OF_TEXT = (_PIECE.NORMAL, _PIECE.USER_DEFINED, _PIECE.BYTE)
 MAX_PIECES = 1 << 20
@@ -26,7 +25,6 @@ def make_tokenizer(
     model_bytes: bytes,
     table: Sequence[str],
     path,
-    for_source: bool,
     end: str = END_OF_TABLE_WITH_CODES,
 ) -> Tokenizer:
     """A tokenizer that segments as a SentencePiece model and counts as a table.
@@ -40,7 +38,6 @@ def make_tokenizer(
         model_bytes: The SentencePiece model, of any ids.
         table: The subword of each id; the first four are PAD, BOS, EOS and UNK.
         path: Of the model's file, for messages.
-        for_source: Whether it encodes only; else it decodes, too.
         end: Ends the table: see `Tokenizer.has_table`.
 
     Raises:
@@ -62,9 +59,6 @@ def make_tokenizer(
     if len(set(table)) < len(table):
         raise ValueError(f"{path}: its table has a subword twice")
     own = {piece.piece: piece for piece in model.pieces}
-    foreign = _type_of_foreign(model, for_source)
-    # Below all others: in a byte-pair model it would be merged last.
-    lowest = min(piece.score for piece in model.pieces) - 1.0
     pieces = []
     for id, name in enumerate(table):
         if id in SPECIAL_IDS:
@@ -73,7 +67,7 @@ def make_tokenizer(
         elif name in own and own[name].type in _OF_TEXT:
             pieces.append(own[name])
         else:
-            pieces.append(_PIECE(piece=name, score=lowest, type=foreign))
+            pieces.append(_PIECE(piece=name, score=0.0, type=_PIECE.UNUSED))
     pieces.append(_PIECE(piece=end, type=_PIECE.CONTROL))
     known = {*table, end}
     pieces += [
@@ -94,18 +88,6 @@ def make_tokenizer(
         return Tokenizer(model.SerializeToString(deterministic=True))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-
-
-def _type_of_foreign(model, for_source):
-    """The type of pieces that are in the table, but not in the model.
-
-    UNUSED pieces can be decoded. A unigram model never segments text into them.
-    A byte-pair model splits them again, but not in the way in which it would
-    have merged their parts: so where decoding is not needed, they are CONTROL,
-    which it ignores.
-    """
-    is_bpe = model.trainer_spec.model_type == _TRAINER.BPE
-    return _PIECE.CONTROL if is_bpe and for_source else _PIECE.UNUSED
 
 
 def share_in_table(tokenizer: Tokenizer) -> tuple[int, int]:

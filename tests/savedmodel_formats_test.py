@@ -251,6 +251,19 @@ def test_tflite_stores_weights_in_the_precision():
         assert kinds & {np.float16, np.int8} == {kind}
 
 
+def test_int8_weights_of_onnx_have_seven_bits():
+    """With eight, sums overflow on CPUs without VNNI: no test would see it."""
+    path = exports.quantized("onnx", "int8") / "model.onnx"
+    graph = onnx.load(str(path)).graph
+    weights = [
+        onnx.numpy_helper.to_array(tensor).astype(int)
+        for tensor in graph.initializer
+        if tensor.data_type == onnx.TensorProto.INT8 and len(tensor.dims) == 2
+    ]
+    greatest = [abs(weight).max() for weight in weights]
+    assert greatest and max(greatest) in (63, 64)
+
+
 def weight_bytes(path):
     """Size of a file; of ONNX that of its weights: the graph is larger."""
     if path.suffix == ".onnx":

@@ -453,6 +453,8 @@ def read_description(directory) -> dict:
                 f"{path}: {field} must be {KIND_NAMES[kind]}."
                 f" Received: {field}={description[field]!r}"
             )
+    if not description["checkpoint"]:
+        raise ValueError(f"{path}: checkpoint must be a path. Received: ''")
     precision = description["precision"]
     if precision not in FORMATS[name].precisions:
         raise ValueError(

@@ -633,6 +633,7 @@ def test_verify_of_what_is_no_export(tmp_path, capsys):
         ({"precision": 5}, "precision must be text. Received: precision=5"),
         ({"precision": "int4"}, "precision must be one of float32, float16"),
         ({"checkpoint": None}, "checkpoint must be text"),
+        ({"checkpoint": ""}, "checkpoint must be a path"),
         ({"max_source_length": "9"}, "max_source_length must be a whole numb"),
         ({"max_source_length": True}, "max_source_length must be a whole nu"),
         ({"decoding": [1]}, "decoding must be an object. Received: decoding="),

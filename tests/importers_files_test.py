@@ -665,7 +665,7 @@ def test_yaml_is_options_or_strings(tmp_path):
         (options, b"a: " + b"1" * 5000, "not YAML"),
         (options, b"[" * 100_000, "at most 32 levels"),
         (options, b"- " * 100_000, "at most 32 levels"),
-        (options, b"a: &b [*b]", "repeats what it is in"),
+        (options, b"a: &b [*b]", "contains itself"),
         (options, b"a: *b", "not YAML"),
         (options, b"a: [" + b"1," * 100_000 + b"]", "at most 100000 values"),
         (options, b"a: " + b"b" * 10_001, "at most 10000 characters"),

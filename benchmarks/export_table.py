@@ -5,9 +5,10 @@
         --reference=DATA/test_2016_flickr.de.gz
 
 Each row is an export, made below --output unless it is there, and run by a
-process that does not import this package. `identical` counts translations whose
-tokens equal those of `trainers.translate` with the same beam; of the others,
-`ties` are those with the same score, and the lines are listed below the table.
+process that does not import this package. `identical` counts translations with
+the tokens that `trainers.translate` returns for the same beam size. `ties`
+counts other translations with the same score; their lines are listed below the
+table.
 `computed in` is reported by CTranslate2: not every CPU computes in the type
 that the weights are stored in.
 """

@@ -167,7 +167,7 @@ def make_step(length, window):
 
 
 def table(found, lengths, window):
-    """The medians as a table; memory above that of the libraries."""
+    """The medians as a table; memory excludes the imported libraries."""
 
     def median(length, window, read):
         return statistics.median(map(read, found[length, window]))

@@ -1,6 +1,6 @@
 """The current result of each measurement: `benchmarks/results/NAME.json`.
 
-    python benchmarks/results.py    # writes benchmarks/results/README.md anew
+    python benchmarks/results.py    # rewrites benchmarks/results/README.md
 
 A script that runs with --record replaces its file, and the page with all
 tables. A measurement that is repeated replaces the earlier one; git keeps that.
@@ -41,7 +41,7 @@ def record(name, title, tables, **fields):
         name: Name of the file, without its ending.
         title: Name of the measurement.
         tables: Heading -> rows; a row maps columns to numbers or text.
-        **fields: Fields by name that override those of this process.
+        **fields: Values that override the fields of this process.
     """
     values = {"title": title, "command": command(), "date": today()}
     values |= {"commit": code_commit(), "machine": machine()}

@@ -153,8 +153,8 @@ def load(address, lines, clients, requests, seconds):
         address: The server's.
         lines: List of `str`; each client begins at another one.
         clients: How many send requests at the same time.
-        requests: Number of requests of all clients; None: see `seconds`.
-        seconds: Time in which they send requests; None: see `requests`.
+        requests: Total number of requests, or None to stop after `seconds`.
+        seconds: Seconds to send requests for, or None to stop after `requests`.
     """
     from savedmodel.client import Client, ClientOptions
 

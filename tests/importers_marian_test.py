@@ -19,6 +19,7 @@ from savedmodel import reload
 from trainers import import_model
 from trainers.importers import find_importer, marian
 from trainers.importers.options import Options
+from trainers.importers.vocabularies import make_tokenizers
 
 PACKAGE = FIXTURES / "marian_npz"
 OPTIONS = "special:model.yml"
@@ -86,7 +87,7 @@ def test_a_code_that_the_model_knows_is_its_own(tmp_path):
         minloglevel=2,
     )
     path = (tmp_path / "vocab.model").rename(tmp_path / "vocab.spm")
-    tokenizer = marian._make_tokenizer([marian._read_spm_side(path)] * 2)
+    tokenizer = make_tokenizers([marian._read_spm_side(path)] * 2)
     text = ">>fra<< they buy it"
     original_models.check_text(tokenizer, path, text)
     assert SPACE in [tokenizer.pieces[id] for id in tokenizer.to_ids([text])[0]]

@@ -10,26 +10,21 @@ import dataclasses
 
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
-from keras_transformer.fields import Fields, hp
+from keras_transformer.fields import hp
 from trainers.run.config import TrainingConfig
+from trainers.run.options import WorkdirOptions
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(Fields):
+class Options(WorkdirOptions):
     """The average."""
 
-    workdir: str = hp("", "Directory that trainers.wmt made. Required.")
     last: int | None = hp(
         None,
         "Number of checkpoints to average, the newest ones. Default:"
         " average_last of the work directory.",
         low=1,
     )
-
-    def __post_init__(self):
-        super().__post_init__()
-        if not self.workdir:
-            raise ValueError("expected --workdir=DIR. Received: no workdir")
 
 
 def main(argv: list[str] | None = None) -> None:

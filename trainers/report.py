@@ -22,9 +22,10 @@ from keras_transformer.config import (
     DecodingConfig,
     TransformerConfig,
 )
-from keras_transformer.fields import Fields, hp
+from keras_transformer.fields import hp
 from keras_transformer.figures.saving import check_matplotlib, suffix_of
 from trainers.run.config import DataConfig, TrainingConfig
+from trainers.run.options import WorkdirOptions
 
 if typing.TYPE_CHECKING:
     from keras_transformer.translator import Translator
@@ -36,10 +37,9 @@ COMMAND = "trainers.report"
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(Fields):
+class Options(WorkdirOptions):
     """The report."""
 
-    workdir: str = hp("", "Directory that trainers.wmt made. Required.")
     compare: str = hp("", "Directory of a second run, to compare with.")
     output: str = hp("", "File to write; it ends with .html. Required.")
     samples: int = hp(
@@ -61,8 +61,6 @@ class Options(Fields):
 
     def __post_init__(self):
         super().__post_init__()
-        if not self.workdir:
-            raise ValueError("expected --workdir=DIR. Received: no workdir")
         if not self.output:
             raise ValueError("expected --output=FILE. Received: no output")
         suffix_of(self.output, (".html",))

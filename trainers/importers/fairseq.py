@@ -20,7 +20,6 @@ import numpy as np
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.permutation import from_blocks, reorder
-from keras_transformer.tokenization import TokenizerPair
 from keras_transformer.vocabulary import BOS
 from trainers.importers.files import read_file, read_text
 from trainers.importers.imported import Imported
@@ -33,7 +32,7 @@ from trainers.importers.stacks import (
 )
 from trainers.importers.tensors import Tensors
 from trainers.importers.torch_pickle import Plain, read_torch
-from trainers.importers.vocabularies import make_tokenizer, start_name
+from trainers.importers.vocabularies import make_tokenizers, start_name
 
 DATA = "data-bin"  # where fairseq-preprocess writes
 CHECKPOINTS = ("checkpoint_best.pt", "model.pt", "checkpoint_last.pt")
@@ -135,7 +134,7 @@ def read(directory: pathlib.Path) -> Imported:
     return Imported(
         config=config,
         weights=_read_weights(config, tensors, sides),
-        tokenizer=_make_tokenizer(sides),
+        tokenizer=make_tokenizers(sides),
         decoding=_read_decoding(generation),
         source_language=languages[0],
         target_language=languages[1],
@@ -475,15 +474,7 @@ def _read_embeddings(config, tensors, sides):
     return weights
 
 
-# Tokenizer, search and notes
-
-
-def _make_tokenizer(sides):
-    """One tokenizer for both languages if they have the same, or a pair."""
-    source, target = (
-        make_tokenizer(side.model, side.table, side.path) for side in sides
-    )
-    return target if sides[0] == sides[1] else TokenizerPair(source, target)
+# Search
 
 
 def _read_decoding(generation):

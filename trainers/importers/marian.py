@@ -20,7 +20,6 @@ import sentencepiece
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.permutation import from_blocks, reorder
-from keras_transformer.tokenization import TokenizerPair
 from keras_transformer.vocabulary import EOS
 from trainers.importers.files import read_file
 from trainers.importers.imported import Imported
@@ -34,7 +33,7 @@ from trainers.importers.stacks import (
     read_stacks,
 )
 from trainers.importers.tensors import Tensors
-from trainers.importers.vocabularies import make_tokenizer, start_name
+from trainers.importers.vocabularies import make_tokenizers, start_name
 from trainers.importers.yaml_files import (
     parse_options,
     read_options,
@@ -118,7 +117,7 @@ def read(directory: pathlib.Path) -> Imported:
     return Imported(
         config=config,
         weights=_read_weights(config, options, Tensors(arrays, path), sides),
-        tokenizer=_make_tokenizer(sides),
+        tokenizer=make_tokenizers(sides),
         decoding=DecodingConfig(
             beam_size=search.get("beam-size", BEAM_SIZE),
             length_penalty=search.get("normalize", NORMALIZE),
@@ -157,6 +156,13 @@ class Side(typing.NamedTuple):
         special = self.eos, self.unk
         others = [i for i in range(len(self.pieces)) if i not in special]
         return [*special, *others]
+
+    @property
+    def table(self) -> list[str]:
+        """The piece of each of our ids."""
+        known = [self.pieces[id] for id in self.order]
+        pad = next(name for name in PAD_PIECES if name not in known)
+        return [pad, start_name(known), *known]
 
 
 def _read_search(directory):
@@ -438,21 +444,7 @@ def _with_special_rows(rows, value):
     return np.concatenate([special, rows])
 
 
-# Tokenizer, search and notes
-
-
-def _make_tokenizer(sides):
-    """One tokenizer for both languages if they have the same, or a pair."""
-    if sides[0] == sides[1]:
-        return _tokenizer_of(sides[0])
-    return TokenizerPair(*map(_tokenizer_of, sides))
-
-
-def _tokenizer_of(side):
-    known = [side.pieces[id] for id in side.order]
-    pad = next(name for name in PAD_PIECES if name not in known)
-    table = [pad, start_name(known), *known]
-    return make_tokenizer(side.model, table, side.path)
+# Notes on the search
 
 
 def _notes(search):

@@ -22,7 +22,6 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.permutation import from_blocks, reorder
-from keras_transformer.tokenization import TokenizerPair
 from keras_transformer.workdir import corruption
 from trainers.importers.files import check_file, read_file, read_text
 from trainers.importers.imported import Imported
@@ -36,7 +35,7 @@ from trainers.importers.stacks import (
     read_stacks,
 )
 from trainers.importers.tensors import Tensors
-from trainers.importers.vocabularies import make_tokenizer
+from trainers.importers.vocabularies import make_tokenizers
 from trainers.importers.yaml_files import read_options
 
 DESCRIPTION = "model_description.py"
@@ -107,7 +106,7 @@ def read(directory: pathlib.Path) -> Imported:
     return Imported(
         config=config,
         weights=_read_weights(checkpoint, config, sides),
-        tokenizer=_make_tokenizer(sides),
+        tokenizer=make_tokenizers(sides),
         decoding=_read_decoding(run),
         source_language="",
         target_language="",
@@ -516,15 +515,7 @@ def _read_embeddings(checkpoint, config, sides):
     return weights
 
 
-# Tokenizer and search
-
-
-def _make_tokenizer(sides):
-    """One tokenizer for both languages if they have the same, or a pair."""
-    source, target = (
-        make_tokenizer(side.model, side.table, side.path) for side in sides
-    )
-    return target if sides[0] == sides[1] else TokenizerPair(source, target)
+# Search
 
 
 def _read_decoding(run):

@@ -6,12 +6,17 @@ its model stand in the order of the table, then an end (`END_OF_TABLE` or
 `END_OF_TABLE_WITH_CODES`), then those that the table has not.
 """
 
+import typing
 from collections.abc import Sequence
 
 from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
 
-from keras_transformer.tokenization import END_OF_TABLE_WITH_CODES, Tokenizer
+from keras_transformer.tokenization import (
+    END_OF_TABLE_WITH_CODES,
+    Tokenizer,
+    TokenizerPair,
+)
 from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
 
 START_NAMES = ("<s>", "<start>", "<start of output>")
@@ -88,6 +93,19 @@ def make_tokenizer(
         return Tokenizer(model.SerializeToString(deterministic=True))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+
+
+def make_tokenizers(sides: Sequence[typing.Any]) -> Tokenizer | TokenizerPair:
+    """One tokenizer if both languages have the same vocabulary, or a pair.
+
+    Args:
+        sides: Source and target, each with `model`, `table` and `path` as in
+            `make_tokenizer`.
+    """
+    source, target = sides
+    different = (source,) if source == target else (source, target)
+    made = [make_tokenizer(s.model, s.table, s.path) for s in different]
+    return made[0] if len(made) == 1 else TokenizerPair(*made)
 
 
 def share_in_table(tokenizer: Tokenizer) -> tuple[int, int]:

@@ -8,10 +8,21 @@ from trainers.run.config import TrainingConfig, same_field
 
 
 @dataclasses.dataclass(frozen=True)
-class TranslatorOptions(Fields):
-    """The translator."""
+class WorkdirOptions(Fields):
+    """The work directory."""
 
     workdir: str = hp("", "Directory that trainers.wmt made. Required.")
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not self.workdir:
+            raise ValueError("expected --workdir=DIR. Received: no workdir")
+
+
+@dataclasses.dataclass(frozen=True)
+class TranslatorOptions(WorkdirOptions):
+    """The translator."""
+
     checkpoint: str | None = hp(
         None,
         "averaged, best, latest, or a path. Default: the first of these that"
@@ -38,11 +49,6 @@ class TranslatorOptions(Fields):
         " GPU.",
         low=1,
     )
-
-    def __post_init__(self):
-        super().__post_init__()
-        if not self.workdir:
-            raise ValueError("expected --workdir=DIR. Received: no workdir")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from absl import logging
 
+from keras_transformer.checkpoints import named_weights
 from keras_transformer.config import (
     PRECISIONS,
     DecodingConfig,
@@ -25,7 +26,7 @@ from keras_transformer.translation.alignment import Side, align_words
 from keras_transformer.translation.batching import BatchedInference
 from keras_transformer.translation.inference import Inference, shortened_outputs
 from keras_transformer.vocabulary import EOS
-from keras_transformer.workdir import WorkDirectory, named_weights
+from keras_transformer.workdir import WorkDirectory
 
 SHOWN = 60  # characters of a long sentence that a message shows
 

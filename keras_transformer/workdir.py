@@ -9,11 +9,10 @@
     averaged/         the mean of the newest ones (sec. 6.1): weights only
     logs/             TensorBoard's
 
-A checkpoint is `ckpt-STEP.index` and its data. One that cannot be read to its
-last byte, or whose weights are not finite, is never used: `find_intact` names
-it in a warning and takes the one before it. Other commands may read checkpoints
-during training. If training removes a checkpoint that a command is reading, its
-index is gone, and the command looks again.
+A checkpoint that cannot be read to its last byte, or whose weights are not
+finite, is never used: `find_intact` names it in a warning and takes the one
+before it. Other commands may read checkpoints during training. If training
+removes a checkpoint that a command is about to read, the command looks again.
 """
 
 import contextlib
@@ -24,15 +23,20 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import tempfile
 import typing
 from collections.abc import Iterator
 
 import keras
-import numpy as np
 from absl import logging
 
+from keras_transformer.checkpoints import (
+    Checkpoints,
+    corruption,
+    is_there,
+    restore_weights,
+    step_of,
+)
 from keras_transformer.config import CHECKPOINT_KINDS, LengthConfig
 from keras_transformer.fields import kinds_of
 from keras_transformer.locking import lock_file
@@ -45,16 +49,14 @@ from keras_transformer.tokenization import (
     save_tokenizer,
 )
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+READABLE = (1, 2)  # version 1 had checkpoints of TensorFlow
 LOCK = ".lock"
 # Of the files of a vocabulary, in config.json; absent before 0.2.
 TOKENIZER_SUMS = {
     name: name.replace(".model", "_sha256")
     for name in (SHARED_FILE, *PAIR_FILES)
 }
-# How TensorFlow names a node of a graph in a message.
-NODE = re.compile(r"\{\{.*?\}\} ?|\[Op:\w*\]")
-CHECKPOINT = r"ckpt-(0|[1-9]\d*)"  # ckpt-0006 is none: no step is spelled so
 SHOWN = 60  # characters of a wrong value that a message shows
 
 
@@ -102,9 +104,10 @@ class WorkDirectory:
                 f" Received: {_shown(config)}"
             )
         version = config.pop("format_version", None)
-        if version != FORMAT_VERSION:
+        if version not in READABLE:
             raise ValueError(
-                f"{self.config_path}: expected format_version {FORMAT_VERSION}."
+                f"{self.config_path}: expected format_version"
+                f" {' or '.join(map(str, READABLE))}."
                 f" Received: format_version={version!r}"
             )
         return config
@@ -281,7 +284,7 @@ class WorkDirectory:
             ValueError: There is no such checkpoint, or it is corrupt.
         """
         if choice not in (None, *CHECKPOINT_KINDS):
-            prefix = re.sub(r"\.index$", "", str(choice))
+            prefix = re.sub(r"\.(safetensors|index)$", "", str(choice))
             reason = corruption(prefix)
             if not is_there(prefix):
                 raise ValueError(
@@ -335,7 +338,7 @@ class WorkDirectory:
             try:
                 restore_weights(weights, prefix, self.config_path)
                 return prefix
-            except Exception:  # half a dozen kinds, if its files are gone
+            except (OSError, ValueError):
                 if is_there(prefix):
                     raise
 
@@ -369,238 +372,6 @@ class WorkDirectory:
             )
 
 
-class Checkpoints:
-    """The checkpoints in one directory, named by their step.
-
-    Unlike `tf.train.CheckpointManager` it goes by the files that are there, so
-    that a process killed while it saved leaves nothing that counts or stays.
-
-    Args:
-        directory: The directory; it need not exist.
-    """
-
-    def __init__(self, directory: str | os.PathLike):
-        self.directory = pathlib.Path(directory)
-
-    def prefixes(self) -> list[str]:
-        """Paths without ending, newest first; intact or not."""
-        steps = []
-        for path in self.directory.glob("ckpt-*.index"):
-            match = re.fullmatch(rf"{CHECKPOINT}\.index", path.name)
-            if match and path.exists():  # and not a link that leads nowhere
-                steps.append(int(match.group(1)))
-        return [self._prefix(step) for step in sorted(steps, reverse=True)]
-
-    def newer_than(self, prefix: str) -> list[str]:
-        """Paths of the checkpoints of later steps, newest first."""
-        return [p for p in self.prefixes() if step_of(p) > step_of(prefix)]
-
-    def save(self, groups: dict[str, typing.Any], step: int, keep: int) -> str:
-        """Writes a checkpoint, then drops all but the last `keep`.
-
-        Later steps than `step` are dropped, too: they were corrupt, or training
-        would not have come this way again.
-
-        Args:
-            groups: As in `as_checkpoint`.
-            step: The step of the checkpoint.
-            keep: Number of checkpoints to keep.
-
-        Returns:
-            The path, without ending.
-
-        Raises:
-            OSError: The checkpoint cannot be written.
-        """
-        import tensorflow as tf
-
-        prefix = self._prefix(step)
-        try:
-            as_checkpoint(groups).write(prefix)
-        except tf.errors.OpError as error:
-            raise OSError(NODE.sub("", str(error))) from error
-        past = [p for p in self.prefixes() if step_of(p) <= step]
-        kept = {os.path.basename(p) for p in past[:keep]}
-        # The index first: readers then see that a checkpoint was removed, and
-        # do not take it for a corrupt one.
-        paths = sorted(
-            self.directory.iterdir(), key=lambda path: path.suffix != ".index"
-        )
-        for path in paths:
-            name = re.match(rf"{CHECKPOINT}(?=[._]|$)", path.name)
-            if name and name[0] not in kept:
-                _remove(path)
-        return prefix
-
-    def find_intact(self) -> str | None:
-        """The newest intact checkpoint, or None if there is none.
-
-        Raises:
-            ValueError: There are checkpoints, and all are corrupt.
-        """
-        found = self.intact(1)
-        return found[0] if found else None
-
-    def intact(self, count: int) -> list[str]:
-        """Up to `count` of the newest intact checkpoints, newest first.
-
-        Warns of each corrupt one on the way.
-
-        Raises:
-            ValueError: There are checkpoints, and all are corrupt.
-        """
-        while True:
-            found, corrupt, removed = [], [], []
-            for prefix in self.prefixes():
-                reason = corruption(prefix)
-                if reason is None:
-                    found.append(prefix)
-                elif is_there(prefix):
-                    corrupt.append(prefix)
-                    logging.warning("corrupt checkpoint %s: %s", prefix, reason)
-                else:
-                    removed.append(prefix)
-                if len(found) == count:
-                    break
-            if not removed:  # else there is a newer one: look again
-                break
-        if corrupt and not found:
-            raise ValueError(
-                "every checkpoint is corrupt: " + ", ".join(corrupt)
-            )
-        return found
-
-    def _prefix(self, step):
-        return str(self.directory / f"ckpt-{step}")
-
-
-def corruption(prefix: str) -> str | None:
-    """Why a checkpoint cannot be used, in one line; None if it is intact.
-
-    Reads every tensor, which compares its checksum.
-    """
-    import tensorflow  # noqa: F401  a missing one is no corruption
-
-    try:
-        reader = load_reader(prefix)
-        for name in reader.get_variable_to_shape_map():
-            tensor = reader.get_tensor(name)
-            if name.startswith("weights/") and not is_finite(tensor):
-                return f"{name.split('/')[1]} is not finite"
-    except Exception as error:  # the reader raises half a dozen kinds
-        return " ".join(str(error).split()) or type(error).__name__
-    return None
-
-
-def is_finite(array: np.ndarray) -> bool:
-    """Whether a NumPy array has neither infinities nor NaN.
-
-    >>> is_finite(np.array([1.0, np.inf])), is_finite(np.array([3]))
-    (False, True)
-    """
-    if not np.issubdtype(array.dtype, np.floating):
-        return True
-    return bool(np.isfinite(array).all())
-
-
-def is_there(prefix: str) -> bool:
-    """Whether a checkpoint has its index, without which it counts as none."""
-    return os.path.exists(f"{prefix}.index")
-
-
-def as_checkpoint(groups: dict[str, typing.Any]) -> typing.Any:
-    """Groups of variables as a `tf.train.Checkpoint`, to write and to read.
-
-    The only place that knows how the variables of Keras, TensorFlow's variables
-    and plain values become a file.
-
-    Args:
-        groups: Dictionaries or lists of variables and values, by name.
-    """
-    import tensorflow as tf
-
-    def as_variable(value):
-        if isinstance(value, keras.Variable):
-            return value.value
-        return value if isinstance(value, tf.Variable) else tf.Variable(value)
-
-    return tf.train.Checkpoint(**tf.nest.map_structure(as_variable, groups))
-
-
-def load_reader(prefix: str) -> typing.Any:
-    """The names, shapes and tensors in a checkpoint."""
-    import tensorflow as tf
-
-    return tf.train.load_checkpoint(prefix)
-
-
-def named_weights(model: keras.Model) -> dict[str, keras.Variable]:
-    """The weights of a Keras model by their names, as a checkpoint has them."""
-    return {weight_name(weight): weight for weight in model.weights}
-
-
-def weight_name(weight: keras.Variable) -> str:
-    """The name of a weight of a model, as a checkpoint has it."""
-    return ".".join(weight.path.split("/")[1:])
-
-
-def restore_weights(
-    weights: dict[str, keras.Variable],
-    prefix: str,
-    config_path: str | os.PathLike = "config.json",
-) -> None:
-    """Sets weights from a checkpoint.
-
-    Args, Raises: As in `check_weights`.
-    """
-    check_weights(weights, prefix, config_path)
-    as_checkpoint({"weights": weights}).read(prefix).expect_partial()
-
-
-def check_weights(
-    weights: dict[str, keras.Variable],
-    prefix: str,
-    config_path: str | os.PathLike,
-) -> None:
-    """Compares names and shapes of weights with those in a checkpoint.
-
-    Args:
-        weights: The result of `named_weights`.
-        prefix: Path of the checkpoint, without ending.
-        config_path: File that the model was made from, for the error.
-
-    Raises:
-        ValueError: They are not the same.
-    """
-    shapes = load_reader(prefix).get_variable_to_shape_map()
-    found = {
-        # TensorFlow spells the dots of a name twice.
-        key.split("/")[1].replace("..", "."): tuple(shape)
-        for key, shape in shapes.items()
-        if key.startswith("weights/")
-    }
-    expected = {name: tuple(w.shape) for name, w in weights.items()}
-    if found == expected:
-        return
-    name = min(
-        name
-        for name in found.keys() | expected.keys()
-        if found.get(name) != expected.get(name)
-    )
-    received = f"{len(found)} weights instead of {len(expected)}"
-    if name in found and name in expected:
-        received = f"{name} of {found[name]} instead of {expected[name]}"
-    raise ValueError(
-        f"{prefix}: expected the weights of the model in {config_path}."
-        f" Received: {received}"
-    )
-
-
-def step_of(prefix: str) -> int:
-    """The step at which a checkpoint was written."""
-    return int(os.path.basename(prefix).split("-")[1])
-
-
 def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
     """Writes a file so that readers see all of it, or the one before.
 
@@ -629,10 +400,3 @@ def _shown(value):
     """A value as JSON has it, shortened if it is long."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= SHOWN else text[:SHOWN] + " ..."
-
-
-def _remove(path):
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)

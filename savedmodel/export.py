@@ -263,6 +263,7 @@ def load_source(
         ValueError: The work directory or its checkpoint cannot be used.
     """
     workdirs = load("keras_transformer.workdir")
+    is_there = load("keras_transformer.checkpoints").is_there
     translators = load("keras_transformer.translator")
     workdir = workdirs.WorkDirectory(options.workdir)
     before = workdir.read_section("decoding", DecodingConfig)
@@ -292,7 +293,7 @@ def load_source(
             )
             break
         except ValueError:
-            if workdirs.is_there(checkpoint):
+            if is_there(checkpoint):
                 raise
             # A running training has removed it: try the next one.
     languages = data.get("source_language"), data.get("target_language")

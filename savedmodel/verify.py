@@ -529,11 +529,10 @@ def load_translator(options):
         ValueError: There is no export, or the work directory is another one.
     """
     translators = load("keras_transformer.translator")
+    is_there = load("keras_transformer.checkpoints").is_there
     description = read_description(options.export)
     checkpoint = os.path.join(options.workdir, description["checkpoint"])
-    if os.path.isdir(options.workdir) and not os.path.exists(
-        f"{checkpoint}.index"
-    ):
+    if os.path.isdir(options.workdir) and not is_there(checkpoint):
         raise ValueError(
             "expected the work directory of the export, with its"
             f" checkpoint {description['checkpoint']}."

@@ -13,10 +13,21 @@ import unittest.mock
 
 import pytest
 
+from keras_transformer.checkpoints import open_checkpoint
 from trainers import wmt
 from trainers.run import loop, session
 
 ROOT = pathlib.Path(__file__).parents[1]
+
+
+def tensors(prefix, *groups):
+    """The arrays of a checkpoint by GROUP/NAME, of some groups or of all."""
+    checkpoint = open_checkpoint(str(prefix))
+    return {
+        name: checkpoint.read(name)
+        for name in checkpoint.shapes
+        if not groups or name.split("/")[0] in groups
+    }
 
 
 def fails(main, argv, capsys, code=2):

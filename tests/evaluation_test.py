@@ -18,10 +18,11 @@ from sacrebleu.metrics.bleu import _TOKENIZERS
 from sacrebleu.tokenizers import tokenizer_ja_mecab, tokenizer_ko_mecab
 
 import keras_transformer as kt
+from keras_transformer.checkpoints import Checkpoints
 from keras_transformer.data.batches import make_batches
 from keras_transformer.data.corpus import Corpus, CorpusCounts, TokenRows
 from keras_transformer.vocabulary import EOS
-from keras_transformer.workdir import WorkDirectory, as_checkpoint
+from keras_transformer.workdir import WorkDirectory
 from trainers import evaluate
 from trainers.run import config, validation
 from trainers.run.loop import Trainer
@@ -657,8 +658,8 @@ def resumed(progress, label):
 def test_a_best_score_of_another_metric_is_forgotten(label, tmp_path, caplog):
     """By way of a checkpoint; one of an older version names no metric."""
     before = Progress(best_score=31.5, stale_validations=2, best_label=label)
-    groups = {"progress": before.values()}
-    progress = Progress.read(as_checkpoint(groups).write(f"{tmp_path}/ckpt"))
+    prefix = Checkpoints(tmp_path).save({}, 1, 1, before.values())
+    progress = Progress.read(prefix)
     assert progress == before
     found = resumed(progress, "BLEU (13a)")
     if label == "BLEU (char)":

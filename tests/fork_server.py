@@ -12,13 +12,12 @@ and reads the process id; {"wait": process id} is answered by the exit status.
 import importlib
 import json
 import os
+import pathlib
 import resource
 import signal
 import sys
 
-import tensorflow as tf
-
-from keras_transformer import workdir
+from keras_transformer import checkpoints
 from trainers.run import session  # noqa: F401  imported once, for every fork
 
 # Accidents: what goes wrong in a training. They patch the process that they
@@ -30,65 +29,54 @@ def kill(*_):
 
 
 def at_second_save(act):
-    save = workdir.Checkpoints.save
+    save = checkpoints.Checkpoints.save
     count = [0]
 
-    def wrapped(self, checkpoint, step, keep):
+    def wrapped(self, groups, step, *more):
         count[0] += 1
         if count[0] == 2:
             act(self, step)
-        return save(self, checkpoint, step, keep)
+        return save(self, groups, step, *more)
 
-    workdir.Checkpoints.save = wrapped
+    checkpoints.Checkpoints.save = wrapped
 
 
 def before_writing():
     at_second_save(kill)
 
 
-def data_without_index():
-    def act(checkpoints, step):
-        path = checkpoints.directory / f"ckpt-{step}.data-00000-of-00001"
-        path.write_bytes(b"half of it")
+def half_written():
+    def save_file(arrays, path, header):
+        pathlib.Path(path).write_bytes(b"half of it")
         kill()
 
-    at_second_save(act)
+    at_second_save(lambda *_: setattr(checkpoints, "save_file", save_file))
 
 
-def torn(ending):
-    def act(checkpoints, step):
-        write = tf.train.Checkpoint.write
+def torn():
+    """As after a power failure: the name is there, and half of the data."""
+    replace = os.replace
 
-        def torn_write(self, prefix):
-            write(self, prefix)
-            os.truncate(prefix + ending, os.path.getsize(prefix + ending) // 2)
-            kill()
+    def torn_replace(source, target):
+        os.truncate(source, os.path.getsize(source) // 2)
+        replace(source, target)
+        kill()
 
-        tf.train.Checkpoint.write = torn_write
-
-    at_second_save(act)
-
-
-def torn_data():
-    torn(".data-00000-of-00001")
-
-
-def torn_index():
-    torn(".index")
+    at_second_save(lambda *_: setattr(os, "replace", torn_replace))
 
 
 def written_and_nothing_dropped():
-    at_second_save(lambda *_: setattr(workdir, "_remove", kill))
+    at_second_save(lambda *_: setattr(checkpoints, "_remove", kill))
 
 
 def half_dropped():
-    remove = workdir._remove
+    remove = checkpoints._remove
 
     def once(path):
         remove(path)
         kill()
 
-    at_second_save(lambda *_: setattr(workdir, "_remove", once))
+    at_second_save(lambda *_: setattr(checkpoints, "_remove", once))
 
 
 def fill_disk(*_):
@@ -100,13 +88,13 @@ def full_disk():
 
 
 def full_disk_at_once():
-    save = workdir.Checkpoints.save
+    save = checkpoints.Checkpoints.save
 
-    def wrapped(self, checkpoint, step, keep):
+    def wrapped(self, groups, step, *more):
         fill_disk()
-        return save(self, checkpoint, step, keep)
+        return save(self, groups, step, *more)
 
-    workdir.Checkpoints.save = wrapped
+    checkpoints.Checkpoints.save = wrapped
 
 
 def interrupted_at_the_door():

@@ -22,12 +22,12 @@ import tensorflow as tf
 from commands import fails
 from sentencepiece import sentencepiece_model_pb2
 
+from keras_transformer.checkpoints import named_weights
 from keras_transformer.commands.flags import CommandError
 from keras_transformer.config import TransformerConfig
 from keras_transformer.model import Transformer
 from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import BOS, EOS, PAD
-from keras_transformer.workdir import named_weights
 from savedmodel import export, reload
 from savedmodel.huggingface import check_model, write_safetensors
 from savedmodel.huggingface import write as write_huggingface

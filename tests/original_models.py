@@ -14,8 +14,8 @@ import numpy as np
 import sentencepiece
 
 import keras_transformer as kt
+from keras_transformer.checkpoints import named_weights
 from keras_transformer.vocabulary import BOS, EOS, UNK
-from keras_transformer.workdir import named_weights
 from trainers.importers.imported import Imported, assign
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures"

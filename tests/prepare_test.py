@@ -718,7 +718,7 @@ def test_training_takes_what_is_prepared(prepared, tokenizer, tmp_path, capsys):
     argv = [*TRAINING, "--dataset=prepared", f"--train_files={prepared}"]
     wmt.main([*argv, f"--workdir={tmp_path}"])
     assert "with the same text as an earlier pair" in capsys.readouterr().out
-    assert (tmp_path / "checkpoints/ckpt-1.index").exists()
+    assert (tmp_path / "checkpoints/ckpt-1.safetensors").exists()
     vocabulary = tmp_path / "tokenizer.model"
     assert vocabulary.read_bytes() == tokenizer.read_bytes()
 

@@ -12,10 +12,10 @@ import time
 
 import numpy as np
 import pytest
-import tensorflow as tf
-from commands import losses_in
+from commands import losses_in, tensors
 
-from keras_transformer.workdir import WorkDirectory, corruption
+from keras_transformer.checkpoints import corruption
+from keras_transformer.workdir import WorkDirectory
 
 KILLS = int(os.environ.get("KILLS", "2"))
 STEPS = 12 * KILLS
@@ -40,9 +40,8 @@ FLAGS = [
 # What goes wrong at the second checkpoint of a session; see fork_server.py.
 ACCIDENTS = (
     "before_writing",
-    "data_without_index",
-    "torn_data",
-    "torn_index",
+    "half_written",
+    "torn",
     "written_and_nothing_dropped",
     "half_dropped",
     "full_disk",
@@ -56,12 +55,7 @@ def flags(train_files):
 
 def last_weights(path):
     """The tensors of the newest checkpoint, by name."""
-    reader = tf.train.load_checkpoint(WorkDirectory(path).latest.prefixes()[0])
-    return {
-        name: reader.get_tensor(name)
-        for name in reader.get_variable_to_shape_map()
-        if name.split("/")[0] in ("weights", "seeds", "optimizer")
-    }
+    return tensors(WorkDirectory(path).latest.prefixes()[0])
 
 
 @pytest.fixture(scope="module")

@@ -70,7 +70,7 @@ def test_unfinished_directory(run, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "file", ["averaged/ckpt-3.data-00000-of-00001", "tokenizer.model"]
+    "file", ["averaged/ckpt-3.safetensors", "tokenizer.model"]
 )
 def test_damaged_directory(run, tmp_path, capsys, file):
     path = run / file
@@ -367,7 +367,7 @@ def test_bad_flags_are_refused_before_tensorflow_is_imported(tmp_path):
 
 def test_a_skipped_checkpoint_is_reported(run, tmp_path):
     shutil.copytree(run / "averaged", run / "best")
-    data = run / "averaged/ckpt-3.data-00000-of-00001"
+    data = run / "averaged/ckpt-3.safetensors"
     data.write_bytes(data.read_bytes()[:100])
     options = export.ExportOptions(workdir=str(run), output=str(tmp_path / "o"))
     source = export.load_source(options)

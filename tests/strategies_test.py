@@ -552,7 +552,7 @@ def test_two_workers_train_lose_one_and_resume(
     resumed_at = int(out.split("resuming at step ")[1].split(":")[0])
     assert resumed_at % 4 == 0 and resumed_at >= 8
     stopped = int(out.split("stopped by SIGTERM | step ")[1].split()[0])
-    assert (workdir / f"checkpoints/ckpt-{stopped}.index").exists()
+    assert (workdir / f"checkpoints/ckpt-{stopped}.safetensors").exists()
     losses.update(losses_in(out))
 
     if stopped < 24:

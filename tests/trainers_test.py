@@ -20,6 +20,7 @@ from commands import (
     fails,
     largest_batch_untried,
     open_trainer,
+    tensors,
     write_pairs,
 )
 from tensorboard.backend.event_processing.plugin_event_accumulator import (
@@ -101,18 +102,8 @@ def changed(trained, tmp_path):
     return shutil.copytree(trained, tmp_path / "run")
 
 
-def tensors(prefix, *but):
-    """The tensors of a checkpoint by name, those in a group `but` left out."""
-    reader = tf.train.load_checkpoint(str(prefix))
-    return {
-        name: reader.get_tensor(name)
-        for name in reader.get_variable_to_shape_map()
-        if name.split("/")[0] not in ("_CHECKPOINTABLE_OBJECT_GRAPH", *but)
-    }
-
-
 def assert_same_training(first, second):
-    one, two = tensors(first, "progress"), tensors(second, "progress")
+    one, two = tensors(first), tensors(second)
     assert one.keys() == two.keys()
     for name in one:
         np.testing.assert_allclose(
@@ -135,14 +126,14 @@ def test_work_directory(trained):
         "tokenizer.model",
     }
     config = json.loads((trained / "config.json").read_text())
-    assert config["format_version"] == 1
+    assert config["format_version"] == 2
     assert config["model"]["d_model"] == 16
     assert config["data"]["target_language"] == "de"
     assert config["training"]["train_steps"] == 8
     assert config["decoding"]["beam_size"] == 1
-    names = [p.name for p in (trained / "checkpoints").glob("*.index")]
-    assert sorted(names) == [f"ckpt-{s}.index" for s in (2, 4, 6, 8)]
-    assert len(list((trained / "best").glob("*.index"))) == 1
+    names = [p.name for p in (trained / "checkpoints").glob("*.safetensors")]
+    assert sorted(names) == [f"ckpt-{s}.safetensors" for s in (2, 4, 6, 8)]
+    assert len(list((trained / "best").glob("*.safetensors"))) == 1
     records = read_records(trained / "logs")
     assert {"host", "versions"} < records.facts.keys()
     assert " pairs read" in records.facts["training data"]
@@ -189,7 +180,7 @@ def test_stopped_and_resumed_is_as_never_stopped(
     out = capsys.readouterr().out
     assert "stopped by SIGTERM | step 3" in out
     assert f"saved in {tmp_path}; rerun the same command to resume" in out
-    assert (tmp_path / "checkpoints/ckpt-3.index").exists()
+    assert (tmp_path / "checkpoints/ckpt-3.safetensors").exists()
     wmt.main(argv)
     assert "resuming at step 3" in capsys.readouterr().out
     assert_same_training(
@@ -236,7 +227,7 @@ def test_patience_ends_training(command, tmp_path, capsys, monkeypatch):
     wmt.main([*argv, "--valid_steps=1", "--patience=2"])
     out = capsys.readouterr().out
     assert "no better BLEU (13a) in 2 validations | step 3" in out
-    assert (tmp_path / "best/ckpt-1.index").exists()
+    assert (tmp_path / "best/ckpt-1.safetensors").exists()
 
 
 def test_mixed_float16_trains(command, tmp_path):
@@ -265,28 +256,34 @@ def test_averaged_weights_are_the_mean(trained, capsys):
         np.testing.assert_allclose(value, expected, atol=1e-6)
 
 
-def truncate(prefix, ending):
-    """Shortens a file of a checkpoint to its half."""
-    [path] = prefix.parent.glob(f"{prefix.name}.{ending}*")
+def truncate(path):
+    """Shortens a file to its half."""
     os.truncate(path, path.stat().st_size // 2)
 
 
-@pytest.mark.parametrize("ending", ["data", "index"])
+def flip_bit(path):
+    """Changes the last byte of a file."""
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [truncate, flip_bit])
 def test_corrupt_checkpoint_is_named_and_the_one_before_used(
-    ending, command, changed, capsys, caplog
+    damage, command, changed, capsys, caplog
 ):
     newest = changed / "checkpoints/ckpt-8"
-    truncate(newest, ending)
+    damage(newest.with_suffix(".safetensors"))
     trainer = open_trainer([*command, *UNMEASURED, f"--workdir={changed}"])
     assert f"corrupt checkpoint {newest}: " in caplog.text
     assert "resuming at step 6" in capsys.readouterr().out
     trainer.checkpoint.save()
-    assert not newest.with_suffix(".index").exists()
+    assert not newest.with_suffix(".safetensors").exists()
 
 
 def test_all_checkpoints_corrupt(command, changed, capsys):
-    for prefix in changed.glob("*/ckpt-*.index"):
-        truncate(prefix.with_suffix(""), "data")
+    for path in changed.glob("*/ckpt-*.safetensors"):
+        truncate(path)
     for main in (wmt.main, average.main, translate.main):
         argv = [*(command if main is wmt.main else []), f"--workdir={changed}"]
         message = fails(main, argv, capsys)
@@ -346,7 +343,7 @@ def test_training_outlives_its_reader(
     with open(writer, "w") as closed, monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", closed)
         wmt.main(argv)
-    assert (tmp_path / "averaged/ckpt-2.index").exists()
+    assert (tmp_path / "averaged/ckpt-2.safetensors").exists()
     assert caplog.text.count("standard output cannot be written") == 1
     with open("/dev/full", "w") as full, monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", full)
@@ -530,25 +527,21 @@ def test_an_averaged_checkpoint_among_the_others(command, changed, capsys):
 
 
 def test_a_checkpoint_of_another_training(command, changed, capsys):
-    prefix = changed / "checkpoints/ckpt-9"
+    latest = WorkDirectory(changed).latest
     argv = [*command, f"--workdir={changed}"]
     weights = {
-        name.split("/")[1].replace("..", "."): tf.Variable(value)
+        name.removeprefix("weights/"): value
         for name, value in tensors(changed / "averaged/ckpt-8").items()
-        if name.startswith("weights/")
     }
     for rest, expected in (
-        ({}, f"{prefix} is not a checkpoint of the training in"),
+        ({}, "/ckpt-9 is not a checkpoint of the training in"),
         (
-            {"embedding.embeddings": tf.Variable(1.0)},
+            {"embedding.embeddings": np.ones(())},
             f"in {changed}/config.json. Received: embedding.embeddings of ()",
         ),
     ):
-        tf.train.Checkpoint(
-            weights=weights | rest,
-            progress={"step": tf.Variable(9, dtype=tf.int64)},
-            optimizer={"momentum": tf.Variable(1.0)},
-        ).write(str(prefix))
+        groups = {"weights": weights | rest, "optimizer": [np.ones(())]}
+        latest.save(groups, 9, keep=9, progress={"step": 9})
         assert expected in fails(wmt.main, argv, capsys)
 
 

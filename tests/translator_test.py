@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from keras_transformer import row_loop
+from keras_transformer.checkpoints import named_weights
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.data.batches import shift_right
 from keras_transformer.model import Transformer
@@ -23,7 +24,7 @@ from keras_transformer.translation.batching import (
 from keras_transformer.translation.inference import shortened_outputs
 from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import EOS, PAD, UNK
-from keras_transformer.workdir import WorkDirectory, named_weights
+from keras_transformer.workdir import WorkDirectory
 
 TEXT = [
     "the quick brown fox jumps over the lazy dog",
@@ -644,7 +645,7 @@ def test_load_takes_averaged_then_best_then_latest(tmp_path):
         assert is_of(loaded, kind)
         assert loaded.decoding == translator.decoding
     assert loaded.translate(["the fox"]) == translator.translate(["the fox"])
-    for checkpoint in ("best", "latest", prefix, prefix + ".index"):
+    for checkpoint in ("best", "latest", prefix, prefix + ".safetensors"):
         loaded = Translator.load(tmp_path, checkpoint=checkpoint, **options)
         assert is_of(
             loaded, "averaged" if checkpoint.startswith(prefix) else checkpoint
@@ -652,7 +653,7 @@ def test_load_takes_averaged_then_best_then_latest(tmp_path):
     decoding = DecodingConfig(beam_size=3)
     loaded = Translator.load(tmp_path, decoding, **options)
     assert loaded.decoding.beam_size == 3
-    (tmp_path / "averaged/ckpt-7.index").write_bytes(b"half")
+    (tmp_path / "averaged/ckpt-7.safetensors").write_bytes(b"half")
     assert is_of(Translator.load(tmp_path, **options), "best")
 
 
@@ -695,7 +696,7 @@ def test_load_says_what_is_missing(tmp_path, translator):
         Translator.load(tmp_path, checkpoint="best", **options)
     with pytest.raises(ValueError, match="no such checkpoint.*/no/such"):
         Translator.load(tmp_path, checkpoint="/no/such", **options)
-    (tmp_path / "checkpoints/ckpt-1.index").write_bytes(b"")
+    (tmp_path / "checkpoints/ckpt-1.safetensors").write_bytes(b"")
     with pytest.raises(ValueError, match=f"every .* corrupt: {prefix}"):
         Translator.load(tmp_path, **options)
     (tmp_path / "config.json").write_text("{")
@@ -713,7 +714,7 @@ def test_only_files_count_and_leftovers_go(tmp_path, translator):
     for step in (2, 4, 6):
         workdir.latest.save(groups, step, keep=2)
     (tmp_path / "checkpoints/ckpt-8_temp").mkdir()
-    (tmp_path / "checkpoints/ckpt-8.data-00000-of-00001").write_bytes(b"1")
+    (tmp_path / "checkpoints/ckpt-8_4321").write_bytes(b"1")
     assert workdir.latest.find_intact().endswith("ckpt-6")
     workdir.latest.save(groups, 5, keep=2)
     names = {p.name.split(".")[0] for p in workdir.latest.directory.iterdir()}

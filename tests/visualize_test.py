@@ -14,8 +14,9 @@ import tensorflow as tf
 from commands import fails, fails_without_room
 
 import keras_transformer as kt
+from keras_transformer.checkpoints import named_weights
 from keras_transformer.config import preset
-from keras_transformer.workdir import WorkDirectory, named_weights
+from keras_transformer.workdir import WorkDirectory
 from trainers import visualize
 from trainers.run.config import DataConfig, TrainingConfig
 

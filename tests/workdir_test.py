@@ -9,6 +9,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import types
 
 import keras
 import numpy as np
@@ -16,17 +17,20 @@ import pytest
 from absl import logging
 
 import keras_transformer as kt
+from keras_transformer import checkpoints as checkpoints_module
 from keras_transformer import workdir as workdirs
+from keras_transformer.checkpoints import Checkpoints, named_weights
 from keras_transformer.locking import lock_file
-from trainers.run import checkpoints as checkpoints_module
+from keras_transformer.training.seeds import seed_variables
+from trainers.run import checkpoints as run_checkpoints
 from trainers.run.checkpoints import TrainingCheckpoint, average
 from trainers.run.config import DataConfig, TrainingConfig
 from trainers.run.progress import Progress
 
 
 def save_weights(model, folder, step):
-    groups = {"weights": workdirs.named_weights(model)}
-    return workdirs.Checkpoints(folder).save(groups, step, keep=2)
+    groups = {"weights": named_weights(model)}
+    return Checkpoints(folder).save(groups, step, keep=2)
 
 
 @pytest.mark.parametrize(
@@ -51,33 +55,33 @@ def test_weights_of_another_model_are_refused(
         + received.format(len(model.weights), len(other.weights))
     )
     with pytest.raises(ValueError, match=re.escape(message)):
-        workdir.restore_weights(workdirs.named_weights(other), prefix)
+        workdir.restore_weights(named_weights(other), prefix)
 
 
 def test_saving_leaves_the_users_files_alone(small_config, tmp_path):
     model = kt.Transformer(small_config)
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "ckpt-best-so-far").mkdir()
-    (tmp_path / "ckpt-0006.index").write_text("mine")
+    (tmp_path / "ckpt-0006.safetensors").write_text("mine")
     for step in range(1, 5):
         save_weights(model, tmp_path, step)
-    assert workdirs.Checkpoints(tmp_path).prefixes() == [
+    assert Checkpoints(tmp_path).prefixes() == [
         str(tmp_path / "ckpt-4"),
         str(tmp_path / "ckpt-3"),
     ]
     assert (tmp_path / "notes.txt").read_text() == "mine"
     assert (tmp_path / "ckpt-best-so-far").is_dir()
-    assert (tmp_path / "ckpt-0006.index").read_text() == "mine"
+    assert (tmp_path / "ckpt-0006.safetensors").read_text() == "mine"
 
 
 def test_what_only_looks_like_a_checkpoint_is_none(tmp_path):
     """It would be looked for again and again, as if just removed."""
-    checkpoints = workdirs.Checkpoints(tmp_path)
-    (tmp_path / "ckpt-0006.index").write_text("")
-    (tmp_path / "ckpt-7.index").symlink_to("nowhere")
+    checkpoints = Checkpoints(tmp_path)
+    (tmp_path / "ckpt-0006.safetensors").write_text("")
+    (tmp_path / "ckpt-7.safetensors").symlink_to("nowhere")
     assert checkpoints.prefixes() == []
     assert checkpoints.find_intact() is None
-    (tmp_path / "ckpt-0.index").write_text("")
+    (tmp_path / "ckpt-0.safetensors").write_text("")
     assert checkpoints.prefixes() == [str(tmp_path / "ckpt-0")]
 
 
@@ -90,10 +94,14 @@ def test_training_resumes_with_a_dropout_turned_on(small_config, tmp_path):
         )
         optimizer = keras.optimizers.Adam(0.1)
         optimizer.build(model.trainable_variables)
+        groups = {
+            "weights": named_weights(model),
+            "optimizer": list(optimizer.variables),
+            "seeds": seed_variables(model),
+        }
+        engine = types.SimpleNamespace(variables=lambda: groups)
         progress = Progress()
-        checkpoint = TrainingCheckpoint(
-            workdir, model, optimizer, progress, keep=1
-        )
+        checkpoint = TrainingCheckpoint(workdir, engine, progress, keep=1)
         return model, progress, checkpoint
 
     model, progress, checkpoint = checkpoint_of(0.0)
@@ -202,7 +210,7 @@ def test_unknown_fields_are_named(tmp_path):
         ),
         (
             "{}",
-            "expected format_version 1. Received: format_version=None",
+            "expected format_version 1 or 2. Received: format_version=None",
         ),
         (
             '{"format_version": 1}',
@@ -341,7 +349,7 @@ def test_weights_that_are_not_finite_are_passed_over(
     first = model.weights[0]
     first.assign(np.full(first.shape, np.nan))
     save_weights(model, tmp_path, 2)
-    checkpoints = workdirs.Checkpoints(tmp_path)
+    checkpoints = Checkpoints(tmp_path)
     assert checkpoints.find_intact() == str(tmp_path / "ckpt-1")
     assert f"corrupt checkpoint {tmp_path}/ckpt-2: " in caplog.text
     assert "is not finite" in caplog.text
@@ -366,7 +374,7 @@ def test_the_chosen_checkpoint_is_reported(small_config, tmp_path, caplog):
         f"using the averaged checkpoint {averaged}",
     )
     caplog.clear()
-    (tmp_path / "averaged/ckpt-3.index").write_bytes(b"cut")
+    (tmp_path / "averaged/ckpt-3.safetensors").write_bytes(b"cut")
     assert workdir.choose_checkpoint() == f"{best}/ckpt-2"
     skipped, used = caplog.records
     assert f"corrupt checkpoint {averaged}: " in skipped.getMessage()
@@ -379,7 +387,7 @@ def test_the_chosen_checkpoint_is_reported(small_config, tmp_path, caplog):
 def test_a_newer_corrupt_checkpoint_is_reported(small_config, tmp_path, caplog):
     model = kt.Transformer(small_config)
     old, new = (save_weights(model, tmp_path / "best", step) for step in (1, 2))
-    pathlib.Path(f"{new}.index").write_bytes(b"")
+    pathlib.Path(f"{new}.safetensors").write_bytes(b"")
     assert workdirs.WorkDirectory(tmp_path).choose_checkpoint("best") == old
     message = f"using the best checkpoint {old} instead of {new}"
     assert message in caplog.text
@@ -393,7 +401,7 @@ def test_an_unknown_checkpoint_is_none(small_config, tmp_path):
         "Received: checkpoint='latst'",
     ):
         workdir.choose_checkpoint("latst")
-    (tmp_path / "best/ckpt-2.index").write_bytes(b"cut")
+    (tmp_path / "best/ckpt-2.safetensors").write_bytes(b"cut")
     with pytest.raises(ValueError, match="^corrupt checkpoint .*best/ckpt-2: "):
         workdir.choose_checkpoint(str(tmp_path / "best/ckpt-2"))
 
@@ -404,8 +412,8 @@ def training_beside(monkeypatch, module, name, model, folder):
 
     def call(*args):
         monkeypatch.setattr(module, name, function)
-        groups = {"weights": workdirs.named_weights(model)}
-        workdirs.Checkpoints(folder).save(groups, step=4, keep=1)
+        groups = {"weights": named_weights(model)}
+        Checkpoints(folder).save(groups, step=4, keep=1)
         return function(*args)
 
     monkeypatch.setattr(module, name, call)
@@ -417,18 +425,17 @@ def test_a_checkpoint_removed_while_it_is_chosen(
 ):
     model = kt.Transformer(small_config)
     workdir = three_kinds(model, tmp_path)
-    training_beside(
-        monkeypatch, workdirs, name, model, tmp_path / "checkpoints"
-    )
-    weights = workdirs.named_weights(kt.Transformer(small_config))
+    module = checkpoints_module if name == "corruption" else workdirs
+    training_beside(monkeypatch, module, name, model, tmp_path / "checkpoints")
+    weights = named_weights(kt.Transformer(small_config))
     newest = str(tmp_path / "checkpoints/ckpt-4")
     assert workdir.restore_weights(weights, "latest") == newest
     assert "corrupt" not in caplog.text
-    for name, weight in workdirs.named_weights(model).items():
+    for name, weight in named_weights(model).items():
         np.testing.assert_array_equal(weights[name], weight)
 
 
-@pytest.mark.parametrize("name", ["corruption", "restore_weights"])
+@pytest.mark.parametrize("name", ["corruption", "open_checkpoint"])
 def test_a_checkpoint_removed_while_it_is_averaged(
     name, small_config, tmp_path, monkeypatch
 ):
@@ -436,7 +443,7 @@ def test_a_checkpoint_removed_while_it_is_averaged(
     workdir = three_kinds(model, tmp_path)
     workdir.write_config(model=small_config)
     kt.Tokenizer.train(["a rose is a rose"], 17).save(workdir.tokenizer_path)
-    module = workdirs if name == "corruption" else checkpoints_module
+    module = checkpoints_module if name == "corruption" else run_checkpoints
     training_beside(monkeypatch, module, name, model, tmp_path / "checkpoints")
     averaged, result = average(workdir, last=2)
     assert averaged == [str(tmp_path / "checkpoints/ckpt-4")]
@@ -444,16 +451,18 @@ def test_a_checkpoint_removed_while_it_is_averaged(
 
 
 def test_the_index_goes_first(small_config, tmp_path, monkeypatch):
-    """Readers beside then see a checkpoint removed, and not a corrupt one."""
+    """Readers of version 1 then see a checkpoint removed, not a corrupt one."""
     model, removed = kt.Transformer(small_config), []
-    remove = workdirs._remove
+    remove = checkpoints_module._remove
+    for ending in (".data-00000-of-00001", ".index"):
+        (tmp_path / f"ckpt-1{ending}").touch()
 
     def note(path):
         removed.append(path.suffix)
         remove(path)
 
-    monkeypatch.setattr(workdirs, "_remove", note)
-    for step in (1, 2, 3):
+    monkeypatch.setattr(checkpoints_module, "_remove", note)
+    for step in (2, 3):
         save_weights(model, tmp_path, step)
     assert removed == [".index", ".data-00000-of-00001"]
 

@@ -28,8 +28,8 @@ from trainers.run.config import DataConfig, TrainingConfig
 from trainers.run.options import WorkdirOptions
 
 if typing.TYPE_CHECKING:
+    from keras_transformer.checkpoints import Checkpoints
     from keras_transformer.translator import Translator
-    from keras_transformer.workdir import Checkpoints
     from trainers.reporting.records import Records
     from trainers.run.progress import Progress
 

@@ -39,11 +39,6 @@ class MovingAverage:
             for weight in self._weights
         ]
 
-    def begin(self) -> None:
-        """Sets the averages to the weights, as before the first update."""
-        for average, weight in zip(self.averages, self._weights, strict=True):
-            average.assign(weight.numpy())
-
     def update(self, updates: tf.Tensor) -> None:
         """Moves the averages towards the weights; in a replica context.
 

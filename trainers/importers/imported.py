@@ -11,10 +11,11 @@ from collections.abc import Iterator
 import keras
 import numpy as np
 
+from keras_transformer.checkpoints import is_finite, named_weights
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
-from keras_transformer.workdir import WorkDirectory, is_finite, named_weights
+from keras_transformer.workdir import WorkDirectory
 from trainers.importers.vocabularies import share_in_table
 from trainers.run.checkpoints import write
 from trainers.run.config import IMPORTED, DataConfig, TrainingConfig

@@ -22,7 +22,7 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.permutation import from_blocks, reorder
-from keras_transformer.workdir import corruption
+from keras_transformer.tensorflow_checkpoints import corruption
 from trainers.importers.files import check_file, read_file, read_text
 from trainers.importers.imported import Imported
 from trainers.importers.model_description import read_description

@@ -1,27 +1,22 @@
 """Checkpoints of a training: saved, restored, averaged."""
 
-import collections
-
-import keras
 import numpy as np
 
-from keras_transformer.commands.flags import RunError
-from keras_transformer.config import TransformerConfig
-from keras_transformer.model import Transformer
-from keras_transformer.training.seeds import seed_variables
-from keras_transformer.workdir import (
+from keras_transformer.checkpoints import (
+    Checkpoint,
     Checkpoints,
-    WorkDirectory,
-    as_checkpoint,
+    assign,
     check_weights,
     corruption,
     is_there,
-    load_reader,
     named_weights,
-    restore_weights,
+    open_checkpoint,
     step_of,
-    weight_name,
 )
+from keras_transformer.commands.flags import RunError
+from keras_transformer.config import TransformerConfig
+from keras_transformer.model import Transformer
+from keras_transformer.workdir import WorkDirectory
 
 
 class TrainingCheckpoint:
@@ -29,31 +24,16 @@ class TrainingCheckpoint:
 
     Args:
         workdir: A `WorkDirectory`.
-        model: The built model.
-        optimizer: The built optimizer.
+        engine: The `Engine`, whose `variables()` are saved and restored.
         progress: The `Progress`.
         keep: Number of newest checkpoints to keep.
-        moving_average: A `MovingAverage` of the weights, or None. Its averages
-            are then saved as the weights, for all other commands; the weights
-            with which training continues have a group of their own.
     """
 
-    def __init__(
-        self, workdir, model, optimizer, progress, keep, moving_average=None
-    ):
+    def __init__(self, workdir, engine, progress, keep):
         self.workdir = workdir
+        self.engine = engine
         self.progress = progress
         self.keep = keep
-        self._groups = {
-            "weights": named_weights(model),
-            "optimizer": list(optimizer.variables),
-            "seeds": seed_variables(model),
-        }
-        if moving_average is not None:
-            weights = self._groups["weights"]
-            names = [weight_name(v) for v in model.trainable_variables]
-            self._groups["trained"] = {name: weights[name] for name in names}
-            weights.update(zip(names, moving_average.averages, strict=True))
 
     def save(self) -> str:
         """Writes a checkpoint of now among the latest.
@@ -69,9 +49,26 @@ class TrainingCheckpoint:
 
     def copy_weights(self, model: Transformer) -> None:
         """Sets the weights of another model to those that are saved."""
-        saved = self._groups["weights"]
+        saved = self.engine.variables()["weights"]
         for name, variable in named_weights(model).items():
             variable.assign(saved[name].numpy())
+
+    def begin_with(self, path: str, choice: str | None) -> str:
+        """Sets the weights from another work directory.
+
+        Args:
+            path: The work directory.
+            choice: As in `WorkDirectory.choose_checkpoint`.
+
+        Returns:
+            The path of the checkpoint.
+        """
+        groups = self.engine.variables()
+        weights = groups["weights"]
+        prefix = WorkDirectory(path).restore_weights(weights, choice)
+        for name, variable in groups.get("trained", {}).items():
+            variable.assign(weights[name].numpy())
+        return prefix
 
     def restore(self) -> str | None:
         """Restores the newest intact checkpoint.
@@ -85,49 +82,63 @@ class TrainingCheckpoint:
         """
         prefix = self.workdir.latest.find_intact()
         if prefix:
-            check_weights(
-                self._groups["weights"], prefix, self.workdir.config_path
+            groups = self.engine.variables()
+            checkpoint = check_weights(
+                groups["weights"], prefix, self.workdir.config_path
             )
-            groups = self._groups_in(prefix)
-            status = as_checkpoint(groups).read(prefix)
-            try:
-                status.assert_existing_objects_matched().expect_partial()
-            except AssertionError:
+            for group in _groups_in(checkpoint, groups, prefix):
+                assign(checkpoint, group, groups[group])
+            self.progress.restore(checkpoint)
+        return prefix
+
+    def _save(self, checkpoints, keep):
+        return write(
+            checkpoints,
+            self.engine.variables(),
+            self.progress.step,
+            keep,
+            self.progress.values(),
+        )
+
+
+def _groups_in(checkpoint: Checkpoint, groups, prefix):
+    """The names of the groups to restore from a checkpoint of a training.
+
+    Raises:
+        ValueError: It holds weights only, or other variables.
+    """
+    found = {name: shape for name, shape in checkpoint.shapes.items()}
+    if not checkpoint.progress or "optimizer/0" not in found:
+        raise ValueError(
+            f"{prefix} holds weights only, as averaged checkpoints do:"
+            " training cannot resume from it. Move it elsewhere"
+        )
+    wanted = dict(groups)
+    # A dropout that was turned on or off since then has no seed there.
+    num_seeds = sum(name.startswith("seeds/") for name in found)
+    if num_seeds != len(groups["seeds"]):
+        del wanted["seeds"]
+    for group, variables in wanted.items():
+        names = variables
+        if isinstance(variables, list):
+            names = dict(enumerate(variables))
+        for name, variable in names.items():
+            if found.get(f"{group}/{name}") != tuple(variable.shape):
                 raise ValueError(
                     f"{prefix} is not a checkpoint of the training in"
                     " config.json: it lacks some of its variables"
-                ) from None
-            self.progress.restore(prefix)
-        return prefix
-
-    def _groups_in(self, prefix):
-        """The variables that a checkpoint of this training holds."""
-        names = load_reader(prefix).get_variable_to_shape_map()
-        found = collections.Counter(name.split("/")[0] for name in names)
-        if not found["progress"] or not found["optimizer"]:
-            raise ValueError(
-                f"{prefix} holds weights only, as averaged checkpoints do:"
-                " training cannot resume from it. Move it elsewhere"
-            )
-        groups = dict(self._groups)
-        # A dropout that was turned on or off since then has no seed there.
-        if found["seeds"] != len(groups["seeds"]):
-            del groups["seeds"]
-        return groups
-
-    def _save(self, checkpoints, keep):
-        groups = {**self._groups, "progress": self.progress.values()}
-        return write(checkpoints, groups, self.progress.step, keep)
+                )
+    return list(wanted)
 
 
-def write(checkpoints, groups, step, keep):
+def write(checkpoints, groups, step, keep, progress=None):
     """`Checkpoints.save`, whose failure ends the command with one line.
 
     Raises:
         RunError: It cannot be written; earlier ones are still there.
     """
     try:
-        return checkpoints.save(groups, step, keep)
+        return checkpoints.save(groups, step, keep, progress)
     except OSError as error:
         reason = " ".join(str(error).split())
         raise RunError(
@@ -161,17 +172,16 @@ def average(workdir: WorkDirectory, last: int) -> tuple[list[str], str]:
         ValueError: There is no checkpoint that can be read.
         RunError: The average cannot be written.
     """
-    config = workdir.read_section("model", TransformerConfig)
+    workdir.read_section("model", TransformerConfig)  # translators can read it
     workdir.load_tokenizer()  # the vocabulary of the weights is still there
-    weights = named_weights(Transformer(config))
     while True:
         prefixes = workdir.latest.intact(last)
         if not prefixes:
             raise ValueError(f"no checkpoint in {workdir.latest.directory}")
         try:
-            _assign_mean(weights, prefixes, workdir.config_path)
+            weights = _mean_weights(prefixes)
             break
-        except Exception:  # of half a dozen kinds, if files are gone
+        except (OSError, ValueError):
             # A training that runs beside may have removed one meanwhile: its
             # newer ones are there to be averaged.
             if all(map(is_there, prefixes)):
@@ -180,13 +190,18 @@ def average(workdir: WorkDirectory, last: int) -> tuple[list[str], str]:
     return prefixes, write(workdir.averaged, groups, step, keep=1)
 
 
-def _assign_mean(weights, prefixes, config_path):
-    """Sets variables to their mean over checkpoints, the newest last."""
-    sums = dict.fromkeys(weights, 0.0)
-    for prefix in reversed(prefixes):
-        restore_weights(weights, prefix, config_path)
-        for name, variable in weights.items():
-            sums[name] = sums[name] + variable.numpy().astype(np.float64)
-    for name, variable in weights.items():
-        if keras.backend.is_float_dtype(variable.dtype):
-            variable.assign(sums[name] / len(prefixes))
+def _mean_weights(prefixes):
+    """The mean of the weights of checkpoints, by name; the newest first."""
+    newest, *others = map(open_checkpoint, prefixes)
+    mean = {}
+    for name in newest.shapes:
+        group, _, weight = name.partition("/")
+        if group == "weights":
+            value = newest.read(name)
+            if np.issubdtype(value.dtype, np.floating):
+                total = value.astype(np.float64)
+                for other in others:
+                    total += other.read(name)
+                value = (total / len(prefixes)).astype(value.dtype)
+            mean[weight] = value
+    return mean

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from keras_transformer.checkpoints import Groups
 from keras_transformer.commands.flags import RunError
 
 # The order of the totals of steps.
@@ -109,12 +110,14 @@ class Engine(typing.Protocol):
 
     Attributes:
         model: The `Transformer` that is trained.
+        can_validate: Whether `model` itself may be validated; if not, a copy.
         optimizer: Its Keras optimizer.
         num_slices: Slices of its rows that a replica computes at the same time.
         num_programs: Programs that XLA compiles for the batches; 0 without XLA.
     """
 
     model: typing.Any
+    can_validate: bool
     optimizer: typing.Any
     num_slices: int
     num_programs: int
@@ -149,17 +152,16 @@ class Engine(typing.Protocol):
     def begin(self) -> None:
         """To be called once, between restoring weights and the first step."""
 
-    def begin_with(self, workdir: str, checkpoint: str | None) -> str:
-        """Sets the weights from another work directory.
+    def variables(self) -> Groups:
+        """The groups of variables that a checkpoint saves and restores.
 
-        Returns:
-            The path of the checkpoint.
+        `weights` by name; with a moving average these are the averages, and
+        `trained` has the weights that are trained. `optimizer` and `seeds`, of
+        dropout, are lists. Each variable has `numpy()` and `assign(array)`.
         """
 
-    def make_checkpoint(
-        self, workdir: typing.Any, progress: typing.Any, keep: int
-    ) -> typing.Any:
-        """The `TrainingCheckpoint` of weights, optimizer, seeds, progress."""
+    def synchronize(self) -> None:
+        """Brings `variables` up to date; every worker calls it."""
 
     def make_loss_sums(
         self, model: typing.Any

@@ -8,6 +8,7 @@ import platform
 import keras
 
 from keras_transformer import __version__
+from keras_transformer.checkpoints import check_weights, named_weights
 from keras_transformer.data.batches import Batches, make_batches
 from keras_transformer.fields import names_of, resolved
 from keras_transformer.machine import count_cores
@@ -15,11 +16,7 @@ from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translation.inference import shortened_outputs
 from keras_transformer.translator import Translator
-from keras_transformer.workdir import (
-    WorkDirectory,
-    check_weights,
-    named_weights,
-)
+from keras_transformer.workdir import WorkDirectory
 from trainers.run.budget import counted
 from trainers.run.config import Configuration
 from trainers.run.corpora import (

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import keras
 
-from keras_transformer.workdir import weight_name
+from keras_transformer.checkpoints import weight_name
 
 EMBEDDINGS = "embeddings"  # the name of all tables of tokens and positions
 TABLES = ("embeddings", "table")  # their names, of tokens and of positions

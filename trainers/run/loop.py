@@ -15,7 +15,7 @@ from absl import logging
 
 from keras_transformer.commands.flags import CommandError, RunError
 from trainers.run.budget import largest_shapes
-from trainers.run.checkpoints import last_good
+from trainers.run.checkpoints import TrainingCheckpoint, last_good
 from trainers.run.engine import TOTALS, OutOfMemoryError
 from trainers.run.progress import (
     Clock,
@@ -124,15 +124,14 @@ class Trainer:
         self.progress = Progress()
         self.engine = engine
         self.totals = TokenTotals(workers)
-        self.checkpoint = engine.make_checkpoint(
-            workdir, self.progress, self.config.keep_checkpoints
+        self.checkpoint = TrainingCheckpoint(
+            workdir, engine, self.progress, self.config.keep_checkpoints
         )
         self.initial_prefix = None  # of weights that were trained before
         self.validator = None  # workers but the chief have none
         if experiment.valid_pairs and workers.is_chief:
-            # Averages need a model of their own, outside the engine.
             model = engine.model
-            if self.config.ema_decay:
+            if self.config.ema_decay or not engine.can_validate:
                 model = experiment.make_model()
             self.validator = Validator(
                 model, experiment, engine.make_loss_sums(model)
@@ -142,7 +141,7 @@ class Trainer:
         """Restores the newest intact checkpoint; returns its path, or None."""
         prefix = self.checkpoint.restore()
         if prefix is None and self.config.init_from:
-            self.initial_prefix = self.engine.begin_with(
+            self.initial_prefix = self.checkpoint.begin_with(
                 self.config.init_from, self.config.init_checkpoint
             )
         step, size = self.progress.step, self.workers.size
@@ -399,11 +398,12 @@ class Trainer:
     def _validate(self):
         """Measures, reports, and keeps the best; the chief does."""
         self._check_finite()
+        self.engine.synchronize()
         if not self.validator:
             return
         started = time.monotonic()
         with self.clock.pause():
-            if self.config.ema_decay:
+            if self.validator.model is not self.engine.model:
                 self.checkpoint.copy_weights(self.validator.model)
             try:
                 result = self.validator.run()
@@ -443,6 +443,7 @@ class Trainer:
         if self.saved_step == self.progress.step:
             return
         self._check_finite()
+        self.engine.synchronize()
         if self.workers.is_chief:
             with self.clock.pause():
                 self.checkpoint.save()

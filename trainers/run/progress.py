@@ -12,12 +12,12 @@ from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.plugins.text.summary_v2 import text_pb
 from tqdm import tqdm
 
+from keras_transformer.checkpoints import Checkpoint, open_checkpoint
 from keras_transformer.commands.flags import discard_output, print_at_once
-from keras_transformer.workdir import load_reader
 from trainers.run.event_file import EventFile
 
-# Keys of checkpoint files that are spelled as version 0.1 spelled them.
-SPELLED = {"order_id": "plan_id", "best_score": "best_bleu"}
+# Names in the checkpoints of version 0.1.
+OLD_NAMES = {"order_id": "plan_id", "best_score": "best_bleu"}
 
 
 @dataclasses.dataclass
@@ -57,35 +57,28 @@ class Progress:
         """Batches used of that epoch."""
         return self.data_step - self.epoch_start
 
-    def values(self):
-        """The attributes by their keys in a checkpoint."""
-        kinds = {int: np.int64, float: np.float64, str: str}
+    def values(self) -> dict[str, int | float | str]:
+        """The attributes by name, as a checkpoint has them."""
         return {
-            SPELLED.get(field.name, field.name): kinds[field.type](
-                getattr(self, field.name)
-            )
-            for field in dataclasses.fields(self)
+            name: value.item() if isinstance(value, np.generic) else value
+            for name, value in dataclasses.asdict(self).items()
         }
 
-    def restore(self, prefix):
+    def restore(self, checkpoint: Checkpoint) -> None:
         """Reads the attributes from a checkpoint.
 
         An attribute that an older version did not write keeps its value.
         """
-        reader = load_reader(prefix)
         for field in dataclasses.fields(self):
-            key = SPELLED.get(field.name, field.name)
-            name = f"progress/{key}/.ATTRIBUTES/VARIABLE_VALUE"
-            if reader.has_tensor(name):
-                value = reader.get_tensor(name)
-                value = value.decode() if field.type is str else value.item()
-                setattr(self, field.name, value)
+            for name in (field.name, OLD_NAMES.get(field.name)):
+                if name in checkpoint.progress:
+                    setattr(self, field.name, checkpoint.progress[name])
 
     @classmethod
     def read(cls, prefix: str) -> "Progress":
-        """The progress in a checkpoint."""
+        """The progress in the checkpoint of that path."""
         progress = cls()
-        progress.restore(prefix)
+        progress.restore(open_checkpoint(prefix))
         return progress
 
 

@@ -7,17 +7,17 @@ import time
 import tensorflow as tf
 
 from keras_transformer import vocabulary
+from keras_transformer.checkpoints import named_weights, weight_name
 from keras_transformer.training.gradients import add_losses, slice_sizes
 from keras_transformer.training.loss import token_weights
 from keras_transformer.training.moving_average import MovingAverage
+from keras_transformer.training.seeds import seed_variables
 from keras_transformer.training.step import (
     TrainStep,
     resolve_jit_compile,
     spread_seeds,
 )
 from keras_transformer.training.token_losses import TokenLosses
-from keras_transformer.workdir import WorkDirectory, named_weights
-from trainers.run.checkpoints import TrainingCheckpoint
 from trainers.run.engine import TOTALS, OutOfMemoryError, Steps
 from trainers.run.strategies import (
     Workers,
@@ -65,6 +65,8 @@ class TensorFlowEngine:
         strategy: The strategy.
         num_workers: Number of its workers.
     """
+
+    can_validate = True
 
     def __init__(self, experiment, strategy, num_workers):
         config = experiment.training
@@ -145,24 +147,6 @@ class TensorFlowEngine:
     def begin(self):
         with self._strategy.scope():
             spread_seeds(self.model)
-
-    def begin_with(self, workdir, checkpoint):
-        prefix = WorkDirectory(workdir).restore_weights(
-            named_weights(self.model), checkpoint
-        )
-        if self._moving_average:
-            self._moving_average.begin()
-        return prefix
-
-    def make_checkpoint(self, workdir, progress, keep):
-        return TrainingCheckpoint(
-            workdir,
-            self.model,
-            self.optimizer,
-            progress,
-            keep,
-            self._moving_average,
-        )
 
     def try_batch(self, shape):
         batches = self._experiment.train_batches
@@ -253,6 +237,23 @@ class TensorFlowEngine:
         return tf.add_n(self._strategy.experimental_local_results(values))
 
     # State
+
+    def variables(self):
+        weights = named_weights(self.model)
+        groups = {
+            "weights": weights,
+            "optimizer": list(self.optimizer.variables),
+            "seeds": seed_variables(self.model),
+        }
+        if self._moving_average:
+            names = [weight_name(v) for v in self.model.trainable_variables]
+            groups["trained"] = {name: weights[name] for name in names}
+            averages = self._moving_average.averages
+            weights.update(zip(names, averages, strict=True))
+        return groups
+
+    def synchronize(self):
+        pass  # the updates are made in the variables
 
     def make_loss_sums(self, model):
         return make_loss_sums(model, self._config.label_smoothing)

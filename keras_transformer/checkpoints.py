@@ -1,0 +1,370 @@
+"""Checkpoints: the arrays and the progress of a training, in one file each.
+
+    ckpt-1500.safetensors
+
+Any backend writes and reads them. An array is named GROUP/NAME, such as
+weights/encoder.layer_0.feed_forward.inner.kernel. The header of the file has
+the progress and the SHA-256 of each array. A file is complete or not there: it
+is written under another name and renamed.
+
+Version 0.1 wrote checkpoints of TensorFlow, which `tensorflow_checkpoints.py`
+reads. The path of a checkpoint is given without its ending.
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import typing
+from collections.abc import Iterable
+
+import keras
+import numpy as np
+from absl import logging
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+FORMAT_VERSION = "2"
+ENDING = ".safetensors"
+TENSORFLOW_ENDING = ".index"  # of version 1
+NAME = r"ckpt-(0|[1-9]\d*)"  # ckpt-0006 is none: no step is spelled so
+
+Groups: typing.TypeAlias = dict[str, dict[str, typing.Any] | list[typing.Any]]
+
+
+class Checkpoint(typing.Protocol):
+    """A checkpoint on disk.
+
+    Attributes:
+        shapes: The shape of each array, by GROUP/NAME.
+        progress: Numbers and strings by name; empty if it has weights only.
+    """
+
+    shapes: dict[str, tuple[int, ...]]
+    progress: dict[str, typing.Any]
+
+    def read(self, name: str) -> np.ndarray:
+        """An array, compared with its checksum.
+
+        Raises:
+            ValueError: It is not what was written, or there is no such array.
+        """
+
+
+class Checkpoints:
+    """The checkpoints in one directory, named by their step.
+
+    Args:
+        directory: The directory; it need not exist.
+    """
+
+    def __init__(self, directory: str | os.PathLike):
+        self.directory = pathlib.Path(directory)
+
+    def prefixes(self) -> list[str]:
+        """Paths without ending, newest first; intact or not."""
+        steps = set()
+        for path in self.directory.glob("ckpt-*"):
+            match = re.fullmatch(rf"{NAME}\.(safetensors|index)", path.name)
+            if match and path.exists():  # and not a link that leads nowhere
+                steps.add(int(match[1]))
+        return [self._prefix(step) for step in sorted(steps, reverse=True)]
+
+    def newer_than(self, prefix: str) -> list[str]:
+        """Paths of the checkpoints of later steps, newest first."""
+        return [p for p in self.prefixes() if step_of(p) > step_of(prefix)]
+
+    def save(
+        self,
+        groups: Groups,
+        step: int,
+        keep: int,
+        progress: dict[str, typing.Any] | None = None,
+    ) -> str:
+        """Writes a checkpoint, then drops all but the last `keep`.
+
+        Later steps than `step` are dropped, too: they were corrupt, or training
+        would not have come this way again.
+
+        Args:
+            groups: Dictionaries or lists of variables or NumPy arrays, by the
+                name of the group.
+            step: The step of the checkpoint.
+            keep: Number of checkpoints to keep.
+            progress: `Checkpoint.progress`.
+
+        Returns:
+            The path, without ending.
+
+        Raises:
+            OSError: The checkpoint cannot be written.
+        """
+        prefix = self._prefix(step)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        _write(prefix, groups, progress or {})
+        past = [p for p in self.prefixes() if step_of(p) <= step]
+        kept = {os.path.basename(p) for p in past[:keep]}
+        # The index first: readers then see that a checkpoint was removed, and
+        # do not take it for a corrupt one.
+        paths = sorted(
+            self.directory.iterdir(),
+            key=lambda path: path.suffix != TENSORFLOW_ENDING,
+        )
+        for path in paths:
+            name = re.match(rf"{NAME}(?=[._]|$)", path.name)
+            if name and name[0] not in kept:
+                _remove(path)
+        return prefix
+
+    def find_intact(self) -> str | None:
+        """The newest intact checkpoint, or None if there is none.
+
+        Raises:
+            ValueError: There are checkpoints, and all are corrupt.
+        """
+        found = self.intact(1)
+        return found[0] if found else None
+
+    def intact(self, count: int) -> list[str]:
+        """Up to `count` of the newest intact checkpoints, newest first.
+
+        Warns of each corrupt one on the way.
+
+        Raises:
+            ValueError: There are checkpoints, and all are corrupt.
+        """
+        while True:
+            found, corrupt, removed = [], [], []
+            for prefix in self.prefixes():
+                reason = corruption(prefix)
+                if reason is None:
+                    found.append(prefix)
+                elif is_there(prefix):
+                    corrupt.append(prefix)
+                    logging.warning("corrupt checkpoint %s: %s", prefix, reason)
+                else:
+                    removed.append(prefix)
+                if len(found) == count:
+                    break
+            if not removed:  # else there is a newer one: look again
+                break
+        if corrupt and not found:
+            raise ValueError(
+                "every checkpoint is corrupt: " + ", ".join(corrupt)
+            )
+        return found
+
+    def _prefix(self, step):
+        return str(self.directory / f"ckpt-{step}")
+
+
+def open_checkpoint(prefix: str) -> Checkpoint:
+    """The `Checkpoint` at a path.
+
+    Raises:
+        FileNotFoundError: There is none.
+        ValueError: It cannot be read.
+    """
+    if not os.path.exists(prefix + ENDING) and is_there(prefix):
+        try:
+            from keras_transformer.tensorflow_checkpoints import TensorFlowFile
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                f"{prefix} is a checkpoint of version 0.1, which needs"
+                " TensorFlow to be read: pip install tensorflow"
+            ) from error
+        return TensorFlowFile(prefix)
+    return _File(prefix)
+
+
+class _File:
+    """The `Checkpoint` in one file."""
+
+    def __init__(self, prefix):
+        try:
+            self._file = safe_open(prefix + ENDING, framework="numpy")
+            header = self._file.metadata() or {}
+            version = header.get("format_version")
+            if version != FORMAT_VERSION:
+                raise ValueError(
+                    f"expected format_version {FORMAT_VERSION}. Received:"
+                    f" format_version={version}"
+                )
+            self.progress = json.loads(header["progress"])
+            self._sums = json.loads(header["sha256"])
+        except (SafetensorError, KeyError) as error:
+            raise ValueError(f"not a checkpoint: {error}") from error
+        self.shapes = {
+            name: tuple(self._file.get_slice(name).get_shape())
+            for name in self._file.keys()
+        }
+
+    def read(self, name):
+        try:
+            array = self._file.get_tensor(name)
+        except SafetensorError as error:
+            raise ValueError(str(error)) from error
+        if _sha256(array) != self._sums.get(name):
+            raise ValueError(f"{name} does not have its checksum")
+        return array
+
+
+def _write(prefix, groups, progress):
+    """Writes a checkpoint under another name, then renames it."""
+    arrays = {}
+    for group, members in groups.items():
+        if isinstance(members, list):
+            members = {str(index): one for index, one in enumerate(members)}
+        for name, member in members.items():
+            arrays[f"{group}/{name}"] = as_array(member)
+    header = {
+        "format_version": FORMAT_VERSION,
+        "progress": json.dumps(progress),
+        "sha256": json.dumps({n: _sha256(a) for n, a in arrays.items()}),
+    }
+    unfinished = f"{prefix}_{os.getpid()}"
+    try:
+        save_file(arrays, unfinished, header)
+        os.replace(unfinished, prefix + ENDING)
+    except (OSError, SafetensorError) as error:
+        pathlib.Path(unfinished).unlink(missing_ok=True)
+        raise OSError(str(error)) from error
+
+
+def as_array(value: typing.Any) -> np.ndarray:
+    """A variable or an array as a NumPy array."""
+    return np.asarray(value.numpy() if hasattr(value, "numpy") else value)
+
+
+def _sha256(array):
+    """The checksum of an array, in hexadecimal digits."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return hashlib.sha256(flat.view(np.uint8)).hexdigest()
+
+
+def corruption(prefix: str) -> str | None:
+    """Why a checkpoint cannot be used, in one line; None if it is intact.
+
+    Reads every array and compares its checksum; weights must be finite.
+    """
+    try:
+        checkpoint = open_checkpoint(prefix)
+        for name in checkpoint.shapes:
+            array = checkpoint.read(name)
+            group, _, weight = name.partition("/")
+            if group == "weights" and not is_finite(array):
+                return f"{weight} is not finite"
+    except (OSError, ValueError) as error:
+        return " ".join(str(error).split()) or type(error).__name__
+    return None
+
+
+def is_finite(array: np.ndarray) -> bool:
+    """Whether a NumPy array has neither infinities nor NaN.
+
+    >>> is_finite(np.array([1.0, np.inf])), is_finite(np.array([3]))
+    (False, True)
+    """
+    if not np.issubdtype(array.dtype, np.floating):
+        return True
+    return bool(np.isfinite(array).all())
+
+
+def is_there(prefix: str) -> bool:
+    """Whether there is a checkpoint at a path, intact or not."""
+    return any(
+        os.path.exists(prefix + ending)
+        for ending in (ENDING, TENSORFLOW_ENDING)
+    )
+
+
+def step_of(prefix: str) -> int:
+    """The step at which a checkpoint was written."""
+    return int(os.path.basename(prefix).split("-")[1])
+
+
+# Weights of a model
+
+
+def named_weights(model: keras.Model) -> dict[str, keras.Variable]:
+    """The weights of a Keras model by their names, as a checkpoint has them."""
+    return {weight_name(weight): weight for weight in model.weights}
+
+
+def weight_name(weight: keras.Variable) -> str:
+    """The name of a weight of a model, as a checkpoint has it."""
+    return ".".join(weight.path.split("/")[1:])
+
+
+def assign(checkpoint: Checkpoint, group: str, variables: dict | list) -> None:
+    """Sets variables to the arrays of a group, by name or in their order."""
+    members: Iterable = (
+        enumerate(variables)
+        if isinstance(variables, list)
+        else variables.items()
+    )
+    for name, variable in members:
+        array = checkpoint.read(f"{group}/{name}")
+        variable.assign(array.astype(str(variable.dtype), copy=False))
+
+
+def restore_weights(
+    weights: dict[str, keras.Variable],
+    prefix: str,
+    config_path: str | os.PathLike = "config.json",
+) -> None:
+    """Sets weights from a checkpoint.
+
+    Args, Raises: As in `check_weights`.
+    """
+    assign(check_weights(weights, prefix, config_path), "weights", weights)
+
+
+def check_weights(
+    weights: dict[str, keras.Variable],
+    prefix: str,
+    config_path: str | os.PathLike,
+) -> Checkpoint:
+    """Compares names and shapes of weights with those in a checkpoint.
+
+    Args:
+        weights: The result of `named_weights`.
+        prefix: Path of the checkpoint, without ending.
+        config_path: File that the model was made from, for the error.
+
+    Returns:
+        The checkpoint.
+
+    Raises:
+        ValueError: They are not the same, or it cannot be read.
+    """
+    checkpoint = open_checkpoint(prefix)
+    found = {
+        name.removeprefix("weights/"): shape
+        for name, shape in checkpoint.shapes.items()
+        if name.startswith("weights/")
+    }
+    expected = {name: tuple(w.shape) for name, w in weights.items()}
+    if found == expected:
+        return checkpoint
+    name = min(
+        name
+        for name in found.keys() | expected.keys()
+        if found.get(name) != expected.get(name)
+    )
+    received = f"{len(found)} weights instead of {len(expected)}"
+    if name in found and name in expected:
+        received = f"{name} of {found[name]} instead of {expected[name]}"
+    raise ValueError(
+        f"{prefix}: expected the weights of the model in {config_path}."
+        f" Received: {received}"
+    )
+
+
+def _remove(path):
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

@@ -24,8 +24,9 @@ from peers import load_reporter, read_corpus
 
 import keras_transformer as kt
 from keras_transformer.config import DecodingConfig
-from keras_transformer.translation.batching import Graphs, pad_rows
+from keras_transformer.translation.batching import pad_rows
 from keras_transformer.translation.inference import Inference
+from keras_transformer.translation.programs import make_runner
 
 
 def main():
@@ -128,7 +129,7 @@ class ForcedLengthInference(Inference):
 def measure(inference, jit_compile, batches, workers, clock):
     """A dictionary of times and counts for every group of batches."""
     length = inference.decoding.min_length
-    graph = Graphs(jit_compile)
+    graph = make_runner(jit_compile)
     padded = [pad_rows(batch) for batch in batches]
     by_shape = {source_ids.shape: source_ids for source_ids in padded}
 
@@ -138,7 +139,7 @@ def measure(inference, jit_compile, batches, workers, clock):
             source_ids,
             shapes="static" if jit_compile else "free",
         )
-        return found.lengths[:, 0].numpy()
+        return found.lengths[:, 0]
 
     for source_ids in [*by_shape.values(), *padded[:2]]:
         search(source_ids)  # traces, compiles, warms up

@@ -195,7 +195,7 @@ def make_search(point):
     from decode_throughput import ForcedLengthInference
 
     from keras_transformer.config import DecodingConfig
-    from keras_transformer.translation.batching import Graphs
+    from keras_transformer.translation.programs import make_runner
 
     decoding = DecodingConfig(
         beam_size=point["beam"], min_length=point["length"]
@@ -203,11 +203,10 @@ def make_search(point):
     inference = ForcedLengthInference(
         make_model(point), decoding, max_source_length=256
     )
-    graph = Graphs(jit_compile=False)
+    graph = make_runner(jit_compile=False)
 
     def search(rows):
-        found = graph(inference.translate_ids, random_ids(rows, point))
-        found.scores.numpy()
+        graph(inference.translate_ids, random_ids(rows, point))
 
     return search
 

@@ -94,6 +94,11 @@ def prepare_search(jit_compile: bool) -> None:
         os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
 
+def backend_name() -> str:
+    """The Keras backend of this process: `KERAS_BACKEND`, or TensorFlow."""
+    return os.environ.get("KERAS_BACKEND", "tensorflow")
+
+
 def load_tensorflow() -> None:
     """Imports TensorFlow and lets it log warnings and errors only.
 
@@ -107,12 +112,13 @@ def load_tensorflow() -> None:
 
 
 def load(name: str) -> types.ModuleType:
-    """Imports TensorFlow, then a module that needs it.
+    """Imports the Keras backend, then a module that needs it.
 
     Args:
         name: The module's full name.
     """
-    load_tensorflow()
+    if backend_name() == "tensorflow":
+        load_tensorflow()
     return importlib.import_module(name)
 
 

@@ -334,16 +334,22 @@ class Batches:
         Returns:
             Data set of that one batch, without an axis of steps.
         """
+
+        def generate():
+            for number in replicas:
+                yield self.largest_rows(shape, number, num_replicas)
+
+        return _as_dataset(generate, rank=2)
+
+    def largest_rows(
+        self, shape: Shape, replica: int = 0, num_replicas: int = 1
+    ) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """A replica's rows of that batch, as `assemble` returns them."""
         rows, length = shape
         pairs = np.argsort(self.corpus.longer_side, kind="stable")
         fitting = int(np.sum(self.corpus.longer_side <= length))
         pairs = pairs[max(0, fitting - rows) : fitting]
-
-        def generate():
-            for number in replicas:
-                yield self._assemble_rows(pairs, shape, 0, number, num_replicas)
-
-        return _as_dataset(generate, rank=2)
+        return self._assemble_rows(pairs, shape, 0, replica, num_replicas)
 
     def assemble(
         self, indices: np.ndarray, shape: Shape, epoch: int = 0

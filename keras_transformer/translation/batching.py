@@ -3,7 +3,6 @@
 import collections
 import concurrent.futures
 import functools
-import threading
 import typing
 from collections.abc import Callable, Iterator, Sequence
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from keras_transformer.decoding import MISSING_SCORE, UNFINISHED
 from keras_transformer.translation.inference import Inference
+from keras_transformer.translation.programs import Runner, make_runner
 from keras_transformer.vocabulary import EOS, PAD
 
 Item = typing.TypeVar("Item")
@@ -36,9 +36,9 @@ class BatchedInference:
     ):
         self.inference = inference
         self.batch_tokens = batch_tokens
-        self.jit_compile = jit_compile
+        self.run: Runner = make_runner(jit_compile)
+        self.has_static_shapes = self.run.has_static_shapes
         self.num_threads = 1 if inference.decoding.sampling else num_threads
-        self.graph = Graphs(jit_compile)
 
     def search(
         self, rows: list[list[int]], prefixes: list[list[int]], num_best: int
@@ -94,9 +94,9 @@ class BatchedInference:
         ]
         results: list = [None] * len(sources)
         for batch in batches_of(lengths, self.batch_tokens):
-            found = self.graph(
+            found = self.run(
                 method, self._pad(sources, batch), self._pad(labels, batch)
-            ).numpy()
+            )
             for i, row in zip(batch, found, strict=False):
                 results[i] = row
         return results
@@ -112,29 +112,29 @@ class BatchedInference:
         arrays = [self._pad(rows, batch)]
         length = arrays[0].shape[1]
         inference, shapes = self.inference, "static"
-        if not self.jit_compile:
+        if not self.has_static_shapes:
             inference = inference.for_sources_up_to(room(length))
             shapes = "free"
         if any(prefixes[i] for i in batch):
             longest = self.inference.output_limit(length)
             arrays.append(pad_rows([prefixes[i] for i in batch], longest, PAD))
-        found = self.graph(
+        found = self.run(
             inference.translate_ids,
             *arrays,
             num_best=num_best,
             shapes=shapes,
             max_steps=first_steps(length) if in_first_steps else None,
         )
-        return found.ids.numpy(), found.scores.numpy(), found.lengths.numpy()
+        return found.ids, found.scores, found.lengths
 
     def _rounds(self):
         """Whether a search is limited to its first steps, in each round.
 
-        With XLA a cache has room for the longest output, and the cost of a step
-        grows with that room. The first round makes few steps, which suffice for
-        most sentences; the second one searches the others again.
+        With static shapes a cache has room for the longest output, and the cost
+        of a step grows with that room. The first round makes few steps, which
+        suffice for most sentences; the second one searches the others again.
         """
-        if self.jit_compile and not self.inference.decoding.sampling:
+        if self.has_static_shapes and not self.inference.decoding.sampling:
             return True, False
         return (False,)
 
@@ -188,55 +188,6 @@ def in_threads(
                 yield future.result()
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-class Graphs:
-    """Graphs of methods that take ids, made at their first use.
-
-    A graph takes a second or two to make. Without XLA, which compiles for every
-    shape, one graph serves ids of all lengths.
-
-    Args:
-        jit_compile: Whether XLA compiles them.
-    """
-
-    def __init__(self, jit_compile: bool):
-        self.jit_compile = jit_compile
-        self._graphs: dict[tuple, Callable] = {}
-        self._one_traces = threading.Lock()
-
-    def __call__(
-        self, method: Callable, *arrays: np.ndarray, **options: typing.Any
-    ) -> typing.Any:
-        """Calls a method of an `Inference` through its graph.
-
-        Args:
-            method: The method.
-            *arrays: Its tensors, int32 `[B, T]` each.
-            **options: Its other arguments, constants of the graph.
-        """
-        import tensorflow as tf
-
-        lengths = tuple(
-            array.shape[1] if self.jit_compile else None for array in arrays
-        )
-        room_for = method.__self__.max_source_length  # type: ignore[attr-defined]
-        key = (method.__name__, room_for, lengths, tuple(options.items()))
-        with self._one_traces:
-            if key not in self._graphs:
-                # Concrete at once: TensorFlow warns about a function that is
-                # traced for many shapes, as XLA needs it. Without default
-                # values: with them every call tries two signatures.
-                self._graphs[key] = tf.function(
-                    lambda *arrays: method(*arrays, **options),
-                    input_signature=[
-                        tf.TensorSpec([None, length], tf.int32)
-                        for length in lengths
-                    ],
-                    jit_compile=self.jit_compile,
-                    autograph=False,  # it would take most of the tracing time
-                ).get_concrete_function()
-        return self._graphs[key](*map(tf.constant, arrays))
 
 
 def padded_length(length: int) -> int:

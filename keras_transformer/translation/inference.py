@@ -41,14 +41,14 @@ class Inference:
         self.max_source_length = max_source_length
         if isinstance(seed, int):
             seed = keras.random.SeedGenerator(seed)
-        self._seed = seed
+        self.seed = seed
 
     def for_sources_up_to(self, length: int) -> "Inference":
         """The same inference with another `max_source_length`.
 
         A graph for sources of unknown length has room for the longest source.
         """
-        return Inference(self.model, self.decoding, length, self._seed)
+        return Inference(self.model, self.decoding, length, self.seed)
 
     @property
     def max_target_length(self) -> int:
@@ -147,7 +147,7 @@ class Inference:
             config,
             max_length=max_length,
             prefix=prefix,
-            seed=self._seed,
+            seed=self.seed,
             reorder=reorder,
             num_best=num_best,
             max_steps=max_steps,

@@ -17,11 +17,13 @@ class Cluster:
     """The contents of TF_CONFIG.
 
     Attributes:
-        num_workers: Chief and workers.
+        hosts: HOST:PORT of each worker, the chief first.
+        index: Which of them this process is.
         task: Name of this process, as in "worker 0".
     """
 
-    num_workers: int
+    hosts: tuple[str, ...]
+    index: int
     task: str
 
 
@@ -42,7 +44,7 @@ def find_cluster(strategy: str) -> Cluster | None:
         if not cluster:
             raise wrong_tf_config("strategy=multi_worker needs it")
         return cluster
-    return cluster if cluster and cluster.num_workers > 1 else None
+    return cluster if cluster and len(cluster.hosts) > 1 else None
 
 
 def read_cluster() -> Cluster | None:
@@ -62,14 +64,15 @@ def read_cluster() -> Cluster | None:
     jobs = config.get("cluster", {})
     if not isinstance(jobs, dict):
         raise wrong_tf_config("'cluster' is not an object")
-    sizes = {}
+    hosts_of = {}
     for job in ("chief", "worker"):
         hosts = jobs.get(job, [])
         texts = isinstance(hosts, list) and [h for h in hosts if _is_host(h)]
         if texts != hosts:
             raise wrong_tf_config(f"'{job}' is not a list of HOST:PORT")
-        sizes[job] = len(hosts)
-    if not sum(sizes.values()):
+        hosts_of[job] = hosts
+    every = (*hosts_of["chief"], *hosts_of["worker"])
+    if not every:
         return None
     task = config.get("task")
     if not isinstance(task, dict):
@@ -78,10 +81,11 @@ def read_cluster() -> Cluster | None:
     if (
         not isinstance(kind, str)
         or not isinstance(index, int)
-        or index not in range(sizes.get(kind, 0))
+        or index not in range(len(hosts_of.get(kind, [])))
     ):
         raise wrong_tf_config("'task' is none of the cluster's")
-    return Cluster(sum(sizes.values()), f"{kind} {index}")
+    before = len(hosts_of["chief"]) if kind == "worker" else 0
+    return Cluster(every, before + index, f"{kind} {index}")
 
 
 def _is_host(value):

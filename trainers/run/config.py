@@ -341,6 +341,11 @@ class TrainingConfig(Fields, changeable=True):
         choices=STRATEGIES,
     )
     tpu: str = hp("", "With strategy=tpu: the TPU's name; local on a TPU VM.")
+    shard_parameters: bool = hp(
+        False,
+        "With JAX: every device stores a part of the weights and of the"
+        " optimizer's values instead of all of them, to save memory.",
+    )
     accumulate_steps: int = hp(
         1,
         "Micro-batches into which a device divides its rows of a batch, to save"

@@ -11,8 +11,8 @@ from keras_transformer.commands.flags import CommandError
 from keras_transformer.workdir import WorkDirectory, write_atomically
 from trainers.run.budget import budget_lines, memory_of_replica
 from trainers.run.checkpoints import average
-from trainers.run.config import Configuration, TrainingConfig
-from trainers.run.engine import Devices
+from trainers.run.config import Configuration
+from trainers.run.devices import open_devices
 from trainers.run.experiment import open_experiment
 from trainers.run.loop import Trainer
 from trainers.run.progress import log
@@ -104,17 +104,6 @@ def open_trainer(
     if workers.is_chief:
         log_start(trainer, seconds_per_step, restored)
     return trainer
-
-
-def open_devices(training: TrainingConfig) -> Devices:
-    """The `Devices` of a recipe; the only place that chooses a framework.
-
-    Raises:
-        ValueError: There are no such devices, or no such workers.
-    """
-    from trainers.run.tensorflow_engine import TensorFlowDevices
-
-    return TensorFlowDevices(training.strategy, training.tpu)
 
 
 def open_in_turn(workdir, configuration, devices, make_metric, keep):

@@ -30,6 +30,21 @@ from trainers.run.strategies import (
 )
 
 
+def open_devices(training):
+    """The `Devices` of a recipe.
+
+    Raises:
+        ValueError: An option has no effect under TensorFlow, or as
+            `make_strategy`.
+    """
+    if training.shard_parameters:
+        raise ValueError(
+            "shard_parameters needs --backend=jax. Received:"
+            " shard_parameters=True"
+        )
+    return TensorFlowDevices(training.strategy, training.tpu)
+
+
 class TensorFlowDevices:
     """The `Devices` of a `tf.distribute.Strategy`.
 

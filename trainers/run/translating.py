@@ -17,6 +17,7 @@ from keras_transformer.commands import flags
 from keras_transformer.config import CHECKPOINT_KINDS, DecodingConfig
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
+from trainers.run import devices
 from trainers.run.options import TranslatorOptions
 
 CHUNK = 4096  # lines read, sorted and translated together
@@ -38,9 +39,6 @@ def load_translator(
     Raises:
         CommandError: The work directory or an option is wrong.
     """
-    # Here, so that this module can be imported where TensorFlow is missing.
-    from trainers.run.strategies import count_searches
-
     options = arguments.build(TranslatorOptions)
     if other is not None:
         kind = options.checkpoint
@@ -53,7 +51,7 @@ def load_translator(
         decoding = arguments.build(DecodingConfig, **dataclasses.asdict(before))
         others = {
             "jit_compile": options.jit_compile,
-            "num_threads": options.num_threads or count_searches(),
+            "num_threads": options.num_threads or devices.count_searches(),
         }
         if options.max_source_length is not None:
             others["max_source_length"] = options.max_source_length

@@ -1,0 +1,345 @@
+"""One training step under JAX, exact in tokens, on a mesh of devices.
+
+The law of `step.py` holds here, too: the update equals that of one big batch,
+whatever device, host or micro-batch its rows are in. Each device computes the
+gradients of its rows; they are added up once, in float32. The state goes in and
+comes out, so that its memory is used again.
+"""
+
+import typing
+
+import jax
+import jax.numpy as jnp
+import keras
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from keras_transformer import vocabulary
+from keras_transformer.training.seeds import seed_variables
+from keras_transformer.training.token_losses import TokenLosses
+
+AXIS = "rows"  # the axis of the mesh: devices that share the rows of a batch
+SEED_STRIDE = 1_000_003  # between the seeds of devices
+REPLICATED = PartitionSpec()
+
+
+class State(typing.NamedTuple):
+    """The arrays that a step changes, and the frozen weights.
+
+    Attributes:
+        trained: The trainable weights.
+        frozen: The other weights.
+        seeds: The states of the random generators of dropout.
+        optimizer: The variables of the optimizer.
+        averages: The moving average of the trained weights; empty without.
+    """
+
+    trained: list[typing.Any]
+    frozen: list[typing.Any]
+    seeds: list[typing.Any]
+    optimizer: list[typing.Any]
+    averages: list[typing.Any]
+
+
+class JaxStep:
+    """The training step of a model, as a function of its state.
+
+    Args:
+        model: A built `Transformer`. Its variables name the arrays of the
+            state; their values are not used.
+        optimizer: A Keras optimizer without loss scale, built here.
+        mesh: A `jax.sharding.Mesh` with the one axis `AXIS`.
+        label_smoothing: As in `SmoothedCrossEntropy`.
+        accumulate_steps: Micro-batches of a device's rows, computed one after
+            the other.
+        clip_norm: Maximum norm of the gradient; 0 means no limit.
+        r_drop: Alpha of R-Drop; see `TokenLosses`.
+        ema_decay: Decay of a moving average of the weights, as in
+            `MovingAverage`; 0 keeps none.
+        shard_parameters: Whether every device stores a part of the weights and
+            of the optimizer's variables instead of all. Weights are collected
+            for a step, and gradients are added up part by part.
+        clock: The variable of a schedule with a clock, if it has one.
+
+    Attributes:
+        shardings: A `State` with the `NamedSharding` of each array.
+    """
+
+    def __init__(
+        self,
+        model: typing.Any,
+        optimizer: typing.Any,
+        mesh: Mesh,
+        label_smoothing: float,
+        accumulate_steps: int = 1,
+        clip_norm: float = 0.0,
+        r_drop: float = 0.0,
+        ema_decay: float = 0.0,
+        shard_parameters: bool = False,
+        clock: keras.Variable | None = None,
+    ):
+        if not optimizer.built:
+            optimizer.build(model.trainable_variables)
+        self._optimizer = optimizer
+        self._losses = TokenLosses(model, label_smoothing, r_drop)
+        self._mesh = mesh
+        self._accumulate_steps = accumulate_steps
+        self._clip_norm = clip_norm
+        self._ema_decay = ema_decay
+        self._clock = clock
+        self.variables = State(
+            list(model.trainable_variables),
+            [v for v in model.weights if not v.trainable],
+            seed_variables(model),
+            list(optimizer.variables),
+            list(model.trainable_variables) if ema_decay else [],
+        )
+        self._specs = jax.tree.map(
+            lambda variable: self._spec(variable, shard_parameters),
+            self.variables,
+        )
+        self._specs = self._specs._replace(
+            seeds=[REPLICATED for _ in self.variables.seeds]
+        )
+        self.shardings = jax.tree.map(self._sharding, self._specs)
+        everywhere = self._sharding(REPLICATED)
+        self._compiled = jax.jit(
+            self._steps,
+            donate_argnums=0,
+            out_shardings=(self.shardings, everywhere),
+        )
+
+    # For the caller
+
+    def place(self, values: State) -> State:
+        """The arrays of a state on the devices, from NumPy arrays.
+
+        With several hosts, each gives the same arrays.
+        """
+        return jax.tree.map(place, values, self.shardings)
+
+    def place_rows(
+        self, inputs: dict[str, np.ndarray], labels: np.ndarray
+    ) -> tuple[dict[str, jax.Array], jax.Array]:
+        """This host's rows of one batch, or of several, on its devices.
+
+        Args:
+            inputs: Dictionary of `source_ids` and `target_ids`, int32
+                `[B, T]` or, for several batches of one shape, `[steps, B, T]`.
+            labels: Likewise.
+        """
+        axes = (None,) * (labels.ndim - 2) + (AXIS,)
+        sharding = self._sharding(PartitionSpec(*axes))
+        return jax.tree.map(
+            lambda rows: jax.make_array_from_process_local_data(sharding, rows),
+            (inputs, labels),
+        )
+
+    def __call__(
+        self,
+        state: State,
+        inputs: dict[str, jax.Array],
+        labels: jax.Array,
+        elapsed: float = 0.0,
+    ) -> tuple[State, jax.Array]:
+        """Makes the updates of one batch, or of several; does not wait.
+
+        Args:
+            state: The `State`; its arrays cannot be used afterwards.
+            inputs, labels: As `place_rows` returns them.
+            elapsed: For a schedule with a clock: the share of the time that
+                has passed.
+
+        Returns:
+            The next state, and float32 `[4]`, sums over all tokens of the
+            global batches: smoothed loss, loss, target and source tokens.
+        """
+        return self._compiled(state, inputs, labels, np.float32(elapsed))
+
+    def lower(self, *arguments: typing.Any) -> typing.Any:
+        """`jax.jit(...).lower` of the call, to compile it without a run."""
+        return self._compiled.lower(*arguments)
+
+    # The stages of a step
+
+    def _steps(self, state, inputs, labels, elapsed):
+        """The call, as JAX compiles it."""
+        if labels.ndim == 2:
+            return self._step(state, inputs, labels, elapsed)
+        state, totals = jax.lax.scan(
+            lambda state, batch: self._step(state, *batch, elapsed),
+            state,
+            (inputs, labels),
+        )
+        return state, jnp.sum(totals, axis=0)
+
+    def _step(self, state, inputs, labels, elapsed):
+        """Gradients -> clip -> update."""
+        sharded_rows = PartitionSpec(AXIS)
+        gradients, seeds, totals = jax.shard_map(
+            self._on_device,
+            mesh=self._mesh,
+            in_specs=(
+                REPLICATED,
+                REPLICATED,
+                REPLICATED,
+                sharded_rows,
+                sharded_rows,
+            ),
+            out_specs=(self._specs.trained, REPLICATED, REPLICATED),
+            check_vma=False,
+        )(state.trained, state.frozen, state.seeds, inputs, labels)
+        if self._clip_norm:
+            gradients = clipped(gradients, self._clip_norm)
+        state = self._updated(state, gradients, elapsed)
+        return state._replace(seeds=seeds), totals
+
+    def _on_device(self, trained, frozen, seeds, inputs, labels):
+        """Sums over the devices; runs on each of them with its own rows."""
+        offset = jax.lax.axis_index(AXIS) * SEED_STRIDE
+        own = [_shifted(seed, offset) for seed in seeds]
+        real = labels != vocabulary.PAD
+        tokens = jnp.sum(real, dtype=jnp.float32)
+        global_tokens = jnp.maximum(jax.lax.psum(tokens, AXIS), 1.0)
+        gradients, own, sums = self._gradients(
+            trained, frozen, own, inputs, labels, global_tokens
+        )
+        sources = inputs["source_ids"] != vocabulary.PAD
+        totals = jnp.stack([*sums, tokens, jnp.sum(sources, dtype=jnp.float32)])
+        gradients = [
+            _sum_over_devices(gradient, spec)
+            for gradient, spec in zip(
+                gradients, self._specs.trained, strict=True
+            )
+        ]
+        seeds = [_shifted(seed, -offset) for seed in own]
+        return gradients, seeds, jax.lax.psum(totals, AXIS)
+
+    def _gradients(self, trained, frozen, seeds, inputs, labels, global_tokens):
+        """A device's share of the gradient, next seeds, sums of two losses."""
+        compute = jax.grad(self._share_of_loss, has_aux=True)
+
+        def of_rows(seeds, inputs, labels):
+            gradients, (seeds, sums) = compute(
+                trained, frozen, seeds, inputs, labels, global_tokens
+            )
+            return gradients, seeds, sums
+
+        if self._accumulate_steps == 1:
+            return of_rows(seeds, inputs, labels)
+
+        def add_micro_batch(so_far, rows):
+            gradients, seeds, sums = so_far
+            more, seeds, more_sums = of_rows(seeds, *rows)
+            added = jax.tree.map(jnp.add, (gradients, sums), (more, more_sums))
+            return (added[0], seeds, added[1]), None
+
+        micro_batches = jax.tree.map(self._split, (inputs, labels))
+        zeros = jax.tree.map(jnp.zeros_like, trained)
+        nothing = jnp.zeros(2, jnp.float32)
+        totals, _ = jax.lax.scan(
+            add_micro_batch, (zeros, seeds, nothing), micro_batches
+        )
+        return totals
+
+    def _split(self, rows):  # [B, T] -> [micro-batches, B / them, T]
+        return rows.reshape(self._accumulate_steps, -1, *rows.shape[1:])
+
+    def _share_of_loss(
+        self, trained, frozen, seeds, inputs, labels, global_tokens
+    ):
+        """Sum of the rows' losses / tokens of the global batch."""
+        variables = self.variables
+        pairs = zip(
+            variables.trained + variables.frozen + variables.seeds,
+            trained + frozen + seeds,
+            strict=True,
+        )
+        with keras.StatelessScope(pairs) as scope:
+            losses, nll = self._losses(inputs, labels, training=True)
+            seeds = [scope.get_current_value(v) for v in variables.seeds]
+        real = labels != vocabulary.PAD
+        sums = jnp.stack(
+            [jnp.sum(jnp.where(real, x, 0.0)) for x in (losses, nll)]
+        )
+        return sums[0] / global_tokens, (seeds, sums)
+
+    def _updated(self, state, gradients, elapsed):
+        """The state after the update of the optimizer."""
+        variables, optimizer = self.variables, self._optimizer
+        pairs = list(
+            zip(
+                variables.trained + variables.optimizer,
+                state.trained + state.optimizer,
+                strict=True,
+            )
+        )
+        if self._clock is not None:
+            pairs.append((self._clock, elapsed))
+        with keras.StatelessScope(pairs) as scope:
+            optimizer.apply(gradients, variables.trained)
+            trained, of_optimizer = (
+                [scope.get_current_value(v) for v in group]
+                for group in (variables.trained, variables.optimizer)
+            )
+            updates = scope.get_current_value(optimizer.iterations)
+        averages = self._moved(state.averages, trained, updates)
+        return state._replace(
+            trained=trained, optimizer=of_optimizer, averages=averages
+        )
+
+    def _moved(self, averages, weights, updates):
+        """The moving averages; see `MovingAverage`."""
+        updates = updates.astype(jnp.float32)
+        decay = jnp.minimum(self._ema_decay, (1.0 + updates) / (10.0 + updates))
+        return [
+            average + (1.0 - decay) * (weight - average)
+            for average, weight in zip(averages, weights, strict=False)
+        ]
+
+    # Sharding
+
+    def _sharding(self, spec):
+        return NamedSharding(self._mesh, spec)
+
+    def _spec(self, variable, shard_parameters):
+        """Where a variable is divided: its longest axis that divides."""
+        size = self._mesh.shape[AXIS]
+        axes = [
+            axis
+            for axis, length in enumerate(variable.shape)
+            if length % size == 0
+        ]
+        if not shard_parameters or not axes or size == 1:
+            return REPLICATED
+        longest = max(axes, key=lambda axis: variable.shape[axis])
+        return PartitionSpec(*[None] * longest, AXIS)
+
+
+def place(value: np.ndarray, sharding: NamedSharding) -> jax.Array:
+    """An array on the devices of a sharding, from this host's copy."""
+    value = np.asarray(value)
+    return jax.make_array_from_callback(
+        value.shape, sharding, lambda index: value[index]
+    )
+
+
+def clipped(gradients: list[jax.Array], clip_norm: float) -> list[jax.Array]:
+    """Gradients scaled so that their common norm is at most `clip_norm`."""
+    norm = jnp.sqrt(sum(jnp.sum(jnp.square(g)) for g in gradients))
+    factor = clip_norm / jnp.maximum(norm, clip_norm)
+    return [gradient * factor for gradient in gradients]
+
+
+def _shifted(seed, offset):
+    """The state of a random generator, uint32 `[2]`, with another seed."""
+    return seed.at[0].add(offset.astype(seed.dtype))
+
+
+def _sum_over_devices(gradient, spec):
+    """The sum of a gradient, all of it or, if sharded, this device's part."""
+    if spec == REPLICATED:
+        return jax.lax.psum(gradient, AXIS)
+    return jax.lax.psum_scatter(
+        gradient, AXIS, scatter_dimension=len(spec) - 1, tiled=True
+    )

@@ -1,0 +1,133 @@
+"""Compiled programs of methods that take ids, one kind for each backend.
+
+TensorFlow makes a graph, which serves all lengths or which XLA compiles for
+each. JAX compiles for each shape.
+"""
+
+import threading
+import typing
+from collections.abc import Callable
+
+import keras
+import numpy as np
+
+from keras_transformer.backend import ON_TENSORFLOW
+from keras_transformer.fields import unhandled
+
+
+class Runner(typing.Protocol):
+    """Runs methods of an `Inference` as compiled programs.
+
+    A program takes seconds to make, at its first use. Threads may share a
+    runner.
+
+    Attributes:
+        has_static_shapes: Whether no shape may change while a program runs.
+    """
+
+    has_static_shapes: bool
+
+    def __call__(
+        self, method: Callable, *arrays: np.ndarray, **options: typing.Any
+    ) -> typing.Any:
+        """Calls a method of an `Inference`.
+
+        Args:
+            method: The method.
+            *arrays: Its tensors, int32 `[B, T]` each.
+            **options: Its other arguments, constants of the program.
+
+        Returns:
+            The result of the method, with NumPy arrays for tensors.
+        """
+
+
+def make_runner(jit_compile: bool) -> Runner:
+    """The `Runner` of the Keras backend.
+
+    Args:
+        jit_compile: Whether XLA compiles TensorFlow's graphs.
+    """
+    if ON_TENSORFLOW:
+        return _Graphs(jit_compile)
+    if keras.backend.backend() == "jax":
+        return _JaxPrograms()
+    raise unhandled(backend=keras.backend.backend())
+
+
+class _Graphs:
+    """The `Runner` of TensorFlow.
+
+    Without XLA, which compiles for every shape, one graph serves ids of all
+    lengths.
+    """
+
+    def __init__(self, jit_compile):
+        self.has_static_shapes = jit_compile
+        self._graphs = {}
+        self._one_traces = threading.Lock()
+
+    def __call__(self, method, *arrays, **options):
+        import tensorflow as tf
+
+        lengths = tuple(
+            array.shape[1] if self.has_static_shapes else None
+            for array in arrays
+        )
+        room_for = method.__self__.max_source_length
+        key = (method.__name__, room_for, lengths, tuple(options.items()))
+        with self._one_traces:
+            if key not in self._graphs:
+                # Concrete at once: TensorFlow warns about a function that is
+                # traced for many shapes, as XLA needs it. Without default
+                # values: with them every call tries two signatures.
+                self._graphs[key] = tf.function(
+                    lambda *arrays: method(*arrays, **options),
+                    input_signature=[
+                        tf.TensorSpec([None, length], tf.int32)
+                        for length in lengths
+                    ],
+                    jit_compile=self.has_static_shapes,
+                    autograph=False,  # it would take most of the tracing time
+                ).get_concrete_function()
+        result = self._graphs[key](*map(tf.constant, arrays))
+        return tf.nest.map_structure(lambda tensor: tensor.numpy(), result)
+
+
+class _JaxPrograms:
+    """The `Runner` of JAX.
+
+    The weights are arguments of a program, which therefore serves all values
+    that they have: validation compiles once in a training.
+    """
+
+    has_static_shapes = True
+
+    def __init__(self):
+        self._programs = {}
+        self._one_compiles = threading.Lock()
+
+    def __call__(self, method, *arrays, **options):
+        import jax
+
+        inference = method.__self__
+        seed = inference.seed.state
+        variables = [*inference.model.variables, seed]
+
+        def run(values, *arrays):
+            pairs = zip(variables, values, strict=True)
+            with keras.StatelessScope(pairs) as scope:
+                result = method(*arrays, **options)
+            return result, scope.get_current_value(seed)
+
+        values = [variable.value for variable in variables]
+        shapes = tuple(array.shape for array in arrays)
+        key = (method.__name__, shapes, tuple(options.items()))
+        with self._one_compiles:
+            if key not in self._programs:
+                lowered = jax.jit(run).lower(values, *arrays)
+                self._programs[key] = lowered.compile()
+        result, next_seed = self._programs[key](values, *arrays)
+        if inference.decoding.sampling:
+            seed.assign(next_seed)
+        return jax.tree.map(np.asarray, result)

@@ -1,0 +1,47 @@
+"""The devices of the Keras backend: the only place that chooses a framework."""
+
+import importlib
+import types
+
+import keras
+
+from trainers.run.config import TrainingConfig
+from trainers.run.engine import Devices
+
+ENGINES = {
+    "jax": "trainers.run.jax_engine",
+    "tensorflow": "trainers.run.tensorflow_engine",
+}
+
+
+def open_devices(training: TrainingConfig) -> Devices:
+    """The `Devices` of a recipe.
+
+    Raises:
+        ValueError: There are no such devices, or no such workers.
+    """
+    return _engine().open_devices(training)
+
+
+def count_searches() -> int:
+    """How many batches of sentences are best translated at the same time.
+
+    Returns:
+        The CPU cores of this process; 1 with an accelerator.
+    """
+    return _engine().count_searches()
+
+
+def _engine() -> types.ModuleType:
+    """The module with the engine of the Keras backend.
+
+    Raises:
+        ValueError: No engine uses this backend.
+    """
+    backend = keras.backend.backend()
+    if backend not in ENGINES:
+        raise ValueError(
+            f"the Keras backend must be one of {', '.join(ENGINES)}. Received:"
+            f" KERAS_BACKEND={backend!r}"
+        )
+    return importlib.import_module(ENGINES[backend])

@@ -1,0 +1,408 @@
+"""The engine of JAX: a mesh of devices, and one compiled step."""
+
+import contextlib
+import os
+import queue
+import threading
+import time
+from collections.abc import Iterable, Iterator
+
+import jax
+import jax.numpy as jnp
+import keras
+import numpy as np
+
+from keras_transformer.checkpoints import weight_name
+from keras_transformer.machine import count_cores, find_gpus
+from keras_transformer.training.jax_step import AXIS, JaxStep, place
+from keras_transformer.training.token_losses import TokenLosses
+from keras_transformer.vocabulary import PAD
+from trainers.run.budget import counted
+from trainers.run.engine import OutOfMemoryError, Steps
+from trainers.run.jax_workers import Workers, connect
+
+PREFETCH = 4  # batches that are on the devices before they are needed
+CUDA = "pip install 'keras-transformer-nmt[jax-cuda]' installs it"
+
+
+def open_devices(training):
+    """The `Devices` of a recipe.
+
+    Raises:
+        ValueError: An option has no effect under JAX, or there are no such
+            devices or workers.
+    """
+    _check_options(training)
+    connect(training.strategy)
+    return JaxDevices(training)
+
+
+def count_searches():
+    """How many batches of sentences are best translated at the same time."""
+    return count_cores() if jax.default_backend() == "cpu" else 1
+
+
+def _check_options(training):
+    """Refuses what only TensorFlow's engine has.
+
+    Raises:
+        ValueError: There is such an option.
+    """
+    if training.precision == "mixed_float16":
+        raise ValueError(
+            "precision=mixed_float16 needs --backend=tensorflow, which scales"
+            " the loss; with JAX, use mixed_bfloat16"
+        )
+    if training.jit_compile is False:
+        raise ValueError(
+            "jit_compile=false needs --backend=tensorflow: JAX compiles every"
+            " step"
+        )
+    if training.cpu_threads is not None:
+        raise ValueError(
+            "cpu_threads needs --backend=tensorflow. Received:"
+            f" cpu_threads={training.cpu_threads}"
+        )
+
+
+class JaxDevices:
+    """The `Devices` of JAX: all of them, of all hosts, or the first.
+
+    Args:
+        training: The `TrainingConfig`.
+
+    Raises:
+        ValueError: There is no TPU where the strategy needs one.
+    """
+
+    framework = f"JAX {jax.__version__}"
+
+    def __init__(self, training):
+        platform = jax.default_backend()
+        if training.strategy == "tpu" and platform != "tpu":
+            raise ValueError(
+                "strategy=tpu: JAX finds no TPU. Received: devices of"
+                f" {platform}"
+            )
+        devices = jax.devices()
+        if training.strategy == "one_device":
+            devices = devices[:1]
+        self.mesh = jax.sharding.Mesh(np.array(devices), (AXIS,))
+        self.num_replicas = len(devices)
+        self.num_searches = count_searches()
+        self.workers = Workers()
+        self.description = describe(devices)
+        self.num_gpus = len(jax.local_devices()) if platform == "gpu" else 0
+
+    def make_engine(self, experiment):
+        return JaxEngine(experiment, self.mesh, self.workers)
+
+
+def describe(devices):
+    """The devices that compute, or the GPU that cannot, as one line."""
+    version = f"JAX {jax.__version__}"
+    platform = devices[0].platform
+    kind = devices[0].device_kind
+    if platform == "tpu":
+        return f"device: {kind}, {counted(len(devices), 'chip')} ({version})"
+    if platform == "gpu":
+        names = f"{len(devices)} x {kind}" if len(devices) > 1 else kind
+        client = devices[0].client.platform_version.splitlines()[0]
+        return f"device: {names} ({version}, {client})"
+    present = find_gpus()
+    if not present:
+        divided = ""
+        if len(devices) > 1:
+            divided = f" as {len(devices)} devices"
+        cores = counted(count_cores(), "core")
+        return f"device: CPU, {cores}{divided} (no GPU found; {version})"
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if os.environ.get("JAX_PLATFORMS", "") == "cpu":
+        reason = "JAX_PLATFORMS=cpu"
+    elif hidden is not None:
+        reason = f"CUDA_VISIBLE_DEVICES={hidden!r} selects none"
+    else:
+        reason = f"JAX's CUDA plugin is missing or cannot load; {CUDA}"
+    return (
+        f"warning: a GPU is present ({', '.join(present)}), but JAX cannot use"
+        f" it: {reason}. The CPU computes"
+    )
+
+
+class JaxEngine:
+    """An `Engine` on a mesh of devices.
+
+    The state of the training is a `State` on the devices, not in the variables
+    of Keras: these stay on the host, and only name the arrays.
+
+    Args:
+        experiment: The `Experiment`.
+        mesh: The mesh.
+        workers: The `Workers`.
+    """
+
+    can_validate = False  # its weights are in the state
+    num_slices = 1
+
+    def __init__(self, experiment, mesh, workers):
+        config = experiment.training
+        self._experiment = experiment
+        self._config = config
+        self._workers = workers
+        with _on_host():
+            self.model = experiment.make_model()
+            self.optimizer = experiment.make_optimizer(self.model)
+            self._step = JaxStep(
+                self.model,
+                self.optimizer,
+                mesh,
+                config.label_smoothing,
+                config.accumulate_steps,
+                config.clip_norm,
+                config.r_drop,
+                config.ema_decay,
+                config.shard_parameters,
+                self._clock,
+            )
+        self._state = self._step.place(
+            jax.tree.map(lambda v: v.numpy(), self._step.variables)
+        )
+        self._gathered = None
+        self._elapsed = 0.0
+        self.num_programs = len(experiment.train_batches.shapes)
+        if config.steps_per_call > 1:
+            self.num_programs *= 2  # of steps_per_call steps, and of one
+
+    @property
+    def _clock(self):
+        """The variable of a schedule with a clock, or None."""
+        return getattr(self._experiment.schedule, "elapsed", None)
+
+    # Steps
+
+    def begin(self):
+        pass  # each device derives its own seeds in the step
+
+    def try_batch(self, shape):
+        before = jax.tree.map(np.asarray, self._local_state())
+        rows, length = shape
+        batch = self._step.place_rows(
+            *self._experiment.train_batches.largest_rows(
+                (rows, length), self._workers.index, self._workers.size
+            )
+        )
+        try:
+            np.asarray(self._make_step(batch))  # compiles
+            started = time.monotonic()
+            np.asarray(self._make_step(batch))
+            return time.monotonic() - started
+        except jax.errors.JaxRuntimeError as error:
+            reason = str(error).splitlines()[0]
+            if "RESOURCE_EXHAUSTED" not in reason:
+                raise
+            raise OutOfMemoryError(reason) from error
+        finally:
+            self._state = self._step.place(before)
+
+    def batches(self, start, start_epoch, end_step):
+        arrays = self._experiment.train_batches.arrays(
+            start,
+            start_epoch=start_epoch,
+            end_step=end_step,
+            replicas=(self._workers.index,),
+            num_replicas=self._workers.size,
+        )
+        placed = (self._step.place_rows(*batch) for batch in arrays)
+        return in_background(placed, PREFETCH)
+
+    def make_steps(self, batch):
+        labels = batch[1]
+        num_steps = labels.shape[0] if labels.ndim == 3 else 1
+        totals = self._make_step(batch)
+        if not self._workers.is_chief:  # they are of all workers already
+            totals = jnp.zeros_like(totals)
+        return Steps(num_steps, totals)
+
+    def _make_step(self, batch):
+        """Updates the state; returns the totals on the device."""
+        state, self._state = self._state, None
+        self._state, totals = self._step(state, *batch, self._elapsed)
+        return totals
+
+    # State
+
+    def variables(self):
+        variables = self._step.variables
+        views = State(
+            *(
+                [_View(self, field, index) for index in range(len(group))]
+                for field, group in zip(State._fields, variables, strict=True)
+            )
+        )
+
+        def by_name(variables, views):
+            names = map(weight_name, variables)
+            return dict(zip(names, views, strict=True))
+
+        weights = by_name(
+            variables.trained + variables.frozen, views.trained + views.frozen
+        )
+        groups = {
+            "weights": weights,
+            "optimizer": views.optimizer,
+            "seeds": views.seeds,
+        }
+        if self._config.ema_decay:
+            groups["trained"] = by_name(variables.trained, views.trained)
+            weights.update(by_name(variables.trained, views.averages))
+        return groups
+
+    def synchronize(self):
+        """Collects arrays that are divided among hosts on each of them."""
+        self._gathered = None
+        if self._config.shard_parameters and self._workers.size > 1:
+            self._gathered = self._local_state()
+
+    def _local_state(self):
+        """The state with every array complete on this host's devices."""
+        if not self._config.shard_parameters or self._workers.size == 1:
+            return self._state
+        everywhere = jax.sharding.NamedSharding(
+            self._step.shardings.trained[0].mesh, jax.sharding.PartitionSpec()
+        )
+        return jax.tree.map(
+            lambda x: np.asarray(x.addressable_data(0)),
+            jax.jit(lambda state: state, out_shardings=everywhere)(self._state),
+        )
+
+    def read(self, field, index):
+        """An array of the state, in NumPy."""
+        state = self._gathered or self._state
+        array = getattr(state, field)[index]
+        if isinstance(array, jax.Array) and not array.is_fully_addressable:
+            array = array.addressable_data(0)  # a copy on each host
+        return np.array(array)
+
+    def write(self, field, index, value):
+        """Replaces an array of the state."""
+        sharding = getattr(self._step.shardings, field)[index]
+        getattr(self._state, field)[index] = place(value, sharding)
+
+    def make_loss_sums(self, model):
+        return make_loss_sums(model, self._config.label_smoothing)
+
+    def first_not_finite(self):
+        names = {
+            "trained": [v.path for v in self._step.variables.trained],
+            "optimizer": [v.path for v in self._step.variables.optimizer],
+        }
+        for field, paths in names.items():
+            finite = np.asarray(_are_finite(getattr(self._state, field)))
+            if not finite.all():
+                return paths[int(finite.argmin())]
+        return None
+
+    def learning_rate(self):
+        variables = self._step.variables.optimizer
+        index = next(
+            index
+            for index, variable in enumerate(variables)
+            if variable is self.optimizer.iterations
+        )
+        step = self.read("optimizer", index) - 1
+        if self._clock is not None:
+            self._clock.assign(self._elapsed)
+        return float(self._experiment.schedule(step))
+
+    def set_elapsed(self, share):
+        self._elapsed = share
+
+
+class _View:
+    """An array of an engine's state, as `Engine.variables` has it."""
+
+    def __init__(self, engine, field, index):
+        self._engine, self._place = engine, (field, index)
+        variable = getattr(engine._step.variables, field)[index]
+        self.shape, self.dtype = tuple(variable.shape), variable.dtype
+
+    def numpy(self):
+        return self._engine.read(*self._place)
+
+    def assign(self, value):
+        self._engine.write(*self._place, np.asarray(value, self.dtype))
+
+
+def make_loss_sums(model, label_smoothing):
+    """`Engine.make_loss_sums`, for a model outside the engine, too."""
+    token_losses = TokenLosses(model, label_smoothing)
+    variables = model.variables
+
+    @jax.jit
+    def loss_sums(values, inputs, labels):
+        with keras.StatelessScope(zip(variables, values, strict=True)):
+            losses, nll = token_losses(inputs, labels, training=False)
+        real = labels != PAD
+        return jnp.stack(
+            [jnp.sum(jnp.where(real, x, 0.0)) for x in (losses, nll, 1.0)]
+        )
+
+    def of_batch(inputs, labels):
+        values = [variable.value for variable in variables]
+        return np.asarray(loss_sums(values, inputs, labels), np.float64)
+
+    return of_batch
+
+
+@jax.jit
+def _are_finite(arrays):
+    """bool for each array: whether all of its numbers are finite."""
+    return jnp.stack([jnp.isfinite(array).all() for array in arrays])
+
+
+def _on_host():
+    """A context whose arrays are in the memory of the host."""
+    try:
+        cpu = jax.local_devices(backend="cpu")[0]
+    except RuntimeError:  # JAX_PLATFORMS names no CPU
+        return contextlib.nullcontext()
+    return jax.default_device(cpu)
+
+
+def in_background(items: Iterable, size: int) -> Iterator:
+    """Yields items that a thread makes in advance.
+
+    Args:
+        items: An iterable; what it raises is raised here.
+        size: Maximum number of items that wait.
+    """
+    waiting: queue.Queue = queue.Queue(size)
+    ended = threading.Event()
+
+    def put(kind, item):
+        while not ended.is_set():
+            with contextlib.suppress(queue.Full):
+                waiting.put((kind, item), timeout=0.1)
+                return
+
+    def make():
+        try:
+            for item in items:
+                put("item", item)
+            put("end", None)
+        except BaseException as error:
+            put("error", error)
+
+    thread = threading.Thread(target=make, daemon=True)
+    thread.start()
+    try:
+        while True:
+            kind, item = waiting.get()
+            if kind == "end":
+                return
+            if kind == "error":
+                raise item
+            yield item
+    finally:
+        ended.set()
+        thread.join()

@@ -1,0 +1,95 @@
+"""The workers of JAX: processes that `jax.distributed` connects.
+
+They are named in TF_CONFIG, as for TensorFlow: the first of them coordinates.
+On a TPU pod or under Slurm, `--strategy=multi_worker` without TF_CONFIG lets
+JAX find them.
+"""
+
+import contextlib
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from trainers.run.cluster import read_cluster
+from trainers.run.engine import LostWorkerError
+
+SIGNS = ("gloo", "heartbeat", "connection", "unavailable", "deadline", "peer")
+
+
+def connect(strategy: str) -> None:
+    """Connects this process with the other workers, if there are any.
+
+    Call it before anything makes JAX look at its devices.
+
+    Args:
+        strategy: A name in `STRATEGIES`.
+
+    Raises:
+        ValueError: TF_CONFIG does not describe workers, or they cannot be
+            reached.
+    """
+    if (
+        strategy not in ("auto", "multi_worker")
+        or jax.distributed.is_initialized()
+    ):
+        return
+    cluster = read_cluster()
+    if cluster is None and strategy == "auto":
+        return
+    try:
+        if cluster is None:
+            jax.distributed.initialize()
+        elif len(cluster.hosts) > 1 or strategy == "multi_worker":
+            jax.distributed.initialize(
+                cluster.hosts[0], len(cluster.hosts), cluster.index
+            )
+    except (RuntimeError, ValueError) as error:
+        raise ValueError(
+            f"strategy={strategy} cannot connect the workers:"
+            f" {_first_line(error)}"
+        ) from error
+
+
+class Workers:
+    """The `engine.Workers` of JAX."""
+
+    def __init__(self):
+        self.size, self.index = jax.process_count(), jax.process_index()
+        self.is_chief = self.index == 0
+        self.name = f"worker {self.index} of {self.size}"
+
+    def all_reduce_sum(self, values: list[float]) -> list[float]:
+        if self.size == 1:
+            return list(values)
+        # As pairs of 32 bits: JAX would round to float32.
+        bits = np.array(values, np.float64).view(np.uint32)
+        every = np.asarray(multihost_utils.process_allgather(bits))
+        every = np.ascontiguousarray(every).reshape(self.size, -1)
+        return every.view(np.float64).sum(axis=0).tolist()
+
+    def any_of(self, flags: list[bool]) -> list[bool]:
+        raised = self.all_reduce_sum([1.0 if flag else 0.0 for flag in flags])
+        return [count > 0 for count in raised]
+
+    def barrier(self) -> None:
+        self.all_reduce_sum([0.0])
+
+    @contextlib.contextmanager
+    def watch(self):
+        try:
+            yield
+        except jax.errors.JaxRuntimeError as error:
+            reason = _first_line(error)
+            is_lost = any(sign in str(error).lower() for sign in SIGNS)
+            if self.size == 1 or not is_lost:
+                raise
+            raise LostWorkerError(
+                f"{self.name} has lost another worker ({reason})."
+                " Rerun the same command on every worker to resume from the"
+                " last checkpoint"
+            ) from error
+
+
+def _first_line(error):
+    return str(error).strip().splitlines()[0][:200]

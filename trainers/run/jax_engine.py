@@ -14,7 +14,7 @@ import numpy as np
 
 from keras_transformer.checkpoints import weight_name
 from keras_transformer.machine import count_cores, find_gpus
-from keras_transformer.training.jax_step import AXIS, JaxStep, place
+from keras_transformer.training.jax_step import AXIS, JaxStep, State, place
 from keras_transformer.training.token_losses import TokenLosses
 from keras_transformer.vocabulary import PAD
 from trainers.run.budget import counted

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.backend import Tensor
+from keras_transformer.backend import ON_TENSORFLOW, Tensor
 from keras_transformer.kernels.gradient import with_gradient
 
 HAS_UNSIGNED = keras.backend.backend() in ("tensorflow", "jax")
@@ -55,6 +55,10 @@ class Dropout(keras.layers.Dropout):
 
 def _scaled_where(stays, x, scale):
     """`scale * x` where it stays, else 0; stores one byte a unit, not four."""
+    if not ON_TENSORFLOW:
+        # JAX stores that byte by itself. It cannot compute a function again
+        # (`jax.checkpoint`) that has an explicit gradient with `stays` in it.
+        return ops.where(stays, x * scale, 0)
 
     def scaled(x):
         return x * ops.cast(stays, x.dtype) * scale

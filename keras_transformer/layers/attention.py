@@ -49,7 +49,8 @@ def attention_weights(
 
 def scaled(query: Tensor) -> Tensor:
     """Q / sqrt(d_k)."""
-    return query * (1 / np.sqrt(query.shape[-1]))
+    # JAX would multiply half precision by a number of NumPy's in float32.
+    return query * float(1 / np.sqrt(query.shape[-1]))
 
 
 def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:

@@ -136,6 +136,33 @@ class TokenExactTraining:
             self._seeds_are_spread = True
         return super().make_train_function(force)
 
+    def stateless_call(
+        self,
+        trainable_variables: list,
+        non_trainable_variables: list,
+        *args: typing.Any,
+        return_losses: bool = False,
+        **kwargs: typing.Any,
+    ) -> tuple:
+        """`keras.Layer.stateless_call`, with which Keras trains under JAX.
+
+        Keras' own calls `call`, so that the sublayers do not know `training`:
+        dropout would be inactive.
+        """
+        others = self.non_trainable_variables  # type: ignore[attr-defined]
+        pairs = zip(
+            [*self.trainable_variables, *others],  # type: ignore[attr-defined]
+            [*trainable_variables, *non_trainable_variables],
+            strict=True,
+        )
+        with keras.StatelessScope(
+            list(pairs), collect_losses=return_losses
+        ) as scope:
+            outputs = self(*args, **kwargs)  # type: ignore[operator]
+            losses = self.losses if return_losses else None  # type: ignore[attr-defined]
+        state = [scope.get_current_value(variable) for variable in others]
+        return (outputs, state, losses) if return_losses else (outputs, state)
+
     def train_step(self, *args):
         if self._token_exact_step is None:
             return super().train_step(*args)

@@ -31,6 +31,7 @@ BLEU_TOKENIZERS = (
 IMPORTED = "imported"  # the data set of a model from another system
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
+REMATS = ("none", "layers")
 SCHEDULES = ("noam", "constant", "linear", "cosine")
 DECAYING_SCHEDULES = ("linear", "cosine")  # to 0 at the end of the budget
 PAPER_WARMUP_STEPS = 4000
@@ -345,6 +346,13 @@ class TrainingConfig(Fields, changeable=True):
         False,
         "With JAX: every device stores a part of the weights and of the"
         " optimizer's values instead of all of them, to save memory.",
+    )
+    remat: str = hp(
+        "none",
+        "With JAX: layers means that the backward pass computes each layer"
+        " again instead of storing its activations, to save memory; the losses"
+        " are the same.",
+        choices=REMATS,
     )
     accumulate_steps: int = hp(
         1,

@@ -15,6 +15,7 @@ import numpy as np
 from keras_transformer.checkpoints import weight_name
 from keras_transformer.machine import count_cores, find_gpus
 from keras_transformer.training.jax_step import AXIS, JaxStep, State, place
+from keras_transformer.training.rematerialization import rematerialize
 from keras_transformer.training.token_losses import TokenLosses
 from keras_transformer.vocabulary import PAD
 from trainers.run.budget import counted
@@ -151,6 +152,8 @@ class JaxEngine:
         self._workers = workers
         with _on_host():
             self.model = experiment.make_model()
+            if config.remat == "layers":
+                rematerialize(self.model)
             self.optimizer = experiment.make_optimizer(self.model)
             self._step = JaxStep(
                 self.model,
@@ -165,7 +168,7 @@ class JaxEngine:
                 self._clock,
             )
         self._state = self._step.place(
-            jax.tree.map(lambda v: v.numpy(), self._step.variables)
+            jax.tree.map(lambda v: np.asarray(v.value), self._step.variables)
         )
         self._gathered = None
         self._elapsed = 0.0

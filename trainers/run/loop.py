@@ -220,10 +220,33 @@ class Trainer:
             rows, length = shape
             raise CommandError(
                 f"the largest batch, {rows} x {length} tokens, does not fit"
-                " into memory: a greater accumulate_steps computes it in more"
-                " micro-batches, a smaller batch_tokens makes it smaller"
-                f" ({error})"
+                f" into memory: {self._advice(shape)} ({error})"
             ) from error
+
+    def _advice(self, shape):
+        """Options with which a batch fits that did not, as text.
+
+        A part of its rows needs as much memory as a micro-batch of them.
+        """
+        (rows, length), config = shape, self.config
+        multiple = self.experiment.rows_multiple
+        parts = 2
+        while rows // parts >= multiple:
+            fitting = rows // parts // multiple * multiple
+            try:
+                self.engine.try_batch((fitting, length))
+            except OutOfMemoryError:
+                parts *= 2
+                continue
+            return (
+                f"--accumulate_steps={parts * config.accumulate_steps} fits"
+                " (the same updates, in more micro-batches), and so does"
+                f" --batch_tokens={fitting * length} (smaller batches)"
+            )
+        advice = "a smaller --max_length may fit"
+        if config.remat == "none":
+            advice = "--remat=layers, with --backend=jax, may fit"
+        return f"not even one row on each device fits; {advice}"
 
     def run(self) -> Ending:
         """Trains to the end, or until a signal.

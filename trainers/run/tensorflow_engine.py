@@ -37,11 +37,12 @@ def open_devices(training):
         ValueError: An option has no effect under TensorFlow, or as
             `make_strategy`.
     """
-    if training.shard_parameters:
-        raise ValueError(
-            "shard_parameters needs --backend=jax. Received:"
-            " shard_parameters=True"
-        )
+    for option, off in (("shard_parameters", False), ("remat", "none")):
+        received = getattr(training, option)
+        if received != off:
+            raise ValueError(
+                f"{option} needs --backend=jax. Received: {option}={received}"
+            )
     return TensorFlowDevices(training.strategy, training.tpu)
 
 

@@ -1,0 +1,414 @@
+"""The laws of the JAX engine: one update, however its rows are divided."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import keras
+import numpy as np
+import pytest
+
+import keras_transformer as kt
+from keras_transformer.checkpoints import open_checkpoint
+from trainers import align, average, evaluate, score, wmt
+from trainers.run import jax_engine, loop, session
+from trainers.run.config import TrainingConfig
+from trainers.run.jax_engine import in_background
+
+ONE_DEVICE = pytest.StashKey()
+
+
+def losses_in(text):
+    """The loss of each step that a training logs."""
+    found = re.findall(r"^step (\d+) \|.*?\| loss (\S+)", text, re.MULTILINE)
+    return {int(step): float(loss) for step, loss in found}
+
+
+def arrays_of(path, *groups):
+    """The arrays of a checkpoint, of some groups or of all."""
+    checkpoint = open_checkpoint(str(path))
+    return {
+        name: checkpoint.read(name)
+        for name in checkpoint.shapes
+        if not groups or name.split("/")[0] in groups
+    }
+
+
+def trained(argv, path, capsys):
+    """The losses of a training, and the moments after its first step."""
+    capsys.readouterr()
+    wmt.main([*argv, f"--workdir={path}"])
+    losses = losses_in(capsys.readouterr().out)
+    return losses, arrays_of(path / "checkpoints/ckpt-1", "optimizer")
+
+
+@pytest.fixture(scope="session")
+def exact(command):
+    """Flags of a training whose batches have the same rows on 8 devices."""
+    argv = [flag for flag in command if "valid" not in flag]
+    argv += ["--dropout=0", "--num_buckets=1", "--max_length=40"]
+    # 16 rows, whether they divide by 1, 2, 8 or 16.
+    argv += ["--batch_tokens=660", "--train_steps=3"]
+    return [*argv, "--checkpoint_steps=1", "--keep_checkpoints=9"]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--strategy=mirrored",
+        "--strategy=one_device --accumulate_steps=4",
+        "--accumulate_steps=2",
+        "--shard_parameters",
+        "--remat=layers",
+        "--shard_parameters --accumulate_steps=2",
+    ],
+)
+def test_rows_may_be_divided(flags, exact, one_device, tmp_path, capsys):
+    losses, moments = trained([*exact, *flags.split()], tmp_path, capsys)
+    expected, its_moments = one_device
+    assert losses == pytest.approx(expected, rel=1e-4) and len(losses) == 3
+    assert moments.keys() == its_moments.keys()
+    for name, moment in its_moments.items():
+        np.testing.assert_allclose(
+            moments[name], moment, rtol=1e-4, atol=1e-7, err_msg=name
+        )
+
+
+@pytest.fixture
+def one_device(exact, tmp_path_factory, capsys, request):
+    """`trained` on one device, once."""
+    cache = request.session.stash.setdefault(ONE_DEVICE, {})
+    if not cache:
+        path = tmp_path_factory.mktemp("one")
+        argv = [*exact, "--strategy=one_device"]
+        cache["found"] = trained(argv, path, capsys)
+    return cache["found"]
+
+
+@pytest.mark.parametrize("clip_norm", [0.05, 100.0])
+def test_the_gradient_of_all_devices_is_clipped(
+    clip_norm, exact, one_device, tmp_path, capsys
+):
+    argv = [*exact, f"--clip_norm={clip_norm}", "--train_steps=1"]
+    _, moments = trained([*argv, "--shard_parameters"], tmp_path, capsys)
+    free = norm_of_gradient(one_device[1])
+    assert free > 0.1
+    assert norm_of_gradient(moments) == pytest.approx(
+        min(free, clip_norm), rel=1e-3
+    )
+
+
+def norm_of_gradient(moments):
+    """Of the gradient of the first step: its first moments are 0.1 of it."""
+    arrays = [moments[f"optimizer/{i}"] for i in range(len(moments))]
+    momenta = [array for array in arrays if array.ndim][0::2]
+    return 10 * np.sqrt(sum(np.sum(array**2) for array in momenta))
+
+
+def test_parameters_are_stored_in_parts(exact, tmp_path, monkeypatch):
+    trainer = open_trainer(
+        [*exact, "--shard_parameters", f"--workdir={tmp_path}"], monkeypatch
+    )
+    state = trainer.engine._state
+    matrix = max(state.trained, key=lambda array: array.size)
+    assert not matrix.sharding.is_fully_replicated
+    [part] = {shard.data.size for shard in matrix.addressable_shards}
+    assert part == matrix.size // 8
+    moments = [x for x in state.optimizer if x.shape == matrix.shape]
+    assert moments and all(
+        not moment.sharding.is_fully_replicated for moment in moments
+    )
+
+
+def open_trainer(argv, monkeypatch):
+    """The `Trainer` of a command that makes no step."""
+    opened = []
+
+    def keep(trainer):
+        opened.append(trainer)
+        return loop.Ending("not run")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop.Trainer, "run", keep)
+        patch.setattr(session, "average", lambda *_: ([], ""))
+        with pytest.raises(SystemExit):  # nothing is saved
+            wmt.main(argv)
+    return opened[0]
+
+
+def test_several_steps_in_one_call(exact, one_device, tmp_path, capsys):
+    """The same steps as one by one: with one shape, in the same order."""
+    argv = [*exact, "--steps_per_call=3", "--checkpoint_steps=3"]
+    wmt.main([*argv, f"--workdir={tmp_path}"])
+    losses = losses_in(capsys.readouterr().out)
+    mean = np.mean(list(one_device[0].values()))
+    assert list(losses) == [3] and losses[3] == pytest.approx(mean, rel=0.01)
+
+
+def test_dropout_has_new_units_in_each_step_and_on_each_device(
+    exact, tmp_path, monkeypatch
+):
+    """Equal rows on all devices: without dropout equal losses."""
+    argv = [*exact, "--dropout=0.5", f"--workdir={tmp_path}"]
+    engine = open_trainer(argv, monkeypatch).engine
+    step = engine._step
+    rows = np.tile(np.array([[5, 6, 7, 2]], np.int32), (16, 1))
+    inputs = {"source_ids": rows, "target_ids": rows}
+    losses, seeds = [], []
+    for _ in range(3):
+        batch = step.place_rows(inputs, rows)
+        seeds.append(np.asarray(engine._state.seeds[0]))
+        weights = [np.asarray(x) for x in engine._state.trained]
+        losses.append(float(engine.make_steps(batch).totals[0]))
+        # The same weights for each step.
+        for index, value in enumerate(weights):
+            engine.write("trained", index, value)
+    assert len(set(losses)) == 3
+    assert len({tuple(seed) for seed in seeds}) == 3
+
+
+def test_fit_has_dropout():
+    """`model.fit` under JAX: a law that Keras' `stateless_call` breaks."""
+    config = kt.preset("tiny", vocab_size=40, num_layers=1, dropout=0.5)
+    model = kt.Transformer(config)
+    model.compile(keras.optimizers.SGD(0.0), kt.SmoothedCrossEntropy(0.1))
+    ids = np.random.default_rng(1).integers(4, 40, (8, 9)).astype("int32")
+    inputs = {"source_ids": ids, "target_ids": ids}
+    losses = [
+        model.fit(inputs, ids, verbose=0).history["loss"][0] for _ in range(3)
+    ]
+    assert len(set(losses)) == 3
+    exact = {model.evaluate(inputs, ids, verbose=0) for _ in range(2)}
+    assert len(exact) == 1
+
+
+def test_a_moving_average(exact, tmp_path):
+    """What is saved as weights is the average, by its formula."""
+    argv = [*exact, "--checkpoint_steps=1", "--keep_checkpoints=4"]
+    wmt.main([*argv, "--ema_decay=0.9", f"--workdir={tmp_path}"])
+    parts = [
+        arrays_of(tmp_path / f"checkpoints/ckpt-{step}") for step in (2, 3)
+    ]
+    name = "embedding.embeddings"
+    decay = min(0.9, (1 + 3) / (10 + 3))
+    before, after = (part[f"weights/{name}"] for part in parts)
+    expected = decay * before + (1 - decay) * parts[1][f"trained/{name}"]
+    np.testing.assert_allclose(after, expected, rtol=1e-5, atol=1e-7)
+    assert not np.allclose(after, parts[1][f"trained/{name}"])
+
+
+# A run, its end, and what follows
+
+
+def stopped_at(step, monkeypatch, number=signal.SIGTERM):
+    """Sends a signal to this process after a step."""
+    make_step = loop.Trainer._step
+
+    def then_signal(trainer, batch):
+        make_step(trainer, batch)
+        if trainer.progress.step == step:
+            signal.raise_signal(number)
+
+    monkeypatch.setattr(loop.Trainer, "_step", then_signal)
+
+
+def test_a_stopped_run_resumes_exactly(command, tmp_path, monkeypatch, capsys):
+    argv = [*command, "--dropout=0.1"]
+    wmt.main([*argv, f"--workdir={tmp_path}/one"])
+    expected = losses_in(capsys.readouterr().out)
+    argv.append(f"--workdir={tmp_path}/two")
+    with monkeypatch.context() as patch:
+        stopped_at(3, patch)
+        wmt.main(argv)
+    out = capsys.readouterr().out
+    assert "stopped by SIGTERM | step 3" in out
+    losses = losses_in(out)
+    wmt.main(argv)
+    out = capsys.readouterr().out
+    assert "resuming at step 3" in out
+    losses.update(losses_in(out))
+    assert losses == expected
+    one, two = (
+        arrays_of(tmp_path / name / "checkpoints/ckpt-6")
+        for name in ("one", "two")
+    )
+    assert one.keys() == two.keys()
+    for name, value in one.items():
+        np.testing.assert_array_equal(two[name], value, err_msg=name)
+
+
+def test_validation_compiles_once(command, tmp_path, monkeypatch):
+    """The second validation uses the programs of the first."""
+    made = []
+    validate = loop.Trainer._validate
+
+    def count(trainer):
+        validate(trainer)
+        run = trainer.validator.translator._batched.run
+        made.append(len(run._programs))
+
+    monkeypatch.setattr(loop.Trainer, "_validate", count)
+    wmt.main([*command, "--valid_steps=3", f"--workdir={tmp_path}"])
+    assert made[0] == made[1] > 0
+
+
+@pytest.fixture(scope="session")
+def run(command, tmp_path_factory):
+    """A work directory after a training."""
+    path = tmp_path_factory.mktemp("run")
+    wmt.main([*command, f"--workdir={path}"])
+    return path
+
+
+def test_commands_that_use_a_work_directory(run, corpus, capsys):
+    average.main([f"--workdir={run}", "--last=2"])
+    assert "is the mean of" in capsys.readouterr().out
+    test = next(flag for flag in corpus if flag.startswith("--test"))
+    evaluate.main([f"--workdir={run}", test])
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert result["pairs"] == 8 if "pairs" in result else "bleu" in result
+    score.main([f"--workdir={run}", test])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 9
+    sums = [float(line.split("\t")[0]) for line in lines[:-1]]
+    assert all(np.isfinite(sums)) and max(sums) < 0
+    align.main([f"--workdir={run}", test])
+    assert capsys.readouterr().out
+
+
+def test_translations_do_not_depend_on_the_batch(run):
+    translator = kt.Translator.load(run)
+    lines = ["the old man reads a book", "", "she is tired and he is not", "a"]
+    together = translator.translate(lines)
+    assert together == [translator.translate([line])[0] for line in lines]
+    assert together[1] == ""
+
+
+def test_samples_are_new_in_each_call(run):
+    translator = kt.Translator.load(run).with_decoding(
+        sampling=True, temperature=2.0
+    )
+    line = ["the old man reads a book"]
+    assert len({translator.translate(line)[0] for _ in range(4)}) > 1
+    again = kt.Translator.load(run).with_decoding(
+        sampling=True, temperature=2.0
+    )
+    fresh = kt.Translator.load(run).with_decoding(
+        sampling=True, temperature=2.0
+    )
+    assert again.translate(line) == fresh.translate(line)
+
+
+def test_no_command_needs_tensorflow(run):
+    """The lines are those of this process."""
+    line = "the old man reads a book"
+    done = subprocess.run(
+        [sys.executable, "-m", "trainers.translate", f"--workdir={run}"],
+        input=f"{line}\n\n",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    expected = kt.Translator.load(run).translate([line])
+    assert done.stdout.splitlines() == [*expected, ""]
+    assert "tensorflow" not in sys.modules
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        ("--precision=mixed_float16", "needs --backend=tensorflow"),
+        ("--jit_compile=false", "JAX compiles every step"),
+        ("--cpu_threads=2", "cpu_threads needs --backend=tensorflow"),
+        ("--strategy=tpu --tpu=local", "JAX finds no TPU. Received: "),
+        ("--strategy=multi_worker", "strategy=multi_worker"),
+    ],
+)
+def test_an_option_that_jax_does_not_have(
+    flags, message, command, tmp_path, capsys
+):
+    with pytest.raises(SystemExit) as status:
+        wmt.main([*command, *flags.split(), f"--workdir={tmp_path}/run"])
+    assert status.value.code == 2
+    err = capsys.readouterr().err
+    assert message in err and err.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_batch_that_does_not_fit(command, tmp_path, monkeypatch, capsys):
+    """Found before training, with a value that fits."""
+    make_step = jax_engine.JaxEngine._make_step
+
+    def limited(engine, batch):
+        if batch[1].size > 700:
+            raise jax.errors.JaxRuntimeError(
+                "RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes."
+            )
+        return make_step(engine, batch)
+
+    monkeypatch.setattr(jax_engine.JaxEngine, "_make_step", limited)
+    with pytest.raises(SystemExit):
+        wmt.main(
+            [*command, "--strategy=one_device", f"--workdir={tmp_path}/run"]
+        )
+    err = capsys.readouterr().err
+    assert "does not fit into memory" in err
+    assert "--accumulate_steps=2" in err
+    assert "RESOURCE_EXHAUSTED" in err
+
+
+@pytest.mark.parametrize(
+    "environment, reason",
+    [
+        ({"JAX_PLATFORMS": "cpu"}, "JAX_PLATFORMS=cpu"),
+        ({"CUDA_VISIBLE_DEVICES": "7"}, "CUDA_VISIBLE_DEVICES='7' selects"),
+        ({}, r"pip install 'keras-transformer-nmt[jax-cuda]' installs it"),
+    ],
+)
+def test_a_gpu_that_jax_cannot_use(environment, reason, monkeypatch):
+    monkeypatch.setattr(jax_engine, "find_gpus", lambda: ["NVIDIA H100"])
+    for name in ("JAX_PLATFORMS", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    line = jax_engine.describe(jax.devices())
+    assert line.startswith("warning: a GPU is present (NVIDIA H100), but JAX")
+    assert reason in line
+    monkeypatch.setattr(jax_engine, "find_gpus", lambda: [])
+    assert "(no GPU found; JAX " in jax_engine.describe(jax.devices())
+
+
+def test_items_are_made_in_the_background():
+    made = []
+
+    def items():
+        for number in range(100):
+            made.append(number)
+            yield number
+
+    found = in_background(items(), size=3)
+    assert next(found) == 0
+    time.sleep(0.3)
+    assert len(made) <= 6
+    assert list(found) == list(range(1, 100))
+
+    def failing():
+        yield 1
+        raise ValueError("bad")
+
+    with pytest.raises(ValueError, match="bad"):
+        list(in_background(failing(), size=1))
+    endless = in_background(iter(int, 1), size=2)
+    next(endless)
+    endless.close()  # and the thread ends
+
+
+def test_the_recipe_of_jax_has_no_default_of_its_own():
+    assert TrainingConfig().shard_parameters is False

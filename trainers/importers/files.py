@@ -15,6 +15,7 @@ MAX_WEIGHTS = 16 << 30  # bytes
 # Values may be nested, and shared, so often that `repr` would not end.
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
+_SHORT.maxlevel = 3
 
 
 def check_file(path: pathlib.Path, limit: int = MAX_WEIGHTS) -> int:

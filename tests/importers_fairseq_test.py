@@ -241,7 +241,7 @@ def test_a_matrix_of_old_versions_and_tables_of_other_lengths(monkeypatch):
             "encoder.layers.0.self_attn.in_proj_weight",
             r"Received: \(\)",
         ),
-        ("iwslt", 5, "expected the weights in `model`"),
+        ("iwslt", 5, "expected tensors by name"),
     ],
 )
 def test_tensors_without_axes_are_named(monkeypatch, model, name, message):

@@ -490,11 +490,19 @@ def test_options_of_a_validation_are_those_there_are(tmp_path):
 
 
 def test_one_matrix_needs_the_same_order_of_both_sides(tmp_path):
-    side = marian.Side(["</s>", "<unk>", "a"], 0, 1, b"", tmp_path)
+    pieces = ["</s>", "<unk>", "a"]
+    first, other, last = (
+        marian._make_side(names, *special, b"", tmp_path)
+        for names, special in (
+            (pieces, (0, 1)),
+            (["b"] * 3, (0, 1)),
+            (pieces, (0, 2)),
+        )
+    )
     options = Options({"vocabs": []}, tmp_path)
-    marian._check_same_ids(options, [side, side._replace(pieces=["b"] * 3)])
+    marian._check_same_ids(options, [first, other])
     with pytest.raises(ValueError, match="embeddings are shared, but EOS"):
-        marian._check_same_ids(options, [side, side._replace(unk=2)])
+        marian._check_same_ids(options, [first, last])
 
 
 def test_models_without_special_pieces_are_refused(tmp_path):

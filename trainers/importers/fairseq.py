@@ -14,7 +14,6 @@ softmax and never used, is a subword like others.
 
 import pathlib
 import re
-import typing
 
 import numpy as np
 
@@ -25,14 +24,17 @@ from trainers.importers.files import read_file, read_text
 from trainers.importers.imported import Imported
 from trainers.importers.options import Options
 from trainers.importers.stacks import (
-    EXCLUDED,
-    logits_bias_path,
     make_config,
+    read_embeddings,
     read_torch_stacks,
 )
-from trainers.importers.tensors import Tensors
+from trainers.importers.tensors import Tensors, arrays_by_name
 from trainers.importers.torch_pickle import Plain, read_torch
-from trainers.importers.vocabularies import make_tokenizers, start_name
+from trainers.importers.vocabularies import (
+    Side,
+    make_tokenizers,
+    start_name,
+)
 
 DATA = "data-bin"  # where fairseq-preprocess writes
 CHECKPOINTS = ("checkpoint_best.pt", "model.pt", "checkpoint_last.pt")
@@ -94,6 +96,7 @@ SAME = (
 # Version 0.12 keeps copies of an encoder layer's weights for a faster path, and
 # makes them anew when it loads a checkpoint.
 COPIES = r"encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)"
+OLD_MATRIX = "decoder.embed_out"  # of the softmax, before version 0.9
 # The defaults of fairseq-generate.
 BEAM_SIZE, LENGTH_PENALTY = 5, 1.0
 
@@ -118,7 +121,7 @@ def read(directory: pathlib.Path) -> Imported:
     languages = _find_languages(directory, task, tensors)
     sides = [_read_side(directory, language) for language in languages]
     notes = []
-    if "source_lang" not in task and sides[0].symbols == sides[1].symbols:
+    if "source_lang" not in task and sides[0].table == sides[1].table:
         if sides[0].model != sides[1].model:
             raise ValueError(
                 f"{path} does not say which language is the source. Expected"
@@ -194,14 +197,8 @@ def _attributes(value, path):
 
 def _tensors_in(state, path):
     """The weights by fairseq's names, as its versions since 0.6 have them."""
-    found = state.get("model")
-    if not isinstance(found, dict) or not all(
-        isinstance(name, str) and isinstance(array, np.ndarray)
-        for name, array in found.items()
-    ):
-        raise ValueError(f"{path}: expected the weights in `model`")
     tensors = {}
-    for name, array in found.items():
+    for name, array in arrays_by_name(state.get("model"), path).items():
         prefix, _, last = name.rpartition(".")
         if re.fullmatch(COPIES, name):
             continue
@@ -216,33 +213,6 @@ def _tensors_in(state, path):
     return tensors
 
 
-class _Side(typing.NamedTuple):
-    """The vocabulary of one language.
-
-    Attributes:
-        symbols: The subword of each of fairseq's ids.
-        model: The SentencePiece model that makes them, as bytes.
-        path: Of that model.
-    """
-
-    symbols: tuple[str, ...]
-    model: bytes
-    path: pathlib.Path
-
-    @property
-    def order(self) -> list[int]:
-        """fairseq's id of each of our ids; BOS has the id of EOS."""
-        first = len(SPECIAL)
-        return [PAD, EOS, EOS, UNK, START, *range(first, len(self.symbols))]
-
-    @property
-    def table(self) -> list[str]:
-        """The subword of each of our ids."""
-        table = [self.symbols[id] for id in self.order]
-        table[BOS] = start_name(self.symbols)
-        return table
-
-
 def _read_side(directory, language):
     """The dictionary of a language, and the SentencePiece model it is of."""
     paths = _find_dictionaries(directory)
@@ -250,8 +220,12 @@ def _read_side(directory, language):
         raise ValueError(
             f"{directory}: expected dict.{language}.txt, there or in {DATA}/"
         )
+    symbols = _read_symbols(paths[language])
+    ids = [PAD, EOS, EOS, UNK, START, *range(len(SPECIAL), len(symbols))]
+    table = [symbols[id] for id in ids]
+    table[BOS] = start_name(symbols)
     model = _find_subwords(directory, language)
-    return _Side(_read_symbols(paths[language]), read_file(model), model)
+    return Side(table, ids, read_file(model), model, excluded=(BOS,))
 
 
 def _find_dictionaries(directory):
@@ -382,7 +356,7 @@ def _read_config(options, tensors, sides):
     for name in ("decoder_input_dim", "decoder_output_dim"):
         if options.get(name, d_model) != d_model:
             options.refuse(name, f"expected decoder_embed_dim={d_model}")
-    source, target = (len(side.order) for side in sides)
+    source, target = (len(side.ids) for side in sides)
     positions = {"sinusoids": "t2t", "first_position": PAD + 1}
     if encoder["learned_pos"]:
         positions = {
@@ -433,44 +407,31 @@ def _learned_rows(options, tensors):
 
 def _read_weights(config, tensors, sides):
     """The weights by path."""
-    weights = _read_embeddings(config, tensors, sides)
-    weights |= read_torch_stacks(config, tensors)
-    tensors.close()
-    if config.positions == "sinusoidal":
-        weights = reorder(weights, from_blocks(config.d_model))
-    return weights
-
-
-def _read_embeddings(config, tensors, sides):
-    """Embeddings, positions, the matrix of the softmax, biases of logits."""
-    source, target = sides
-
-    def take(name, side):
-        shape = len(side.symbols), config.d_model
-        return tensors.take(name, shape)[side.order]
-
-    weights = {
-        "embedding/embeddings": take("decoder.embed_tokens.weight", target)
+    names = {
+        "source": "encoder.embed_tokens.weight",
+        "target": "decoder.embed_tokens.weight",
+        "softmax": "decoder.output_projection.weight",
     }
-    found = take("encoder.embed_tokens.weight", source)
-    if config.has_source_embedding:
-        weights["source_embedding/embeddings"] = found
-    if config.has_softmax_matrix:
-        name = "decoder.output_projection.weight"
-        old = "decoder.embed_out"  # as versions before 0.9 wrote it
-        weights["softmax/matrix"] = take(
-            old if old in tensors else name, target
-        )
-    else:
-        tensors.drop("decoder.output_projection.weight")
+    if OLD_MATRIX in tensors:
+        names["softmax"] = OLD_MATRIX
+
+    def read(name, shape):
+        if name == "bias":
+            return np.zeros(shape, np.float32)
+        return tensors.take(names[name], shape)
+
+    weights = read_embeddings(config, sides, read)
+    for name in names.values():  # copies of one matrix
+        tensors.drop(name)
     if config.positions == "learned":
         for side, stack in (("source", "encoder"), ("target", "decoder")):
             shape = config.position_limit + PAD + 1, config.d_model
             table = tensors.take(f"{stack}.embed_positions.weight", shape)
             weights[f"{side}_positions/table"] = table[PAD + 1 :]
-    bias = np.zeros(config.vocab_size, np.float32)
-    bias[BOS] = EXCLUDED
-    weights[logits_bias_path(config)] = bias
+    weights |= read_torch_stacks(config, tensors)
+    tensors.close()
+    if config.positions == "sinusoidal":
+        weights = reorder(weights, from_blocks(config.d_model))
     return weights
 
 

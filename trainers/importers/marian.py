@@ -13,27 +13,30 @@ out of the softmax.
 
 import functools
 import pathlib
-import typing
 
 import numpy as np
 import sentencepiece
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.permutation import from_blocks, reorder
-from keras_transformer.vocabulary import EOS
+from keras_transformer.vocabulary import BOS, PAD
 from trainers.importers.files import read_file
 from trainers.importers.imported import Imported
 from trainers.importers.npz import holds_array, read_npz
 from trainers.importers.options import Options
 from trainers.importers.stacks import (
-    EXCLUDED,
     depth_of,
-    logits_bias_path,
     make_config,
+    read_embeddings,
     read_stacks,
 )
 from trainers.importers.tensors import Tensors
-from trainers.importers.vocabularies import make_tokenizers, start_name
+from trainers.importers.vocabularies import (
+    NO_ROW,
+    Side,
+    make_tokenizers,
+    start_name,
+)
 from trainers.importers.yaml_files import (
     parse_options,
     read_options,
@@ -44,7 +47,6 @@ OPTIONS = "special:model.yml"  # the member of the archive that has them
 LAYER_NORM_EPSILON = 1e-6
 MAX_LENGTH = 512  # tokens of a source: the model itself has no limit
 BEAM_SIZE, NORMALIZE = 12, 0.0  # Marian's defaults of the search
-NEW_ROWS = EOS  # ids before EOS, which Marian has not: PAD and BOS
 EOS_PIECE, UNK_PIECE = "</s>", "<unk>"
 PAD_PIECES = ("<pad>", "<padding>", "<padding of a row>")
 # Of options that change the computation, the values that a Transformer here
@@ -134,37 +136,6 @@ def read(directory: pathlib.Path) -> Imported:
 # The files
 
 
-class Side(typing.NamedTuple):
-    """The vocabulary of one language.
-
-    Attributes:
-        pieces: Piece by Marian's id.
-        eos, unk: Marian's ids of them.
-        model: The SentencePiece model that makes the pieces, as bytes.
-        path: Of that model.
-    """
-
-    pieces: list[str]
-    eos: int
-    unk: int
-    model: bytes
-    path: pathlib.Path
-
-    @property
-    def order(self) -> list[int]:
-        """Marian's id of each of our ids, from EOS on."""
-        special = self.eos, self.unk
-        others = [i for i in range(len(self.pieces)) if i not in special]
-        return [*special, *others]
-
-    @property
-    def table(self) -> list[str]:
-        """The piece of each of our ids."""
-        known = [self.pieces[id] for id in self.order]
-        pad = next(name for name in PAD_PIECES if name not in known)
-        return [pad, start_name(known), *known]
-
-
 def _read_search(directory):
     """The options of the decoder; none if there is no such file."""
     paths = sorted(directory.glob("*decoder.yml"))
@@ -237,7 +208,8 @@ def _read_spm_side(path):
     if min(special) < 0:
         raise ValueError(f"{path}: expected ids of EOS and UNK")
     size = processor.get_piece_size()
-    return Side(processor.id_to_piece(list(range(size))), *special, model, path)
+    pieces = processor.id_to_piece(list(range(size)))
+    return _make_side(pieces, *special, model, path)
 
 
 def _read_yaml_side(path, model):
@@ -259,7 +231,23 @@ def _read_yaml_side(path, model):
             f"{path.name} lists pieces; expected the SentencePiece model that"
             f" makes them in {model}. Other subwords (BPE) cannot be imported"
         )
-    return Side(pieces, ids[EOS_PIECE], ids[UNK_PIECE], read_file(model), model)
+    special = ids[EOS_PIECE], ids[UNK_PIECE]
+    return _make_side(pieces, *special, read_file(model), model)
+
+
+def _make_side(pieces, eos, unk, model, path):
+    """A vocabulary of Marian's ids, which has neither PAD nor BOS."""
+    others = [id for id in range(len(pieces)) if id not in (eos, unk)]
+    known = [eos, unk, *others]
+    names = [pieces[id] for id in known]
+    pad = next(name for name in PAD_PIECES if name not in names)
+    return Side(
+        table=[pad, start_name(names), *names],
+        ids=[NO_ROW, NO_ROW, *known],
+        model=model,
+        path=path,
+        excluded=(PAD, BOS),
+    )
 
 
 def _as_id(path, text):
@@ -279,7 +267,7 @@ def _read_config(options, arrays, sides, path):
     d_ff = options.need("transformer-dim-ffn", int)
     if options.get("transformer-decoder-dim-ffn", 0) not in (0, d_ff):
         options.refuse("transformer-decoder-dim-ffn", f"the encoder has {d_ff}")
-    source, target = (NEW_ROWS + len(side.pieces) for side in sides)
+    source, target = (len(side.ids) for side in sides)
     sharing = _sharing(options)
     if sharing in ("all", "inputs"):
         _check_same_ids(options, sides)
@@ -338,7 +326,7 @@ def _is_pre_norm(options):
 def _check_same_ids(options, sides):
     """Raises ValueError unless one matrix can serve both sides."""
     source, target = sides
-    if source.order != target.order:
+    if source.ids != target.ids:
         options.refuse(
             "vocabs",
             "embeddings are shared, but EOS, UNK or the numbers of pieces"
@@ -354,29 +342,41 @@ def _read_weights(config, options, tensors, sides):
     def take(name, *shape):
         return tensors.take(name, shape)
 
-    def read_linear(place, shape):
-        number = numbers[place.stack][place.layer]
-        prefix = f"{place.stack}_l{number}_{PARTS[place.part]}"
-        ending = LINEAR[place.name]
-        kernel = take(f"{prefix}_W{ending}", *shape)
-        return kernel, take(f"{prefix}_b{ending}", 1, shape[1])[0]
-
-    def read_norm(place):
-        prefix = f"{place.stack}_{NORMS[place.part]}"
+    def read(place, name, shape):
+        prefix = place.stack
         if place.layer is not None:
-            number = numbers[place.stack][place.layer]
-            prefix = f"{place.stack}_l{number}_{NORMS[place.part]}"
-        is_before = place.part != "final" and (
-            config.pre_norm or place.part == "embedding"
-        )
-        suffix = "_pre" if is_before else ""
-        return tuple(
-            take(f"{prefix}_ln_{name}{suffix}", 1, config.d_model)[0]
-            for name in ("scale", "bias")
-        )
+            prefix += f"_l{numbers[place.stack][place.layer]}"
+        if place.name:
+            path = f"{prefix}_{PARTS[place.part]}_"
+            path += ("W" if name == "kernel" else "b") + LINEAR[place.name]
+        else:
+            path = f"{prefix}_{NORMS[place.part]}_ln_"
+            path += "scale" if name == "gamma" else "bias"
+            if place.part == "embedding" or (
+                place.part != "final" and config.pre_norm
+            ):
+                path += "_pre"
+        # Marian's vectors are matrices of one row.
+        return take(path, *(1, *shape)[-2:]).reshape(shape)
 
-    weights = _read_embeddings(config, options, tensors, sides)
-    weights |= read_stacks(config, read_linear, read_norm)
+    def read_rows(name, shape):
+        """A row for each id; older versions wrote the matrix in columns."""
+        output = "decoder_ff_logit_out"
+        if name == "softmax" and f"{output}_W" in tensors:
+            return tensors.take(f"{output}_W", shape[::-1]).T
+        if name == "softmax":
+            return tensors.take(f"{output}_Wt", shape)
+        if name == "bias" and options.get("output-omit-bias", False):
+            return np.zeros(shape, np.float32)
+        if name == "bias":
+            return tensors.take(f"{output}_b", (1, *shape))[0]
+        if not config.has_source_embedding:
+            return tensors.take("Wemb", shape)
+        stack = "encoder" if name == "source" else "decoder"
+        return tensors.take(f"{stack}_Wemb", shape)
+
+    weights = read_embeddings(config, sides, read_rows)
+    weights |= read_stacks(config, read)
     tensors.close()
     return reorder(weights, from_blocks(config.d_model))
 
@@ -398,50 +398,6 @@ def _numbers_of_layers(config, options):
             "transformer-tied-layers", f"expected {len(known)} layers"
         )
     return {**numbers, "decoder": tied}
-
-
-def _read_embeddings(config, options, tensors, sides):
-    """Embeddings, the matrix of the softmax and the biases of the logits."""
-    source, target = sides
-
-    def embeddings(name, side):
-        shape = (len(side.pieces), config.d_model)
-        return _with_special_rows(tensors.take(name, shape)[side.order], 0.0)
-
-    shared = not config.has_source_embedding
-    weights = {
-        "embedding/embeddings": embeddings(
-            "Wemb" if shared else "decoder_Wemb", target
-        )
-    }
-    if config.has_source_embedding:
-        weights["source_embedding/embeddings"] = embeddings(
-            "encoder_Wemb", source
-        )
-    output = "decoder_ff_logit_out"
-    if config.has_softmax_matrix:
-        if f"{output}_W" in tensors:  # as older versions wrote it
-            shape = config.d_model, len(target.pieces)
-            matrix = tensors.take(f"{output}_W", shape).T
-        else:
-            shape = len(target.pieces), config.d_model
-            matrix = tensors.take(f"{output}_Wt", shape)
-        weights["softmax/matrix"] = _with_special_rows(
-            matrix[target.order], 0.0
-        )
-    bias = np.zeros(len(target.pieces), np.float32)
-    if not options.get("output-omit-bias", False):
-        bias = tensors.take(f"{output}_b", (1, bias.size))[0]
-    weights[logits_bias_path(config)] = _with_special_rows(
-        bias[target.order], EXCLUDED
-    )
-    return weights
-
-
-def _with_special_rows(rows, value):
-    """Puts the rows of PAD and BOS, which Marian has not, before others."""
-    special = np.full((NEW_ROWS, *rows.shape[1:]), value, np.float32)
-    return np.concatenate([special, rows])
 
 
 # Notes on the search

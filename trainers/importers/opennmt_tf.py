@@ -30,12 +30,12 @@ from trainers.importers.options import Options
 from trainers.importers.stacks import (
     Place,
     depth_of,
-    logits_bias_path,
     make_config,
+    read_embeddings,
     read_stacks,
 )
 from trainers.importers.tensors import Tensors
-from trainers.importers.vocabularies import make_tokenizers
+from trainers.importers.vocabularies import Side, make_tokenizers
 from trainers.importers.yaml_files import read_options
 
 DESCRIPTION = "model_description.py"
@@ -54,6 +54,10 @@ SINUSOIDS = (
 )
 # Paths of objects in a checkpoint.
 INPUTTER = "model/examples_inputter"
+EMBEDDINGS = {
+    "source": f"{INPUTTER}/features_inputter/embedding",
+    "target": f"{INPUTTER}/labels_inputter/embedding",
+}
 OUTPUT = "model/decoder/output_layer"
 FIRST = "model/encoder/layers/0"
 PARTS = {
@@ -292,36 +296,6 @@ def _find_description(directory):
     )
 
 
-class _Side(typing.NamedTuple):
-    """The vocabulary of one language.
-
-    Attributes:
-        pieces: The lines of its file, whose numbers are OpenNMT-tf's ids; what
-            is in none of them has the id after the last.
-        model: The SentencePiece model that makes the pieces, as bytes.
-        path: Of that model.
-    """
-
-    pieces: list[str]
-    model: bytes
-    path: pathlib.Path
-
-    @property
-    def order(self) -> list[int]:
-        """OpenNMT-tf's id of each of our ids."""
-        first = len(SPECIAL)
-        return [
-            *range(first),
-            len(self.pieces),
-            *range(first, len(self.pieces)),
-        ]
-
-    @property
-    def table(self) -> list[str]:
-        """The piece of each of our ids."""
-        return [[*self.pieces, UNKNOWN][id] for id in self.order]
-
-
 def _read_side(run, name):
     """The vocabulary of one side, and the SentencePiece model it is of."""
     path = _find_file(run, run.data.need(f"{name}_vocabulary", str))
@@ -336,8 +310,11 @@ def _read_side(run, name):
             f"{path}: a line occurs twice, or is {UNKNOWN}, which comes after"
             " the last by itself"
         )
+    first = len(SPECIAL)
+    table = [*SPECIAL, UNKNOWN, *pieces[first:]]
+    ids = [*range(first), len(pieces), *range(first, len(pieces))]
     model = _find_subwords(run, name)
-    return _Side(pieces, read_file(model), model)
+    return Side(table, ids, read_file(model), model)
 
 
 def _find_subwords(run, name):
@@ -374,7 +351,7 @@ def _read_config(checkpoint, model, run, sides):
         raise ValueError(
             f"{checkpoint.prefix}: expected a Transformer with one source"
         )
-    _, d_model = checkpoint.shape(f"{INPUTTER}/labels_inputter/embedding")
+    _, d_model = checkpoint.shape(EMBEDDINGS["target"])
     relative = checkpoint.find(f"{attention}/relative_position_keys")
     encoder = model.get("position_encoder_class", "")
     if encoder and encoder not in SINUSOIDS:
@@ -418,10 +395,7 @@ def _read_config(checkpoint, model, run, sides):
 
 def _sharing(checkpoint):
     """Which embeddings are one matrix, as `share_embeddings` has it."""
-    source, target = (
-        checkpoint.find(f"{INPUTTER}/{name}_inputter/embedding")
-        for name in ("features", "labels")
-    )
+    source, target = map(checkpoint.find, EMBEDDINGS.values())
     is_tied = checkpoint.find(f"{OUTPUT}/kernel") in (None, target)
     if source == target:
         return "all" if is_tied else "inputs"
@@ -449,25 +423,22 @@ def _ends_source(model, run):
 def _read_weights(checkpoint, config, sides):
     """The weights by path."""
 
-    def read_linear(place, shape):
-        path = f"{_layer_of(place)}/layer/{LINEAR[place.name]}"
-        bias = None
-        if place.part == "feed_forward" or config.attention_bias:
-            bias = checkpoint.take(f"{path}/bias", shape[1:])
-        return checkpoint.take(f"{path}/kernel", shape), bias
-
-    def read_norm(place):
+    def read(place, name, shape):
         path = f"model/{place.stack}/layer_norm"
-        if place.layer is not None:
+        if place.name:
+            path = f"{_layer_of(place)}/layer/{LINEAR[place.name]}"
+        elif place.layer is not None:
             kind = "input" if config.pre_norm else "output"
             path = f"{_layer_of(place)}/{kind}_layer_norm"
-        return tuple(
-            checkpoint.take(f"{path}/{name}", (config.d_model,))
-            for name in ("gamma", "beta")
-        )
+        return checkpoint.take(f"{path}/{name}", shape)
 
-    weights = _read_embeddings(checkpoint, config, sides)
-    weights |= read_stacks(config, read_linear, read_norm)
+    def read_rows(name, shape):
+        if name == "softmax":
+            return checkpoint.take(f"{OUTPUT}/kernel", shape[::-1]).T
+        return checkpoint.take(EMBEDDINGS.get(name, f"{OUTPUT}/bias"), shape)
+
+    weights = read_embeddings(config, sides, read_rows)
+    weights |= read_stacks(config, read)
     if config.positions == "relative":
         shape = 2 * config.relative_distance + 1, config.key_size
         for stack in ("encoder", "decoder"):
@@ -488,31 +459,6 @@ def _read_weights(checkpoint, config, sides):
 def _layer_of(place):
     """The path of a sub-layer in its wrapper."""
     return f"model/{place.stack}/layers/{place.layer}/{PARTS[place.part]}"
-
-
-def _read_embeddings(checkpoint, config, sides):
-    """Embeddings, the matrix of the softmax, the bias of the logits."""
-    source, target = sides
-
-    def rows(side):
-        return len(side.order), config.d_model
-
-    weights = {
-        "embedding/embeddings": checkpoint.take(
-            f"{INPUTTER}/labels_inputter/embedding", rows(target)
-        )[target.order]
-    }
-    if config.has_source_embedding:
-        weights["source_embedding/embeddings"] = checkpoint.take(
-            f"{INPUTTER}/features_inputter/embedding", rows(source)
-        )[source.order]
-    if config.has_softmax_matrix:
-        matrix = checkpoint.take(f"{OUTPUT}/kernel", rows(target)[::-1])
-        weights["softmax/matrix"] = matrix.T[target.order]
-    if config.logits_bias:
-        bias = checkpoint.take(f"{OUTPUT}/bias", rows(target)[:1])
-        weights[logits_bias_path(config)] = bias[target.order]
-    return weights
 
 
 # Search

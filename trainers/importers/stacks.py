@@ -1,7 +1,6 @@
-"""The weights of encoder and decoder: their paths and shapes.
+"""The weights of a Transformer: their paths and shapes.
 
-Systems differ in the names: an importer brings two functions that read a linear
-map and a norm.
+Systems differ in the names: an importer brings functions that read a weight.
 """
 
 import typing
@@ -11,19 +10,21 @@ import numpy as np
 
 from keras_transformer.config import TransformerConfig
 from trainers.importers.tensors import Tensors
+from trainers.importers.vocabularies import NO_ROW, Side
 
 # A bias that leaves no probability to a token, in half precision, too.
 EXCLUDED = -1e4
 MAX_LAYERS = 256
 PROJECTIONS = ("query", "key", "value", "output")
+FEED_FORWARD = ("inner", "outer")
 ATTENTIONS = {
     "encoder": ("self_attention",),
     "decoder": ("self_attention", "cross_attention"),
 }
 # Names of fairseq, which transformers has, too: of linear maps and norms.
 TORCH_ATTENTIONS = {
-    "self_attention": "self_attn",
-    "cross_attention": "encoder_attn",
+    "self_attention": "self_attn.",
+    "cross_attention": "encoder_attn.",
 }
 TORCH_LINEAR = {
     "query": "q_proj",
@@ -40,6 +41,12 @@ TORCH_NORMS = {
     "final": "layer_norm",
     "embedding": "layernorm_embedding",
 }
+TORCH_WEIGHTS = {
+    "kernel": "weight",
+    "gamma": "weight",
+    "bias": "bias",
+    "beta": "bias",
+}
 
 
 class Place(typing.NamedTuple):
@@ -50,7 +57,7 @@ class Place(typing.NamedTuple):
         layer: Its number, from 0; None for a norm of the whole stack.
         part: "self_attention", "cross_attention" or "feed_forward"; for a norm
             of the stack "embedding" (before its layers) or "final" (after).
-        name: The linear map: one of `PROJECTIONS`, or "inner", "outer".
+        name: The linear map: of `PROJECTIONS` or `FEED_FORWARD`; "" for a norm.
     """
 
     stack: str
@@ -59,10 +66,9 @@ class Place(typing.NamedTuple):
     name: str = ""
 
 
-ReadLinear: typing.TypeAlias = Callable[
-    [Place, Sequence[int]], tuple[np.ndarray, np.ndarray | None]
+ReadWeight: typing.TypeAlias = Callable[
+    [Place, str, tuple[int, ...]], np.ndarray
 ]
-ReadNorm: typing.TypeAlias = Callable[[Place], tuple[np.ndarray, np.ndarray]]
 
 
 def make_config(path: typing.Any, **fields: typing.Any) -> TransformerConfig:
@@ -80,27 +86,49 @@ def make_config(path: typing.Any, **fields: typing.Any) -> TransformerConfig:
 
 
 def read_stacks(
-    config: TransformerConfig, read_linear: ReadLinear, read_norm: ReadNorm
+    config: TransformerConfig, read: ReadWeight
 ) -> dict[str, np.ndarray]:
     """All weights of both stacks by path.
 
     Args:
         config: The `TransformerConfig`, whose heads are `d_model / num_heads`
             wide.
-        read_linear: Function of a `Place` and the numbers (in, out): a matrix
-            of this shape, and the bias or None.
-        read_norm: Function of a `Place`: gamma and beta.
+        read: Function of a `Place`, of which weight is read there ("kernel",
+            "bias", "gamma" or "beta"), and of its shape; a kernel has the axes
+            (in, out).
     """
+    width, inner = config.d_model, config.d_ff
+    shapes = {"inner": (width, inner), "outer": (inner, width)}
     weights = {}
-    for stack, attentions in ATTENTIONS.items():
-        for place, path, shape in _linear_maps(config, stack, attentions):
-            kernel, bias = read_linear(place, shape)
-            weights[f"{path}/kernel"] = kernel
-            if bias is not None:
-                weights[f"{path}/bias"] = bias
-        for place, path in _norms(config, stack, attentions):
-            weights[f"{path}/gamma"], weights[f"{path}/beta"] = read_norm(place)
+    for place, path in _places(config):
+        kernel = shapes.get(place.name, (width, width))
+        of_place: dict[str, tuple[int, ...]]
+        if not place.name:
+            of_place = {"gamma": (width,), "beta": (width,)}
+        elif place.part == "feed_forward" or config.attention_bias:
+            of_place = {"kernel": kernel, "bias": kernel[1:]}
+        else:
+            of_place = {"kernel": kernel}
+        for name, shape in of_place.items():
+            weights[f"{path}/{name}"] = read(place, name, shape)
     return weights
+
+
+def _places(config) -> Iterator[tuple[Place, str]]:
+    """Every linear map and every norm of both stacks, and its path."""
+    for stack, attentions in ATTENTIONS.items():
+        for layer in range(depth_of(config, stack)):
+            for part in (*attentions, "feed_forward"):
+                is_attention = part != "feed_forward"
+                path = f"{stack}/layer_{layer}/{part}"
+                for name in PROJECTIONS if is_attention else FEED_FORWARD:
+                    yield Place(stack, layer, part, name), f"{path}/{name}"
+                yield Place(stack, layer, part), f"{path}_residual/norm"
+        if config.pre_norm:
+            yield Place(stack, None, "final"), f"{stack}/final_norm"
+        if config.embedding_norm:
+            side = "source" if stack == "encoder" else "target"
+            yield Place(stack, None, "embedding"), f"{side}_embedding_norm"
 
 
 def read_torch_stacks(
@@ -108,71 +136,54 @@ def read_torch_stacks(
 ) -> dict[str, np.ndarray]:
     """`read_stacks` with the names of fairseq, after a prefix."""
 
-    def name_of(place, ending):
-        """`decoder.layers.0.encoder_attn.q_proj`"""
-        if place.layer is None:
-            return f"{prefix}{place.stack}.{ending}"
-        part = ""
-        if place.name in PROJECTIONS:
-            part = f"{TORCH_ATTENTIONS[place.part]}."
-        return f"{prefix}{place.stack}.layers.{place.layer}.{part}{ending}"
+    def read(place, name, shape):
+        """Such as `decoder.layers.0.encoder_attn.q_proj.weight`."""
+        path = f"{prefix}{place.stack}."
+        if place.layer is not None:
+            path += f"layers.{place.layer}."
+        if place.name:
+            path += TORCH_ATTENTIONS.get(place.part, "")
+            path += TORCH_LINEAR[place.name]
+        else:
+            path += TORCH_NORMS[place.part]
+        # PyTorch's kernels have the axes (out, in).
+        return tensors.take(f"{path}.{TORCH_WEIGHTS[name]}", shape[::-1]).T
 
-    def read_linear(place, shape):
-        name = name_of(place, TORCH_LINEAR[place.name])
-        return (
-            tensors.take(f"{name}.weight", shape[::-1]).T,
-            tensors.take(f"{name}.bias", shape[1:]),
-        )
-
-    def read_norm(place):
-        name = name_of(place, TORCH_NORMS[place.part])
-        shape = (config.d_model,)
-        return (
-            tensors.take(f"{name}.weight", shape),
-            tensors.take(f"{name}.bias", shape),
-        )
-
-    return read_stacks(config, read_linear, read_norm)
+    return read_stacks(config, read)
 
 
-def logits_bias_path(config: TransformerConfig) -> str:
-    """The path of the bias of the logits: beside the softmax' matrix."""
-    layer = "softmax" if config.has_softmax_matrix else "embedding"
-    return f"{layer}/logits_bias"
+def read_embeddings(
+    config: TransformerConfig,
+    sides: Sequence[Side],
+    read: Callable[[str, tuple[int, ...]], np.ndarray],
+) -> dict[str, np.ndarray]:
+    """Embeddings, the matrix of the softmax and the bias of the logits by path.
+
+    Args:
+        config: The `TransformerConfig`.
+        sides: The vocabularies of source and target.
+        read: Function of the name of a weight ("source", "target", "softmax" or
+            "bias") and its shape: a row for each id of the original.
+    """
+    source, target = sides
+    of_weights = {"embedding/embeddings": ("target", target)}
+    if config.has_source_embedding:
+        of_weights["source_embedding/embeddings"] = ("source", source)
+    if config.has_softmax_matrix:
+        of_weights["softmax/matrix"] = ("softmax", target)
+    weights = {}
+    for path, (name, side) in of_weights.items():
+        rows = read(name, (max(side.ids) + 1, config.d_model))[side.ids]
+        rows[np.array(side.ids) == NO_ROW] = 0.0
+        weights[path] = rows
+    if config.logits_bias:
+        bias = read("bias", (max(target.ids) + 1,))[target.ids]
+        bias[list(target.excluded)] = EXCLUDED
+        layer = "softmax" if config.has_softmax_matrix else "embedding"
+        weights[f"{layer}/logits_bias"] = bias
+    return weights
 
 
 def depth_of(config: TransformerConfig, stack: str) -> int:
     """The number of layers of a stack."""
     return config.num_layers if stack == "encoder" else config.decoder_depth
-
-
-def _linear_maps(
-    config, stack, attentions
-) -> Iterator[tuple[Place, str, tuple[int, int]]]:
-    """Place, path and shape of every linear map of a stack."""
-    width, inner = config.d_model, config.d_ff
-    for layer in range(depth_of(config, stack)):
-        for part, name, shape in (
-            *(
-                (attention, projection, (width, width))
-                for attention in attentions
-                for projection in PROJECTIONS
-            ),
-            ("feed_forward", "inner", (width, inner)),
-            ("feed_forward", "outer", (inner, width)),
-        ):
-            path = f"{stack}/layer_{layer}/{part}/{name}"
-            yield Place(stack, layer, part, name), path, shape
-
-
-def _norms(config, stack, attentions) -> Iterator[tuple[Place, str]]:
-    """Place and path of every norm of a stack."""
-    for layer in range(depth_of(config, stack)):
-        for part in (*attentions, "feed_forward"):
-            path = f"{stack}/layer_{layer}/{part}_residual/norm"
-            yield Place(stack, layer, part), path
-    if config.pre_norm:
-        yield Place(stack, None, "final"), f"{stack}/final_norm"
-    if config.embedding_norm:
-        side = "source" if stack == "encoder" else "target"
-        yield Place(stack, None, "embedding"), f"{side}_embedding_norm"

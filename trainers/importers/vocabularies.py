@@ -6,6 +6,7 @@ its model stand in the order of the table, then an end (`END_OF_TABLE` or
 `END_OF_TABLE_WITH_CODES`), then those that the table has not.
 """
 
+import pathlib
 import typing
 from collections.abc import Sequence
 
@@ -24,6 +25,25 @@ _PIECE = sentencepiece_model_pb2.ModelProto.SentencePiece
 # Types of pieces that text may be segmented into.
 _OF_TEXT = (_PIECE.NORMAL, _PIECE.USER_DEFINED, _PIECE.BYTE)
 MAX_PIECES = 1 << 20
+NO_ROW = -1  # instead of an id: a row of zeros
+
+
+class Side(typing.NamedTuple):
+    """The vocabulary of one language.
+
+    Attributes:
+        table: The subword of each id here.
+        ids: The original's id of each id here, or `NO_ROW`.
+        model: The SentencePiece model that makes the subwords, as bytes.
+        path: Of that model.
+        excluded: Ids here that get no probability.
+    """
+
+    table: list[str]
+    ids: list[int]
+    model: bytes
+    path: pathlib.Path
+    excluded: tuple[int, ...] = ()
 
 
 def make_tokenizer(
@@ -95,13 +115,8 @@ def make_tokenizer(
         raise ValueError(f"{path}: {error}") from None
 
 
-def make_tokenizers(sides: Sequence[typing.Any]) -> Tokenizer | TokenizerPair:
-    """One tokenizer if both languages have the same vocabulary, or a pair.
-
-    Args:
-        sides: Source and target, each with `model`, `table` and `path` as in
-            `make_tokenizer`.
-    """
+def make_tokenizers(sides: Sequence[Side]) -> Tokenizer | TokenizerPair:
+    """One tokenizer if both languages have the same vocabulary, or a pair."""
     source, target = sides
     different = (source,) if source == target else (source, target)
     made = [make_tokenizer(s.model, s.table, s.path) for s in different]

@@ -63,7 +63,8 @@ ACTIVATIONS = {
     "gelu_fast": "gelu_tanh",
 }
 # Of options that change the computation, the values that a Transformer here
-# can have; a model without an option has the first.
+# can have; a model without an option has the first. Other options add weights,
+# which are refused.
 KNOWN_VALUES = {
     "arch": ARCHITECTURES,
     "activation_fn": tuple(ACTIVATIONS),
@@ -75,24 +76,17 @@ KNOWN_VALUES = {
     "merge_src_tgt_embed": (False,),
     "encoder_layers_to_keep": (None,),
     "decoder_layers_to_keep": (None,),
-    "no_decoder_final_norm": (False,),
-    "char_inputs": (False,),
-    "base_layers": (0,),
     "quant_noise_pq": (0, 0.0),
-    "scale_attn": (False,),
-    "scale_heads": (False,),
-    "scale_fc": (False,),
-    "scale_resids": (False,),
     "lang_tok_replacing_bos_eos": (False,),
 }
-# Options of encoder and decoder that must agree.
-SAME = (
-    "embed_dim",
-    "ffn_embed_dim",
-    "attention_heads",
-    "normalize_before",
-    "learned_pos",
-)
+# Options of encoder and decoder that must agree, and their defaults.
+SAME = {
+    "embed_dim": 512,
+    "ffn_embed_dim": 2048,
+    "attention_heads": 8,
+    "normalize_before": False,
+    "learned_pos": False,
+}
 # Version 0.12 keeps copies of an encoder layer's weights for a faster path, and
 # makes them anew when it loads a checkpoint.
 COPIES = r"encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)"
@@ -107,12 +101,7 @@ def recognizes(directory: pathlib.Path) -> bool:
 
 
 def read(directory: pathlib.Path) -> Imported:
-    """The model in a directory.
-
-    Raises:
-        ValueError: It is none, or none that a `Transformer` here can be.
-        OSError: It cannot be read.
-    """
+    """The model in a directory: see `trainers.importers`."""
     path = _find_checkpoint(directory)
     state = read_torch(path, PLAIN)
     options, task, generation = _read_options(state, path)
@@ -332,33 +321,18 @@ def _find_subwords(directory, language):
 
 def _read_config(options, tensors, sides):
     """The `TransformerConfig`."""
-    defaults = {
-        "embed_dim": 512,
-        "ffn_embed_dim": 2048,
-        "attention_heads": 8,
-        "layers": 6,
-        "normalize_before": False,
-        "learned_pos": False,
-    }
-    encoder, decoder = (
-        {
-            name: options.get(f"{stack}_{name}", default)
-            for name, default in defaults.items()
-        }
-        for stack in ("encoder", "decoder")
-    )
-    for name in SAME:
-        if encoder[name] != decoder[name]:
-            options.refuse(
-                f"decoder_{name}", f"encoder_{name} is {encoder[name]}"
-            )
-    d_model = encoder["embed_dim"]
+    both = {}
+    for name, default in SAME.items():
+        both[name] = options.get(f"encoder_{name}", default)
+        if options.get(f"decoder_{name}", default) != both[name]:
+            options.refuse(f"decoder_{name}", f"encoder_{name} is {both[name]}")
+    d_model = both["embed_dim"]
     for name in ("decoder_input_dim", "decoder_output_dim"):
         if options.get(name, d_model) != d_model:
             options.refuse(name, f"expected decoder_embed_dim={d_model}")
     source, target = (len(side.ids) for side in sides)
     positions = {"sinusoids": "t2t", "first_position": PAD + 1}
-    if encoder["learned_pos"]:
+    if both["learned_pos"]:
         positions = {
             "positions": "learned",
             "max_positions": _learned_rows(options, tensors),
@@ -370,15 +344,15 @@ def _read_config(options, tensors, sides):
         vocab_size=target,
         source_vocab_size=source if source != target else None,
         d_model=d_model,
-        d_ff=encoder["ffn_embed_dim"],
-        num_heads=encoder["attention_heads"],
-        num_layers=encoder["layers"],
-        num_decoder_layers=decoder["layers"],
+        d_ff=both["ffn_embed_dim"],
+        num_heads=both["attention_heads"],
+        num_layers=options.get("encoder_layers", 6),
+        num_decoder_layers=options.get("decoder_layers", 6),
         dropout=options.get("dropout", 0.1),
         attention_dropout=options.get("attention_dropout", 0.0),
         activation_dropout=options.get("activation_dropout", 0.0)
         or options.get("relu_dropout", 0.0),
-        pre_norm=encoder["normalize_before"],
+        pre_norm=both["normalize_before"],
         activation=ACTIVATIONS[options.get("activation_fn", "relu")],
         attention_bias=True,
         layer_norm_epsilon=LAYER_NORM_EPSILON,

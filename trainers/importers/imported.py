@@ -4,8 +4,8 @@ import contextlib
 import os
 import pathlib
 import shutil
-import tempfile
 import typing
+import uuid
 from collections.abc import Iterator
 
 import keras
@@ -112,19 +112,12 @@ def assign(
             is not finite.
     """
     arrays = {path.replace("/", "."): arrays[path] for path in arrays}
-    for names, problem in (
-        (set(weights) - set(arrays), "lacks"),
-        (set(arrays) - set(weights), "has more than the model:"),
-    ):
-        if names:
-            raise ValueError(f"the imported model {problem} {min(names)}")
+    if different := weights.keys() ^ arrays.keys():
+        raise ValueError(
+            f"the imported weights are not the model's: {min(different)}"
+        )
     for name, variable in weights.items():
         array = np.asarray(arrays[name], np.float32)
-        if array.shape != tuple(variable.shape):
-            raise ValueError(
-                f"{name}: expected the shape {tuple(variable.shape)}."
-                f" Received: {array.shape}"
-            )
         if not is_finite(array):
             raise ValueError(f"{name} is not finite")
         variable.assign(array)
@@ -140,15 +133,10 @@ def new_directory(path: str | os.PathLike) -> Iterator[pathlib.Path]:
         ValueError: There is something at the path.
     """
     path = check_new(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = pathlib.Path(
-        tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent)
-    )
+    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    unfinished.mkdir(parents=True)
     try:
         yield unfinished
-        mask = os.umask(0)
-        os.umask(mask)
-        unfinished.chmod(0o777 & ~mask)  # as `mkdir` would have made it
         os.rename(unfinished, path)
     except BaseException:
         shutil.rmtree(unfinished)

@@ -50,15 +50,13 @@ BEAM_SIZE, NORMALIZE = 12, 0.0  # Marian's defaults of the search
 EOS_PIECE, UNK_PIECE = "</s>", "<unk>"
 PAD_PIECES = ("<pad>", "<padding>", "<padding of a row>")
 # Of options that change the computation, the values that a Transformer here
-# can have; a model without an option has the first.
+# can have; a model without an option has the first. Other options add or remove
+# weights, which is refused.
 KNOWN_VALUES = {
     "type": ("transformer",),
     "transformer-decoder-autoreg": ("self-attention",),
     "transformer-attention-mask": ("default",),
-    "transformer-no-projection": (False,),
     "transformer-pool": (False,),
-    "transformer-no-bias": (False,),
-    "transformer-no-affine": (False,),
     "transformer-disable-position-embeddings": (False,),
     "transformer-train-position-embeddings": (False,),
     "transformer-ffn-depth": (2,),
@@ -67,9 +65,6 @@ KNOWN_VALUES = {
     "transformer-postprocess-emb": ("d", "", "n", "nd", "dn"),
     "right-left": (False,),
     "ulr": (False,),
-    "lemma-dim-emb": (0,),
-    "lemma-dependency": ("",),
-    "factors-dim-emb": (0,),
 }
 # Its names of the parts of a layer, and of norms.
 PARTS = {
@@ -103,19 +98,14 @@ def recognizes(directory: pathlib.Path) -> bool:
 
 
 def read(directory: pathlib.Path) -> Imported:
-    """The model in a directory.
-
-    Raises:
-        ValueError: It is none, or none that a `Transformer` here can be.
-        OSError: It cannot be read.
-    """
+    """The model in a directory: see `trainers.importers`."""
     search = _read_search(directory)
     path = _find_model(directory, search)
     arrays = read_npz(path)
     options = _read_options(arrays, path)
     options.check(KNOWN_VALUES)
     sides = _read_sides(directory, search if "vocabs" in search else options)
-    config = _read_config(options, arrays, sides, path)
+    config = _read_config(options, sides, path)
     return Imported(
         config=config,
         weights=_read_weights(config, options, Tensors(arrays, path), sides),
@@ -260,17 +250,19 @@ def _as_id(path, text):
 # The model
 
 
-def _read_config(options, arrays, sides, path):
+def _read_config(options, sides, path):
     """The `TransformerConfig`."""
-    if "Wpos" in arrays:
-        raise ValueError(f"{path}: learned positions (Wpos) cannot be imported")
     d_ff = options.need("transformer-dim-ffn", int)
     if options.get("transformer-decoder-dim-ffn", 0) not in (0, d_ff):
         options.refuse("transformer-decoder-dim-ffn", f"the encoder has {d_ff}")
     source, target = (len(side.ids) for side in sides)
     sharing = _sharing(options)
-    if sharing in ("all", "inputs"):
-        _check_same_ids(options, sides)
+    if sharing in ("all", "inputs") and sides[0].ids != sides[1].ids:
+        options.refuse(
+            "vocabs",
+            "embeddings are shared, but EOS, UNK or the numbers of pieces"
+            " differ",
+        )
     return make_config(
         path,
         vocab_size=target,
@@ -321,17 +313,6 @@ def _is_pre_norm(options):
             f" imported. Received: {operations}"
         )
     return PRE_NORM[operations]
-
-
-def _check_same_ids(options, sides):
-    """Raises ValueError unless one matrix can serve both sides."""
-    source, target = sides
-    if source.ids != target.ids:
-        options.refuse(
-            "vocabs",
-            "embeddings are shared, but EOS, UNK or the numbers of pieces"
-            " differ",
-        )
 
 
 def _read_weights(config, options, tensors, sides):

@@ -10,6 +10,7 @@ heads and activation in the description, since shapes do not tell them. Adam's
 moments are ignored.
 """
 
+import contextlib
 import glob
 import math
 import pathlib
@@ -22,7 +23,6 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.permutation import from_blocks, reorder
-from keras_transformer.workdir import corruption
 from trainers.importers.files import check_file, read_file, read_text
 from trainers.importers.imported import Imported
 from trainers.importers.model_description import read_description
@@ -96,12 +96,7 @@ def _folders(directory):
 
 
 def read(directory: pathlib.Path) -> Imported:
-    """The model of a run.
-
-    Raises:
-        ValueError: It is none, or none that a `Transformer` here can be.
-        OSError: It cannot be read.
-    """
+    """The model of a run: see `trainers.importers`."""
     checkpoint = _Checkpoint(_find_checkpoint(directory))
     run = _read_run(directory)
     model = read_description(_find_description(directory))
@@ -133,32 +128,17 @@ class _Checkpoint:
     """
 
     def __init__(self, prefix):
-        _check_files(prefix)
-        reason = corruption(prefix)
-        if reason is not None:
-            raise ValueError(f"corrupt checkpoint {prefix}: {reason}")
-        self.prefix = prefix
-        reader = tf.train.load_checkpoint(prefix)
-        names = [
-            name
-            for name in reader.get_variable_to_shape_map()
-            if name.startswith("model/") and SLOTS not in name
-        ]
-        if GRAPH not in reader.get_variable_to_shape_map() or not names:
+        arrays = _read_arrays(prefix)
+        graph = trackable_object_graph_pb2.TrackableObjectGraph()
+        with contextlib.suppress(DecodeError):
+            graph.ParseFromString(arrays.pop(GRAPH, b""))
+        if not graph.nodes or not arrays:
             raise ValueError(
                 f"{prefix}: expected a checkpoint of OpenNMT-tf 2, with model/"
                 " in it; version 1 cannot be imported"
             )
-        self.tensors = Tensors(
-            {name: reader.get_tensor(name) for name in names}, prefix
-        )
-        graph = trackable_object_graph_pb2.TrackableObjectGraph()
-        try:
-            graph.ParseFromString(reader.get_tensor(GRAPH))
-        except DecodeError as error:
-            raise ValueError(f"{prefix}: {GRAPH}: {error}") from None
-        if not graph.nodes:
-            raise ValueError(f"{prefix}: {GRAPH} is empty")
+        self.prefix = prefix
+        self.tensors = Tensors(arrays, prefix)
         self._nodes = graph.nodes
 
     def find(self, path: str) -> str | None:
@@ -201,8 +181,11 @@ class _Checkpoint:
         return node
 
 
-def _check_files(prefix):
-    """Refuses files that TensorFlow would wait for, or read without end."""
+def _read_arrays(prefix):
+    """The weights of a checkpoint by key, and its graph of objects.
+
+    Files that TensorFlow would wait for, or read without end, are refused.
+    """
     index = pathlib.Path(f"{prefix}.index")
     check_file(index, MAX_INDEX)
     name = glob.escape(index.stem)
@@ -211,14 +194,18 @@ def _check_files(prefix):
         reader = tf.train.load_checkpoint(prefix)
         types = reader.get_variable_to_dtype_map()
         shapes = reader.get_variable_to_shape_map()
+        total = sum(types[n].size * math.prod(shapes[n]) for n in shapes)
+        if total > size:  # several tensors are the same bytes
+            raise ValueError(f"{total} bytes of tensors in {size}")
+        return {
+            name: reader.get_tensor(name)  # compares its checksum
+            for name in shapes
+            if name == GRAPH
+            or (name.startswith("model/") and SLOTS not in name)
+        }
     except Exception as error:  # the reader raises several kinds
         reason = " ".join(str(error).split())
         raise ValueError(f"corrupt checkpoint {prefix}: {reason}") from None
-    total = sum(types[n].size * math.prod(shapes[n]) for n in shapes)
-    if total > size:  # several tensors are the same bytes
-        raise ValueError(
-            f"corrupt checkpoint {prefix}: {total} bytes of tensors in {size}"
-        )
 
 
 def _find_checkpoint(directory):
@@ -361,7 +348,10 @@ def _read_config(checkpoint, model, run, sides):
             "position_encoder_class",
             "expected sinusoids or relative positions, and not both",
         )
-    source, target = (len(side.table) for side in sides)
+    activation = ACTIVATIONS.get(model.need("ffn_activation", str))
+    if activation is None:
+        model.refuse("ffn_activation", f"expected {', '.join(ACTIVATIONS)}")
+    source, target = (len(side.ids) for side in sides)
     positions = {"sinusoids": "t2t", "first_position": 1}
     if relative is not None:
         number, _ = checkpoint.shape(f"{attention}/relative_position_keys")
@@ -382,7 +372,7 @@ def _read_config(checkpoint, model, run, sides):
         attention_dropout=model.need("attention_dropout", float),
         activation_dropout=model.need("ffn_dropout", float),
         pre_norm=checkpoint.find("model/encoder/layer_norm/gamma") is not None,
-        activation=_activation_of(model),
+        activation=activation,
         attention_bias=checkpoint.find(f"{attention}/linear_queries/bias")
         is not None,
         layer_norm_epsilon=LAYER_NORM_EPSILON,
@@ -400,14 +390,6 @@ def _sharing(checkpoint):
     if source == target:
         return "all" if is_tied else "inputs"
     return "target" if is_tied else "none"
-
-
-def _activation_of(model):
-    """The activation, by the name that the description has for it."""
-    name = model.need("ffn_activation", str)
-    if name not in ACTIVATIONS:
-        model.refuse("ffn_activation", f"expected {', '.join(ACTIVATIONS)}")
-    return ACTIVATIONS[name]
 
 
 def _ends_source(model, run):

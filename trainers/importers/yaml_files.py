@@ -31,10 +31,9 @@ def read_options(path: pathlib.Path) -> dict[str, typing.Any]:
 def parse_options(text: str, path: typing.Any) -> dict[str, typing.Any]:
     """`read_options` of a text; messages name `path`."""
     yaml = _import_yaml(path)
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     _check_events(yaml, text, path)
     try:
-        found = yaml.load(text, Loader=loader)  # one of the safe ones
+        found = yaml.safe_load(text)
     # A tag such as !!bool before another scalar may raise nearly anything.
     except Exception as error:
         reason = " ".join(str(error).split())
@@ -83,16 +82,11 @@ def _import_yaml(path):
 
 def _parse(yaml, text, path) -> Iterator[typing.Any]:
     """The events of a text, without the marks of its beginning and end."""
-    marks = (
-        yaml.StreamStartEvent,
-        yaml.StreamEndEvent,
-        yaml.DocumentStartEvent,
-        yaml.DocumentEndEvent,
-    )
+    of_values = (yaml.NodeEvent, yaml.CollectionEndEvent)
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
     try:
         for event in yaml.parse(text, Loader=loader):
-            if not isinstance(event, marks):
+            if isinstance(event, of_values):
                 yield event
     except yaml.YAMLError as error:
         reason = " ".join(str(error).split())

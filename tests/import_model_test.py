@@ -456,7 +456,7 @@ HOSTILE = {
     ),
     "positions of config": (
         change_json("config.json", max_position_embeddings=1),
-        "max_position_embeddings must be at least 2",
+        "max_length must be at least 2",
     ),
     "text for an id": (
         change_json("vocab.json", more="7"),
@@ -536,7 +536,7 @@ HOSTILE = {
     ),
     "no output": (
         change_json("generation_config.json", max_length=2),
-        "max_length must be at least 3. Received: max_length=2",
+        "max_output_length must be at least 1. Received: max_output_length=0",
     ),
     "penalty": (
         change_json("generation_config.json", length_penalty=-1),
@@ -742,7 +742,7 @@ def test_shards_are_one_model(copy):
     for path, array in expected.items():
         np.testing.assert_array_equal(found[path], array, path)
     (copy / "model-00002-of-00002.safetensors").unlink()
-    with pytest.raises(ValueError, match="names model-00002.*no such file"):
+    with pytest.raises(ValueError, match="expected a file .*model-00002"):
         huggingface.read(copy)
 
 
@@ -752,7 +752,6 @@ def test_shards_are_one_model(copy):
         ({"more": "../model-00001-of-00002.safetensors"}, "files beside it"),
         ({"more": 5}, "files beside it"),
         ({"more": "model-00001-of-00002.safetensors"}, "such as more"),
-        ({NORM: "model-00001-of-00002.safetensors"}, f"such as {NORM}"),
     ],
 )
 def test_an_index_that_does_not_fit_is_refused(copy, values, message):

@@ -227,7 +227,9 @@ def test_a_matrix_of_old_versions_and_tables_of_other_lengths(monkeypatch):
     np.testing.assert_array_equal(found, expected.weights["softmax/matrix"])
     assert expected.max_length == 64
     cut = 1
-    with pytest.raises(ValueError, match="expected as many as of the source"):
+    with pytest.raises(
+        ValueError, match="expected decoder.embed_positions.weight of sh"
+    ):
         fairseq.read(MODELS / "learned")
 
 
@@ -235,7 +237,11 @@ def test_a_matrix_of_old_versions_and_tables_of_other_lengths(monkeypatch):
     "model, name, message",
     [
         ("iwslt", "encoder.embed_tokens.weight", "expected a matrix encoder.e"),
-        ("learned", "decoder.embed_positions.weight", "expected a matrix dec"),
+        (
+            "learned",
+            "decoder.embed_positions.weight",
+            r"of shape .* Received: \(\)",
+        ),
         (
             "iwslt",
             "encoder.layers.0.self_attn.in_proj_weight",

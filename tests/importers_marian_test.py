@@ -368,7 +368,7 @@ REFUSED = [
         {"transformer-tied-layers": [[1], 2]},
         "--transformer-tied-layers=[[1], 2]",
     ),
-    ({"transformer-tied-layers": [1, 9]}, "--transformer-tied-layers=[1, 9]"),
+    ({"transformer-tied-layers": [1, 9]}, "no tensor decoder_l9_self_Wq"),
     ({"tied-embeddings-all": True}, "embeddings are shared, but EOS"),
     ({"ulr": 0}, "--ulr=0 cannot be imported"),
     ({"dec-depth": 3}, "no tensor decoder_l3_self_Wq"),
@@ -435,7 +435,7 @@ def test_hostile_archives_end_the_command_with_one_line(tmp_path, capsys):
     vocabulary.write_text(text.replace("</s>:", "<end>:"), encoding="utf-8")
     refuse("no </s>, which Marian needs")
     vocabulary.write_text(text + "more: -1\n", encoding="utf-8")
-    refuse("expected ids. Received: '-1'")
+    refuse("expected each id below")
     vocabulary.write_text(text, encoding="utf-8")
     (folder / "target.spm").rename(tmp_path / "target.spm")
     refuse("expected the SentencePiece model that makes them in")

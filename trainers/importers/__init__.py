@@ -64,27 +64,15 @@ def read_model(directory: pathlib.Path, name: str | None = None):
 
 
 def find_importer(directory: pathlib.Path, name: str | None = None):
-    """The module of the format that a directory holds.
-
-    Args:
-        directory: The directory.
-        name: Name of the format; None for the first that recognizes the
-            directory.
-
-    Raises:
-        ValueError: It is not a directory, or has no known format or another
-            one.
-    """
+    """The module of the format that a directory holds: see `read_model`."""
     if not directory.is_dir():
         raise ValueError(
             "expected a directory that holds a model."
             f" Received: source={str(directory)!r}"
         )
-    found = None
-    for candidate in IMPORTERS if name is None else (name, *IMPORTERS):
-        if _load(candidate).recognizes(directory):
-            found = candidate
-            break
+    candidates = IMPORTERS if name is None else (name, *IMPORTERS)
+    recognized = (n for n in candidates if _load(n).recognizes(directory))
+    found = next(recognized, None)
     if found is not None and name in (None, found):
         return _load(found)
     other = f"the format {found}" if found else _find_other_system(directory)

@@ -27,6 +27,7 @@ from trainers.importers.stacks import (
     make_config,
     read_embeddings,
     read_torch_stacks,
+    sharing,
 )
 from trainers.importers.tensors import Tensors, arrays_by_name
 from trainers.importers.torch_pickle import Plain, read_torch
@@ -123,6 +124,7 @@ def read(directory: pathlib.Path) -> Imported:
             " --source_language and --target_language tell"
         )
     config = _read_config(options, tensors, sides)
+    length = options.get("max_source_positions", 1024)
     return Imported(
         config=config,
         weights=_read_weights(config, tensors, sides),
@@ -130,7 +132,7 @@ def read(directory: pathlib.Path) -> Imported:
         decoding=_read_decoding(generation),
         source_language=languages[0],
         target_language=languages[1],
-        max_length=_max_length(config, options),
+        max_length=min(length, config.position_limit or length),
         notes=notes,
     )
 
@@ -330,19 +332,15 @@ def _read_config(options, tensors, sides):
     for name in ("decoder_input_dim", "decoder_output_dim"):
         if options.get(name, d_model) != d_model:
             options.refuse(name, f"expected decoder_embed_dim={d_model}")
-    source, target = (len(side.ids) for side in sides)
     positions = {"sinusoids": "t2t", "first_position": PAD + 1}
     if both["learned_pos"]:
-        positions = {
-            "positions": "learned",
-            "max_positions": _learned_rows(options, tensors),
-        }
+        rows, _ = tensors.matrix_shape("encoder.embed_positions.weight")
+        positions = {"positions": "learned", "max_positions": rows - PAD - 1}
     shares_all = options.get("share_all_embeddings", False)
     shares_target = options.get("share_decoder_input_output_embed", False)
     return make_config(
         options.path,
-        vocab_size=target,
-        source_vocab_size=source if source != target else None,
+        sides,
         d_model=d_model,
         d_ff=both["ffn_embed_dim"],
         num_heads=both["attention_heads"],
@@ -358,25 +356,10 @@ def _read_config(options, tensors, sides):
         layer_norm_epsilon=LAYER_NORM_EPSILON,
         embedding_norm=options.get("layernorm_embedding", False),
         scale_embeddings=not options.get("no_scale_embedding", False),
-        share_embeddings=(
-            "all" if shares_all else "target" if shares_target else "none"
-        ),
+        share_embeddings=sharing(shares_all, shares_all or shares_target),
         logits_bias=True,
         **positions,
     )
-
-
-def _learned_rows(options, tensors):
-    """Rows of the tables of positions, which must be as many on both sides."""
-    names = [
-        f"{stack}.embed_positions.weight" for stack in ("encoder", "decoder")
-    ]
-    source, target = (tensors.matrix_shape(name)[0] for name in names)
-    if source != target:
-        options.refuse(
-            "max_target_positions", "expected as many as of the source"
-        )
-    return source - PAD - 1
 
 
 def _read_weights(config, tensors, sides):
@@ -426,9 +409,3 @@ def _read_decoding(generation):
         min_length=generation.get("min_len", 1) + 1,  # EOS counts here
         no_repeat_ngram=generation.get("no_repeat_ngram_size", 0),
     )
-
-
-def _max_length(config, options):
-    """Tokens of the longest source, EOS included."""
-    length = options.get("max_source_positions", 1024)
-    return min(length, config.position_limit or length)

@@ -45,6 +45,7 @@ from trainers.importers.stacks import (
     make_config,
     read_embeddings,
     read_torch_stacks,
+    sharing,
 )
 from trainers.importers.tensors import Tensors, arrays_by_name
 from trainers.importers.torch_pickle import read_torch
@@ -142,11 +143,11 @@ def _read_options(path):
 
 def _make_config(options, sides):
     """The `TransformerConfig`."""
-    source, target = (len(side.ids) for side in sides)
+    shared = _shares_sides(options)
     return make_config(
         options.path,
-        vocab_size=target,
-        source_vocab_size=None if _shares_sides(options) else source,
+        sides,
+        source_vocab_size=None if shared else len(sides[0].ids),
         d_model=options.need("d_model", int),
         d_ff=options.need("encoder_ffn_dim", int),
         num_heads=options.need("encoder_attention_heads", int),
@@ -159,7 +160,9 @@ def _make_config(options, sides):
         attention_bias=True,
         layer_norm_epsilon=EPSILON,
         scale_embeddings=options.get("scale_embedding", False),
-        share_embeddings=_sharing(options),
+        share_embeddings=sharing(
+            shared, options.get("tie_word_embeddings", True)
+        ),
         logits_bias=True,
     )
 
@@ -169,26 +172,11 @@ def _shares_sides(options):
     return options.get("share_encoder_decoder_embeddings", True)
 
 
-def _sharing(options):
-    """Which embeddings are one matrix, as `share_embeddings` has it."""
-    shared = _shares_sides(options)
-    if options.get("tie_word_embeddings", True):
-        return "all" if shared else "target"
-    return "inputs" if shared else "none"
-
-
 def _longest_source(options, tokenizer_config):
     """Maximum number of tokens of a source that both files allow."""
-    limits = [options.get("max_position_embeddings", 512)]
-    limit = tokenizer_config.get("model_max_length")
-    if type(limit) is int and limit >= 2:
-        limits.append(limit)
-    if min(limits) < 2:
-        raise ValueError(
-            f"{options.path}: max_position_embeddings must be at least 2."
-            f" Received: max_position_embeddings={limits[0]}"
-        )
-    return min(limits)
+    limit = options.get("max_position_embeddings", 512)
+    other = tokenizer_config.get("model_max_length")
+    return min(limit, other) if type(other) is int and other >= 2 else limit
 
 
 # ---- Vocabularies -----------------------------------------------------------

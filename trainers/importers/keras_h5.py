@@ -6,7 +6,7 @@ import pathlib
 import h5py
 import numpy as np
 
-from trainers.importers.files import check_file
+from trainers.importers.files import check_file, named_errors
 
 
 def read_h5(path: str | os.PathLike) -> dict[str, np.ndarray]:
@@ -41,12 +41,6 @@ def read_h5(path: str | os.PathLike) -> dict[str, np.ndarray]:
                 raise ValueError(f"{name} is larger than the file")
             arrays[name] = item[()]
 
-    try:
-        with h5py.File(path, "r") as file:
-            file.visititems(visit)
-    # A corrupt file may raise nearly anything.
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        raise ValueError(f"{path}: {error}") from None
+    with named_errors(path), h5py.File(path, "r") as file:
+        file.visititems(visit)
     return arrays

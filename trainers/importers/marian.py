@@ -20,15 +20,15 @@ import sentencepiece
 from keras_transformer.config import DecodingConfig
 from keras_transformer.permutation import from_blocks, reorder
 from keras_transformer.vocabulary import BOS, PAD
-from trainers.importers.files import read_file
+from trainers.importers.files import named_errors, read_file
 from trainers.importers.imported import Imported
 from trainers.importers.npz import holds_array, read_npz
 from trainers.importers.options import Options
 from trainers.importers.stacks import (
-    depth_of,
     make_config,
     read_embeddings,
     read_stacks,
+    sharing,
 )
 from trainers.importers.tensors import Tensors
 from trainers.importers.vocabularies import (
@@ -106,6 +106,11 @@ def read(directory: pathlib.Path) -> Imported:
     options.check(KNOWN_VALUES)
     sides = _read_sides(directory, search if "vocabs" in search else options)
     config = _read_config(options, sides, path)
+    notes = []
+    if search.get("word-penalty", 0.0):
+        notes.append("the search here has no word-penalty")
+    if not search.get("allow-unk", False):
+        notes.append("Marian never writes an unknown subword; here it can be")
     return Imported(
         config=config,
         weights=_read_weights(config, options, Tensors(arrays, path), sides),
@@ -119,7 +124,7 @@ def read(directory: pathlib.Path) -> Imported:
         source_language="",
         target_language="",
         max_length=MAX_LENGTH,
-        notes=_notes(search),
+        notes=notes,
     )
 
 
@@ -166,10 +171,9 @@ def _read_options(arrays, path):
         )
     text = arrays.pop(OPTIONS).tobytes().rstrip(b"\0")
     where = f"{path}: {OPTIONS}"
-    try:
-        return Options(parse_options(text.decode("utf-8"), where), where, "--")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{where}: not UTF-8: {error}") from None
+    with named_errors(where, "not UTF-8: "):
+        text = text.decode("utf-8")
+    return Options(parse_options(text, where), where, "--")
 
 
 def _read_sides(directory, options):
@@ -209,7 +213,8 @@ def _read_yaml_side(path, model):
             f"{path}: expected a vocabulary .yml or .spm; factored ones (.fsv)"
             " cannot be imported"
         )
-    ids = {piece: _as_id(path, id) for piece, id in read_strings(path).items()}
+    with named_errors(path, "expected ids: "):
+        ids = {piece: int(id) for piece, id in read_strings(path).items()}
     pieces = sorted(ids, key=lambda piece: ids[piece])
     if [ids[piece] for piece in pieces] != list(range(len(pieces))):
         raise ValueError(f"{path}: expected each id below {len(pieces)} once")
@@ -240,13 +245,6 @@ def _make_side(pieces, eos, unk, model, path):
     )
 
 
-def _as_id(path, text):
-    """An id that a vocabulary has."""
-    if not text.isascii() or not text.isdecimal():
-        raise ValueError(f"{path}: expected ids. Received: {text!r}")
-    return int(text)
-
-
 # The model
 
 
@@ -255,9 +253,10 @@ def _read_config(options, sides, path):
     d_ff = options.need("transformer-dim-ffn", int)
     if options.get("transformer-decoder-dim-ffn", 0) not in (0, d_ff):
         options.refuse("transformer-decoder-dim-ffn", f"the encoder has {d_ff}")
-    source, target = (len(side.ids) for side in sides)
-    sharing = _sharing(options)
-    if sharing in ("all", "inputs") and sides[0].ids != sides[1].ids:
+    shares_all = options.get("tied-embeddings-all", False)
+    shares_inputs = shares_all or options.get("tied-embeddings-src", False)
+    shares_softmax = shares_all or options.get("tied-embeddings", False)
+    if shares_inputs and sides[0].ids != sides[1].ids:
         options.refuse(
             "vocabs",
             "embeddings are shared, but EOS, UNK or the numbers of pieces"
@@ -265,8 +264,7 @@ def _read_config(options, sides, path):
         )
     return make_config(
         path,
-        vocab_size=target,
-        source_vocab_size=source if source != target else None,
+        sides,
         d_model=options.need("dim-emb", int),
         d_ff=d_ff,
         num_heads=options.need("transformer-heads", int),
@@ -281,43 +279,44 @@ def _read_config(options, sides, path):
         layer_norm_epsilon=LAYER_NORM_EPSILON,
         embedding_norm="n" in options.get("transformer-postprocess-emb", "d"),
         sinusoids="t2t",
-        share_embeddings=sharing,
+        share_embeddings=sharing(shares_inputs, shares_softmax),
         logits_bias=True,
     )
 
 
-def _sharing(options):
-    """Which embeddings are one matrix, as `share_embeddings` has it."""
-    inputs = options.get("tied-embeddings-src", False)
-    target = options.get("tied-embeddings", False)
-    if options.get("tied-embeddings-all", False) or (inputs and target):
-        return "all"
-    return "inputs" if inputs else "target" if target else "none"
-
-
 def _is_pre_norm(options):
     """Where the norms stand, if it is one of the two places."""
-    names = [
-        f"transformer-{name}"
-        for name in ("preprocess", "postprocess", "postprocess-top")
-    ]
-    defaults = "", "dan", ""
     operations = tuple(
         options.get(name, default).replace("d", "")
-        for name, default in zip(names, defaults, strict=True)
+        for name, default in (
+            ("transformer-preprocess", ""),
+            ("transformer-postprocess", "dan"),
+            ("transformer-postprocess-top", ""),
+        )
     )
     if operations not in PRE_NORM:
         raise ValueError(
-            f"{options.path}: expected --{names[0]}='' --{names[1]}=dan"
-            f" --{names[2]}='', or n, da and n; other orders of norms cannot be"
-            f" imported. Received: {operations}"
+            f"{options.path}: expected --transformer-preprocess=''"
+            " --transformer-postprocess=dan --transformer-postprocess-top='',"
+            " or n, da and n; other orders of norms cannot be imported."
+            f" Received: {operations}"
         )
     return PRE_NORM[operations]
 
 
 def _read_weights(config, options, tensors, sides):
     """The weights by path."""
-    numbers = _numbers_of_layers(config, options)
+    encoder, decoder = (
+        list(range(1, depth + 1))
+        for depth in (config.num_layers, config.decoder_depth)
+    )
+    # Tied layers have the same number.
+    tied = options.get("transformer-tied-layers", []) or decoder
+    if len(tied) != len(decoder) or not all(type(n) is int for n in tied):
+        options.refuse(
+            "transformer-tied-layers", f"expected {len(decoder)} layers"
+        )
+    numbers = {"encoder": encoder, "decoder": tied}
 
     @functools.cache  # tied layers take the same
     def take(name, *shape):
@@ -360,35 +359,3 @@ def _read_weights(config, options, tensors, sides):
     weights |= read_stacks(config, read)
     tensors.close()
     return reorder(weights, from_blocks(config.d_model))
-
-
-def _numbers_of_layers(config, options):
-    """Marian's number of each layer, from 1: tied layers have the same."""
-    numbers = {
-        stack: list(range(1, depth_of(config, stack) + 1))
-        for stack in ("encoder", "decoder")
-    }
-    tied = options.get("transformer-tied-layers", [])
-    if not tied:
-        return numbers
-    known = numbers["decoder"]
-    if len(tied) != len(known) or not all(
-        type(number) is int and number in known for number in tied
-    ):
-        options.refuse(
-            "transformer-tied-layers", f"expected {len(known)} layers"
-        )
-    return {**numbers, "decoder": tied}
-
-
-# Notes on the search
-
-
-def _notes(search):
-    """Notes on options of the search that are not taken over."""
-    notes = []
-    if search.get("word-penalty", 0.0):
-        notes.append("the search here has no word-penalty")
-    if not search.get("allow-unk", False):
-        notes.append("Marian never writes an unknown subword; here it can be")
-    return notes

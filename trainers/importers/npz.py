@@ -5,7 +5,7 @@ import zipfile
 
 import numpy as np
 
-from trainers.importers.files import check_file
+from trainers.importers.files import check_file, named_errors
 
 # Weights do not get much smaller when they are compressed.
 MAX_COMPRESSION = 100
@@ -20,7 +20,7 @@ def read_npz(path: pathlib.Path) -> dict[str, np.ndarray]:
         OSError: It cannot be read.
     """
     limit = MAX_COMPRESSION * check_file(path)
-    try:
+    with named_errors(path, "not an intact .npz: "):
         with zipfile.ZipFile(path) as archive:
             size = sum(member.file_size for member in archive.infolist())
         if size > limit:
@@ -30,14 +30,6 @@ def read_npz(path: pathlib.Path) -> dict[str, np.ndarray]:
             )
         with np.load(path, allow_pickle=False) as archive:
             return {name: _read(archive, name) for name in archive.files}
-    except zipfile.BadZipFile as error:
-        raise ValueError(f"{path}: not an intact .npz: {error}") from None
-    except OSError:
-        raise
-    # Headers that are nested, or of other versions, may raise nearly anything.
-    except Exception as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ValueError(f"{path}: {reason[:300]}") from None
 
 
 def holds_array(path: pathlib.Path, name: str) -> bool:

@@ -23,7 +23,12 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.permutation import from_blocks, reorder
-from trainers.importers.files import check_file, read_file, read_text
+from trainers.importers.files import (
+    check_file,
+    named_errors,
+    read_file,
+    read_text,
+)
 from trainers.importers.imported import Imported
 from trainers.importers.model_description import read_description
 from trainers.importers.options import Options
@@ -33,6 +38,7 @@ from trainers.importers.stacks import (
     make_config,
     read_embeddings,
     read_stacks,
+    sharing,
 )
 from trainers.importers.tensors import Tensors
 from trainers.importers.vocabularies import Side, make_tokenizers
@@ -190,7 +196,7 @@ def _read_arrays(prefix):
     check_file(index, MAX_INDEX)
     name = glob.escape(index.stem)
     size = sum(map(check_file, index.parent.glob(f"{name}.data-*")))
-    try:
+    with named_errors(prefix, "corrupt checkpoint: "):
         reader = tf.train.load_checkpoint(prefix)
         types = reader.get_variable_to_dtype_map()
         shapes = reader.get_variable_to_shape_map()
@@ -203,9 +209,6 @@ def _read_arrays(prefix):
             if name == GRAPH
             or (name.startswith("model/") and SLOTS not in name)
         }
-    except Exception as error:  # the reader raises several kinds
-        reason = " ".join(str(error).split())
-        raise ValueError(f"corrupt checkpoint {prefix}: {reason}") from None
 
 
 def _find_checkpoint(directory):
@@ -351,7 +354,6 @@ def _read_config(checkpoint, model, run, sides):
     activation = ACTIVATIONS.get(model.need("ffn_activation", str))
     if activation is None:
         model.refuse("ffn_activation", f"expected {', '.join(ACTIVATIONS)}")
-    source, target = (len(side.ids) for side in sides)
     positions = {"sinusoids": "t2t", "first_position": 1}
     if relative is not None:
         number, _ = checkpoint.shape(f"{attention}/relative_position_keys")
@@ -359,10 +361,12 @@ def _read_config(checkpoint, model, run, sides):
             "positions": "relative",
             "max_relative_position": number // 2,
         }
+    # One variable has one key.
+    source, target = map(checkpoint.find, EMBEDDINGS.values())
+    tied = checkpoint.find(f"{OUTPUT}/kernel") in (None, target)
     return make_config(
         checkpoint.prefix,
-        vocab_size=target,
-        source_vocab_size=source if source != target else None,
+        sides,
         d_model=d_model,
         d_ff=checkpoint.shape(f"{feed_forward}/inner/kernel")[1],
         num_heads=model.need("num_heads", int),
@@ -376,20 +380,11 @@ def _read_config(checkpoint, model, run, sides):
         attention_bias=checkpoint.find(f"{attention}/linear_queries/bias")
         is not None,
         layer_norm_epsilon=LAYER_NORM_EPSILON,
-        share_embeddings=_sharing(checkpoint),
+        share_embeddings=sharing(inputs=source == target, softmax=tied),
         logits_bias=checkpoint.find(f"{OUTPUT}/bias") is not None,
         source_eos=_ends_source(model, run),
         **positions,
     )
-
-
-def _sharing(checkpoint):
-    """Which embeddings are one matrix, as `share_embeddings` has it."""
-    source, target = map(checkpoint.find, EMBEDDINGS.values())
-    is_tied = checkpoint.find(f"{OUTPUT}/kernel") in (None, target)
-    if source == target:
-        return "all" if is_tied else "inputs"
-    return "target" if is_tied else "none"
 
 
 def _ends_source(model, run):

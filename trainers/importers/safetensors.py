@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 
 from keras_transformer.commands import flags
-from trainers.importers.files import check_file, read_json
+from trainers.importers.files import check_file, named_errors, read_json
 
 
 def read_safetensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
@@ -19,7 +19,6 @@ def read_safetensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
     """
     path = pathlib.Path(path)
     try:
-        import safetensors
         from safetensors.numpy import load_file
     except ImportError:
         raise ValueError(
@@ -27,11 +26,8 @@ def read_safetensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
             f" {flags.how_to_install('import')}"
         ) from None
     check_file(path)
-    try:
+    with named_errors(path, "truncated or corrupt: "):
         return load_file(path)
-    # AttributeError: NumPy has no such dtype, for example of 8 bits.
-    except (safetensors.SafetensorError, AttributeError) as error:
-        raise ValueError(f"{path}: truncated or corrupt: {error}") from None
 
 
 def read_shards(path: str | os.PathLike) -> dict[str, np.ndarray]:
@@ -52,16 +48,10 @@ def read_shards(path: str | os.PathLike) -> dict[str, np.ndarray]:
         )
     arrays: dict[str, np.ndarray] = {}
     for name in sorted(set(names.values())):
-        shard = path.with_name(name)
-        if not shard.is_file():
-            raise ValueError(f"{path} names {name}. Received: no such file")
-        found = read_safetensors(shard)
-        expected = {tensor for tensor in names if names[tensor] == name}
-        if set(found) != expected:
-            raise ValueError(
-                f"{shard}: expected the tensors that {path.name} names."
-                " Received: others, such as"
-                f" {min(set(found) ^ expected)}"
-            )
-        arrays |= found
+        arrays |= read_safetensors(path.with_name(name))
+    if different := arrays.keys() ^ names.keys():
+        raise ValueError(
+            f"{path}: expected the names of all tensors in its files."
+            f" Received: others, such as {min(different)}"
+        )
     return arrays

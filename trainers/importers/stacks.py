@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from keras_transformer.config import TransformerConfig
+from trainers.importers.files import named_errors
 from trainers.importers.tensors import Tensors
 from trainers.importers.vocabularies import NO_ROW, Side
 
@@ -71,18 +72,39 @@ ReadWeight: typing.TypeAlias = Callable[
 ]
 
 
-def make_config(path: typing.Any, **fields: typing.Any) -> TransformerConfig:
-    """A `TransformerConfig`; errors name the file."""
-    try:
-        config = TransformerConfig(**fields)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
-    depth = max(config.num_layers, config.decoder_depth)
-    if depth > MAX_LAYERS:  # layers may share weights, and then cost no bytes
-        raise ValueError(
-            f"{path}: expected at most {MAX_LAYERS} layers. Received: {depth}"
-        )
+def make_config(
+    path: typing.Any, sides: Sequence[Side], **fields: typing.Any
+) -> TransformerConfig:
+    """A `TransformerConfig` for the vocabularies of both sides.
+
+    Raises:
+        ValueError: With the path, there is no such configuration.
+    """
+    source, target = (len(side.ids) for side in sides)
+    sizes = {
+        "vocab_size": target,
+        "source_vocab_size": source if source != target else None,
+    }
+    with named_errors(path):
+        config = TransformerConfig(**(sizes | fields))
+        depth = max(config.num_layers, config.decoder_depth)
+        if depth > MAX_LAYERS:  # layers may share weights, and cost no bytes
+            raise ValueError(
+                f"expected at most {MAX_LAYERS} layers. Received: {depth}"
+            )
     return config
+
+
+def sharing(inputs: bool, softmax: bool) -> str:
+    """`share_embeddings` of a `TransformerConfig`.
+
+    Args:
+        inputs: Whether source and target share a matrix.
+        softmax: Whether softmax and target share a matrix.
+    """
+    if inputs:
+        return "all" if softmax else "inputs"
+    return "target" if softmax else "none"
 
 
 def read_stacks(

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 import ml_dtypes
 import numpy as np
 
-from trainers.importers.files import check_file, shown
+from trainers.importers.files import check_file, named_errors, shown
 
 STORAGES = {
     "DoubleStorage": np.dtype("<f8"),
@@ -220,15 +220,10 @@ def read_torch(
     path = pathlib.Path(path)
     check_file(path)
     read = _read_archive if zipfile.is_zipfile(path) else _read_pickles
-    try:
+    # A pickle that misuses the stand-ins may raise nearly anything; none of it
+    # has run code.
+    with named_errors(path):
         return read(path, plain)
-    except OSError:
-        raise
-    # A corrupt pickle may raise nearly anything, and so may a pickle that
-    # misuses the stand-ins; none of it has run code.
-    except Exception as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ValueError(f"{path}: {reason}") from None
 
 
 def _read_archive(path, plain):

@@ -19,6 +19,7 @@ from keras_transformer.tokenization import (
     TokenizerPair,
 )
 from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
+from trainers.importers.files import named_errors
 
 START_NAMES = ("<s>", "<start>", "<start of output>")
 _PIECE = sentencepiece_model_pb2.ModelProto.SentencePiece
@@ -109,10 +110,8 @@ def make_tokenizer(
     trainer.bos_id, trainer.bos_piece = BOS, table[BOS]
     trainer.eos_id, trainer.eos_piece = EOS, table[EOS]
     trainer.unk_id, trainer.unk_piece = UNK, table[UNK]
-    try:
+    with named_errors(path):
         return Tokenizer(model.SerializeToString(deterministic=True))
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
 
 
 def make_tokenizers(sides: Sequence[Side]) -> Tokenizer | TokenizerPair:

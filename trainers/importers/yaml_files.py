@@ -10,12 +10,11 @@ import typing
 from collections.abc import Iterator
 
 from keras_transformer.commands import flags
-from trainers.importers.files import read_text, shown
+from trainers.importers.files import named_errors, read_text, shown
 
 MAX_VALUES = 100_000  # of options, with those that aliases repeat
 MAX_NESTING = 32
 MAX_SCALAR = 10_000  # characters
-FAILED = "not YAML"
 
 
 def read_options(path: pathlib.Path) -> dict[str, typing.Any]:
@@ -32,12 +31,9 @@ def parse_options(text: str, path: typing.Any) -> dict[str, typing.Any]:
     """`read_options` of a text; messages name `path`."""
     yaml = _import_yaml(path)
     _check_events(yaml, text, path)
-    try:
-        found = yaml.safe_load(text)
     # A tag such as !!bool before another scalar may raise nearly anything.
-    except Exception as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{path}: {FAILED}: {reason}") from None
+    with named_errors(path, "not YAML: "):
+        found = yaml.safe_load(text)
     if not isinstance(found, dict):
         raise ValueError(
             f"{path}: expected options by name. Received:"
@@ -84,13 +80,10 @@ def _parse(yaml, text, path) -> Iterator[typing.Any]:
     """The events of a text, without the marks of its beginning and end."""
     of_values = (yaml.NodeEvent, yaml.CollectionEndEvent)
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
-    try:
+    with named_errors(path, "not YAML: "):
         for event in yaml.parse(text, Loader=loader):
             if isinstance(event, of_values):
                 yield event
-    except yaml.YAMLError as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{path}: {FAILED}: {reason}") from None
 
 
 def _check_events(yaml, text, path):

@@ -293,7 +293,7 @@ def test_files_that_do_not_fit_end_the_command(tmp_path, capsys):
     refuse("Received: builtins.print")
     checkpoint.rename(folder / "a.pt")
     shutil.copy(folder / "a.pt", folder / "b.pt")
-    refuse("or one .pt. Received: a.pt, b.pt")
+    refuse(f"or one .pt in {folder}. Received: a.pt, b.pt")
     shutil.copy(folder / "a.pt", folder / "checkpoint_last.pt")
     (folder / "b.pt").write_bytes(b"")
     dictionary.write_text(text.replace("\n", " \n", 1), encoding="utf-8")

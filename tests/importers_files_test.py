@@ -602,7 +602,6 @@ def test_npz_headers_that_do_not_fit_are_refused(tmp_path):
         (content.replace(b"(3,)", b"(9,)"), "expected 72 bytes got 24"),
         (content.replace(b"\x01\x00", b"\x04\x00", 1), "format version"),
         (content.replace(b"<f8", b"|O8"), "allow_pickle=False"),
-        (content.replace(b"<f8", b"<M8"), "expected numbers. Received: datet"),
         (
             content.replace(b"{'descr': '<f8'", b"{'descr': [[[[["),
             "model.npz: ",
@@ -613,7 +612,7 @@ def test_npz_headers_that_do_not_fit_are_refused(tmp_path):
             content.replace(b"(3,), }" + b" " * 12, b"(99999999999999,), }"),
             "model.npz: ",
         ),
-        (b"text", "expected numbers. Received: bytes"),
+        (b"text", "expected tensors by name"),
     ):
         assert changed != content
         with zipfile.ZipFile(path, "w") as archive:

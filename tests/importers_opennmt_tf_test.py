@@ -393,7 +393,9 @@ REFUSED = {
     "source_sequence_controls=5 is not options by name": lambda run: edited(
         run, "data.yml", "data:\n", "data:\n  source_sequence_controls: 5\n"
     ),
-    "number of heads": lambda run: (run / "model_description.py").unlink(),
+    "model_description.py. Received: none": lambda run: (
+        run / "model_description.py"
+    ).unlink(),
     "cannot be evaluated: line 1: raise": lambda run: (
         run / "model_description.py"
     ).write_text("raise SystemExit('run')\n"),
@@ -448,7 +450,7 @@ REFUSED = {
     "expected a SentencePieceTokenizer": lambda run: edited(
         run, "data.yml", "      model: joint.model", "      none: 0"
     ),
-    "expected one configuration": lambda run: shutil.copy(
+    "expected one .yml with a section `data`": lambda run: shutil.copy(
         run / "data.yml", run / "other.yml"
     ),
     "beam_width='four' is not a whole number": lambda run: edited(

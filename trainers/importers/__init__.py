@@ -14,6 +14,7 @@ contents: `safetensors`, `torch_pickle`, `keras_h5`, `npz`, `yaml_files`,
 tokenizers over a given table of ids.
 """
 
+import contextlib
 import importlib
 import pathlib
 import re
@@ -116,8 +117,10 @@ def _find_other_system(directory):
         return f"with Git LFS pointers, not the files (git lfs pull): {names}"
     if (directory / "adapter_config.json").is_file():
         return "an adapter of PEFT: merge it into its model first"
-    kind = _model_type(directory / "config.json")
-    if kind not in (None, "marian"):
+    kind = None
+    with contextlib.suppress(ValueError):
+        kind = read_json(directory / "config.json").get("model_type")
+    if isinstance(kind, str) and kind != "marian":
         known = OTHER_TYPES.get(kind, "another model than Marian's")
         return f"of Hugging Face, model_type={kind!r}: {known}"
     binary = directory / "model.bin"
@@ -138,12 +141,3 @@ def _find_other_system(directory):
     ):
         return "a model of Marian, such as OPUS-MT's releases, without its .npz"
     return None
-
-
-def _model_type(path):
-    """`model_type` of a config.json of Hugging Face; None if there is none."""
-    try:
-        kind = read_json(path).get("model_type")
-    except ValueError:
-        return None
-    return kind if isinstance(kind, str) else None

@@ -20,7 +20,7 @@ import numpy as np
 from keras_transformer.config import DecodingConfig
 from keras_transformer.permutation import from_blocks, reorder
 from keras_transformer.vocabulary import BOS
-from trainers.importers.files import read_file, read_text
+from trainers.importers.files import only, read_file, read_text
 from trainers.importers.imported import Imported
 from trainers.importers.options import Options
 from trainers.importers.stacks import (
@@ -142,16 +142,11 @@ def read(directory: pathlib.Path) -> Imported:
 
 def _find_checkpoint(directory):
     """The path of the checkpoint to read."""
-    paths = {path.name: path for path in sorted(directory.glob("*.pt"))}
+    paths = sorted(directory.glob("*.pt"))
     for name in CHECKPOINTS:
-        if name in paths:
-            return paths[name]
-    if len(paths) != 1:
-        raise ValueError(
-            f"{directory}: expected {', '.join(CHECKPOINTS)}, or one .pt."
-            f" Received: {', '.join(paths)}"
-        )
-    return next(iter(paths.values()))
+        if directory / name in paths:
+            return directory / name
+    return only(paths, f"{', '.join(CHECKPOINTS)}, or one .pt in {directory}")
 
 
 def _read_options(state, path):
@@ -159,18 +154,17 @@ def _read_options(state, path):
     state = state if isinstance(state, dict) else {}
     if state.get("args") is not None:  # before version 0.10
         model = task = _attributes(state["args"], path)
-        return (
-            Options(model, path, "--"),
-            Options(task, path),
-            Options({}, path),
-        )
-    cfg = _attributes(state.get("cfg"), path)
-    model = dict(_attributes(cfg.get("model"), path))
-    model["arch"] = model.get("arch") or model.get("_name")
+        generation = {}
+    else:
+        cfg = _attributes(state.get("cfg"), path)
+        model = dict(_attributes(cfg.get("model"), path))
+        model["arch"] = model.get("arch") or model.get("_name")
+        task = _attributes(cfg.get("task"), path)
+        generation = _attributes(cfg.get("generation", {}), path)
     return (
         Options(model, path, "--"),
-        Options(_attributes(cfg.get("task"), path), path),
-        Options(_attributes(cfg.get("generation", {}), path), path),
+        Options(task, path),
+        Options(generation, path),
     )
 
 
@@ -279,24 +273,20 @@ def _find_languages(directory, task, tensors):
             f" Received: {', '.join(map(str, paths.values())) or 'none'}"
         )
     found = {language: _read_symbols(paths[language]) for language in paths}
+    sizes = {language: len(symbols) for language, symbols in found.items()}
     rows = [
         tensors.matrix_shape(f"{stack}.embed_tokens.weight")[0]
         for stack in ("encoder", "decoder")
     ]
-    orders = [
-        order
-        for order in (list(found), list(found)[::-1])
-        if [len(found[language]) for language in order] == rows
-    ]
-    contents = list(found.values())
-    if not orders or (len(orders) == 2 and contents[0] != contents[1]):
-        sizes = {name: len(symbols) for name, symbols in found.items()}
-        raise ValueError(
-            f"{tensors.path} does not say which language is the source."
-            f" Expected dictionaries of {rows[0]} and {rows[1]} subwords."
-            f" Received: {sizes}"
-        )
-    return orders[0]
+    first, second = found
+    for order in ([first, second], [second, first]):
+        is_clear = rows[0] != rows[1] or found[first] == found[second]
+        if is_clear and [sizes[language] for language in order] == rows:
+            return order
+    raise ValueError(
+        f"{tensors.path} does not say which language is the source. Expected"
+        f" dictionaries of {rows[0]} and {rows[1]} subwords. Received: {sizes}"
+    )
 
 
 def _find_subwords(directory, language):
@@ -307,14 +297,13 @@ def _find_subwords(directory, language):
         for path in sorted(directory.glob(pattern))
     ]
     named = [path for path in paths if language in path.name.split(".")]
-    for found in (named, paths):
-        if len(found) == 1:
-            return found[0]
-    raise ValueError(
-        f"{directory}: expected the SentencePiece model that makes the subwords"
-        f" of {language}, such as sentencepiece.bpe.model or"
-        f" spm.{language}.model; subword-nmt and fastBPE cannot be imported."
-        f" Received: {', '.join(path.name for path in paths) or 'none'}"
+    if len(named) == 1:
+        return named[0]
+    return only(
+        paths,
+        f"in {directory} the SentencePiece model that makes the subwords of"
+        f" {language}, such as sentencepiece.bpe.model or spm.{language}.model;"
+        " subword-nmt and fastBPE cannot be imported",
     )
 
 
@@ -397,13 +386,12 @@ def _read_weights(config, tensors, sides):
 
 def _read_decoding(generation):
     """The search of fairseq-generate, with the options it would have."""
+    penalty = generation.get("lenpen", LENGTH_PENALTY)
+    if generation.get("unnormalized", False):
+        penalty = 0.0
     return DecodingConfig(
         beam_size=generation.get("beam", BEAM_SIZE),
-        length_penalty=(
-            0.0
-            if generation.get("unnormalized", False)
-            else float(generation.get("lenpen", LENGTH_PENALTY))
-        ),
+        length_penalty=penalty,
         length_normalization="power",
         stopping="fairseq",
         min_length=generation.get("min_len", 1) + 1,  # EOS counts here

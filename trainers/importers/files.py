@@ -9,7 +9,7 @@ import json
 import pathlib
 import reprlib
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 MAX_TEXT = 16 << 20  # bytes of a vocabulary or of a file of options
 MAX_WEIGHTS = 16 << 30  # bytes
@@ -54,6 +54,18 @@ def check_file(path: pathlib.Path, limit: int = MAX_WEIGHTS) -> int:
             f"{path}: expected at most {limit} bytes. Received: {size}"
         )
     return size
+
+
+def only(paths: Sequence[pathlib.Path], expected: str) -> pathlib.Path:
+    """The one path of several candidates.
+
+    Raises:
+        ValueError: With what was expected, there is none or more than one.
+    """
+    if len(paths) != 1:
+        found = ", ".join(path.name for path in paths) or "none"
+        raise ValueError(f"expected {expected}. Received: {found}")
+    return paths[0]
 
 
 def read_file(path: pathlib.Path, limit: int = MAX_TEXT) -> bytes:

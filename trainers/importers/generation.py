@@ -58,9 +58,8 @@ def start_id(search, options):
     start = options.get(
         "decoder_start_token_id", options.need("pad_token_id", int)
     )
-    if search is options:
-        return start
-    start = search.get("bos_token_id", start)
+    if search is not options:
+        start = search.get("bos_token_id", start)
     return search.get("decoder_start_token_id", start)
 
 
@@ -143,9 +142,8 @@ def _differences(search, options, decoding):
             )
     pad, eos = (options.values[f"{role}_token_id"] for role in ("pad", "eos"))
     banned = banned_ids(search)
-    if any(
-        words not in ([pad], [start_id(search, options)]) for words in banned
-    ):
+    start = start_id(search, options)
+    if any(words not in ([pad], [start]) for words in banned):
         notes.append("of bad_words_ids, only padding is banned here")
     if [pad] not in banned:
         notes.append("bad_words_ids has no padding, which is banned here")

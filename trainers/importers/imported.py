@@ -6,7 +6,7 @@ import pathlib
 import shutil
 import typing
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import keras
 import numpy as np
@@ -32,8 +32,8 @@ class Imported(typing.NamedTuple):
             stand in the order of the tokenizer's ids.
         tokenizer: A `Tokenizer`, or one for each side.
         decoding: The original's defaults.
-        source_language, target_language: Such as "en"; "" if it is not known.
         max_length: The longest source in tokens, EOS included.
+        source_language, target_language: Such as "en"; "" if it is not known.
         notes: Notes on this import for the user, a line each.
     """
 
@@ -41,10 +41,10 @@ class Imported(typing.NamedTuple):
     weights: dict[str, np.ndarray]
     tokenizer: Tokenizer | TokenizerPair
     decoding: DecodingConfig
-    source_language: str
-    target_language: str
     max_length: int
-    notes: list[str]
+    source_language: str = ""
+    target_language: str = ""
+    notes: Sequence[str] = ()
 
 
 def write_workdir(imported: Imported, path: str | os.PathLike) -> None:

@@ -25,9 +25,8 @@ def read_h5(path: str | os.PathLike) -> dict[str, np.ndarray]:
 
     def visit(name, item):
         if isinstance(item, h5py.Dataset):
-            is_empty = item.shape is None  # h5py.Empty
             if (
-                is_empty
+                item.shape is None  # h5py.Empty
                 or item.dtype.kind != "f"
                 or item.chunks
                 or item.external

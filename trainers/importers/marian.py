@@ -20,7 +20,7 @@ import sentencepiece
 from keras_transformer.config import DecodingConfig
 from keras_transformer.permutation import from_blocks, reorder
 from keras_transformer.vocabulary import BOS, PAD
-from trainers.importers.files import named_errors, read_file
+from trainers.importers.files import named_errors, only, read_file
 from trainers.importers.imported import Imported
 from trainers.importers.npz import holds_array, read_npz
 from trainers.importers.options import Options
@@ -58,7 +58,6 @@ KNOWN_VALUES = {
     "transformer-attention-mask": ("default",),
     "transformer-pool": (False,),
     "transformer-disable-position-embeddings": (False,),
-    "transformer-train-position-embeddings": (False,),
     "transformer-ffn-depth": (2,),
     "transformer-decoder-ffn-depth": (0, 2),
     "transformer-ffn-activation": ("swish", "relu"),
@@ -121,8 +120,6 @@ def read(directory: pathlib.Path) -> Imported:
             length_normalization="power",
             stopping="marian",
         ),
-        source_language="",
-        target_language="",
         max_length=MAX_LENGTH,
         notes=notes,
     )
@@ -136,14 +133,10 @@ def _read_search(directory):
     paths = sorted(directory.glob("*decoder.yml"))
     # Validation keeps one for each metric: `model.npz.best-bleu.npz...`.
     paths = [path for path in paths if ".best-" not in path.name] or paths
-    if len(paths) > 1:
-        raise ValueError(
-            f"{directory}: expected one decoder.yml."
-            f" Received: {', '.join(path.name for path in paths)}"
-        )
     if not paths:
         return Options({}, directory)
-    return Options(read_options(paths[0]), paths[0])
+    path = only(paths, f"one decoder.yml in {directory}")
+    return Options(read_options(path), path)
 
 
 def _find_model(directory, search):
@@ -154,12 +147,9 @@ def _find_model(directory, search):
         if len(names) > 1:
             search.refuse("models", "it is an ensemble")
         paths = [directory / pathlib.PurePath(str(name)).name for name in names]
-    if len(paths) != 1:
-        raise ValueError(
-            f"{directory}: expected one .npz, or a decoder.yml that says which."
-            f" Received: {', '.join(path.name for path in paths)}"
-        )
-    return paths[0]
+    return only(
+        paths, f"one .npz in {directory}, or a decoder.yml that says which"
+    )
 
 
 def _read_options(arrays, path):
@@ -194,10 +184,8 @@ def _read_spm_side(path):
     """A SentencePiece model, whose ids are Marian's."""
     model = read_file(path)
     processor = sentencepiece.SentencePieceProcessor()
-    try:
+    with named_errors(path, "not a SentencePiece model: "):
         processor.LoadFromSerializedProto(model)
-    except RuntimeError:
-        raise ValueError(f"{path}: not a SentencePiece model") from None
     special = processor.eos_id(), processor.unk_id()
     if min(special) < 0:
         raise ValueError(f"{path}: expected ids of EOS and UNK")
@@ -306,17 +294,12 @@ def _is_pre_norm(options):
 
 def _read_weights(config, options, tensors, sides):
     """The weights by path."""
-    encoder, decoder = (
-        list(range(1, depth + 1))
-        for depth in (config.num_layers, config.decoder_depth)
-    )
-    # Tied layers have the same number.
-    tied = options.get("transformer-tied-layers", []) or decoder
-    if len(tied) != len(decoder) or not all(type(n) is int for n in tied):
+    numbers = list(range(1, config.decoder_depth + 1))
+    tied = options.get("transformer-tied-layers", []) or numbers
+    if len(tied) != len(numbers) or not all(type(n) is int for n in tied):
         options.refuse(
-            "transformer-tied-layers", f"expected {len(decoder)} layers"
+            "transformer-tied-layers", f"expected {len(numbers)} layers"
         )
-    numbers = {"encoder": encoder, "decoder": tied}
 
     @functools.cache  # tied layers take the same
     def take(name, *shape):
@@ -325,7 +308,10 @@ def _read_weights(config, options, tensors, sides):
     def read(place, name, shape):
         prefix = place.stack
         if place.layer is not None:
-            prefix += f"_l{numbers[place.stack][place.layer]}"
+            number = place.layer + 1
+            if place.stack == "decoder":
+                number = tied[place.layer]
+            prefix += f"_l{number}"
         if place.name:
             path = f"{prefix}_{PARTS[place.part]}_"
             path += ("W" if name == "kernel" else "b") + LINEAR[place.name]
@@ -339,21 +325,21 @@ def _read_weights(config, options, tensors, sides):
         # Marian's vectors are matrices of one row.
         return take(path, *(1, *shape)[-2:]).reshape(shape)
 
+    output = "decoder_ff_logit_out"
+    names = {
+        "source": "encoder_Wemb",
+        "target": "decoder_Wemb" if config.has_source_embedding else "Wemb",
+        "softmax": f"{output}_Wt",
+    }
+
     def read_rows(name, shape):
-        """A row for each id; older versions wrote the matrix in columns."""
-        output = "decoder_ff_logit_out"
-        if name == "softmax" and f"{output}_W" in tensors:
-            return tensors.take(f"{output}_W", shape[::-1]).T
-        if name == "softmax":
-            return tensors.take(f"{output}_Wt", shape)
         if name == "bias" and options.get("output-omit-bias", False):
             return np.zeros(shape, np.float32)
         if name == "bias":
             return tensors.take(f"{output}_b", (1, *shape))[0]
-        if not config.has_source_embedding:
-            return tensors.take("Wemb", shape)
-        stack = "encoder" if name == "source" else "decoder"
-        return tensors.take(f"{stack}_Wemb", shape)
+        if name == "softmax" and f"{output}_W" in tensors:  # older versions
+            return tensors.take(f"{output}_W", shape[::-1]).T
+        return tensors.take(names[name], shape)
 
     weights = read_embeddings(config, sides, read_rows)
     weights |= read_stacks(config, read)

@@ -23,9 +23,11 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.permutation import from_blocks, reorder
+from keras_transformer.workdir import Checkpoints
 from trainers.importers.files import (
     check_file,
     named_errors,
+    only,
     read_file,
     read_text,
 )
@@ -91,9 +93,8 @@ ACTIVATIONS = {
 
 def recognizes(directory: pathlib.Path) -> bool:
     """Whether a directory holds a run of OpenNMT-tf, or a part of one."""
-    return any(directory.glob("*.index")) and any(
-        (folder / DESCRIPTION).is_file() for folder in _folders(directory)
-    )
+    has_checkpoint = any(directory.glob("*.index"))
+    return has_checkpoint and _find_description(directory).is_file()
 
 
 def _folders(directory):
@@ -113,8 +114,6 @@ def read(directory: pathlib.Path) -> Imported:
         weights=_read_weights(checkpoint, config, sides),
         tokenizer=make_tokenizers(sides),
         decoding=_read_decoding(run),
-        source_language="",
-        target_language="",
         max_length=MAX_LENGTH,
         notes=run.notes,
     )
@@ -161,19 +160,11 @@ class _Checkpoint:
         return sum(child.local_name.isdecimal() for child in children)
 
     def take(self, path: str, shape: typing.Sequence[int]) -> np.ndarray:
-        """A variable, which is then gone.
-
-        Raises:
-            ValueError: There is none, or it has another shape.
-        """
+        """A variable, which is then gone."""
         return self.tensors.take(self.find(path) or path, shape)
 
     def shape(self, path: str) -> tuple[int, int]:
-        """The shape of a matrix.
-
-        Raises:
-            ValueError: There is none.
-        """
+        """The shape of a matrix."""
         return self.tensors.matrix_shape(self.find(path) or path)
 
     def _node(self, path):
@@ -213,16 +204,12 @@ def _read_arrays(prefix):
 
 def _find_checkpoint(directory):
     """The prefix of the newest checkpoint in a directory."""
-    steps = {}
-    for path in directory.glob("*.index"):
-        step = path.stem.rpartition("-")[2]
-        if step.isdecimal():
-            steps[int(step)] = str(path.with_suffix(""))
-    if not steps:
+    prefixes = Checkpoints(directory).prefixes()
+    if not prefixes:
         raise ValueError(
             f"{directory}: expected a checkpoint, such as ckpt-5000.index"
         )
-    return steps[max(steps)]
+    return prefixes[0]
 
 
 # The files beside it
@@ -251,13 +238,9 @@ def _read_run(directory):
             for path in sorted([*folder.glob("*.yml"), *folder.glob("*.yaml")])
             if isinstance(read_options(path).get("data"), dict)
         ]
-        if len(paths) > 1:
-            raise ValueError(
-                f"{folder}: expected one configuration with a section `data`."
-                f" Received: {', '.join(path.name for path in paths)}"
-            )
         if paths:
-            sections = Options(read_options(paths[0]), paths[0])
+            path = only(paths, f"one .yml with a section `data` in {folder}")
+            sections = Options(read_options(path), path)
             data, params = map(sections.section, ("data", "params"))
             return _Run([folder, *_folders(directory)], data, params, [])
     raise ValueError(
@@ -277,13 +260,8 @@ def _find_file(run, name):
 
 def _find_description(directory):
     """The path of the nearest description of a model."""
-    for folder in _folders(directory):
-        if (folder / DESCRIPTION).is_file():
-            return folder / DESCRIPTION
-    raise ValueError(
-        f"{directory}: expected {DESCRIPTION}, which has the number of heads:"
-        " the weights do not tell it"
-    )
+    paths = [folder / DESCRIPTION for folder in _folders(directory)]
+    return next((path for path in paths if path.is_file()), paths[0])
 
 
 def _read_side(run, name):

@@ -67,11 +67,6 @@ class Place(typing.NamedTuple):
     name: str = ""
 
 
-ReadWeight: typing.TypeAlias = Callable[
-    [Place, str, tuple[int, ...]], np.ndarray
-]
-
-
 def make_config(
     path: typing.Any, sides: Sequence[Side], **fields: typing.Any
 ) -> TransformerConfig:
@@ -108,7 +103,8 @@ def sharing(inputs: bool, softmax: bool) -> str:
 
 
 def read_stacks(
-    config: TransformerConfig, read: ReadWeight
+    config: TransformerConfig,
+    read: Callable[[Place, str, tuple[int, ...]], np.ndarray],
 ) -> dict[str, np.ndarray]:
     """All weights of both stacks by path.
 

@@ -233,21 +233,20 @@ def _read_archive(path, plain):
     it, and no file of it can be a zip bomb.
     """
     with zipfile.ZipFile(path) as archive:
-        entries = {info.filename: info for info in archive.infolist()}
-        total = sum(info.file_size for info in archive.infolist())
+        files = archive.infolist()
+        total = sum(file.file_size for file in files)
         size = path.stat().st_size
-        if total > size or any(i.compress_type for i in archive.infolist()):
+        if total > size or any(file.compress_type for file in files):
             raise ValueError(
                 "expected an archive without compression, as torch.save writes"
                 f" it. Received: {total:,} bytes of files in {size:,}"
             )
-        folder = min(entries, default="").partition("/")[0]
-        if f"{folder}/{DATA}" not in entries:
-            raise ValueError(f"no file of torch.save: it has no {DATA}")
-        order = entries.get(f"{folder}/byteorder")
-        if order is not None and archive.read(order).strip() != b"little":
+        names = archive.namelist()
+        folder = min(names, default="").partition("/")[0]
+        order = f"{folder}/byteorder"
+        if order in names and archive.read(order).strip() != b"little":
             raise ValueError("expected little-endian numbers")
-        if entries[f"{folder}/{DATA}"].file_size > MAX_PICKLE:
+        if archive.getinfo(f"{folder}/{DATA}").file_size > MAX_PICKLE:
             raise ValueError(f"expected at most {MAX_PICKLE} bytes of {DATA}")
 
         @functools.cache
@@ -276,15 +275,15 @@ def _read_pickles(path, plain):
     with path.open("rb") as file:
         data = io.BytesIO(file.read(MAX_PICKLE))
 
-        def load():
+        def unpickle():
             return _Unpickler(data, read_storage, plain).load()
 
-        if [load(), load()] != [MAGIC, PROTOCOL]:
+        if [unpickle(), unpickle()] != [MAGIC, PROTOCOL]:
             raise ValueError("neither a zip archive nor pickles of torch.save")
-        if not load().get("little_endian"):
+        if not unpickle().get("little_endian"):
             raise ValueError("expected little-endian numbers")
-        found = load()
-        keys = load()
+        found = unpickle()
+        keys = unpickle()
         if sorted(keys) != sorted(storages):
             raise ValueError("its list of storages is another")
         file.seek(data.tell())

@@ -65,11 +65,18 @@ KNOWN_VALUES = {
     "right-left": (False,),
     "ulr": (False,),
 }
-# Its names of the parts of a layer, and of norms.
+# Its names of the parts of a path: of layers and norms, and of linear maps.
 PARTS = {
     "self_attention": "self",
     "cross_attention": "context",
     "feed_forward": "ffn",
+    "self_attention_residual": "self_Wo",
+    "cross_attention_residual": "context_Wo",
+    "feed_forward_residual": "ffn_ffn",
+    "norm": "",
+    "final_norm": "top",
+    "source_embedding_norm": "encoder_emb",
+    "target_embedding_norm": "decoder_emb",
 }
 LINEAR = {
     "query": "q",
@@ -78,13 +85,6 @@ LINEAR = {
     "output": "o",
     "inner": "1",
     "outer": "2",
-}
-NORMS = {
-    "self_attention": "self_Wo",
-    "cross_attention": "context_Wo",
-    "feed_forward": "ffn_ffn",
-    "final": "top",
-    "embedding": "emb",
 }
 # Where the norms stand, by transformer-preprocess, -postprocess and
 # -postprocess-top without the `d` of dropout: whether it is pre-norm.
@@ -305,25 +305,23 @@ def _read_weights(config, options, tensors, sides):
     def take(name, *shape):
         return tensors.take(name, shape)
 
-    def read(place, name, shape):
-        prefix = place.stack
-        if place.layer is not None:
-            number = place.layer + 1
-            if place.stack == "decoder":
-                number = tied[place.layer]
-            prefix += f"_l{number}"
-        if place.name:
-            path = f"{prefix}_{PARTS[place.part]}_"
-            path += ("W" if name == "kernel" else "b") + LINEAR[place.name]
+    def read(path, shape):
+        *parts, name, kind = path.split("/")
+        if len(parts) > 1:
+            layer = int(parts[1].removeprefix("layer_"))
+            number = tied[layer] if parts[0] == "decoder" else layer + 1
+            parts[1] = f"l{number}"
+        if name in LINEAR:
+            last = ("W" if kind == "kernel" else "b") + LINEAR[name]
         else:
-            path = f"{prefix}_{NORMS[place.part]}_ln_"
-            path += "scale" if name == "gamma" else "bias"
-            if place.part == "embedding" or (
-                place.part != "final" and config.pre_norm
-            ):
-                path += "_pre"
+            parts.append(name)
+            last = "ln_scale" if kind == "gamma" else "ln_bias"
+            if name != "final_norm" and (config.pre_norm or name != "norm"):
+                last += "_pre"
+        parts = [*(PARTS.get(part, part) for part in parts), last]
         # Marian's vectors are matrices of one row.
-        return take(path, *(1, *shape)[-2:]).reshape(shape)
+        array = take("_".join(filter(None, parts)), *(1, *shape)[-2:])
+        return array.reshape(shape)
 
     output = "decoder_ff_logit_out"
     names = {

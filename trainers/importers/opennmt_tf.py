@@ -35,12 +35,11 @@ from trainers.importers.imported import Imported
 from trainers.importers.model_description import read_description
 from trainers.importers.options import Options
 from trainers.importers.stacks import (
-    Place,
-    depth_of,
     make_config,
     read_embeddings,
     read_stacks,
     sharing,
+    their_path,
 )
 from trainers.importers.tensors import Tensors
 from trainers.importers.vocabularies import Side, make_tokenizers
@@ -68,18 +67,22 @@ EMBEDDINGS = {
 }
 OUTPUT = "model/decoder/output_layer"
 FIRST = "model/encoder/layers/0"
-PARTS = {
-    "self_attention": "self_attention",
-    "cross_attention": "attention/0",
-    "feed_forward": "ffn",
-}
-LINEAR = {
+# Its names of the parts of a path.
+NAMES = {
+    "self_attention": "self_attention/layer",
+    "cross_attention": "attention/0/layer",
+    "feed_forward": "ffn/layer",
     "query": "linear_queries",
     "key": "linear_keys",
     "value": "linear_values",
     "output": "linear_output",
-    "inner": "inner",
-    "outer": "outer",
+    "relative_keys": "relative_position_keys",
+    "relative_values": "relative_position_values",
+    "self_attention_residual": "self_attention",
+    "cross_attention_residual": "attention/0",
+    "feed_forward_residual": "ffn",
+    "norm": "output_layer_norm",
+    "final_norm": "layer_norm",
 }
 ACTIVATIONS = {
     "tensorflow.nn.relu": "relu",
@@ -378,14 +381,10 @@ def _ends_source(model, run):
 def _read_weights(checkpoint, config, sides):
     """The weights by path."""
 
-    def read(place, name, shape):
-        path = f"model/{place.stack}/layer_norm"
-        if place.name:
-            path = f"{_layer_of(place)}/layer/{LINEAR[place.name]}"
-        elif place.layer is not None:
-            kind = "input" if config.pre_norm else "output"
-            path = f"{_layer_of(place)}/{kind}_layer_norm"
-        return checkpoint.take(f"{path}/{name}", shape)
+    names = NAMES | ({"norm": "input_layer_norm"} if config.pre_norm else {})
+
+    def read(path, shape):
+        return checkpoint.take(f"model/{their_path(path, names)}", shape)
 
     def read_rows(name, shape):
         if name == "softmax":
@@ -394,26 +393,10 @@ def _read_weights(checkpoint, config, sides):
 
     weights = read_embeddings(config, sides, read_rows)
     weights |= read_stacks(config, read)
-    if config.positions == "relative":
-        shape = 2 * config.relative_distance + 1, config.key_size
-        for stack in ("encoder", "decoder"):
-            for layer in range(depth_of(config, stack)):
-                place = Place(stack, layer, "self_attention")
-                for kind in ("keys", "values"):
-                    path = f"{stack}/layer_{layer}/self_attention"
-                    weights[f"{path}/relative_{kind}"] = checkpoint.take(
-                        f"{_layer_of(place)}/layer/relative_position_{kind}",
-                        shape,
-                    )
     checkpoint.tensors.close()
     if config.positions == "sinusoidal":
         weights = reorder(weights, from_blocks(config.d_model))
     return weights
-
-
-def _layer_of(place):
-    """The path of a sub-layer in its wrapper."""
-    return f"model/{place.stack}/layers/{place.layer}/{PARTS[place.part]}"
 
 
 # Search

@@ -3,8 +3,9 @@
 Systems differ in the names: an importer brings functions that read a weight.
 """
 
+import re
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -17,54 +18,32 @@ from trainers.importers.vocabularies import NO_ROW, Side
 EXCLUDED = -1e4
 MAX_LAYERS = 256
 PROJECTIONS = ("query", "key", "value", "output")
-FEED_FORWARD = ("inner", "outer")
 ATTENTIONS = {
     "encoder": ("self_attention",),
     "decoder": ("self_attention", "cross_attention"),
 }
-# Names of fairseq, which transformers has, too: of linear maps and norms.
-TORCH_ATTENTIONS = {
-    "self_attention": "self_attn.",
-    "cross_attention": "encoder_attn.",
-}
-TORCH_LINEAR = {
+# Names of fairseq, which transformers has, too, for the parts of a path.
+TORCH_NAMES = {
+    "self_attention": "self_attn",
+    "cross_attention": "encoder_attn",
+    "feed_forward": "",
     "query": "q_proj",
     "key": "k_proj",
     "value": "v_proj",
     "output": "out_proj",
     "inner": "fc1",
     "outer": "fc2",
-}
-TORCH_NORMS = {
-    "self_attention": "self_attn_layer_norm",
-    "cross_attention": "encoder_attn_layer_norm",
-    "feed_forward": "final_layer_norm",
-    "final": "layer_norm",
-    "embedding": "layernorm_embedding",
-}
-TORCH_WEIGHTS = {
+    "self_attention_residual": "self_attn_layer_norm",
+    "cross_attention_residual": "encoder_attn_layer_norm",
+    "feed_forward_residual": "final_layer_norm",
+    "norm": "",
+    "final_norm": "layer_norm",
+    "source_embedding_norm": "encoder/layernorm_embedding",
+    "target_embedding_norm": "decoder/layernorm_embedding",
     "kernel": "weight",
     "gamma": "weight",
-    "bias": "bias",
     "beta": "bias",
 }
-
-
-class Place(typing.NamedTuple):
-    """The place of a linear map or a norm.
-
-    Attributes:
-        stack: "encoder" or "decoder".
-        layer: Its number, from 0; None for a norm of the whole stack.
-        part: "self_attention", "cross_attention" or "feed_forward"; for a norm
-            of the stack "embedding" (before its layers) or "final" (after).
-        name: The linear map: of `PROJECTIONS` or `FEED_FORWARD`; "" for a norm.
-    """
-
-    stack: str
-    layer: int | None
-    part: str
-    name: str = ""
 
 
 def make_config(
@@ -104,49 +83,62 @@ def sharing(inputs: bool, softmax: bool) -> str:
 
 def read_stacks(
     config: TransformerConfig,
-    read: Callable[[Place, str, tuple[int, ...]], np.ndarray],
+    read: Callable[[str, tuple[int, ...]], np.ndarray],
 ) -> dict[str, np.ndarray]:
     """All weights of both stacks by path.
 
     Args:
         config: The `TransformerConfig`, whose heads are `d_model / num_heads`
             wide.
-        read: Function of a `Place`, of which weight is read there ("kernel",
-            "bias", "gamma" or "beta"), and of its shape; a kernel has the axes
-            (in, out).
+        read: Function of the path of a weight and of its shape; a kernel has
+            the axes (in, out).
     """
+    return {path: read(path, shape) for path, shape in _shapes(config)}
+
+
+def _shapes(config) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Path and shape of every weight of both stacks."""
     width, inner = config.d_model, config.d_ff
-    shapes = {"inner": (width, inner), "outer": (inner, width)}
-    weights = {}
-    for place, path in _places(config):
-        kernel = shapes.get(place.name, (width, width))
-        of_place: dict[str, tuple[int, ...]]
-        if not place.name:
-            of_place = {"gamma": (width,), "beta": (width,)}
-        elif place.part == "feed_forward" or config.attention_bias:
-            of_place = {"kernel": kernel, "bias": kernel[1:]}
-        else:
-            of_place = {"kernel": kernel}
-        for name, shape in of_place.items():
-            weights[f"{path}/{name}"] = read(place, name, shape)
-    return weights
-
-
-def _places(config) -> Iterator[tuple[Place, str]]:
-    """Every linear map and every norm of both stacks, and its path."""
+    feed_forward = {"inner": (width, inner), "outer": (inner, width)}
+    attention = dict.fromkeys(PROJECTIONS, (width, width))
     for stack, attentions in ATTENTIONS.items():
-        for layer in range(depth_of(config, stack)):
+        depth = (
+            config.num_layers if stack == "encoder" else config.decoder_depth
+        )
+        norms = []
+        for layer in range(depth):
             for part in (*attentions, "feed_forward"):
-                is_attention = part != "feed_forward"
                 path = f"{stack}/layer_{layer}/{part}"
-                for name in PROJECTIONS if is_attention else FEED_FORWARD:
-                    yield Place(stack, layer, part, name), f"{path}/{name}"
-                yield Place(stack, layer, part), f"{path}_residual/norm"
+                is_attention = part != "feed_forward"
+                shapes = attention if is_attention else feed_forward
+                for name, shape in shapes.items():
+                    yield f"{path}/{name}/kernel", shape
+                    if config.attention_bias or not is_attention:
+                        yield f"{path}/{name}/bias", shape[1:]
+                if config.positions == "relative" and part == "self_attention":
+                    table = 2 * config.relative_distance + 1, config.key_size
+                    yield f"{path}/relative_keys", table
+                    yield f"{path}/relative_values", table
+                norms.append(f"{path}_residual/norm")
         if config.pre_norm:
-            yield Place(stack, None, "final"), f"{stack}/final_norm"
+            norms.append(f"{stack}/final_norm")
         if config.embedding_norm:
             side = "source" if stack == "encoder" else "target"
-            yield Place(stack, None, "embedding"), f"{side}_embedding_norm"
+            norms.append(f"{side}_embedding_norm")
+        for path in norms:
+            yield f"{path}/gamma", (width,)
+            yield f"{path}/beta", (width,)
+
+
+def their_path(path: str, names: Mapping[str, str]) -> str:
+    """A path with another system's names of its parts, of which some are empty.
+
+    >>> their_path("encoder/layer_0/feed_forward/inner/kernel", TORCH_NAMES)
+    'encoder/layers/0/fc1/weight'
+    """
+    path = re.sub(r"/layer_(\d+)/", r"/layers/\1/", path)
+    parts = [names.get(part, part) for part in path.split("/")]
+    return "/".join(filter(None, parts))
 
 
 def read_torch_stacks(
@@ -154,18 +146,10 @@ def read_torch_stacks(
 ) -> dict[str, np.ndarray]:
     """`read_stacks` with the names of fairseq, after a prefix."""
 
-    def read(place, name, shape):
-        """Such as `decoder.layers.0.encoder_attn.q_proj.weight`."""
-        path = f"{prefix}{place.stack}."
-        if place.layer is not None:
-            path += f"layers.{place.layer}."
-        if place.name:
-            path += TORCH_ATTENTIONS.get(place.part, "")
-            path += TORCH_LINEAR[place.name]
-        else:
-            path += TORCH_NORMS[place.part]
+    def read(path, shape):
+        name = prefix + their_path(path, TORCH_NAMES).replace("/", ".")
         # PyTorch's kernels have the axes (out, in).
-        return tensors.take(f"{path}.{TORCH_WEIGHTS[name]}", shape[::-1]).T
+        return tensors.take(name, shape[::-1]).T
 
     return read_stacks(config, read)
 
@@ -200,8 +184,3 @@ def read_embeddings(
         layer = "softmax" if config.has_softmax_matrix else "embedding"
         weights[f"{layer}/logits_bias"] = bias
     return weights
-
-
-def depth_of(config: TransformerConfig, stack: str) -> int:
-    """The number of layers of a stack."""
-    return config.num_layers if stack == "encoder" else config.decoder_depth

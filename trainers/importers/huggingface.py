@@ -255,22 +255,17 @@ def _read_tensors(directory):
     readers = {
         "model.safetensors": read_safetensors,
         INDEX: read_shards,
-        "pytorch_model.bin": _read_bin,
+        "pytorch_model.bin": read_torch,
         "tf_model.h5": _read_tf,
     }
     for name, reader in readers.items():
         path = directory / name
         if path.exists():
-            return Tensors(reader(path), path)
+            return Tensors(arrays_by_name(reader(path), path), path)
     raise ValueError(
         f"{directory}: expected one of {', '.join(readers)}."
         " Received: none of them"
     )
-
-
-def _read_bin(path):
-    """The tensors of a PyTorch file."""
-    return arrays_by_name(read_torch(path), path)
 
 
 def _read_tf(path):

@@ -86,11 +86,12 @@ def describe_tables(tokenizer: Tokenizer | TokenizerPair) -> list[str]:
     With the SentencePiece model of another vocabulary it is small, and text
     becomes UNK.
     """
-    lines: list[str] = []
-    for side in dict.fromkeys((tokenizer.source, tokenizer.target)):
+    sides = {"source ": tokenizer.source, "target ": tokenizer.target}
+    if isinstance(tokenizer, Tokenizer):
+        sides = {"": tokenizer}
+    lines = []
+    for name, side in sides.items():
         found, total = share_in_table(side)
-        name = "target" if lines else "source"
-        name = "" if isinstance(tokenizer, Tokenizer) else f"{name} "
         lines.append(
             f"{name}vocabulary: {found:,} of the {total:,} pieces of its"
             f" SentencePiece model have an id ({found / max(total, 1):.1%})"

@@ -52,6 +52,8 @@ MAX_INDEX = 16 << 20  # bytes
 LAYER_NORM_EPSILON = 1e-3  # the default of Keras' LayerNormalization
 MAX_LENGTH = 512  # tokens of a source: the model itself has no limit
 BEAM_SIZE = 4  # as in the automatic configuration of such a model
+# Options of the search without a counterpart here.
+NOT_SUPPORTED = {"coverage_penalty": 0.0, "replace_unknown_target": False}
 # Ids of OpenNMT-tf: PAD, BOS and EOS as here; UNK is the last.
 SPECIAL = ("<blank>", "<s>", "</s>")
 UNKNOWN = "<unk>"
@@ -118,7 +120,11 @@ def read(directory: pathlib.Path) -> Imported:
         tokenizer=make_tokenizers(sides),
         decoding=_read_decoding(run),
         max_length=MAX_LENGTH,
-        notes=run.notes,
+        notes=[
+            f"{name} of the run is not supported: ignored"
+            for name, default in NOT_SUPPORTED.items()
+            if run.params.get(name, default)
+        ],
     )
 
 
@@ -219,18 +225,11 @@ def _find_checkpoint(directory):
 
 
 class _Run(typing.NamedTuple):
-    """The configuration of a run.
-
-    Attributes:
-        folders: Where its files may be.
-        data, params: The sections.
-        notes: Options that are not taken over.
-    """
+    """The configuration of a run: where its files may be, and its sections."""
 
     folders: list[pathlib.Path]
     data: Options
     params: Options
-    notes: list[str]
 
 
 def _read_run(directory):
@@ -245,7 +244,7 @@ def _read_run(directory):
             path = only(paths, f"one .yml with a section `data` in {folder}")
             sections = Options(read_options(path), path)
             data, params = map(sections.section, ("data", "params"))
-            return _Run([folder, *_folders(directory)], data, params, [])
+            return _Run([folder, *_folders(directory)], data, params)
     raise ValueError(
         f"{directory}: expected the run's configuration (data.yml), which names"
         " the vocabularies and the tokenization, here or above"
@@ -295,14 +294,12 @@ def _find_subwords(run, name):
     params = tokenization
     if "type" in tokenization:
         params = tokenization.section("params")
-    if kind == "SentencePieceTokenizer" and "model" in params:
-        return _find_file(run, params.need("model", str))
-    if (
-        kind == "OpenNMTTokenizer"
-        and params.get("mode", "") == "none"
-        and "sp_model_path" in params
-    ):
-        return _find_file(run, params.need("sp_model_path", str))
+    key = "model" if kind == "SentencePieceTokenizer" else "sp_model_path"
+    is_known = kind == "SentencePieceTokenizer" or (
+        kind == "OpenNMTTokenizer" and params.get("mode", "") == "none"
+    )
+    if is_known and key in params:
+        return _find_file(run, params.need(key, str))
     run.data.refuse(
         f"{name}_tokenization",
         "expected a SentencePieceTokenizer, or an OpenNMTTokenizer with mode:"
@@ -315,19 +312,19 @@ def _find_subwords(run, name):
 
 def _read_config(checkpoint, model, run, sides):
     """The `TransformerConfig`, from shapes and the description."""
-    attention, feed_forward = (
-        f"{FIRST}/{n}/layer" for n in ("self_attention", "ffn")
-    )
-    if checkpoint.find(f"{feed_forward}/inner/kernel") is None:
+    attention = f"{FIRST}/self_attention/layer"
+    inner = f"{FIRST}/ffn/layer/inner/kernel"
+    if checkpoint.find(inner) is None:
         raise ValueError(
             f"{checkpoint.prefix}: expected a Transformer with one source"
         )
     _, d_model = checkpoint.shape(EMBEDDINGS["target"])
-    relative = checkpoint.find(f"{attention}/relative_position_keys")
+    relative = f"{attention}/relative_position_keys"
+    has_relative = checkpoint.find(relative) is not None
     encoder = model.get("position_encoder_class", "")
     if encoder and encoder not in SINUSOIDS:
         model.refuse("position_encoder_class", f"expected {SINUSOIDS[0]}")
-    if bool(encoder) == (relative is not None):
+    if bool(encoder) == has_relative:
         model.refuse(
             "position_encoder_class",
             "expected sinusoids or relative positions, and not both",
@@ -336,12 +333,9 @@ def _read_config(checkpoint, model, run, sides):
     if activation is None:
         model.refuse("ffn_activation", f"expected {', '.join(ACTIVATIONS)}")
     positions = {"sinusoids": "t2t", "first_position": 1}
-    if relative is not None:
-        number, _ = checkpoint.shape(f"{attention}/relative_position_keys")
-        positions = {
-            "positions": "relative",
-            "max_relative_position": number // 2,
-        }
+    if has_relative:
+        distance = checkpoint.shape(relative)[0] // 2
+        positions = {"positions": "relative", "max_relative_position": distance}
     # One variable has one key.
     source, target = map(checkpoint.find, EMBEDDINGS.values())
     tied = checkpoint.find(f"{OUTPUT}/kernel") in (None, target)
@@ -349,7 +343,7 @@ def _read_config(checkpoint, model, run, sides):
         checkpoint.prefix,
         sides,
         d_model=d_model,
-        d_ff=checkpoint.shape(f"{feed_forward}/inner/kernel")[1],
+        d_ff=checkpoint.shape(inner)[1],
         num_heads=model.need("num_heads", int),
         num_layers=checkpoint.count("model/encoder/layers"),
         num_decoder_layers=checkpoint.count("model/decoder/layers"),
@@ -404,12 +398,6 @@ def _read_weights(checkpoint, config, sides):
 
 def _read_decoding(run):
     """The search, as the configuration has it."""
-    for name, default in (
-        ("coverage_penalty", 0.0),
-        ("replace_unknown_target", False),
-    ):
-        if run.params.get(name, default):
-            run.notes.append(f"{name} of the run is not supported: ignored")
     return DecodingConfig(
         beam_size=run.params.get("beam_width", BEAM_SIZE),
         length_penalty=run.params.get("length_penalty", 0.0),

@@ -217,17 +217,11 @@ def _find_dictionaries(directory):
     """The paths of the dictionaries by language.
 
     fairseq-preprocess writes them beside the data that a training reads.
-
-    Raises:
-        ValueError: Several directories in data-bin/ have some.
     """
     data = directory / DATA
     for folders in ([directory], [data], sorted(data.glob("*/"))):
-        found = [
-            paths
-            for folder in folders
-            if (paths := sorted(folder.glob("dict.*.txt")))
-        ]
+        found = [sorted(folder.glob("dict.*.txt")) for folder in folders]
+        found = [paths for paths in found if paths]
         if len(found) > 1:
             raise ValueError(
                 f"{directory}: expected the dictionaries of the model beside"
@@ -291,11 +285,7 @@ def _find_languages(directory, task, tensors):
 
 def _find_subwords(directory, language):
     """The SentencePiece model of a language: it is in the name, or the one."""
-    paths = [
-        path
-        for pattern in ("*.model", "*.spm")
-        for path in sorted(directory.glob(pattern))
-    ]
+    paths = sorted([*directory.glob("*.model"), *directory.glob("*.spm")])
     named = [path for path in paths if language in path.name.split(".")]
     if len(named) == 1:
         return named[0]

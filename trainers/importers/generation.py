@@ -90,7 +90,7 @@ def _longest_output(search, options):
     if there is one, the EOS at the limit.
     """
     at_limit = 0 if _forced_end(search, options) is None else 1
-    if search.values.get("max_new_tokens") is not None:
+    if "max_new_tokens" in search:
         return search.need("max_new_tokens", int) - at_limit
     return search.get("max_length", 20) - 1 - at_limit
 
@@ -107,7 +107,7 @@ def read_decoding(search, options):
             f" transformers goes on to {limit}: see --extra_length"
         )
     shortest = search.get("min_length", 0)
-    if search.values.get("min_new_tokens") is not None:
+    if "min_new_tokens" in search:
         shortest = search.need("min_new_tokens", int) + 1  # EOS counts here
     of_sampling = {
         "temperature": search.get("temperature", 1.0),

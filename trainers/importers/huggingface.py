@@ -42,6 +42,7 @@ from trainers.importers.keras_h5 import read_h5
 from trainers.importers.options import Options
 from trainers.importers.safetensors import read_safetensors, read_shards
 from trainers.importers.stacks import (
+    TORCH_NAMES,
     make_config,
     read_embeddings,
     read_torch_stacks,
@@ -52,12 +53,7 @@ from trainers.importers.torch_pickle import read_torch
 from trainers.importers.vocabularies import Side, make_tokenizer, start_name
 
 # TensorFlow's names of a layer's weights -> PyTorch's names.
-TF_NAMES = {
-    "kernel": "weight",
-    "gamma": "weight",
-    "embeddings": "weight",
-    "beta": "bias",
-}
+TF_NAMES = {**TORCH_NAMES, "embeddings": "weight"}
 TOKENIZER_CONFIG = "tokenizer_config.json"
 VOCABULARY, TARGET_VOCABULARY = "vocab.json", "target_vocab.json"
 MODELS = {"encoder": "source.spm", "decoder": "target.spm"}
@@ -276,19 +272,14 @@ def _read_tf(path):
 def _as_torch(name, array):
     """Name and array of a data set as PyTorch has them."""
     parts = name.removesuffix(":0").split("/")
-    start = next(
-        (i for i, part in enumerate(parts) if part in ("encoder", "decoder")),
-        None,
-    )
     if parts[-1] == "final_logits_bias":
         return "final_logits_bias", array
-    if start is None:
+    stacks = [i for i, p in enumerate(parts) if p in ("encoder", "decoder")]
+    if not stacks:
         return "model.shared.weight", array
-    parts = parts[start:]
-    if parts[-1] == "kernel":
-        array = array.T
-    parts[-1] = TF_NAMES.get(parts[-1], parts[-1])
-    return ".".join(["model", *parts]), array
+    *place, last = parts[stacks[0] :]
+    name = ".".join(["model", *place, TF_NAMES.get(last, last)])
+    return name, array.T if last == "kernel" else array
 
 
 def _read_weights(config, tensors, sides):
@@ -317,11 +308,7 @@ def _read_weights(config, tensors, sides):
 
 
 def _take_tied(tensors, names, shape):
-    """The matrix that has some of several names, once or several times.
-
-    Raises:
-        ValueError: There is none, or they differ.
-    """
+    """The matrix that has some of several names, once or several times."""
     found = [name for name in names if name in tensors]
     first, *others = found or names[:1]
     array = tensors.take(first, shape)

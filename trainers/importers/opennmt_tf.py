@@ -10,7 +10,6 @@ heads and activation in the description, since shapes do not tell them. Adam's
 moments are ignored.
 """
 
-import contextlib
 import glob
 import math
 import pathlib
@@ -18,7 +17,6 @@ import typing
 
 import numpy as np
 import tensorflow as tf
-from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from keras_transformer.config import DecodingConfig
@@ -144,7 +142,7 @@ class _Checkpoint:
     def __init__(self, prefix):
         arrays = _read_arrays(prefix)
         graph = trackable_object_graph_pb2.TrackableObjectGraph()
-        with contextlib.suppress(DecodeError):
+        with named_errors(prefix, "corrupt graph of objects: "):
             graph.ParseFromString(arrays.pop(GRAPH, b""))
         if not graph.nodes or not arrays:
             raise ValueError(

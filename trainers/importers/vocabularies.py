@@ -10,7 +10,6 @@ import pathlib
 import typing
 from collections.abc import Sequence
 
-from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
 
 from keras_transformer.tokenization import (
@@ -71,10 +70,8 @@ def make_tokenizer(
             subword twice.
     """
     model = sentencepiece_model_pb2.ModelProto()
-    try:
+    with named_errors(path, "not a SentencePiece model: "):
         model.ParseFromString(model_bytes)
-    except DecodeError:
-        raise ValueError(f"{path}: not a SentencePiece model") from None
     if not model.pieces:
         raise ValueError(f"{path}: a SentencePiece model without pieces")
     if len(model.pieces) > MAX_PIECES:

@@ -10,7 +10,7 @@ One file for each format, named like the format, with two functions:
 opens the files of others; they are read by code that runs nothing of their
 contents: `safetensors`, `torch_pickle`, `keras_h5`, `npz`, `yaml_files`,
 `model_description`. `tensors` checks names and shapes, `options` the options;
-`stacks` lists the weights of encoder and decoder; `vocabularies` makes
+`stacks` lists the weights of a Transformer; `vocabularies` makes
 tokenizers over a given table of ids.
 """
 

@@ -20,7 +20,7 @@ import numpy as np
 from keras_transformer.config import DecodingConfig
 from keras_transformer.permutation import from_blocks, reorder
 from keras_transformer.vocabulary import BOS
-from trainers.importers.files import only, read_file, read_text
+from trainers.importers.files import named_errors, only, read_file, read_text
 from trainers.importers.imported import Imported
 from trainers.importers.options import Options
 from trainers.importers.stacks import (
@@ -188,9 +188,9 @@ def _tensors_in(state, path):
         if re.fullmatch(COPIES, name):
             continue
         if last in ("in_proj_weight", "in_proj_bias"):
-            is_joined = array.ndim and len(array) % 3 == 0
-            parts = np.split(array, 3) if is_joined else [array]
-            for part, letter in zip(parts, "qkv", strict=False):
+            with named_errors(f"{path}: {name}"):
+                parts = np.split(array, 3)
+            for part, letter in zip(parts, "qkv", strict=True):
                 ending = last.removeprefix("in_proj_")
                 tensors[f"{prefix}.{letter}_proj.{ending}"] = part
         elif last not in ("version", "_float_tensor"):

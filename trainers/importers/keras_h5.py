@@ -1,6 +1,5 @@
 """Reads the weights that Keras 2 wrote into an HDF5 file."""
 
-import os
 import pathlib
 
 import h5py
@@ -9,7 +8,7 @@ import numpy as np
 from trainers.importers.files import check_file, named_errors
 
 
-def read_h5(path: str | os.PathLike) -> dict[str, np.ndarray]:
+def read_h5(path: pathlib.Path) -> dict[str, np.ndarray]:
     """The data sets of a file by their paths in it.
 
     Links, external data and compression, which Keras does not write, are
@@ -19,7 +18,6 @@ def read_h5(path: str | os.PathLike) -> dict[str, np.ndarray]:
         ValueError: It is missing, is not such a file, or is corrupt.
         OSError: It cannot be read.
     """
-    path = pathlib.Path(path)
     size = check_file(path)
     arrays: dict[str, np.ndarray] = {}
 

@@ -161,8 +161,6 @@ def _read_options(arrays, path):
         )
     text = arrays.pop(OPTIONS).tobytes().rstrip(b"\0")
     where = f"{path}: {OPTIONS}"
-    with named_errors(where, "not UTF-8: "):
-        text = text.decode("utf-8")
     return Options(parse_options(text, where), where, "--")
 
 

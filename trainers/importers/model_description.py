@@ -22,7 +22,7 @@ import contextlib
 import pathlib
 import typing
 
-from trainers.importers.files import read_text
+from trainers.importers.files import named_errors, read_text
 from trainers.importers.options import Options
 
 MAX_BYTES = 1 << 16
@@ -102,17 +102,13 @@ def read_description(path: pathlib.Path) -> Options:
         OSError: It cannot be read.
     """
     text = read_text(path, MAX_BYTES)
-    try:
+    with named_errors(
+        f"{path}, which has the number of heads, cannot be evaluated"
+    ):
         module = _Module(ast.parse(text))
         if "model" not in module.names:
             raise ValueError("it defines no `model`")
         values = module.make(ast.Call(ast.Name("model"), [], []))
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        reason = str(error) or type(error).__name__
-        raise ValueError(
-            f"{path}, which has the number of heads, cannot be evaluated:"
-            f" {reason}"
-        ) from None
     return Options(DEFAULTS | values, path)
 
 

@@ -12,7 +12,6 @@ a file for each storage), and the older sequence of pickles.
 
 import functools
 import io
-import os
 import pathlib
 import pickle
 import typing
@@ -202,9 +201,7 @@ class _Unpickler(pickle._Unpickler):
         raise ValueError(f"not a storage of PyTorch: {shown(pid)}")
 
 
-def read_torch(
-    path: str | os.PathLike, plain: Sequence[str] = ()
-) -> typing.Any:
+def read_torch(path: pathlib.Path, plain: Sequence[str] = ()) -> typing.Any:
     """The contents of a file of `torch.save`: arrays in plain containers.
 
     Args:
@@ -217,7 +214,6 @@ def read_torch(
             neither a tensor nor plain data.
         OSError: It cannot be read.
     """
-    path = pathlib.Path(path)
     check_file(path)
     read = _read_archive if zipfile.is_zipfile(path) else _read_pickles
     # A pickle that misuses the stand-ins may raise nearly anything; none of it

@@ -9,8 +9,12 @@ import pathlib
 import typing
 from collections.abc import Iterator
 
-from keras_transformer.commands import flags
-from trainers.importers.files import named_errors, read_text, shown
+from trainers.importers.files import (
+    import_library,
+    named_errors,
+    read_text,
+    shown,
+)
 
 MAX_VALUES = 100_000  # of options, with those that aliases repeat
 MAX_NESTING = 32
@@ -27,9 +31,9 @@ def read_options(path: pathlib.Path) -> dict[str, typing.Any]:
     return parse_options(read_text(path), path)
 
 
-def parse_options(text: str, path: typing.Any) -> dict[str, typing.Any]:
+def parse_options(text: str | bytes, path: typing.Any) -> dict[str, typing.Any]:
     """`read_options` of a text; messages name `path`."""
-    yaml = _import_yaml(path)
+    yaml = import_library("yaml", path)
     _check_events(yaml, text, path)
     # A tag such as !!bool before another scalar may raise nearly anything.
     with named_errors(path, "not YAML: "):
@@ -49,7 +53,7 @@ def read_strings(path: pathlib.Path) -> dict[str, str]:
         ValueError: It is not YAML, or not strings by strings.
         OSError: It cannot be read.
     """
-    yaml = _import_yaml(path)
+    yaml = import_library("yaml", path)
     events = _parse(yaml, read_text(path), path)
     found: dict[str, str] = {}
     if isinstance(next(events, None), yaml.MappingStartEvent):
@@ -63,17 +67,6 @@ def read_strings(path: pathlib.Path) -> dict[str, str]:
                 break
             found[key.value] = value.value
     raise ValueError(f"{path}: expected strings by strings")
-
-
-def _import_yaml(path):
-    """PyYAML, which is an optional dependency."""
-    try:
-        import yaml
-    except ImportError:
-        raise ValueError(
-            f"reading {path} needs PyYAML: {flags.how_to_install('import')}"
-        ) from None
-    return yaml
 
 
 def _parse(yaml, text, path) -> Iterator[typing.Any]:

@@ -227,7 +227,9 @@ def test_a_matrix_of_old_versions_and_tables_of_other_lengths(monkeypatch):
     np.testing.assert_array_equal(found, expected.weights["softmax/matrix"])
     assert expected.max_length == 64
     cut = 1
-    with pytest.raises(ValueError, match="expected as many as of the source"):
+    with pytest.raises(
+        ValueError, match="expected decoder.embed_positions.weight of sh"
+    ):
         fairseq.read(MODELS / "learned")
 
 
@@ -235,13 +237,17 @@ def test_a_matrix_of_old_versions_and_tables_of_other_lengths(monkeypatch):
     "model, name, message",
     [
         ("iwslt", "encoder.embed_tokens.weight", "expected a matrix encoder.e"),
-        ("learned", "decoder.embed_positions.weight", "expected a matrix dec"),
+        (
+            "learned",
+            "decoder.embed_positions.weight",
+            r"of shape .* Received: \(\)",
+        ),
         (
             "iwslt",
             "encoder.layers.0.self_attn.in_proj_weight",
-            r"Received: \(\)",
+            "self_attn.in_proj_weight: ",
         ),
-        ("iwslt", 5, "expected the weights in `model`"),
+        ("iwslt", 5, "expected tensors by name"),
     ],
 )
 def test_tensors_without_axes_are_named(monkeypatch, model, name, message):
@@ -287,7 +293,7 @@ def test_files_that_do_not_fit_end_the_command(tmp_path, capsys):
     refuse("Received: builtins.print")
     checkpoint.rename(folder / "a.pt")
     shutil.copy(folder / "a.pt", folder / "b.pt")
-    refuse("or one .pt. Received: a.pt, b.pt")
+    refuse(f"or one .pt in {folder}. Received: a.pt, b.pt")
     shutil.copy(folder / "a.pt", folder / "checkpoint_last.pt")
     (folder / "b.pt").write_bytes(b"")
     dictionary.write_text(text.replace("\n", " \n", 1), encoding="utf-8")

@@ -10,10 +10,11 @@ One file for each format, named like the format, with two functions:
 opens the files of others; they are read by code that runs nothing of their
 contents: `safetensors`, `torch_pickle`, `keras_h5`, `npz`, `yaml_files`,
 `model_description`. `tensors` checks names and shapes, `options` the options;
-`stacks` lists the weights of encoder and decoder; `vocabularies` makes
+`stacks` lists the weights of a Transformer; `vocabularies` makes
 tokenizers over a given table of ids.
 """
 
+import contextlib
 import importlib
 import pathlib
 import re
@@ -64,27 +65,15 @@ def read_model(directory: pathlib.Path, name: str | None = None):
 
 
 def find_importer(directory: pathlib.Path, name: str | None = None):
-    """The module of the format that a directory holds.
-
-    Args:
-        directory: The directory.
-        name: Name of the format; None for the first that recognizes the
-            directory.
-
-    Raises:
-        ValueError: It is not a directory, or has no known format or another
-            one.
-    """
+    """The module of the format that a directory holds: see `read_model`."""
     if not directory.is_dir():
         raise ValueError(
             "expected a directory that holds a model."
             f" Received: source={str(directory)!r}"
         )
-    found = None
-    for candidate in IMPORTERS if name is None else (name, *IMPORTERS):
-        if _load(candidate).recognizes(directory):
-            found = candidate
-            break
+    candidates = IMPORTERS if name is None else (name, *IMPORTERS)
+    recognized = (n for n in candidates if _load(n).recognizes(directory))
+    found = next(recognized, None)
     if found is not None and name in (None, found):
         return _load(found)
     other = f"the format {found}" if found else _find_other_system(directory)
@@ -128,8 +117,10 @@ def _find_other_system(directory):
         return f"with Git LFS pointers, not the files (git lfs pull): {names}"
     if (directory / "adapter_config.json").is_file():
         return "an adapter of PEFT: merge it into its model first"
-    kind = _model_type(directory / "config.json")
-    if kind not in (None, "marian"):
+    kind = None
+    with contextlib.suppress(ValueError):
+        kind = read_json(directory / "config.json").get("model_type")
+    if isinstance(kind, str) and kind != "marian":
         known = OTHER_TYPES.get(kind, "another model than Marian's")
         return f"of Hugging Face, model_type={kind!r}: {known}"
     binary = directory / "model.bin"
@@ -150,12 +141,3 @@ def _find_other_system(directory):
     ):
         return "a model of Marian, such as OPUS-MT's releases, without its .npz"
     return None
-
-
-def _model_type(path):
-    """`model_type` of a config.json of Hugging Face; None if there is none."""
-    try:
-        kind = read_json(path).get("model_type")
-    except ValueError:
-        return None
-    return kind if isinstance(kind, str) else None

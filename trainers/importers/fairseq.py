@@ -14,25 +14,28 @@ softmax and never used, is a subword like others.
 
 import pathlib
 import re
-import typing
 
 import numpy as np
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.permutation import from_blocks, reorder
 from keras_transformer.vocabulary import BOS
-from trainers.importers.files import read_file, read_text
+from trainers.importers.files import named_errors, only, read_file, read_text
 from trainers.importers.imported import Imported
 from trainers.importers.options import Options
 from trainers.importers.stacks import (
-    EXCLUDED,
-    logits_bias_path,
     make_config,
+    read_embeddings,
     read_torch_stacks,
+    sharing,
 )
-from trainers.importers.tensors import Tensors
+from trainers.importers.tensors import Tensors, arrays_by_name
 from trainers.importers.torch_pickle import Plain, read_torch
-from trainers.importers.vocabularies import make_tokenizers, start_name
+from trainers.importers.vocabularies import (
+    Side,
+    make_tokenizers,
+    start_name,
+)
 
 DATA = "data-bin"  # where fairseq-preprocess writes
 CHECKPOINTS = ("checkpoint_best.pt", "model.pt", "checkpoint_last.pt")
@@ -61,7 +64,8 @@ ACTIVATIONS = {
     "gelu_fast": "gelu_tanh",
 }
 # Of options that change the computation, the values that a Transformer here
-# can have; a model without an option has the first.
+# can have; a model without an option has the first. Other options add weights,
+# which are refused.
 KNOWN_VALUES = {
     "arch": ARCHITECTURES,
     "activation_fn": tuple(ACTIVATIONS),
@@ -73,27 +77,21 @@ KNOWN_VALUES = {
     "merge_src_tgt_embed": (False,),
     "encoder_layers_to_keep": (None,),
     "decoder_layers_to_keep": (None,),
-    "no_decoder_final_norm": (False,),
-    "char_inputs": (False,),
-    "base_layers": (0,),
     "quant_noise_pq": (0, 0.0),
-    "scale_attn": (False,),
-    "scale_heads": (False,),
-    "scale_fc": (False,),
-    "scale_resids": (False,),
     "lang_tok_replacing_bos_eos": (False,),
 }
-# Options of encoder and decoder that must agree.
-SAME = (
-    "embed_dim",
-    "ffn_embed_dim",
-    "attention_heads",
-    "normalize_before",
-    "learned_pos",
-)
+# Options of encoder and decoder that must agree, and their defaults.
+SAME = {
+    "embed_dim": 512,
+    "ffn_embed_dim": 2048,
+    "attention_heads": 8,
+    "normalize_before": False,
+    "learned_pos": False,
+}
 # Version 0.12 keeps copies of an encoder layer's weights for a faster path, and
 # makes them anew when it loads a checkpoint.
 COPIES = r"encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)"
+OLD_MATRIX = "decoder.embed_out"  # of the softmax, before version 0.9
 # The defaults of fairseq-generate.
 BEAM_SIZE, LENGTH_PENALTY = 5, 1.0
 
@@ -104,12 +102,7 @@ def recognizes(directory: pathlib.Path) -> bool:
 
 
 def read(directory: pathlib.Path) -> Imported:
-    """The model in a directory.
-
-    Raises:
-        ValueError: It is none, or none that a `Transformer` here can be.
-        OSError: It cannot be read.
-    """
+    """The model in a directory: see `trainers.importers`."""
     path = _find_checkpoint(directory)
     state = read_torch(path, PLAIN)
     options, task, generation = _read_options(state, path)
@@ -118,7 +111,7 @@ def read(directory: pathlib.Path) -> Imported:
     languages = _find_languages(directory, task, tensors)
     sides = [_read_side(directory, language) for language in languages]
     notes = []
-    if "source_lang" not in task and sides[0].symbols == sides[1].symbols:
+    if "source_lang" not in task and sides[0].table == sides[1].table:
         if sides[0].model != sides[1].model:
             raise ValueError(
                 f"{path} does not say which language is the source. Expected"
@@ -131,6 +124,7 @@ def read(directory: pathlib.Path) -> Imported:
             " --source_language and --target_language tell"
         )
     config = _read_config(options, tensors, sides)
+    length = options.get("max_source_positions", 1024)
     return Imported(
         config=config,
         weights=_read_weights(config, tensors, sides),
@@ -138,7 +132,7 @@ def read(directory: pathlib.Path) -> Imported:
         decoding=_read_decoding(generation),
         source_language=languages[0],
         target_language=languages[1],
-        max_length=_max_length(config, options),
+        max_length=min(length, config.position_limit or length),
         notes=notes,
     )
 
@@ -148,16 +142,11 @@ def read(directory: pathlib.Path) -> Imported:
 
 def _find_checkpoint(directory):
     """The path of the checkpoint to read."""
-    paths = {path.name: path for path in sorted(directory.glob("*.pt"))}
+    paths = sorted(directory.glob("*.pt"))
     for name in CHECKPOINTS:
-        if name in paths:
-            return paths[name]
-    if len(paths) != 1:
-        raise ValueError(
-            f"{directory}: expected {', '.join(CHECKPOINTS)}, or one .pt."
-            f" Received: {', '.join(paths)}"
-        )
-    return next(iter(paths.values()))
+        if directory / name in paths:
+            return directory / name
+    return only(paths, f"{', '.join(CHECKPOINTS)}, or one .pt in {directory}")
 
 
 def _read_options(state, path):
@@ -165,18 +154,17 @@ def _read_options(state, path):
     state = state if isinstance(state, dict) else {}
     if state.get("args") is not None:  # before version 0.10
         model = task = _attributes(state["args"], path)
-        return (
-            Options(model, path, "--"),
-            Options(task, path),
-            Options({}, path),
-        )
-    cfg = _attributes(state.get("cfg"), path)
-    model = dict(_attributes(cfg.get("model"), path))
-    model["arch"] = model.get("arch") or model.get("_name")
+        generation = {}
+    else:
+        cfg = _attributes(state.get("cfg"), path)
+        model = dict(_attributes(cfg.get("model"), path))
+        model["arch"] = model.get("arch") or model.get("_name")
+        task = _attributes(cfg.get("task"), path)
+        generation = _attributes(cfg.get("generation", {}), path)
     return (
         Options(model, path, "--"),
-        Options(_attributes(cfg.get("task"), path), path),
-        Options(_attributes(cfg.get("generation", {}), path), path),
+        Options(task, path),
+        Options(generation, path),
     )
 
 
@@ -194,53 +182,20 @@ def _attributes(value, path):
 
 def _tensors_in(state, path):
     """The weights by fairseq's names, as its versions since 0.6 have them."""
-    found = state.get("model")
-    if not isinstance(found, dict) or not all(
-        isinstance(name, str) and isinstance(array, np.ndarray)
-        for name, array in found.items()
-    ):
-        raise ValueError(f"{path}: expected the weights in `model`")
     tensors = {}
-    for name, array in found.items():
+    for name, array in arrays_by_name(state.get("model"), path).items():
         prefix, _, last = name.rpartition(".")
         if re.fullmatch(COPIES, name):
             continue
         if last in ("in_proj_weight", "in_proj_bias"):
-            is_joined = array.ndim and len(array) % 3 == 0
-            parts = np.split(array, 3) if is_joined else [array]
-            for part, letter in zip(parts, "qkv", strict=False):
+            with named_errors(f"{path}: {name}"):
+                parts = np.split(array, 3)
+            for part, letter in zip(parts, "qkv", strict=True):
                 ending = last.removeprefix("in_proj_")
                 tensors[f"{prefix}.{letter}_proj.{ending}"] = part
         elif last not in ("version", "_float_tensor"):
             tensors[name] = array
     return tensors
-
-
-class _Side(typing.NamedTuple):
-    """The vocabulary of one language.
-
-    Attributes:
-        symbols: The subword of each of fairseq's ids.
-        model: The SentencePiece model that makes them, as bytes.
-        path: Of that model.
-    """
-
-    symbols: tuple[str, ...]
-    model: bytes
-    path: pathlib.Path
-
-    @property
-    def order(self) -> list[int]:
-        """fairseq's id of each of our ids; BOS has the id of EOS."""
-        first = len(SPECIAL)
-        return [PAD, EOS, EOS, UNK, START, *range(first, len(self.symbols))]
-
-    @property
-    def table(self) -> list[str]:
-        """The subword of each of our ids."""
-        table = [self.symbols[id] for id in self.order]
-        table[BOS] = start_name(self.symbols)
-        return table
 
 
 def _read_side(directory, language):
@@ -250,25 +205,23 @@ def _read_side(directory, language):
         raise ValueError(
             f"{directory}: expected dict.{language}.txt, there or in {DATA}/"
         )
+    symbols = _read_symbols(paths[language])
+    ids = [PAD, EOS, EOS, UNK, START, *range(len(SPECIAL), len(symbols))]
+    table = [symbols[id] for id in ids]
+    table[BOS] = start_name(symbols)
     model = _find_subwords(directory, language)
-    return _Side(_read_symbols(paths[language]), read_file(model), model)
+    return Side(table, ids, read_file(model), model, excluded=(BOS,))
 
 
 def _find_dictionaries(directory):
     """The paths of the dictionaries by language.
 
     fairseq-preprocess writes them beside the data that a training reads.
-
-    Raises:
-        ValueError: Several directories in data-bin/ have some.
     """
     data = directory / DATA
     for folders in ([directory], [data], sorted(data.glob("*/"))):
-        found = [
-            paths
-            for folder in folders
-            if (paths := sorted(folder.glob("dict.*.txt")))
-        ]
+        found = [sorted(folder.glob("dict.*.txt")) for folder in folders]
+        found = [paths for paths in found if paths]
         if len(found) > 1:
             raise ValueError(
                 f"{directory}: expected the dictionaries of the model beside"
@@ -314,42 +267,33 @@ def _find_languages(directory, task, tensors):
             f" Received: {', '.join(map(str, paths.values())) or 'none'}"
         )
     found = {language: _read_symbols(paths[language]) for language in paths}
+    sizes = {language: len(symbols) for language, symbols in found.items()}
     rows = [
         tensors.matrix_shape(f"{stack}.embed_tokens.weight")[0]
         for stack in ("encoder", "decoder")
     ]
-    orders = [
-        order
-        for order in (list(found), list(found)[::-1])
-        if [len(found[language]) for language in order] == rows
-    ]
-    contents = list(found.values())
-    if not orders or (len(orders) == 2 and contents[0] != contents[1]):
-        sizes = {name: len(symbols) for name, symbols in found.items()}
-        raise ValueError(
-            f"{tensors.path} does not say which language is the source."
-            f" Expected dictionaries of {rows[0]} and {rows[1]} subwords."
-            f" Received: {sizes}"
-        )
-    return orders[0]
+    first, second = found
+    for order in ([first, second], [second, first]):
+        is_clear = rows[0] != rows[1] or found[first] == found[second]
+        if is_clear and [sizes[language] for language in order] == rows:
+            return order
+    raise ValueError(
+        f"{tensors.path} does not say which language is the source. Expected"
+        f" dictionaries of {rows[0]} and {rows[1]} subwords. Received: {sizes}"
+    )
 
 
 def _find_subwords(directory, language):
     """The SentencePiece model of a language: it is in the name, or the one."""
-    paths = [
-        path
-        for pattern in ("*.model", "*.spm")
-        for path in sorted(directory.glob(pattern))
-    ]
+    paths = sorted([*directory.glob("*.model"), *directory.glob("*.spm")])
     named = [path for path in paths if language in path.name.split(".")]
-    for found in (named, paths):
-        if len(found) == 1:
-            return found[0]
-    raise ValueError(
-        f"{directory}: expected the SentencePiece model that makes the subwords"
-        f" of {language}, such as sentencepiece.bpe.model or"
-        f" spm.{language}.model; subword-nmt and fastBPE cannot be imported."
-        f" Received: {', '.join(path.name for path in paths) or 'none'}"
+    if len(named) == 1:
+        return named[0]
+    return only(
+        paths,
+        f"in {directory} the SentencePiece model that makes the subwords of"
+        f" {language}, such as sentencepiece.bpe.model or spm.{language}.model;"
+        " subword-nmt and fastBPE cannot be imported",
     )
 
 
@@ -358,119 +302,72 @@ def _find_subwords(directory, language):
 
 def _read_config(options, tensors, sides):
     """The `TransformerConfig`."""
-    defaults = {
-        "embed_dim": 512,
-        "ffn_embed_dim": 2048,
-        "attention_heads": 8,
-        "layers": 6,
-        "normalize_before": False,
-        "learned_pos": False,
-    }
-    encoder, decoder = (
-        {
-            name: options.get(f"{stack}_{name}", default)
-            for name, default in defaults.items()
-        }
-        for stack in ("encoder", "decoder")
-    )
-    for name in SAME:
-        if encoder[name] != decoder[name]:
-            options.refuse(
-                f"decoder_{name}", f"encoder_{name} is {encoder[name]}"
-            )
-    d_model = encoder["embed_dim"]
+    both = {}
+    for name, default in SAME.items():
+        both[name] = options.get(f"encoder_{name}", default)
+        if options.get(f"decoder_{name}", default) != both[name]:
+            options.refuse(f"decoder_{name}", f"encoder_{name} is {both[name]}")
+    d_model = both["embed_dim"]
     for name in ("decoder_input_dim", "decoder_output_dim"):
         if options.get(name, d_model) != d_model:
             options.refuse(name, f"expected decoder_embed_dim={d_model}")
-    source, target = (len(side.order) for side in sides)
     positions = {"sinusoids": "t2t", "first_position": PAD + 1}
-    if encoder["learned_pos"]:
-        positions = {
-            "positions": "learned",
-            "max_positions": _learned_rows(options, tensors),
-        }
+    if both["learned_pos"]:
+        rows, _ = tensors.matrix_shape("encoder.embed_positions.weight")
+        positions = {"positions": "learned", "max_positions": rows - PAD - 1}
     shares_all = options.get("share_all_embeddings", False)
     shares_target = options.get("share_decoder_input_output_embed", False)
     return make_config(
         options.path,
-        vocab_size=target,
-        source_vocab_size=source if source != target else None,
+        sides,
         d_model=d_model,
-        d_ff=encoder["ffn_embed_dim"],
-        num_heads=encoder["attention_heads"],
-        num_layers=encoder["layers"],
-        num_decoder_layers=decoder["layers"],
+        d_ff=both["ffn_embed_dim"],
+        num_heads=both["attention_heads"],
+        num_layers=options.get("encoder_layers", 6),
+        num_decoder_layers=options.get("decoder_layers", 6),
         dropout=options.get("dropout", 0.1),
         attention_dropout=options.get("attention_dropout", 0.0),
         activation_dropout=options.get("activation_dropout", 0.0)
         or options.get("relu_dropout", 0.0),
-        pre_norm=encoder["normalize_before"],
+        pre_norm=both["normalize_before"],
         activation=ACTIVATIONS[options.get("activation_fn", "relu")],
         attention_bias=True,
         layer_norm_epsilon=LAYER_NORM_EPSILON,
         embedding_norm=options.get("layernorm_embedding", False),
         scale_embeddings=not options.get("no_scale_embedding", False),
-        share_embeddings=(
-            "all" if shares_all else "target" if shares_target else "none"
-        ),
+        share_embeddings=sharing(shares_all, shares_all or shares_target),
         logits_bias=True,
         **positions,
     )
 
 
-def _learned_rows(options, tensors):
-    """Rows of the tables of positions, which must be as many on both sides."""
-    names = [
-        f"{stack}.embed_positions.weight" for stack in ("encoder", "decoder")
-    ]
-    source, target = (tensors.matrix_shape(name)[0] for name in names)
-    if source != target:
-        options.refuse(
-            "max_target_positions", "expected as many as of the source"
-        )
-    return source - PAD - 1
-
-
 def _read_weights(config, tensors, sides):
     """The weights by path."""
-    weights = _read_embeddings(config, tensors, sides)
-    weights |= read_torch_stacks(config, tensors)
-    tensors.close()
-    if config.positions == "sinusoidal":
-        weights = reorder(weights, from_blocks(config.d_model))
-    return weights
-
-
-def _read_embeddings(config, tensors, sides):
-    """Embeddings, positions, the matrix of the softmax, biases of logits."""
-    source, target = sides
-
-    def take(name, side):
-        shape = len(side.symbols), config.d_model
-        return tensors.take(name, shape)[side.order]
-
-    weights = {
-        "embedding/embeddings": take("decoder.embed_tokens.weight", target)
+    names = {
+        "source": "encoder.embed_tokens.weight",
+        "target": "decoder.embed_tokens.weight",
+        "softmax": "decoder.output_projection.weight",
     }
-    found = take("encoder.embed_tokens.weight", source)
-    if config.has_source_embedding:
-        weights["source_embedding/embeddings"] = found
-    if config.has_softmax_matrix:
-        name = "decoder.output_projection.weight"
-        old = "decoder.embed_out"  # as versions before 0.9 wrote it
-        weights["softmax/matrix"] = take(
-            old if old in tensors else name, target
-        )
-    else:
-        tensors.drop("decoder.output_projection.weight")
+    if OLD_MATRIX in tensors:
+        names["softmax"] = OLD_MATRIX
+
+    def read(name, shape):
+        if name == "bias":
+            return np.zeros(shape, np.float32)
+        return tensors.take(names[name], shape)
+
+    weights = read_embeddings(config, sides, read)
+    for name in names.values():  # copies of one matrix
+        tensors.drop(name)
     if config.positions == "learned":
         for side, stack in (("source", "encoder"), ("target", "decoder")):
             shape = config.position_limit + PAD + 1, config.d_model
             table = tensors.take(f"{stack}.embed_positions.weight", shape)
             weights[f"{side}_positions/table"] = table[PAD + 1 :]
-    bias = np.zeros(config.vocab_size, np.float32)
-    bias[BOS] = EXCLUDED
-    weights[logits_bias_path(config)] = bias
+    weights |= read_torch_stacks(config, tensors)
+    tensors.close()
+    if config.positions == "sinusoidal":
+        weights = reorder(weights, from_blocks(config.d_model))
     return weights
 
 
@@ -479,21 +376,14 @@ def _read_embeddings(config, tensors, sides):
 
 def _read_decoding(generation):
     """The search of fairseq-generate, with the options it would have."""
+    penalty = generation.get("lenpen", LENGTH_PENALTY)
+    if generation.get("unnormalized", False):
+        penalty = 0.0
     return DecodingConfig(
         beam_size=generation.get("beam", BEAM_SIZE),
-        length_penalty=(
-            0.0
-            if generation.get("unnormalized", False)
-            else float(generation.get("lenpen", LENGTH_PENALTY))
-        ),
+        length_penalty=penalty,
         length_normalization="power",
         stopping="fairseq",
         min_length=generation.get("min_len", 1) + 1,  # EOS counts here
         no_repeat_ngram=generation.get("no_repeat_ngram_size", 0),
     )
-
-
-def _max_length(config, options):
-    """Tokens of the longest source, EOS included."""
-    length = options.get("max_source_positions", 1024)
-    return min(length, config.position_limit or length)

@@ -4,10 +4,15 @@ Every importer opens its files here: a file must be a regular one (a device or a
 pipe would never end) of limited size. `shown` quotes their values in messages.
 """
 
+import contextlib
+import importlib
 import json
 import pathlib
 import reprlib
 import typing
+from collections.abc import Iterator, Sequence
+
+from keras_transformer.commands import flags
 
 MAX_TEXT = 16 << 20  # bytes of a vocabulary or of a file of options
 MAX_WEIGHTS = 16 << 30  # bytes
@@ -15,6 +20,42 @@ MAX_WEIGHTS = 16 << 30  # bytes
 # Values may be nested, and shared, so often that `repr` would not end.
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
+_SHORT.maxlevel = 3
+
+
+def import_library(name: str, path: typing.Any) -> typing.Any:
+    """A module of the extra `import`, which reads a file.
+
+    Raises:
+        ValueError: It is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise ValueError(
+            f"reading {path} needs {name.partition('.')[0]}:"
+            f" {flags.how_to_install('import')}"
+        ) from None
+
+
+@contextlib.contextmanager
+def named_errors(path: typing.Any, problem: str = "") -> Iterator[None]:
+    """Makes one line of every error in the body: the path, and the reason.
+
+    A reader may raise nearly anything for a corrupt file. Errors of the system,
+    such as a full disk, stay as they are.
+
+    Args:
+        path: What is read.
+        problem: What the reason stands behind: "not JSON: ".
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(f"{path}: {problem}{reason[:300]}") from None
 
 
 def check_file(path: pathlib.Path, limit: int = MAX_WEIGHTS) -> int:
@@ -31,6 +72,18 @@ def check_file(path: pathlib.Path, limit: int = MAX_WEIGHTS) -> int:
             f"{path}: expected at most {limit} bytes. Received: {size}"
         )
     return size
+
+
+def only(paths: Sequence[pathlib.Path], expected: str) -> pathlib.Path:
+    """The one path of several candidates.
+
+    Raises:
+        ValueError: With what was expected, there is none or more than one.
+    """
+    if len(paths) != 1:
+        found = ", ".join(path.name for path in paths) or "none"
+        raise ValueError(f"expected {expected}. Received: {found}")
+    return paths[0]
 
 
 def read_file(path: pathlib.Path, limit: int = MAX_TEXT) -> bytes:
@@ -50,10 +103,9 @@ def read_text(path: pathlib.Path, limit: int = MAX_TEXT) -> str:
     Raises:
         ValueError, OSError: As `read_file`, or it is not UTF-8.
     """
-    try:
-        return read_file(path, limit).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8: {error}") from None
+    content = read_file(path, limit)
+    with named_errors(path, "not UTF-8: "):
+        return content.decode("utf-8")
 
 
 def read_json(path: pathlib.Path) -> dict[str, typing.Any]:
@@ -63,10 +115,8 @@ def read_json(path: pathlib.Path) -> dict[str, typing.Any]:
         ValueError, OSError: As `read_file`, or it is not a JSON object.
     """
     content = read_file(path)
-    try:
+    with named_errors(path, "not JSON: "):
         values = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: not JSON: {error}") from None
     if not isinstance(values, dict):
         raise ValueError(f"{path}: expected a JSON object")
     return values

@@ -7,7 +7,7 @@ and has no counterpart here becomes a note of the import.
 import json
 
 from keras_transformer.config import DecodingConfig
-from trainers.importers.files import read_json
+from trainers.importers.files import named_errors, read_json
 from trainers.importers.options import Options
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
@@ -58,9 +58,8 @@ def start_id(search, options):
     start = options.get(
         "decoder_start_token_id", options.need("pad_token_id", int)
     )
-    if search is options:
-        return start
-    start = search.get("bos_token_id", start)
+    if search is not options:
+        start = search.get("bos_token_id", start)
     return search.get("decoder_start_token_id", start)
 
 
@@ -90,24 +89,10 @@ def _longest_output(search, options):
     transformers' limit also counts the token that the decoder starts with and,
     if there is one, the EOS at the limit.
     """
-    forced = _forced_end(search, options)
-    name, more = "max_length", 1 if forced is None else 2
-    if search.values.get("max_new_tokens") is not None:
-        name, more = "max_new_tokens", more - 1
-    limit = search.get(name, 20) - more
-    if limit < 1:
-        raise ValueError(
-            f"{search.path}: {name} must be at least {1 + more}."
-            f" Received: {name}={limit + more}"
-        )
-    return limit
-
-
-def _shortest_output(search):
-    """The minimum number of tokens of an output, EOS included."""
-    if search.values.get("min_new_tokens") is not None:
-        return search.need("min_new_tokens", int) + 1
-    return search.get("min_length", 0)
+    at_limit = 0 if _forced_end(search, options) is None else 1
+    if "max_new_tokens" in search:
+        return search.need("max_new_tokens", int) - at_limit
+    return search.get("max_length", 20) - 1 - at_limit
 
 
 def read_decoding(search, options):
@@ -121,7 +106,15 @@ def read_decoding(search, options):
             f"an output ends at {extra} tokens more than its source has, where"
             f" transformers goes on to {limit}: see --extra_length"
         )
-    try:
+    shortest = search.get("min_length", 0)
+    if "min_new_tokens" in search:
+        shortest = search.need("min_new_tokens", int) + 1  # EOS counts here
+    of_sampling = {
+        "temperature": search.get("temperature", 1.0),
+        "top_k": search.get("top_k", 50),
+        "top_p": search.get("top_p", 1.0),
+    }
+    with named_errors(search.path):
         decoding = DecodingConfig(
             beam_size=search.get("num_beams", 1),
             length_penalty=search.get("length_penalty", 1.0),
@@ -129,13 +122,11 @@ def read_decoding(search, options):
             stopping="transformers",
             extra_length=extra,
             max_output_length=limit,
-            min_length=_shortest_output(search),
+            min_length=shortest,
             no_repeat_ngram=search.get("no_repeat_ngram_size", 0),
             sampling=sampling,
-            **(_sampling(search) if sampling else {}),
+            **(of_sampling if sampling else {}),
         )
-    except ValueError as error:
-        raise ValueError(f"{search.path}: {error}") from None
     return decoding, [*notes, *_differences(search, options, decoding)]
 
 
@@ -151,9 +142,8 @@ def _differences(search, options, decoding):
             )
     pad, eos = (options.values[f"{role}_token_id"] for role in ("pad", "eos"))
     banned = banned_ids(search)
-    if any(
-        words not in ([pad], [start_id(search, options)]) for words in banned
-    ):
+    start = start_id(search, options)
+    if any(words not in ([pad], [start]) for words in banned):
         notes.append("of bad_words_ids, only padding is banned here")
     if [pad] not in banned:
         notes.append("bad_words_ids has no padding, which is banned here")
@@ -178,12 +168,3 @@ def _differences(search, options, decoding):
             " others"
         )
     return [f"{search.path.name}: {note}" for note in notes]
-
-
-def _sampling(search):
-    """How transformers samples: its defaults are not ours."""
-    return {
-        "temperature": search.get("temperature", 1.0),
-        "top_k": search.get("top_k", 50),
-        "top_p": search.get("top_p", 1.0),
-    }

@@ -20,14 +20,12 @@ renormalizes probabilities (`renormalize_logits`), PAD has such a bias, too.
 
 import json
 import pathlib
-import typing
 
 import numpy as np
 
 from keras_transformer.permutation import from_blocks, reorder
 from keras_transformer.tokenization import (
     END_OF_TABLE,
-    Tokenizer,
     TokenizerPair,
 )
 from keras_transformer.vocabulary import BOS, PAD
@@ -44,25 +42,21 @@ from trainers.importers.keras_h5 import read_h5
 from trainers.importers.options import Options
 from trainers.importers.safetensors import read_safetensors, read_shards
 from trainers.importers.stacks import (
-    EXCLUDED,
-    logits_bias_path,
+    TORCH_NAMES,
     make_config,
+    read_embeddings,
     read_torch_stacks,
+    sharing,
 )
-from trainers.importers.tensors import Tensors
+from trainers.importers.tensors import Tensors, arrays_by_name
 from trainers.importers.torch_pickle import read_torch
-from trainers.importers.vocabularies import make_tokenizer, start_name
+from trainers.importers.vocabularies import Side, make_tokenizer, start_name
 
 # TensorFlow's names of a layer's weights -> PyTorch's names.
-TF_NAMES = {
-    "kernel": "weight",
-    "gamma": "weight",
-    "embeddings": "weight",
-    "beta": "bias",
-}
+TF_NAMES = {**TORCH_NAMES, "embeddings": "weight"}
 TOKENIZER_CONFIG = "tokenizer_config.json"
 VOCABULARY, TARGET_VOCABULARY = "vocab.json", "target_vocab.json"
-MODELS = ("source.spm", "target.spm")
+MODELS = {"encoder": "source.spm", "decoder": "target.spm"}
 INDEX = "model.safetensors.index.json"
 # Where embeddings are.
 MATRICES = (
@@ -102,24 +96,25 @@ def read(directory: pathlib.Path) -> Imported:
     """The model in a directory: see `trainers.importers`."""
     options = _read_options(directory / CONFIG)
     search = search_options(directory, options)
-    tensors = _read_weights(directory)
-    _check_sizes(tensors, options)
-    tables = _read_tables(directory, options, search)
-    config = _make_config(options, tables)
-    weights = _convert(tensors, options, config, tables)
-    tensors.close()
+    tensors = _read_tensors(directory)
+    sides = [
+        _read_side(directory, stack, options, search, tensors)
+        for stack in ("encoder", "decoder")
+    ]
+    config = _make_config(options, sides)
+    weights = _read_weights(config, tensors, sides)
     path = directory / TOKENIZER_CONFIG
     languages = read_json(path) if path.exists() else {}
     longest = _longest_source(options, languages)
     decoding, notes = read_decoding(search, options)
-    if search.get("renormalize_logits", False):
-        _exclude_banned(
-            weights[logits_bias_path(config)], tables.target, search, options
-        )
+    source, target = (
+        make_tokenizer(side.model, side.table, side.path, END_OF_TABLE)
+        for side in sides
+    )
     return Imported(
         config=config,
-        weights=reorder(weights, from_blocks(config.d_model)),
-        tokenizer=_make_tokenizer(directory, tables),
+        weights=weights,
+        tokenizer=TokenizerPair(source, target),
         decoding=decoding,
         source_language=str(languages.get("source_lang") or ""),
         target_language=str(languages.get("target_lang") or ""),
@@ -136,26 +131,19 @@ def _read_options(path):
     options = Options(read_json(path), path)
     options.check(KNOWN_VALUES)
     for name in ("attention_heads", "ffn_dim"):
-        encoder, decoder = (
-            options.need(f"{side}_{name}", int) for side in _SIDES
-        )
-        if encoder != decoder:
-            raise ValueError(
-                f"{path}: encoder_{name} and decoder_{name} must be equal."
-                f" Received: {encoder} and {decoder}"
-            )
+        encoder = options.need(f"encoder_{name}", int)
+        if options.need(f"decoder_{name}", int) != encoder:
+            options.refuse(f"decoder_{name}", f"the encoder has {encoder}")
     return options
 
 
-_SIDES = ("encoder", "decoder")
-
-
-def _make_config(options, tables):
+def _make_config(options, sides):
     """The `TransformerConfig`."""
+    shared = _shares_sides(options)
     return make_config(
         options.path,
-        vocab_size=len(tables.target.ids),
-        source_vocab_size=None if tables.shared else len(tables.source.ids),
+        sides,
+        source_vocab_size=None if shared else len(sides[0].ids),
         d_model=options.need("d_model", int),
         d_ff=options.need("encoder_ffn_dim", int),
         num_heads=options.need("encoder_attention_heads", int),
@@ -168,7 +156,9 @@ def _make_config(options, tables):
         attention_bias=True,
         layer_norm_epsilon=EPSILON,
         scale_embeddings=options.get("scale_embedding", False),
-        share_embeddings=_sharing(options),
+        share_embeddings=sharing(
+            shared, options.get("tie_word_embeddings", True)
+        ),
         logits_bias=True,
     )
 
@@ -178,92 +168,31 @@ def _shares_sides(options):
     return options.get("share_encoder_decoder_embeddings", True)
 
 
-def _sharing(options):
-    """Which embeddings are one matrix, as `share_embeddings` has it."""
-    shared = _shares_sides(options)
-    if options.get("tie_word_embeddings", True):
-        return "all" if shared else "target"
-    return "inputs" if shared else "none"
-
-
 def _longest_source(options, tokenizer_config):
     """Maximum number of tokens of a source that both files allow."""
-    limits = [options.get("max_position_embeddings", 512)]
-    limit = tokenizer_config.get("model_max_length")
-    if type(limit) is int and limit >= 2:
-        limits.append(limit)
-    if min(limits) < 2:
-        raise ValueError(
-            f"{options.path}: max_position_embeddings must be at least 2."
-            f" Received: max_position_embeddings={limits[0]}"
-        )
-    return min(limits)
+    limit = options.get("max_position_embeddings", 512)
+    other = tokenizer_config.get("model_max_length")
+    return min(limit, other) if type(other) is int and other >= 2 else limit
 
 
 # ---- Vocabularies -----------------------------------------------------------
 
 
-class _Table(typing.NamedTuple):
-    """The ids of one side.
-
-    Attributes:
-        subwords: That of each id here.
-        ids: The id that the original has for each id here.
-        has_start: Whether BOS is a row of the original, and nothing else.
-    """
-
-    subwords: list[str]
-    ids: list[int]
-    has_start: bool
-
-
-class _Tables(typing.NamedTuple):
-    """The ids of both sides; `shared`: they are the same."""
-
-    source: _Table
-    target: _Table
-    shared: bool
-
-
-def _check_sizes(tensors, options):
-    """Refuses ids without an embedding: each of them takes memory."""
-    names = [name for name in MATRICES if name in tensors]
-    limit = max((tensors.matrix_shape(name)[0] for name in names), default=0)
-    for name in ("vocab_size", "decoder_vocab_size"):
-        size = options.get(name, 0)
-        if size > limit:
-            raise ValueError(
-                f"{tensors.path}: expected embeddings of {name}={size} tokens."
-                f" Received: of at most {limit}"
-            )
-
-
-def _read_tables(directory, options, search):
-    """The ids that vocab.json and, if it has one, target_vocab.json give."""
-    shared = _shares_sides(options)
-    target = directory / TARGET_VOCABULARY
-    if not shared and not target.exists():
-        raise ValueError(
-            f"{directory}: expected {TARGET_VOCABULARY}, since"
-            " share_encoder_decoder_embeddings is false. Received: no such file"
-        )
-    size = options.need("vocab_size", int)
-    banned = banned_ids(search)
-    pad = options.need("pad_token_id", int)
-    start = start_id(search, options)
-    path = directory / VOCABULARY
-    if shared:
-        table = _read_table(path, size, options, start, banned)
-        return _Tables(table, table, True)
-    # A separate source vocabulary has no id for the start token.
-    source = _read_table(path, size, options, pad, [])
-    size = options.get("decoder_vocab_size", size)
-    own = _read_table(target, size, options, start, banned)
-    return _Tables(source, own, False)
-
-
-def _read_table(path, size, options, start, banned):
-    """The `_Table` of a file of subwords and their ids."""
+def _read_side(directory, stack, options, search, tensors):
+    """The vocabulary of the source (encoder) or of the target (decoder)."""
+    pad, eos = (
+        options.need(f"{name}_token_id", int) for name in ("pad", "eos")
+    )
+    start, banned = start_id(search, options), banned_ids(search)
+    path, field = directory / VOCABULARY, "vocab_size"
+    if not _shares_sides(options):
+        if stack == "encoder":  # it has no id for the start token
+            start, banned = pad, []
+        else:
+            path = directory / TARGET_VOCABULARY
+            field = "decoder_vocab_size"
+    size = options.get(field, options.need("vocab_size", int))
+    _check_size(tensors, field, size)
     ids = read_json(path)
     for subword, id in ids.items():
         if type(id) is not int or not 0 <= id < size:
@@ -274,77 +203,65 @@ def _read_table(path, size, options, start, banned):
     subwords = {id: subword for subword, id in ids.items()}
     if len(subwords) < len(ids):
         raise ValueError(f"{path}: expected an id of its own for each subword")
-    special = {
-        role: options.need(f"{role}_token_id", int) for role in ("pad", "eos")
-    }
-    if "<unk>" not in ids:
-        raise ValueError(f"{path}: expected an id of <unk>. Received: none")
-    special["unk"] = ids["<unk>"]
-    if len(set(special.values())) < 3 or not set(special.values()) <= set(
-        subwords
-    ):
+    special = {pad, eos, ids.get("<unk>")}
+    if len(special) < 3 or not special <= set(subwords):
         raise ValueError(
             f"{path}: expected different ids of padding, end and unknown"
-            f" tokens that it has. Received: {special}"
+            f" tokens that it has. Received: {pad}, {eos}, {ids.get('<unk>')}"
         )
     if not 0 <= start < size:
         raise ValueError(
-            f"{path.parent}: expected a decoder_start_token_id below"
+            f"{directory}: expected a decoder_start_token_id below"
             f" vocab_size={size}. Received: decoder_start_token_id={start}"
         )
     # Whether nothing but BOS has the id that the decoder starts with.
-    has_start = start not in special.values() and [start] in banned
-    first = [special["pad"], start, special["eos"], special["unk"]]
-    known = set(special.values()) | ({start} if has_start else set())
-    order = first + [id for id in range(size) if id not in known]
-    names = [subwords.get(id) or f"<id {id}>" for id in order]
+    has_start = start not in special and [start] in banned
+    known = special | ({start} if has_start else set())
+    order = [pad, start, eos, ids["<unk>"]]
+    order += [id for id in range(size) if id not in known]
+    table = [subwords.get(id) or f"<id {id}>" for id in order]
     if not has_start:
-        names[BOS] = start_name(names)
-    return _Table(names, order, has_start)
+        table[BOS] = start_name(table)
+    renormalizes = search.get("renormalize_logits", False)
+    excluded = []
+    if renormalizes and [pad] in banned:
+        excluded.append(PAD)
+    if renormalizes or not has_start:
+        excluded.append(BOS)
+    model = directory / MODELS[stack]
+    return Side(table, order, read_file(model), model, tuple(excluded))
 
 
-def _make_tokenizer(directory, tables):
-    """The `TokenizerPair` over the tables."""
-    sides: list[Tokenizer] = []
-    for name, table in zip(MODELS, tables[:2], strict=True):
-        path = directory / name
-        content = read_file(path)
-        sides.append(
-            make_tokenizer(content, table.subwords, path, END_OF_TABLE)
+def _check_size(tensors, field, size):
+    """Refuses ids without an embedding: each of them takes memory."""
+    names = [name for name in MATRICES if name in tensors]
+    limit = max((tensors.matrix_shape(name)[0] for name in names), default=0)
+    if size > limit:
+        raise ValueError(
+            f"{tensors.path}: expected embeddings of {field}={size} tokens."
+            f" Received: of at most {limit}"
         )
-    return TokenizerPair(*sides)
 
 
 # ---- Weights ----------------------------------------------------------------
 
 
-def _read_weights(directory):
+def _read_tensors(directory):
     """The tensors by the names that PyTorch has for them."""
     readers = {
         "model.safetensors": read_safetensors,
         INDEX: read_shards,
-        "pytorch_model.bin": _read_bin,
+        "pytorch_model.bin": read_torch,
         "tf_model.h5": _read_tf,
     }
     for name, reader in readers.items():
         path = directory / name
         if path.exists():
-            return Tensors(reader(path), path)
+            return Tensors(arrays_by_name(reader(path), path), path)
     raise ValueError(
         f"{directory}: expected one of {', '.join(readers)}."
         " Received: none of them"
     )
-
-
-def _read_bin(path):
-    """The tensors of a PyTorch file."""
-    found = read_torch(path)
-    if not isinstance(found, dict) or not all(
-        isinstance(name, str) and isinstance(array, np.ndarray)
-        for name, array in found.items()
-    ):
-        raise ValueError(f"{path}: expected tensors by name")
-    return found
 
 
 def _read_tf(path):
@@ -355,87 +272,43 @@ def _read_tf(path):
 def _as_torch(name, array):
     """Name and array of a data set as PyTorch has them."""
     parts = name.removesuffix(":0").split("/")
-    start = next(
-        (i for i, part in enumerate(parts) if part in ("encoder", "decoder")),
-        None,
-    )
     if parts[-1] == "final_logits_bias":
         return "final_logits_bias", array
-    if start is None:
+    stacks = [i for i, p in enumerate(parts) if p in ("encoder", "decoder")]
+    if not stacks:
         return "model.shared.weight", array
-    parts = parts[start:]
-    if parts[-1] == "kernel":
-        array = array.T
-    parts[-1] = TF_NAMES.get(parts[-1], parts[-1])
-    return ".".join(["model", *parts]), array
+    *place, last = parts[stacks[0] :]
+    name = ".".join(["model", *place, TF_NAMES.get(last, last)])
+    return name, array.T if last == "kernel" else array
 
 
-def _convert(tensors, options, config, tables):
-    """The weights by path, the model dimension in the original's order."""
-    weights = _convert_embeddings(tensors, options, config, tables)
-    for side in _SIDES:
-        name = f"model.{side}.embed_positions.weight"
+def _read_weights(config, tensors, sides):
+    """The weights by path."""
+    source = "source" if config.has_source_embedding else "target"
+    softmax = "softmax" if config.has_softmax_matrix else "target"
+    matrices = dict(zip(MATRICES, ("target", source, "target"), strict=True))
+    matrices["lm_head.weight"] = softmax
+
+    def read(name, shape):
+        if name != "bias":
+            names = [key for key, role in matrices.items() if role == name]
+            return _take_tied(tensors, names, shape)
+        if "final_logits_bias" in tensors:
+            return tensors.take("final_logits_bias", (1, *shape))[0]
+        return np.zeros(shape, np.float32)
+
+    weights = read_embeddings(config, sides, read)
+    weights |= read_torch_stacks(config, tensors, "model.")
+    for stack in ("encoder", "decoder"):
+        name = f"model.{stack}.embed_positions.weight"
         if name in tensors:
             _check_positions(tensors, name, config)
-    return weights | read_torch_stacks(config, tensors, "model.")
-
-
-def _convert_embeddings(tensors, options, config, tables):
-    """Embeddings, softmax and its bias, rows in the order of our ids."""
-    width = config.d_model
-    sizes = {
-        side: options.get(name, options.need("vocab_size", int))
-        for side, name in (
-            ("encoder", "vocab_size"),
-            (
-                "decoder",
-                "vocab_size" if tables.shared else "decoder_vocab_size",
-            ),
-        )
-    }
-    names = {side: f"model.{side}.embed_tokens.weight" for side in _SIDES}
-    groups = [["model.shared.weight", *names.values()]]
-    if not tables.shared:
-        groups = [[names["encoder"]], [names["decoder"]]]
-    if not config.has_softmax_matrix:
-        groups[-1].append("lm_head.weight")
-    else:
-        groups.append(["lm_head.weight"])
-    arrays = [
-        _take_tied(
-            tensors,
-            group,
-            (
-                sizes["encoder" if names["encoder"] in group else "decoder"],
-                width,
-            ),
-        )
-        for group in groups
-    ]
-    # Number of: shared embedding, source embedding, softmax matrix.
-    target = arrays[0] if tables.shared else arrays[1]
-    weights = {"embedding/embeddings": target[tables.target.ids]}
-    if not tables.shared:
-        source = arrays[0][tables.source.ids]
-        weights["source_embedding/embeddings"] = source
-    if config.has_softmax_matrix:
-        weights["softmax/matrix"] = arrays[-1][tables.target.ids]
-    bias = np.zeros((1, sizes["decoder"]), np.float32)
-    if "final_logits_bias" in tensors:
-        bias = tensors.take("final_logits_bias", bias.shape)
-    bias = bias[0, tables.target.ids]
-    if not tables.target.has_start:
-        bias[BOS] = EXCLUDED
-    weights[logits_bias_path(config)] = bias
-    return weights
+    tensors.close()
+    return reorder(weights, from_blocks(config.d_model))
 
 
 def _take_tied(tensors, names, shape):
-    """The matrix that has some of several names, once or several times.
-
-    Raises:
-        ValueError: There is none, or they differ.
-    """
+    """The matrix that has some of several names, once or several times."""
     found = [name for name in names if name in tensors]
     first, *others = found or names[:1]
     array = tensors.take(first, shape)
@@ -460,11 +333,3 @@ def _check_positions(tensors, name, config):
             f"{tensors.path}: {name} must be the sinusoids of transformers'"
             " Marian models. Received: other numbers"
         )
-
-
-def _exclude_banned(bias, table, search, options):
-    """Leaves no probability to PAD and to BOS, if they are banned."""
-    if [options.need("pad_token_id", int)] in banned_ids(search):
-        bias[PAD] = EXCLUDED
-    if table.has_start:
-        bias[BOS] = EXCLUDED

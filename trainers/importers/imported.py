@@ -4,9 +4,9 @@ import contextlib
 import os
 import pathlib
 import shutil
-import tempfile
 import typing
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Sequence
 
 import keras
 import numpy as np
@@ -33,8 +33,8 @@ class Imported(typing.NamedTuple):
             stand in the order of the tokenizer's ids.
         tokenizer: A `Tokenizer`, or one for each side.
         decoding: The original's defaults.
-        source_language, target_language: Such as "en"; "" if it is not known.
         max_length: The longest source in tokens, EOS included.
+        source_language, target_language: Such as "en"; "" if it is not known.
         notes: Notes on this import for the user, a line each.
     """
 
@@ -42,10 +42,10 @@ class Imported(typing.NamedTuple):
     weights: dict[str, np.ndarray]
     tokenizer: Tokenizer | TokenizerPair
     decoding: DecodingConfig
-    source_language: str
-    target_language: str
     max_length: int
-    notes: list[str]
+    source_language: str = ""
+    target_language: str = ""
+    notes: Sequence[str] = ()
 
 
 def write_workdir(imported: Imported, path: str | os.PathLike) -> None:
@@ -87,11 +87,12 @@ def describe_tables(tokenizer: Tokenizer | TokenizerPair) -> list[str]:
     With the SentencePiece model of another vocabulary it is small, and text
     becomes UNK.
     """
-    lines: list[str] = []
-    for side in dict.fromkeys((tokenizer.source, tokenizer.target)):
+    sides = {"source ": tokenizer.source, "target ": tokenizer.target}
+    if isinstance(tokenizer, Tokenizer):
+        sides = {"": tokenizer}
+    lines = []
+    for name, side in sides.items():
         found, total = share_in_table(side)
-        name = "target" if lines else "source"
-        name = "" if isinstance(tokenizer, Tokenizer) else f"{name} "
         lines.append(
             f"{name}vocabulary: {found:,} of the {total:,} pieces of its"
             f" SentencePiece model have an id ({found / max(total, 1):.1%})"
@@ -113,19 +114,12 @@ def assign(
             is not finite.
     """
     arrays = {path.replace("/", "."): arrays[path] for path in arrays}
-    for names, problem in (
-        (set(weights) - set(arrays), "lacks"),
-        (set(arrays) - set(weights), "has more than the model:"),
-    ):
-        if names:
-            raise ValueError(f"the imported model {problem} {min(names)}")
+    if different := weights.keys() ^ arrays.keys():
+        raise ValueError(
+            f"the imported weights are not the model's: {min(different)}"
+        )
     for name, variable in weights.items():
         array = np.asarray(arrays[name], np.float32)
-        if array.shape != tuple(variable.shape):
-            raise ValueError(
-                f"{name}: expected the shape {tuple(variable.shape)}."
-                f" Received: {array.shape}"
-            )
         if not is_finite(array):
             raise ValueError(f"{name} is not finite")
         variable.assign(array)
@@ -141,15 +135,10 @@ def new_directory(path: str | os.PathLike) -> Iterator[pathlib.Path]:
         ValueError: There is something at the path.
     """
     path = check_new(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = pathlib.Path(
-        tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent)
-    )
+    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    unfinished.mkdir(parents=True)
     try:
         yield unfinished
-        mask = os.umask(0)
-        os.umask(mask)
-        unfinished.chmod(0o777 & ~mask)  # as `mkdir` would have made it
         os.rename(unfinished, path)
     except BaseException:
         shutil.rmtree(unfinished)

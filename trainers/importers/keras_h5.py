@@ -1,15 +1,14 @@
 """Reads the weights that Keras 2 wrote into an HDF5 file."""
 
-import os
 import pathlib
 
 import h5py
 import numpy as np
 
-from trainers.importers.files import check_file
+from trainers.importers.files import check_file, named_errors
 
 
-def read_h5(path: str | os.PathLike) -> dict[str, np.ndarray]:
+def read_h5(path: pathlib.Path) -> dict[str, np.ndarray]:
     """The data sets of a file by their paths in it.
 
     Links, external data and compression, which Keras does not write, are
@@ -19,15 +18,13 @@ def read_h5(path: str | os.PathLike) -> dict[str, np.ndarray]:
         ValueError: It is missing, is not such a file, or is corrupt.
         OSError: It cannot be read.
     """
-    path = pathlib.Path(path)
     size = check_file(path)
     arrays: dict[str, np.ndarray] = {}
 
     def visit(name, item):
         if isinstance(item, h5py.Dataset):
-            is_empty = item.shape is None  # h5py.Empty
             if (
-                is_empty
+                item.shape is None  # h5py.Empty
                 or item.dtype.kind != "f"
                 or item.chunks
                 or item.external
@@ -41,12 +38,6 @@ def read_h5(path: str | os.PathLike) -> dict[str, np.ndarray]:
                 raise ValueError(f"{name} is larger than the file")
             arrays[name] = item[()]
 
-    try:
-        with h5py.File(path, "r") as file:
-            file.visititems(visit)
-    # A corrupt file may raise nearly anything.
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        raise ValueError(f"{path}: {error}") from None
+    with named_errors(path), h5py.File(path, "r") as file:
+        file.visititems(visit)
     return arrays

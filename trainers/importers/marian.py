@@ -13,27 +13,30 @@ out of the softmax.
 
 import functools
 import pathlib
-import typing
 
 import numpy as np
 import sentencepiece
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.permutation import from_blocks, reorder
-from keras_transformer.vocabulary import EOS
-from trainers.importers.files import read_file
+from keras_transformer.vocabulary import BOS, PAD
+from trainers.importers.files import named_errors, only, read_file
 from trainers.importers.imported import Imported
 from trainers.importers.npz import holds_array, read_npz
 from trainers.importers.options import Options
 from trainers.importers.stacks import (
-    EXCLUDED,
-    depth_of,
-    logits_bias_path,
     make_config,
+    read_embeddings,
     read_stacks,
+    sharing,
 )
 from trainers.importers.tensors import Tensors
-from trainers.importers.vocabularies import make_tokenizers, start_name
+from trainers.importers.vocabularies import (
+    NO_ROW,
+    Side,
+    make_tokenizers,
+    start_name,
+)
 from trainers.importers.yaml_files import (
     parse_options,
     read_options,
@@ -44,36 +47,36 @@ OPTIONS = "special:model.yml"  # the member of the archive that has them
 LAYER_NORM_EPSILON = 1e-6
 MAX_LENGTH = 512  # tokens of a source: the model itself has no limit
 BEAM_SIZE, NORMALIZE = 12, 0.0  # Marian's defaults of the search
-NEW_ROWS = EOS  # ids before EOS, which Marian has not: PAD and BOS
 EOS_PIECE, UNK_PIECE = "</s>", "<unk>"
 PAD_PIECES = ("<pad>", "<padding>", "<padding of a row>")
 # Of options that change the computation, the values that a Transformer here
-# can have; a model without an option has the first.
+# can have; a model without an option has the first. Other options add or remove
+# weights, which is refused.
 KNOWN_VALUES = {
     "type": ("transformer",),
     "transformer-decoder-autoreg": ("self-attention",),
     "transformer-attention-mask": ("default",),
-    "transformer-no-projection": (False,),
     "transformer-pool": (False,),
-    "transformer-no-bias": (False,),
-    "transformer-no-affine": (False,),
     "transformer-disable-position-embeddings": (False,),
-    "transformer-train-position-embeddings": (False,),
     "transformer-ffn-depth": (2,),
     "transformer-decoder-ffn-depth": (0, 2),
     "transformer-ffn-activation": ("swish", "relu"),
     "transformer-postprocess-emb": ("d", "", "n", "nd", "dn"),
     "right-left": (False,),
     "ulr": (False,),
-    "lemma-dim-emb": (0,),
-    "lemma-dependency": ("",),
-    "factors-dim-emb": (0,),
 }
-# Its names of the parts of a layer, and of norms.
+# Its names of the parts of a path: of layers and norms, and of linear maps.
 PARTS = {
     "self_attention": "self",
     "cross_attention": "context",
     "feed_forward": "ffn",
+    "self_attention_residual": "self_Wo",
+    "cross_attention_residual": "context_Wo",
+    "feed_forward_residual": "ffn_ffn",
+    "norm": "",
+    "final_norm": "top",
+    "source_embedding_norm": "encoder_emb",
+    "target_embedding_norm": "decoder_emb",
 }
 LINEAR = {
     "query": "q",
@@ -82,13 +85,6 @@ LINEAR = {
     "output": "o",
     "inner": "1",
     "outer": "2",
-}
-NORMS = {
-    "self_attention": "self_Wo",
-    "cross_attention": "context_Wo",
-    "feed_forward": "ffn_ffn",
-    "final": "top",
-    "embedding": "emb",
 }
 # Where the norms stand, by transformer-preprocess, -postprocess and
 # -postprocess-top without the `d` of dropout: whether it is pre-norm.
@@ -101,19 +97,19 @@ def recognizes(directory: pathlib.Path) -> bool:
 
 
 def read(directory: pathlib.Path) -> Imported:
-    """The model in a directory.
-
-    Raises:
-        ValueError: It is none, or none that a `Transformer` here can be.
-        OSError: It cannot be read.
-    """
+    """The model in a directory: see `trainers.importers`."""
     search = _read_search(directory)
     path = _find_model(directory, search)
     arrays = read_npz(path)
     options = _read_options(arrays, path)
     options.check(KNOWN_VALUES)
     sides = _read_sides(directory, search if "vocabs" in search else options)
-    config = _read_config(options, arrays, sides, path)
+    config = _read_config(options, sides, path)
+    notes = []
+    if search.get("word-penalty", 0.0):
+        notes.append("the search here has no word-penalty")
+    if not search.get("allow-unk", False):
+        notes.append("Marian never writes an unknown subword; here it can be")
     return Imported(
         config=config,
         weights=_read_weights(config, options, Tensors(arrays, path), sides),
@@ -124,45 +120,12 @@ def read(directory: pathlib.Path) -> Imported:
             length_normalization="power",
             stopping="marian",
         ),
-        source_language="",
-        target_language="",
         max_length=MAX_LENGTH,
-        notes=_notes(search),
+        notes=notes,
     )
 
 
 # The files
-
-
-class Side(typing.NamedTuple):
-    """The vocabulary of one language.
-
-    Attributes:
-        pieces: Piece by Marian's id.
-        eos, unk: Marian's ids of them.
-        model: The SentencePiece model that makes the pieces, as bytes.
-        path: Of that model.
-    """
-
-    pieces: list[str]
-    eos: int
-    unk: int
-    model: bytes
-    path: pathlib.Path
-
-    @property
-    def order(self) -> list[int]:
-        """Marian's id of each of our ids, from EOS on."""
-        special = self.eos, self.unk
-        others = [i for i in range(len(self.pieces)) if i not in special]
-        return [*special, *others]
-
-    @property
-    def table(self) -> list[str]:
-        """The piece of each of our ids."""
-        known = [self.pieces[id] for id in self.order]
-        pad = next(name for name in PAD_PIECES if name not in known)
-        return [pad, start_name(known), *known]
 
 
 def _read_search(directory):
@@ -170,14 +133,10 @@ def _read_search(directory):
     paths = sorted(directory.glob("*decoder.yml"))
     # Validation keeps one for each metric: `model.npz.best-bleu.npz...`.
     paths = [path for path in paths if ".best-" not in path.name] or paths
-    if len(paths) > 1:
-        raise ValueError(
-            f"{directory}: expected one decoder.yml."
-            f" Received: {', '.join(path.name for path in paths)}"
-        )
     if not paths:
         return Options({}, directory)
-    return Options(read_options(paths[0]), paths[0])
+    path = only(paths, f"one decoder.yml in {directory}")
+    return Options(read_options(path), path)
 
 
 def _find_model(directory, search):
@@ -188,12 +147,9 @@ def _find_model(directory, search):
         if len(names) > 1:
             search.refuse("models", "it is an ensemble")
         paths = [directory / pathlib.PurePath(str(name)).name for name in names]
-    if len(paths) != 1:
-        raise ValueError(
-            f"{directory}: expected one .npz, or a decoder.yml that says which."
-            f" Received: {', '.join(path.name for path in paths)}"
-        )
-    return paths[0]
+    return only(
+        paths, f"one .npz in {directory}, or a decoder.yml that says which"
+    )
 
 
 def _read_options(arrays, path):
@@ -205,10 +161,7 @@ def _read_options(arrays, path):
         )
     text = arrays.pop(OPTIONS).tobytes().rstrip(b"\0")
     where = f"{path}: {OPTIONS}"
-    try:
-        return Options(parse_options(text.decode("utf-8"), where), where, "--")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{where}: not UTF-8: {error}") from None
+    return Options(parse_options(text, where), where, "--")
 
 
 def _read_sides(directory, options):
@@ -229,15 +182,14 @@ def _read_spm_side(path):
     """A SentencePiece model, whose ids are Marian's."""
     model = read_file(path)
     processor = sentencepiece.SentencePieceProcessor()
-    try:
+    with named_errors(path, "not a SentencePiece model: "):
         processor.LoadFromSerializedProto(model)
-    except RuntimeError:
-        raise ValueError(f"{path}: not a SentencePiece model") from None
     special = processor.eos_id(), processor.unk_id()
     if min(special) < 0:
         raise ValueError(f"{path}: expected ids of EOS and UNK")
     size = processor.get_piece_size()
-    return Side(processor.id_to_piece(list(range(size))), *special, model, path)
+    pieces = processor.id_to_piece(list(range(size)))
+    return _make_side(pieces, *special, model, path)
 
 
 def _read_yaml_side(path, model):
@@ -247,7 +199,8 @@ def _read_yaml_side(path, model):
             f"{path}: expected a vocabulary .yml or .spm; factored ones (.fsv)"
             " cannot be imported"
         )
-    ids = {piece: _as_id(path, id) for piece, id in read_strings(path).items()}
+    with named_errors(path, "expected ids: "):
+        ids = {piece: int(id) for piece, id in read_strings(path).items()}
     pieces = sorted(ids, key=lambda piece: ids[piece])
     if [ids[piece] for piece in pieces] != list(range(len(pieces))):
         raise ValueError(f"{path}: expected each id below {len(pieces)} once")
@@ -259,34 +212,45 @@ def _read_yaml_side(path, model):
             f"{path.name} lists pieces; expected the SentencePiece model that"
             f" makes them in {model}. Other subwords (BPE) cannot be imported"
         )
-    return Side(pieces, ids[EOS_PIECE], ids[UNK_PIECE], read_file(model), model)
+    special = ids[EOS_PIECE], ids[UNK_PIECE]
+    return _make_side(pieces, *special, read_file(model), model)
 
 
-def _as_id(path, text):
-    """An id that a vocabulary has."""
-    if not text.isascii() or not text.isdecimal():
-        raise ValueError(f"{path}: expected ids. Received: {text!r}")
-    return int(text)
+def _make_side(pieces, eos, unk, model, path):
+    """A vocabulary of Marian's ids, which has neither PAD nor BOS."""
+    others = [id for id in range(len(pieces)) if id not in (eos, unk)]
+    known = [eos, unk, *others]
+    names = [pieces[id] for id in known]
+    pad = next(name for name in PAD_PIECES if name not in names)
+    return Side(
+        table=[pad, start_name(names), *names],
+        ids=[NO_ROW, NO_ROW, *known],
+        model=model,
+        path=path,
+        excluded=(PAD, BOS),
+    )
 
 
 # The model
 
 
-def _read_config(options, arrays, sides, path):
+def _read_config(options, sides, path):
     """The `TransformerConfig`."""
-    if "Wpos" in arrays:
-        raise ValueError(f"{path}: learned positions (Wpos) cannot be imported")
     d_ff = options.need("transformer-dim-ffn", int)
     if options.get("transformer-decoder-dim-ffn", 0) not in (0, d_ff):
         options.refuse("transformer-decoder-dim-ffn", f"the encoder has {d_ff}")
-    source, target = (NEW_ROWS + len(side.pieces) for side in sides)
-    sharing = _sharing(options)
-    if sharing in ("all", "inputs"):
-        _check_same_ids(options, sides)
+    shares_all = options.get("tied-embeddings-all", False)
+    shares_inputs = shares_all or options.get("tied-embeddings-src", False)
+    shares_softmax = shares_all or options.get("tied-embeddings", False)
+    if shares_inputs and sides[0].ids != sides[1].ids:
+        options.refuse(
+            "vocabs",
+            "embeddings are shared, but EOS, UNK or the numbers of pieces"
+            " differ",
+        )
     return make_config(
         path,
-        vocab_size=target,
-        source_vocab_size=source if source != target else None,
+        sides,
         d_model=options.need("dim-emb", int),
         d_ff=d_ff,
         num_heads=options.need("transformer-heads", int),
@@ -301,157 +265,79 @@ def _read_config(options, arrays, sides, path):
         layer_norm_epsilon=LAYER_NORM_EPSILON,
         embedding_norm="n" in options.get("transformer-postprocess-emb", "d"),
         sinusoids="t2t",
-        share_embeddings=sharing,
+        share_embeddings=sharing(shares_inputs, shares_softmax),
         logits_bias=True,
     )
 
 
-def _sharing(options):
-    """Which embeddings are one matrix, as `share_embeddings` has it."""
-    inputs = options.get("tied-embeddings-src", False)
-    target = options.get("tied-embeddings", False)
-    if options.get("tied-embeddings-all", False) or (inputs and target):
-        return "all"
-    return "inputs" if inputs else "target" if target else "none"
-
-
 def _is_pre_norm(options):
     """Where the norms stand, if it is one of the two places."""
-    names = [
-        f"transformer-{name}"
-        for name in ("preprocess", "postprocess", "postprocess-top")
-    ]
-    defaults = "", "dan", ""
     operations = tuple(
         options.get(name, default).replace("d", "")
-        for name, default in zip(names, defaults, strict=True)
+        for name, default in (
+            ("transformer-preprocess", ""),
+            ("transformer-postprocess", "dan"),
+            ("transformer-postprocess-top", ""),
+        )
     )
     if operations not in PRE_NORM:
         raise ValueError(
-            f"{options.path}: expected --{names[0]}='' --{names[1]}=dan"
-            f" --{names[2]}='', or n, da and n; other orders of norms cannot be"
-            f" imported. Received: {operations}"
+            f"{options.path}: expected --transformer-preprocess=''"
+            " --transformer-postprocess=dan --transformer-postprocess-top='',"
+            " or n, da and n; other orders of norms cannot be imported."
+            f" Received: {operations}"
         )
     return PRE_NORM[operations]
 
 
-def _check_same_ids(options, sides):
-    """Raises ValueError unless one matrix can serve both sides."""
-    source, target = sides
-    if source.order != target.order:
-        options.refuse(
-            "vocabs",
-            "embeddings are shared, but EOS, UNK or the numbers of pieces"
-            " differ",
-        )
-
-
 def _read_weights(config, options, tensors, sides):
     """The weights by path."""
-    numbers = _numbers_of_layers(config, options)
+    numbers = list(range(1, config.decoder_depth + 1))
+    tied = options.get("transformer-tied-layers", []) or numbers
+    if len(tied) != len(numbers) or not all(type(n) is int for n in tied):
+        options.refuse(
+            "transformer-tied-layers", f"expected {len(numbers)} layers"
+        )
 
     @functools.cache  # tied layers take the same
     def take(name, *shape):
         return tensors.take(name, shape)
 
-    def read_linear(place, shape):
-        number = numbers[place.stack][place.layer]
-        prefix = f"{place.stack}_l{number}_{PARTS[place.part]}"
-        ending = LINEAR[place.name]
-        kernel = take(f"{prefix}_W{ending}", *shape)
-        return kernel, take(f"{prefix}_b{ending}", 1, shape[1])[0]
+    def read(path, shape):
+        *parts, name, kind = path.split("/")
+        if len(parts) > 1:
+            layer = int(parts[1].removeprefix("layer_"))
+            number = tied[layer] if parts[0] == "decoder" else layer + 1
+            parts[1] = f"l{number}"
+        if name in LINEAR:
+            last = ("W" if kind == "kernel" else "b") + LINEAR[name]
+        else:
+            parts.append(name)
+            last = "ln_scale" if kind == "gamma" else "ln_bias"
+            if name != "final_norm" and (config.pre_norm or name != "norm"):
+                last += "_pre"
+        parts = [*(PARTS.get(part, part) for part in parts), last]
+        # Marian's vectors are matrices of one row.
+        array = take("_".join(filter(None, parts)), *(1, *shape)[-2:])
+        return array.reshape(shape)
 
-    def read_norm(place):
-        prefix = f"{place.stack}_{NORMS[place.part]}"
-        if place.layer is not None:
-            number = numbers[place.stack][place.layer]
-            prefix = f"{place.stack}_l{number}_{NORMS[place.part]}"
-        is_before = place.part != "final" and (
-            config.pre_norm or place.part == "embedding"
-        )
-        suffix = "_pre" if is_before else ""
-        return tuple(
-            take(f"{prefix}_ln_{name}{suffix}", 1, config.d_model)[0]
-            for name in ("scale", "bias")
-        )
+    output = "decoder_ff_logit_out"
+    names = {
+        "source": "encoder_Wemb",
+        "target": "decoder_Wemb" if config.has_source_embedding else "Wemb",
+        "softmax": f"{output}_Wt",
+    }
 
-    weights = _read_embeddings(config, options, tensors, sides)
-    weights |= read_stacks(config, read_linear, read_norm)
+    def read_rows(name, shape):
+        if name == "bias" and options.get("output-omit-bias", False):
+            return np.zeros(shape, np.float32)
+        if name == "bias":
+            return tensors.take(f"{output}_b", (1, *shape))[0]
+        if name == "softmax" and f"{output}_W" in tensors:  # older versions
+            return tensors.take(f"{output}_W", shape[::-1]).T
+        return tensors.take(names[name], shape)
+
+    weights = read_embeddings(config, sides, read_rows)
+    weights |= read_stacks(config, read)
     tensors.close()
     return reorder(weights, from_blocks(config.d_model))
-
-
-def _numbers_of_layers(config, options):
-    """Marian's number of each layer, from 1: tied layers have the same."""
-    numbers = {
-        stack: list(range(1, depth_of(config, stack) + 1))
-        for stack in ("encoder", "decoder")
-    }
-    tied = options.get("transformer-tied-layers", [])
-    if not tied:
-        return numbers
-    known = numbers["decoder"]
-    if len(tied) != len(known) or not all(
-        type(number) is int and number in known for number in tied
-    ):
-        options.refuse(
-            "transformer-tied-layers", f"expected {len(known)} layers"
-        )
-    return {**numbers, "decoder": tied}
-
-
-def _read_embeddings(config, options, tensors, sides):
-    """Embeddings, the matrix of the softmax and the biases of the logits."""
-    source, target = sides
-
-    def embeddings(name, side):
-        shape = (len(side.pieces), config.d_model)
-        return _with_special_rows(tensors.take(name, shape)[side.order], 0.0)
-
-    shared = not config.has_source_embedding
-    weights = {
-        "embedding/embeddings": embeddings(
-            "Wemb" if shared else "decoder_Wemb", target
-        )
-    }
-    if config.has_source_embedding:
-        weights["source_embedding/embeddings"] = embeddings(
-            "encoder_Wemb", source
-        )
-    output = "decoder_ff_logit_out"
-    if config.has_softmax_matrix:
-        if f"{output}_W" in tensors:  # as older versions wrote it
-            shape = config.d_model, len(target.pieces)
-            matrix = tensors.take(f"{output}_W", shape).T
-        else:
-            shape = len(target.pieces), config.d_model
-            matrix = tensors.take(f"{output}_Wt", shape)
-        weights["softmax/matrix"] = _with_special_rows(
-            matrix[target.order], 0.0
-        )
-    bias = np.zeros(len(target.pieces), np.float32)
-    if not options.get("output-omit-bias", False):
-        bias = tensors.take(f"{output}_b", (1, bias.size))[0]
-    weights[logits_bias_path(config)] = _with_special_rows(
-        bias[target.order], EXCLUDED
-    )
-    return weights
-
-
-def _with_special_rows(rows, value):
-    """Puts the rows of PAD and BOS, which Marian has not, before others."""
-    special = np.full((NEW_ROWS, *rows.shape[1:]), value, np.float32)
-    return np.concatenate([special, rows])
-
-
-# Notes on the search
-
-
-def _notes(search):
-    """Notes on options of the search that are not taken over."""
-    notes = []
-    if search.get("word-penalty", 0.0):
-        notes.append("the search here has no word-penalty")
-    if not search.get("allow-unk", False):
-        notes.append("Marian never writes an unknown subword; here it can be")
-    return notes

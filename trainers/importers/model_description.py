@@ -11,18 +11,18 @@ refused, with its line.
                     NAME = lambda: CALL
                     def NAME(): return CALL
                     class NAME(BASE), empty or with an __init__(self) that only
-                    calls the one of BASE, by super() or by name
+                    calls super().__init__ or super(NAME, self).__init__
     CALL            of a name above, a model of opennmt.models with literal
                     arguments, or get_model_from_catalog("NAME")
     VALUE           a literal, a name above, tf.nn.relu, WordEmbedder(...)
 """
 
 import ast
-import builtins
+import contextlib
 import pathlib
 import typing
 
-from trainers.importers.files import read_text
+from trainers.importers.files import named_errors, read_text
 from trainers.importers.options import Options
 
 MAX_BYTES = 1 << 16
@@ -102,134 +102,58 @@ def read_description(path: pathlib.Path) -> Options:
         OSError: It cannot be read.
     """
     text = read_text(path, MAX_BYTES)
-    try:
+    with named_errors(
+        f"{path}, which has the number of heads, cannot be evaluated"
+    ):
         module = _Module(ast.parse(text))
         if "model" not in module.names:
             raise ValueError("it defines no `model`")
-        values = module.make(module.names["model"], None, module.tree)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        reason = str(error) or type(error).__name__
-        raise ValueError(
-            f"{path}, which has the number of heads, cannot be evaluated:"
-            f" {reason}"
-        ) from None
+        values = module.make(ast.Call(ast.Name("model"), [], []))
     return Options(DEFAULTS | values, path)
 
 
 class _Module:
     """The definitions of a module.
 
+    A function that returns a call, and a class that calls its base, are this
+    call.
+
     Attributes:
-        tree: The module.
-        names: Values by name: a literal, a `_Name`, or the node of a lambda, a
-            function or a class.
+        names: Values by name: a literal, a `_Name`, or an `ast.Call`.
     """
 
     def __init__(self, tree: ast.Module):
-        self.tree = tree
         self.names: dict[str, typing.Any] = {}
         for statement in _without_docstrings(tree.body):
             self._define(statement)
 
-    def make(self, function, call, where) -> dict[str, typing.Any]:
-        """Parameters of the model that a function or class makes.
-
-        Args:
-            function: As in `names`.
-            call: (positional, keyword) arguments as nodes, or None.
-            where: Node for messages.
-        """
+    def make(self, call: ast.Call) -> dict[str, typing.Any]:
+        """Parameters of the model that a call makes."""
+        function = self._evaluate(call.func)
+        if isinstance(function, ast.Call):
+            if call.args or call.keywords:
+                _refuse(call, "expected no arguments")
+            return self.make(function)
         if isinstance(function, _Name):
-            return self._make_known(function, call or ([], []), where)
-        if call is not None and any(call):
-            _refuse(where, "expected no arguments")
-        if isinstance(function, ast.ClassDef):
-            return self._make_class(function)
-        if isinstance(function, ast.FunctionDef):
-            match _without_docstrings(function.body):
-                case [ast.Return(value=ast.Call() as made)]:
-                    return self._make_call(made)
-                case [other, *_]:
-                    _refuse(other)
-            _refuse(function)
-        if isinstance(function, ast.Lambda):
-            return self._make_call(function.body)
-        _refuse(where, "expected a function or a class that makes a model")
+            package, _, name = function.rpartition(".")
+            if package in PACKAGES and name == "get_model_from_catalog":
+                given = self._bind(call, ("name",)).get("name")
+                if isinstance(given, str) and given in CATALOG:
+                    return CATALOG[given]
+            elif package in PACKAGES and name in CATALOG:
+                names = PARAMETERS if name in WITH_PARAMETERS else ()
+                return CATALOG[name] | self._bind(call, names)
+        _refuse(call, f"expected one of {', '.join(CATALOG)}")
 
-    def _make_call(self, node):
-        """Parameters of the model that an expression makes."""
-        if not isinstance(node, ast.Call):
-            _refuse(node)
-        call = node.args, node.keywords
-        return self.make(self._evaluate(node.func), call, node)
-
-    def _make_known(self, name, call, where):
-        """Parameters of a model of OpenNMT-tf's own classes."""
-        package, _, last = name.rpartition(".")
-        if package in PACKAGES and last == "get_model_from_catalog":
-            values = self._bind(call, ("name",), where)
-            found = values.get("name")
-            if not isinstance(found, str) or found not in CATALOG:
-                _refuse(where, f"expected one of {', '.join(CATALOG)}")
-            return CATALOG[found]
-        if package not in PACKAGES or last not in CATALOG:
-            _refuse(where, f"expected one of {', '.join(CATALOG)}")
-        names = PARAMETERS if last in WITH_PARAMETERS else ()
-        return CATALOG[last] | self._bind(call, names, where)
-
-    def _make_class(self, node):
-        """Parameters of the model that a class of the module is."""
-        base = self._evaluate(node.bases[0])
-        functions = _without_docstrings(node.body)
-        if not functions:
-            return self.make(base, None, node)
-        (function,) = functions
-        first = function.args.args[0].arg
-        if first in (*self.names, "super"):
-            _refuse(function)
-        match _without_docstrings(function.body):
-            case [ast.Expr(value=ast.Call(func=ast.Attribute() as f) as call)]:
-                pass
-            case [*_, other]:
-                _refuse(other)
-            case _:
-                _refuse(function)
-        arguments = call.args
-        match f:
-            case ast.Attribute(
-                value=ast.Call(
-                    func=ast.Name(id="super"), args=given, keywords=[]
-                ),
-                attr="__init__",
-            ):
-                names = [getattr(argument, "id", None) for argument in given]
-                if names and names not in (
-                    [node.name, first],
-                    ["__class__", first],
-                ):
-                    _refuse(call)
-            case ast.Attribute(value=owner, attr="__init__"):
-                match arguments:
-                    case [ast.Name(id=name), *arguments] if name == first:
-                        pass
-                    case _:
-                        _refuse(call)
-                if self._evaluate(owner) != base:
-                    _refuse(call)
-            case _:
-                _refuse(call)
-        return self.make(base, (arguments, call.keywords), call)
-
-    def _bind(self, call, names, where):
+    def _bind(self, call, names):
         """Arguments by the names of parameters."""
-        positional, keywords = call
-        if len(positional) > len(names):
-            _refuse(where, f"expected at most {len(names)} arguments")
+        if len(call.args) > len(names):
+            _refuse(call, f"expected at most {len(names)} arguments")
         values = {
             name: self._evaluate(node)
-            for name, node in zip(names, positional, strict=False)
+            for name, node in zip(names, call.args, strict=False)
         }
-        for keyword in keywords:
+        for keyword in call.keywords:
             if keyword.arg not in names or keyword.arg in values:
                 stated = keyword.arg or f"**{ast.unparse(keyword.value)}"
                 _refuse(keyword.value, f"the argument {stated}")
@@ -239,25 +163,22 @@ class _Module:
     def _evaluate(self, node):
         """The value of an expression, as in `names`."""
         match node:
-            case ast.Constant(value=value) if _is_literal(value):
-                return value
-            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=value)):
-                if _is_literal(value) and type(value) in (int, float):
-                    return -value
-            case ast.Tuple(elts=items) | ast.List(elts=items):
-                return tuple(map(self._evaluate, items))
             case ast.Name(id=name) if name in self.names:
                 return self.names[name]
             case ast.Attribute(value=owner, attr=attribute):
                 name = self._evaluate(owner)
                 if isinstance(name, _Name):
                     return _Name(f"{name}.{attribute}")
-            case ast.Call(func=function, args=args, keywords=keywords):
+            case ast.Call(func=function):
                 name = self._evaluate(function)
                 if isinstance(name, _Name) and name in EMBEDDERS:
-                    names = "embedding_size", "dropout"
-                    self._bind((args, keywords), names, node)
+                    self._bind(node, ("embedding_size", "dropout"))
                     return name
+            case ast.Tuple(elts=items) | ast.List(elts=items):
+                return tuple(map(self._evaluate, items))
+            case ast.Constant() | ast.UnaryOp():
+                with contextlib.suppress(ValueError):
+                    return ast.literal_eval(node)
         _refuse(node)
 
     def _define(self, node):
@@ -272,25 +193,23 @@ class _Module:
                 for alias in aliases:
                     full = f"{module}.{alias.name}"
                     self._import(node, alias.asname or alias.name, full)
+            case ast.Assign(
+                targets=[ast.Name(id=name)],
+                value=ast.Lambda(args=arguments, body=ast.Call() as call),
+            ) if not ast.unparse(arguments):
+                self._set(node, name, call)
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                if isinstance(value, ast.Lambda):
-                    _check_arguments(value, 0)
-                else:
-                    value = self._evaluate(value)
-                self._set(node, name, value)
-            case ast.FunctionDef():
-                _check_arguments(node, 0)
-                self._set(node, node.name, node)
+                self._set(node, name, self._evaluate(value))
+            case ast.FunctionDef(name=name):
+                match _statement_of(node, ""):
+                    case ast.Return(value=ast.Call() as call):
+                        self._set(node, name, call)
+                    case other:
+                        _refuse(other)
             case ast.ClassDef(
-                bases=[base], keywords=[], decorator_list=[], body=body
-            ) if not getattr(node, "type_params", []):
-                if not isinstance(self._evaluate(base), (_Name, ast.ClassDef)):
-                    _refuse(base)
-                self._set(node, node.name, node)
-                for number, part in enumerate(_without_docstrings(body)):
-                    if number or getattr(part, "name", None) != "__init__":
-                        _refuse(part)
-                    _check_arguments(part, 1)
+                name=name, bases=[base], keywords=[], decorator_list=[]
+            ):
+                self._set(node, name, _call_of_base(node, base))
             case _:
                 _refuse(node)
 
@@ -301,45 +220,54 @@ class _Module:
 
     def _set(self, node, name, value):
         is_same = isinstance(value, _Name) and self.names.get(name) == value
-        if hasattr(builtins, name) or (name in self.names and not is_same):
+        if name in self.names and not is_same:
             _refuse(node, f"another definition of {name}")
         self.names[name] = value
 
 
-def _check_arguments(node, count):
-    """Refuses anything but a plain function of so many parameters."""
-    arguments = node.args if hasattr(node, "args") else None
+def _call_of_base(node, base):
+    """The call of its base that makes an object of a class."""
+    match _without_docstrings(node.body):
+        case []:
+            return ast.copy_location(ast.Call(base, [], []), node)
+        case [ast.FunctionDef(name="__init__") as function]:
+            statement = _statement_of(function, "self")
+            match statement:
+                case ast.Expr(value=ast.Call(func=called) as call):
+                    if ast.unparse(called) in (
+                        "super().__init__",
+                        f"super({node.name}, self).__init__",
+                    ):
+                        call.func = base
+                        return call
+            _refuse(statement)
+        case [*_, other]:
+            _refuse(other)
+
+
+def _statement_of(function, parameters):
+    """The one statement of a plain function."""
+    body = _without_docstrings(function.body)
     if (
-        not isinstance(node, (ast.FunctionDef, ast.Lambda))
-        or len(arguments.args) != count
-        or len(list(ast.iter_child_nodes(arguments))) != count
-        or any(argument.annotation for argument in arguments.args)
-        or getattr(node, "decorator_list", [])
-        or getattr(node, "returns", None)
-        or getattr(node, "type_params", [])
+        len(body) != 1
+        or ast.unparse(function.args) != parameters
+        or function.decorator_list
+        or function.returns
     ):
-        _refuse(node)
+        _refuse(function)
+    return body[0]
 
 
 def _without_docstrings(body):
     """Statements but those that do nothing."""
-    return [
-        node
-        for node in body
-        if not isinstance(node, ast.Pass)
-        and not (
-            isinstance(node, ast.Expr)
-            and isinstance(node.value, ast.Constant)
-            and isinstance(node.value.value, str)
-        )
-    ]
 
+    def does_something(node):
+        match node:
+            case ast.Pass() | ast.Expr(value=ast.Constant()):
+                return False
+        return True
 
-def _is_literal(value):
-    """Whether a constant can be an argument."""
-    if type(value) is int:
-        return value.bit_length() < 64
-    return value is None or type(value) in (bool, float, str)
+    return list(filter(does_something, body))
 
 
 def _refuse(node, reason="") -> typing.NoReturn:

@@ -5,7 +5,8 @@ import zipfile
 
 import numpy as np
 
-from trainers.importers.files import check_file
+from trainers.importers.files import check_file, named_errors
+from trainers.importers.tensors import arrays_by_name
 
 # Weights do not get much smaller when they are compressed.
 MAX_COMPRESSION = 100
@@ -16,11 +17,11 @@ def read_npz(path: pathlib.Path) -> dict[str, np.ndarray]:
 
     Raises:
         ValueError: It is not such an archive, is truncated, would be much
-            larger than the file, or has something else than arrays of numbers.
+            larger than the file, or has something else than arrays.
         OSError: It cannot be read.
     """
     limit = MAX_COMPRESSION * check_file(path)
-    try:
+    with named_errors(path, "not an intact .npz: "):
         with zipfile.ZipFile(path) as archive:
             size = sum(member.file_size for member in archive.infolist())
         if size > limit:
@@ -29,15 +30,8 @@ def read_npz(path: pathlib.Path) -> dict[str, np.ndarray]:
                 f" file. Received: {size} bytes"
             )
         with np.load(path, allow_pickle=False) as archive:
-            return {name: _read(archive, name) for name in archive.files}
-    except zipfile.BadZipFile as error:
-        raise ValueError(f"{path}: not an intact .npz: {error}") from None
-    except OSError:
-        raise
-    # Headers that are nested, or of other versions, may raise nearly anything.
-    except Exception as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ValueError(f"{path}: {reason[:300]}") from None
+            arrays = dict(archive)
+    return arrays_by_name(arrays, path)
 
 
 def holds_array(path: pathlib.Path, name: str) -> bool:
@@ -48,12 +42,3 @@ def holds_array(path: pathlib.Path, name: str) -> bool:
             return not {name, f"{name}.npy"}.isdisjoint(archive.namelist())
     except (zipfile.BadZipFile, OSError, ValueError):
         return False
-
-
-def _read(archive, name):
-    """An array of numbers."""
-    array = archive[name]
-    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu":
-        kind = getattr(array, "dtype", type(array).__name__)
-        raise ValueError(f"{name}: expected numbers. Received: {kind}")
-    return array

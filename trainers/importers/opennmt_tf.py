@@ -17,25 +17,30 @@ import typing
 
 import numpy as np
 import tensorflow as tf
-from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
+from keras_transformer.checkpoints import Checkpoints
 from keras_transformer.config import DecodingConfig
 from keras_transformer.permutation import from_blocks, reorder
-from keras_transformer.tensorflow_checkpoints import corruption
-from trainers.importers.files import check_file, read_file, read_text
+from trainers.importers.files import (
+    check_file,
+    named_errors,
+    only,
+    read_file,
+    read_text,
+)
 from trainers.importers.imported import Imported
 from trainers.importers.model_description import read_description
 from trainers.importers.options import Options
 from trainers.importers.stacks import (
-    Place,
-    depth_of,
-    logits_bias_path,
     make_config,
+    read_embeddings,
     read_stacks,
+    sharing,
+    their_path,
 )
 from trainers.importers.tensors import Tensors
-from trainers.importers.vocabularies import make_tokenizers
+from trainers.importers.vocabularies import Side, make_tokenizers
 from trainers.importers.yaml_files import read_options
 
 DESCRIPTION = "model_description.py"
@@ -45,6 +50,8 @@ MAX_INDEX = 16 << 20  # bytes
 LAYER_NORM_EPSILON = 1e-3  # the default of Keras' LayerNormalization
 MAX_LENGTH = 512  # tokens of a source: the model itself has no limit
 BEAM_SIZE = 4  # as in the automatic configuration of such a model
+# Options of the search without a counterpart here.
+NOT_SUPPORTED = {"coverage_penalty": 0.0, "replace_unknown_target": False}
 # Ids of OpenNMT-tf: PAD, BOS and EOS as here; UNK is the last.
 SPECIAL = ("<blank>", "<s>", "</s>")
 UNKNOWN = "<unk>"
@@ -54,20 +61,28 @@ SINUSOIDS = (
 )
 # Paths of objects in a checkpoint.
 INPUTTER = "model/examples_inputter"
+EMBEDDINGS = {
+    "source": f"{INPUTTER}/features_inputter/embedding",
+    "target": f"{INPUTTER}/labels_inputter/embedding",
+}
 OUTPUT = "model/decoder/output_layer"
 FIRST = "model/encoder/layers/0"
-PARTS = {
-    "self_attention": "self_attention",
-    "cross_attention": "attention/0",
-    "feed_forward": "ffn",
-}
-LINEAR = {
+# Its names of the parts of a path.
+NAMES = {
+    "self_attention": "self_attention/layer",
+    "cross_attention": "attention/0/layer",
+    "feed_forward": "ffn/layer",
     "query": "linear_queries",
     "key": "linear_keys",
     "value": "linear_values",
     "output": "linear_output",
-    "inner": "inner",
-    "outer": "outer",
+    "relative_keys": "relative_position_keys",
+    "relative_values": "relative_position_values",
+    "self_attention_residual": "self_attention",
+    "cross_attention_residual": "attention/0",
+    "feed_forward_residual": "ffn",
+    "norm": "output_layer_norm",
+    "final_norm": "layer_norm",
 }
 ACTIVATIONS = {
     "tensorflow.nn.relu": "relu",
@@ -81,9 +96,8 @@ ACTIVATIONS = {
 
 def recognizes(directory: pathlib.Path) -> bool:
     """Whether a directory holds a run of OpenNMT-tf, or a part of one."""
-    return any(directory.glob("*.index")) and any(
-        (folder / DESCRIPTION).is_file() for folder in _folders(directory)
-    )
+    has_checkpoint = any(directory.glob("*.index"))
+    return has_checkpoint and _find_description(directory).is_file()
 
 
 def _folders(directory):
@@ -92,12 +106,7 @@ def _folders(directory):
 
 
 def read(directory: pathlib.Path) -> Imported:
-    """The model of a run.
-
-    Raises:
-        ValueError: It is none, or none that a `Transformer` here can be.
-        OSError: It cannot be read.
-    """
+    """The model of a run: see `trainers.importers`."""
     checkpoint = _Checkpoint(_find_checkpoint(directory))
     run = _read_run(directory)
     model = read_description(_find_description(directory))
@@ -108,10 +117,12 @@ def read(directory: pathlib.Path) -> Imported:
         weights=_read_weights(checkpoint, config, sides),
         tokenizer=make_tokenizers(sides),
         decoding=_read_decoding(run),
-        source_language="",
-        target_language="",
         max_length=MAX_LENGTH,
-        notes=run.notes,
+        notes=[
+            f"{name} of the run is not supported: ignored"
+            for name, default in NOT_SUPPORTED.items()
+            if run.params.get(name, default)
+        ],
     )
 
 
@@ -129,32 +140,17 @@ class _Checkpoint:
     """
 
     def __init__(self, prefix):
-        _check_files(prefix)
-        reason = corruption(prefix)
-        if reason is not None:
-            raise ValueError(f"corrupt checkpoint {prefix}: {reason}")
-        self.prefix = prefix
-        reader = tf.train.load_checkpoint(prefix)
-        names = [
-            name
-            for name in reader.get_variable_to_shape_map()
-            if name.startswith("model/") and SLOTS not in name
-        ]
-        if GRAPH not in reader.get_variable_to_shape_map() or not names:
+        arrays = _read_arrays(prefix)
+        graph = trackable_object_graph_pb2.TrackableObjectGraph()
+        with named_errors(prefix, "corrupt graph of objects: "):
+            graph.ParseFromString(arrays.pop(GRAPH, b""))
+        if not graph.nodes or not arrays:
             raise ValueError(
                 f"{prefix}: expected a checkpoint of OpenNMT-tf 2, with model/"
                 " in it; version 1 cannot be imported"
             )
-        self.tensors = Tensors(
-            {name: reader.get_tensor(name) for name in names}, prefix
-        )
-        graph = trackable_object_graph_pb2.TrackableObjectGraph()
-        try:
-            graph.ParseFromString(reader.get_tensor(GRAPH))
-        except DecodeError as error:
-            raise ValueError(f"{prefix}: {GRAPH}: {error}") from None
-        if not graph.nodes:
-            raise ValueError(f"{prefix}: {GRAPH} is empty")
+        self.prefix = prefix
+        self.tensors = Tensors(arrays, prefix)
         self._nodes = graph.nodes
 
     def find(self, path: str) -> str | None:
@@ -171,19 +167,11 @@ class _Checkpoint:
         return sum(child.local_name.isdecimal() for child in children)
 
     def take(self, path: str, shape: typing.Sequence[int]) -> np.ndarray:
-        """A variable, which is then gone.
-
-        Raises:
-            ValueError: There is none, or it has another shape.
-        """
+        """A variable, which is then gone."""
         return self.tensors.take(self.find(path) or path, shape)
 
     def shape(self, path: str) -> tuple[int, int]:
-        """The shape of a matrix.
-
-        Raises:
-            ValueError: There is none.
-        """
+        """The shape of a matrix."""
         return self.tensors.matrix_shape(self.find(path) or path)
 
     def _node(self, path):
@@ -197,56 +185,49 @@ class _Checkpoint:
         return node
 
 
-def _check_files(prefix):
-    """Refuses files that TensorFlow would wait for, or read without end."""
+def _read_arrays(prefix):
+    """The weights of a checkpoint by key, and its graph of objects.
+
+    Files that TensorFlow would wait for, or read without end, are refused.
+    """
     index = pathlib.Path(f"{prefix}.index")
     check_file(index, MAX_INDEX)
     name = glob.escape(index.stem)
     size = sum(map(check_file, index.parent.glob(f"{name}.data-*")))
-    try:
+    with named_errors(prefix, "corrupt checkpoint: "):
         reader = tf.train.load_checkpoint(prefix)
         types = reader.get_variable_to_dtype_map()
         shapes = reader.get_variable_to_shape_map()
-    except Exception as error:  # the reader raises several kinds
-        reason = " ".join(str(error).split())
-        raise ValueError(f"corrupt checkpoint {prefix}: {reason}") from None
-    total = sum(types[n].size * math.prod(shapes[n]) for n in shapes)
-    if total > size:  # several tensors are the same bytes
-        raise ValueError(
-            f"corrupt checkpoint {prefix}: {total} bytes of tensors in {size}"
-        )
+        total = sum(types[n].size * math.prod(shapes[n]) for n in shapes)
+        if total > size:  # several tensors are the same bytes
+            raise ValueError(f"{total} bytes of tensors in {size}")
+        return {
+            name: reader.get_tensor(name)  # compares its checksum
+            for name in shapes
+            if name == GRAPH
+            or (name.startswith("model/") and SLOTS not in name)
+        }
 
 
 def _find_checkpoint(directory):
     """The prefix of the newest checkpoint in a directory."""
-    steps = {}
-    for path in directory.glob("*.index"):
-        step = path.stem.rpartition("-")[2]
-        if step.isdecimal():
-            steps[int(step)] = str(path.with_suffix(""))
-    if not steps:
+    prefixes = Checkpoints(directory).prefixes()
+    if not prefixes:
         raise ValueError(
             f"{directory}: expected a checkpoint, such as ckpt-5000.index"
         )
-    return steps[max(steps)]
+    return prefixes[0]
 
 
 # The files beside it
 
 
 class _Run(typing.NamedTuple):
-    """The configuration of a run.
-
-    Attributes:
-        folders: Where its files may be.
-        data, params: The sections.
-        notes: Options that are not taken over.
-    """
+    """The configuration of a run: where its files may be, and its sections."""
 
     folders: list[pathlib.Path]
     data: Options
     params: Options
-    notes: list[str]
 
 
 def _read_run(directory):
@@ -257,15 +238,11 @@ def _read_run(directory):
             for path in sorted([*folder.glob("*.yml"), *folder.glob("*.yaml")])
             if isinstance(read_options(path).get("data"), dict)
         ]
-        if len(paths) > 1:
-            raise ValueError(
-                f"{folder}: expected one configuration with a section `data`."
-                f" Received: {', '.join(path.name for path in paths)}"
-            )
         if paths:
-            sections = Options(read_options(paths[0]), paths[0])
+            path = only(paths, f"one .yml with a section `data` in {folder}")
+            sections = Options(read_options(path), path)
             data, params = map(sections.section, ("data", "params"))
-            return _Run([folder, *_folders(directory)], data, params, [])
+            return _Run([folder, *_folders(directory)], data, params)
     raise ValueError(
         f"{directory}: expected the run's configuration (data.yml), which names"
         " the vocabularies and the tokenization, here or above"
@@ -283,43 +260,8 @@ def _find_file(run, name):
 
 def _find_description(directory):
     """The path of the nearest description of a model."""
-    for folder in _folders(directory):
-        if (folder / DESCRIPTION).is_file():
-            return folder / DESCRIPTION
-    raise ValueError(
-        f"{directory}: expected {DESCRIPTION}, which has the number of heads:"
-        " the weights do not tell it"
-    )
-
-
-class _Side(typing.NamedTuple):
-    """The vocabulary of one language.
-
-    Attributes:
-        pieces: The lines of its file, whose numbers are OpenNMT-tf's ids; what
-            is in none of them has the id after the last.
-        model: The SentencePiece model that makes the pieces, as bytes.
-        path: Of that model.
-    """
-
-    pieces: list[str]
-    model: bytes
-    path: pathlib.Path
-
-    @property
-    def order(self) -> list[int]:
-        """OpenNMT-tf's id of each of our ids."""
-        first = len(SPECIAL)
-        return [
-            *range(first),
-            len(self.pieces),
-            *range(first, len(self.pieces)),
-        ]
-
-    @property
-    def table(self) -> list[str]:
-        """The piece of each of our ids."""
-        return [[*self.pieces, UNKNOWN][id] for id in self.order]
+    paths = [folder / DESCRIPTION for folder in _folders(directory)]
+    return next((path for path in paths if path.is_file()), paths[0])
 
 
 def _read_side(run, name):
@@ -336,8 +278,11 @@ def _read_side(run, name):
             f"{path}: a line occurs twice, or is {UNKNOWN}, which comes after"
             " the last by itself"
         )
+    first = len(SPECIAL)
+    table = [*SPECIAL, UNKNOWN, *pieces[first:]]
+    ids = [*range(first), len(pieces), *range(first, len(pieces))]
     model = _find_subwords(run, name)
-    return _Side(pieces, read_file(model), model)
+    return Side(table, ids, read_file(model), model)
 
 
 def _find_subwords(run, name):
@@ -347,14 +292,12 @@ def _find_subwords(run, name):
     params = tokenization
     if "type" in tokenization:
         params = tokenization.section("params")
-    if kind == "SentencePieceTokenizer" and "model" in params:
-        return _find_file(run, params.need("model", str))
-    if (
-        kind == "OpenNMTTokenizer"
-        and params.get("mode", "") == "none"
-        and "sp_model_path" in params
-    ):
-        return _find_file(run, params.need("sp_model_path", str))
+    key = "model" if kind == "SentencePieceTokenizer" else "sp_model_path"
+    is_known = kind == "SentencePieceTokenizer" or (
+        kind == "OpenNMTTokenizer" and params.get("mode", "") == "none"
+    )
+    if is_known and key in params:
+        return _find_file(run, params.need(key, str))
     run.data.refuse(
         f"{name}_tokenization",
         "expected a SentencePieceTokenizer, or an OpenNMTTokenizer with mode:"
@@ -367,37 +310,38 @@ def _find_subwords(run, name):
 
 def _read_config(checkpoint, model, run, sides):
     """The `TransformerConfig`, from shapes and the description."""
-    attention, feed_forward = (
-        f"{FIRST}/{n}/layer" for n in ("self_attention", "ffn")
-    )
-    if checkpoint.find(f"{feed_forward}/inner/kernel") is None:
+    attention = f"{FIRST}/self_attention/layer"
+    inner = f"{FIRST}/ffn/layer/inner/kernel"
+    if checkpoint.find(inner) is None:
         raise ValueError(
             f"{checkpoint.prefix}: expected a Transformer with one source"
         )
-    _, d_model = checkpoint.shape(f"{INPUTTER}/labels_inputter/embedding")
-    relative = checkpoint.find(f"{attention}/relative_position_keys")
+    _, d_model = checkpoint.shape(EMBEDDINGS["target"])
+    relative = f"{attention}/relative_position_keys"
+    has_relative = checkpoint.find(relative) is not None
     encoder = model.get("position_encoder_class", "")
     if encoder and encoder not in SINUSOIDS:
         model.refuse("position_encoder_class", f"expected {SINUSOIDS[0]}")
-    if bool(encoder) == (relative is not None):
+    if bool(encoder) == has_relative:
         model.refuse(
             "position_encoder_class",
             "expected sinusoids or relative positions, and not both",
         )
-    source, target = (len(side.table) for side in sides)
+    activation = ACTIVATIONS.get(model.need("ffn_activation", str))
+    if activation is None:
+        model.refuse("ffn_activation", f"expected {', '.join(ACTIVATIONS)}")
     positions = {"sinusoids": "t2t", "first_position": 1}
-    if relative is not None:
-        number, _ = checkpoint.shape(f"{attention}/relative_position_keys")
-        positions = {
-            "positions": "relative",
-            "max_relative_position": number // 2,
-        }
+    if has_relative:
+        distance = checkpoint.shape(relative)[0] // 2
+        positions = {"positions": "relative", "max_relative_position": distance}
+    # One variable has one key.
+    source, target = map(checkpoint.find, EMBEDDINGS.values())
+    tied = checkpoint.find(f"{OUTPUT}/kernel") in (None, target)
     return make_config(
         checkpoint.prefix,
-        vocab_size=target,
-        source_vocab_size=source if source != target else None,
+        sides,
         d_model=d_model,
-        d_ff=checkpoint.shape(f"{feed_forward}/inner/kernel")[1],
+        d_ff=checkpoint.shape(inner)[1],
         num_heads=model.need("num_heads", int),
         num_layers=checkpoint.count("model/encoder/layers"),
         num_decoder_layers=checkpoint.count("model/decoder/layers"),
@@ -405,35 +349,15 @@ def _read_config(checkpoint, model, run, sides):
         attention_dropout=model.need("attention_dropout", float),
         activation_dropout=model.need("ffn_dropout", float),
         pre_norm=checkpoint.find("model/encoder/layer_norm/gamma") is not None,
-        activation=_activation_of(model),
+        activation=activation,
         attention_bias=checkpoint.find(f"{attention}/linear_queries/bias")
         is not None,
         layer_norm_epsilon=LAYER_NORM_EPSILON,
-        share_embeddings=_sharing(checkpoint),
+        share_embeddings=sharing(inputs=source == target, softmax=tied),
         logits_bias=checkpoint.find(f"{OUTPUT}/bias") is not None,
         source_eos=_ends_source(model, run),
         **positions,
     )
-
-
-def _sharing(checkpoint):
-    """Which embeddings are one matrix, as `share_embeddings` has it."""
-    source, target = (
-        checkpoint.find(f"{INPUTTER}/{name}_inputter/embedding")
-        for name in ("features", "labels")
-    )
-    is_tied = checkpoint.find(f"{OUTPUT}/kernel") in (None, target)
-    if source == target:
-        return "all" if is_tied else "inputs"
-    return "target" if is_tied else "none"
-
-
-def _activation_of(model):
-    """The activation, by the name that the description has for it."""
-    name = model.need("ffn_activation", str)
-    if name not in ACTIVATIONS:
-        model.refuse("ffn_activation", f"expected {', '.join(ACTIVATIONS)}")
-    return ACTIVATIONS[name]
 
 
 def _ends_source(model, run):
@@ -449,69 +373,21 @@ def _ends_source(model, run):
 def _read_weights(checkpoint, config, sides):
     """The weights by path."""
 
-    def read_linear(place, shape):
-        path = f"{_layer_of(place)}/layer/{LINEAR[place.name]}"
-        bias = None
-        if place.part == "feed_forward" or config.attention_bias:
-            bias = checkpoint.take(f"{path}/bias", shape[1:])
-        return checkpoint.take(f"{path}/kernel", shape), bias
+    names = NAMES | ({"norm": "input_layer_norm"} if config.pre_norm else {})
 
-    def read_norm(place):
-        path = f"model/{place.stack}/layer_norm"
-        if place.layer is not None:
-            kind = "input" if config.pre_norm else "output"
-            path = f"{_layer_of(place)}/{kind}_layer_norm"
-        return tuple(
-            checkpoint.take(f"{path}/{name}", (config.d_model,))
-            for name in ("gamma", "beta")
-        )
+    def read(path, shape):
+        return checkpoint.take(f"model/{their_path(path, names)}", shape)
 
-    weights = _read_embeddings(checkpoint, config, sides)
-    weights |= read_stacks(config, read_linear, read_norm)
-    if config.positions == "relative":
-        shape = 2 * config.relative_distance + 1, config.key_size
-        for stack in ("encoder", "decoder"):
-            for layer in range(depth_of(config, stack)):
-                place = Place(stack, layer, "self_attention")
-                for kind in ("keys", "values"):
-                    path = f"{stack}/layer_{layer}/self_attention"
-                    weights[f"{path}/relative_{kind}"] = checkpoint.take(
-                        f"{_layer_of(place)}/layer/relative_position_{kind}",
-                        shape,
-                    )
+    def read_rows(name, shape):
+        if name == "softmax":
+            return checkpoint.take(f"{OUTPUT}/kernel", shape[::-1]).T
+        return checkpoint.take(EMBEDDINGS.get(name, f"{OUTPUT}/bias"), shape)
+
+    weights = read_embeddings(config, sides, read_rows)
+    weights |= read_stacks(config, read)
     checkpoint.tensors.close()
     if config.positions == "sinusoidal":
         weights = reorder(weights, from_blocks(config.d_model))
-    return weights
-
-
-def _layer_of(place):
-    """The path of a sub-layer in its wrapper."""
-    return f"model/{place.stack}/layers/{place.layer}/{PARTS[place.part]}"
-
-
-def _read_embeddings(checkpoint, config, sides):
-    """Embeddings, the matrix of the softmax, the bias of the logits."""
-    source, target = sides
-
-    def rows(side):
-        return len(side.order), config.d_model
-
-    weights = {
-        "embedding/embeddings": checkpoint.take(
-            f"{INPUTTER}/labels_inputter/embedding", rows(target)
-        )[target.order]
-    }
-    if config.has_source_embedding:
-        weights["source_embedding/embeddings"] = checkpoint.take(
-            f"{INPUTTER}/features_inputter/embedding", rows(source)
-        )[source.order]
-    if config.has_softmax_matrix:
-        matrix = checkpoint.take(f"{OUTPUT}/kernel", rows(target)[::-1])
-        weights["softmax/matrix"] = matrix.T[target.order]
-    if config.logits_bias:
-        bias = checkpoint.take(f"{OUTPUT}/bias", rows(target)[:1])
-        weights[logits_bias_path(config)] = bias[target.order]
     return weights
 
 
@@ -520,12 +396,6 @@ def _read_embeddings(checkpoint, config, sides):
 
 def _read_decoding(run):
     """The search, as the configuration has it."""
-    for name, default in (
-        ("coverage_penalty", 0.0),
-        ("replace_unknown_target", False),
-    ):
-        if run.params.get(name, default):
-            run.notes.append(f"{name} of the run is not supported: ignored")
     return DecodingConfig(
         beam_size=run.params.get("beam_width", BEAM_SIZE),
         length_penalty=run.params.get("length_penalty", 0.0),

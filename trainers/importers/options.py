@@ -91,10 +91,7 @@ class Options:
             if value is None:
                 value = values[0]
             if not any(type(value) is type(v) and value == v for v in values):
-                raise ValueError(
-                    f"{self._stated(name, value)} cannot be imported: expected"
-                    f" {' or '.join(map(repr, values))}"
-                )
+                self.refuse(name, f"expected {' or '.join(map(repr, values))}")
 
     def refuse(self, name: str, reason: str) -> typing.NoReturn:
         """Raises ValueError for an option that cannot be imported."""

@@ -1,16 +1,18 @@
-"""The weights of encoder and decoder: their paths and shapes.
+"""The weights of a Transformer: their paths and shapes.
 
-Systems differ in the names: an importer brings two functions that read a linear
-map and a norm.
+Systems differ in the names: an importer brings functions that read a weight.
 """
 
+import re
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from keras_transformer.config import TransformerConfig
+from trainers.importers.files import named_errors
 from trainers.importers.tensors import Tensors
+from trainers.importers.vocabularies import NO_ROW, Side
 
 # A bias that leaves no probability to a token, in half precision, too.
 EXCLUDED = -1e4
@@ -20,87 +22,123 @@ ATTENTIONS = {
     "encoder": ("self_attention",),
     "decoder": ("self_attention", "cross_attention"),
 }
-# Names of fairseq, which transformers has, too: of linear maps and norms.
-TORCH_ATTENTIONS = {
+# Names of fairseq, which transformers has, too, for the parts of a path.
+TORCH_NAMES = {
     "self_attention": "self_attn",
     "cross_attention": "encoder_attn",
-}
-TORCH_LINEAR = {
+    "feed_forward": "",
     "query": "q_proj",
     "key": "k_proj",
     "value": "v_proj",
     "output": "out_proj",
     "inner": "fc1",
     "outer": "fc2",
+    "self_attention_residual": "self_attn_layer_norm",
+    "cross_attention_residual": "encoder_attn_layer_norm",
+    "feed_forward_residual": "final_layer_norm",
+    "norm": "",
+    "final_norm": "layer_norm",
+    "source_embedding_norm": "encoder/layernorm_embedding",
+    "target_embedding_norm": "decoder/layernorm_embedding",
+    "kernel": "weight",
+    "gamma": "weight",
+    "beta": "bias",
 }
-TORCH_NORMS = {
-    "self_attention": "self_attn_layer_norm",
-    "cross_attention": "encoder_attn_layer_norm",
-    "feed_forward": "final_layer_norm",
-    "final": "layer_norm",
-    "embedding": "layernorm_embedding",
-}
 
 
-class Place(typing.NamedTuple):
-    """The place of a linear map or a norm.
+def make_config(
+    path: typing.Any, sides: Sequence[Side], **fields: typing.Any
+) -> TransformerConfig:
+    """A `TransformerConfig` for the vocabularies of both sides.
 
-    Attributes:
-        stack: "encoder" or "decoder".
-        layer: Its number, from 0; None for a norm of the whole stack.
-        part: "self_attention", "cross_attention" or "feed_forward"; for a norm
-            of the stack "embedding" (before its layers) or "final" (after).
-        name: The linear map: one of `PROJECTIONS`, or "inner", "outer".
+    Raises:
+        ValueError: With the path, there is no such configuration.
     """
-
-    stack: str
-    layer: int | None
-    part: str
-    name: str = ""
-
-
-ReadLinear: typing.TypeAlias = Callable[
-    [Place, Sequence[int]], tuple[np.ndarray, np.ndarray | None]
-]
-ReadNorm: typing.TypeAlias = Callable[[Place], tuple[np.ndarray, np.ndarray]]
-
-
-def make_config(path: typing.Any, **fields: typing.Any) -> TransformerConfig:
-    """A `TransformerConfig`; errors name the file."""
-    try:
-        config = TransformerConfig(**fields)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
-    depth = max(config.num_layers, config.decoder_depth)
-    if depth > MAX_LAYERS:  # layers may share weights, and then cost no bytes
-        raise ValueError(
-            f"{path}: expected at most {MAX_LAYERS} layers. Received: {depth}"
-        )
+    source, target = (len(side.ids) for side in sides)
+    sizes = {
+        "vocab_size": target,
+        "source_vocab_size": source if source != target else None,
+    }
+    with named_errors(path):
+        config = TransformerConfig(**(sizes | fields))
+        depth = max(config.num_layers, config.decoder_depth)
+        if depth > MAX_LAYERS:  # layers may share weights, and cost no bytes
+            raise ValueError(
+                f"expected at most {MAX_LAYERS} layers. Received: {depth}"
+            )
     return config
 
 
+def sharing(inputs: bool, softmax: bool) -> str:
+    """`share_embeddings` of a `TransformerConfig`.
+
+    Args:
+        inputs: Whether source and target share a matrix.
+        softmax: Whether softmax and target share a matrix.
+    """
+    if inputs:
+        return "all" if softmax else "inputs"
+    return "target" if softmax else "none"
+
+
 def read_stacks(
-    config: TransformerConfig, read_linear: ReadLinear, read_norm: ReadNorm
+    config: TransformerConfig,
+    read: Callable[[str, tuple[int, ...]], np.ndarray],
 ) -> dict[str, np.ndarray]:
     """All weights of both stacks by path.
 
     Args:
         config: The `TransformerConfig`, whose heads are `d_model / num_heads`
             wide.
-        read_linear: Function of a `Place` and the numbers (in, out): a matrix
-            of this shape, and the bias or None.
-        read_norm: Function of a `Place`: gamma and beta.
+        read: Function of the path of a weight and of its shape; a kernel has
+            the axes (in, out).
     """
-    weights = {}
+    return {path: read(path, shape) for path, shape in _shapes(config)}
+
+
+def _shapes(config) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Path and shape of every weight of both stacks."""
+    width, inner = config.d_model, config.d_ff
+    feed_forward = {"inner": (width, inner), "outer": (inner, width)}
+    attention = dict.fromkeys(PROJECTIONS, (width, width))
     for stack, attentions in ATTENTIONS.items():
-        for place, path, shape in _linear_maps(config, stack, attentions):
-            kernel, bias = read_linear(place, shape)
-            weights[f"{path}/kernel"] = kernel
-            if bias is not None:
-                weights[f"{path}/bias"] = bias
-        for place, path in _norms(config, stack, attentions):
-            weights[f"{path}/gamma"], weights[f"{path}/beta"] = read_norm(place)
-    return weights
+        depth = (
+            config.num_layers if stack == "encoder" else config.decoder_depth
+        )
+        norms = []
+        for layer in range(depth):
+            for part in (*attentions, "feed_forward"):
+                path = f"{stack}/layer_{layer}/{part}"
+                is_attention = part != "feed_forward"
+                shapes = attention if is_attention else feed_forward
+                for name, shape in shapes.items():
+                    yield f"{path}/{name}/kernel", shape
+                    if config.attention_bias or not is_attention:
+                        yield f"{path}/{name}/bias", shape[1:]
+                if config.positions == "relative" and part == "self_attention":
+                    table = 2 * config.relative_distance + 1, config.key_size
+                    yield f"{path}/relative_keys", table
+                    yield f"{path}/relative_values", table
+                norms.append(f"{path}_residual/norm")
+        if config.pre_norm:
+            norms.append(f"{stack}/final_norm")
+        if config.embedding_norm:
+            side = "source" if stack == "encoder" else "target"
+            norms.append(f"{side}_embedding_norm")
+        for path in norms:
+            yield f"{path}/gamma", (width,)
+            yield f"{path}/beta", (width,)
+
+
+def their_path(path: str, names: Mapping[str, str]) -> str:
+    """A path with another system's names of its parts, of which some are empty.
+
+    >>> their_path("encoder/layer_0/feed_forward/inner/kernel", TORCH_NAMES)
+    'encoder/layers/0/fc1/weight'
+    """
+    path = re.sub(r"/layer_(\d+)/", r"/layers/\1/", path)
+    parts = [names.get(part, part) for part in path.split("/")]
+    return "/".join(filter(None, parts))
 
 
 def read_torch_stacks(
@@ -108,71 +146,41 @@ def read_torch_stacks(
 ) -> dict[str, np.ndarray]:
     """`read_stacks` with the names of fairseq, after a prefix."""
 
-    def name_of(place, ending):
-        """`decoder.layers.0.encoder_attn.q_proj`"""
-        if place.layer is None:
-            return f"{prefix}{place.stack}.{ending}"
-        part = ""
-        if place.name in PROJECTIONS:
-            part = f"{TORCH_ATTENTIONS[place.part]}."
-        return f"{prefix}{place.stack}.layers.{place.layer}.{part}{ending}"
+    def read(path, shape):
+        name = prefix + their_path(path, TORCH_NAMES).replace("/", ".")
+        # PyTorch's kernels have the axes (out, in).
+        return tensors.take(name, shape[::-1]).T
 
-    def read_linear(place, shape):
-        name = name_of(place, TORCH_LINEAR[place.name])
-        return (
-            tensors.take(f"{name}.weight", shape[::-1]).T,
-            tensors.take(f"{name}.bias", shape[1:]),
-        )
-
-    def read_norm(place):
-        name = name_of(place, TORCH_NORMS[place.part])
-        shape = (config.d_model,)
-        return (
-            tensors.take(f"{name}.weight", shape),
-            tensors.take(f"{name}.bias", shape),
-        )
-
-    return read_stacks(config, read_linear, read_norm)
+    return read_stacks(config, read)
 
 
-def logits_bias_path(config: TransformerConfig) -> str:
-    """The path of the bias of the logits: beside the softmax' matrix."""
-    layer = "softmax" if config.has_softmax_matrix else "embedding"
-    return f"{layer}/logits_bias"
+def read_embeddings(
+    config: TransformerConfig,
+    sides: Sequence[Side],
+    read: Callable[[str, tuple[int, ...]], np.ndarray],
+) -> dict[str, np.ndarray]:
+    """Embeddings, the matrix of the softmax and the bias of the logits by path.
 
-
-def depth_of(config: TransformerConfig, stack: str) -> int:
-    """The number of layers of a stack."""
-    return config.num_layers if stack == "encoder" else config.decoder_depth
-
-
-def _linear_maps(
-    config, stack, attentions
-) -> Iterator[tuple[Place, str, tuple[int, int]]]:
-    """Place, path and shape of every linear map of a stack."""
-    width, inner = config.d_model, config.d_ff
-    for layer in range(depth_of(config, stack)):
-        for part, name, shape in (
-            *(
-                (attention, projection, (width, width))
-                for attention in attentions
-                for projection in PROJECTIONS
-            ),
-            ("feed_forward", "inner", (width, inner)),
-            ("feed_forward", "outer", (inner, width)),
-        ):
-            path = f"{stack}/layer_{layer}/{part}/{name}"
-            yield Place(stack, layer, part, name), path, shape
-
-
-def _norms(config, stack, attentions) -> Iterator[tuple[Place, str]]:
-    """Place and path of every norm of a stack."""
-    for layer in range(depth_of(config, stack)):
-        for part in (*attentions, "feed_forward"):
-            path = f"{stack}/layer_{layer}/{part}_residual/norm"
-            yield Place(stack, layer, part), path
-    if config.pre_norm:
-        yield Place(stack, None, "final"), f"{stack}/final_norm"
-    if config.embedding_norm:
-        side = "source" if stack == "encoder" else "target"
-        yield Place(stack, None, "embedding"), f"{side}_embedding_norm"
+    Args:
+        config: The `TransformerConfig`.
+        sides: The vocabularies of source and target.
+        read: Function of the name of a weight ("source", "target", "softmax" or
+            "bias") and its shape: a row for each id of the original.
+    """
+    source, target = sides
+    of_weights = {"embedding/embeddings": ("target", target)}
+    if config.has_source_embedding:
+        of_weights["source_embedding/embeddings"] = ("source", source)
+    if config.has_softmax_matrix:
+        of_weights["softmax/matrix"] = ("softmax", target)
+    weights = {}
+    for path, (name, side) in of_weights.items():
+        rows = read(name, (max(side.ids) + 1, config.d_model))[side.ids]
+        rows[np.array(side.ids) == NO_ROW] = 0.0
+        weights[path] = rows
+    if config.logits_bias:
+        bias = read("bias", (max(target.ids) + 1,))[target.ids]
+        bias[list(target.excluded)] = EXCLUDED
+        layer = "softmax" if config.has_softmax_matrix else "embedding"
+        weights[f"{layer}/logits_bias"] = bias
+    return weights

@@ -1,5 +1,6 @@
 """The tensors of a file by name, of which each is taken once, in its shape."""
 
+import typing
 from collections.abc import Mapping, Sequence
 
 import ml_dtypes
@@ -82,3 +83,17 @@ class Tensors:
     def _check(self, name):
         if name not in self._arrays:
             raise ValueError(f"{self.path}: no tensor {name}")
+
+
+def arrays_by_name(value: typing.Any, path) -> dict[str, np.ndarray]:
+    """The contents of a file, if it is arrays by name.
+
+    Raises:
+        ValueError: It is something else.
+    """
+    if not isinstance(value, dict) or not all(
+        isinstance(name, str) and isinstance(array, np.ndarray)
+        for name, array in value.items()
+    ):
+        raise ValueError(f"{path}: expected tensors by name")
+    return value

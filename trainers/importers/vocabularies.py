@@ -6,10 +6,10 @@ its model stand in the order of the table, then an end (`END_OF_TABLE` or
 `END_OF_TABLE_WITH_CODES`), then those that the table has not.
 """
 
+import pathlib
 import typing
 from collections.abc import Sequence
 
-from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
 
 from keras_transformer.tokenization import (
@@ -18,12 +18,32 @@ from keras_transformer.tokenization import (
     TokenizerPair,
 )
 from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
+from trainers.importers.files import named_errors
 
 START_NAMES = ("<s>", "<start>", "<start of output>")
 _PIECE = sentencepiece_model_pb2.ModelProto.SentencePiece
 # Types of pieces that text may be segmented into.
 _OF_TEXT = (_PIECE.NORMAL, _PIECE.USER_DEFINED, _PIECE.BYTE)
 MAX_PIECES = 1 << 20
+NO_ROW = -1  # instead of an id: a row of zeros
+
+
+class Side(typing.NamedTuple):
+    """The vocabulary of one language.
+
+    Attributes:
+        table: The subword of each id here.
+        ids: The original's id of each id here, or `NO_ROW`.
+        model: The SentencePiece model that makes the subwords, as bytes.
+        path: Of that model.
+        excluded: Ids here that get no probability.
+    """
+
+    table: list[str]
+    ids: list[int]
+    model: bytes
+    path: pathlib.Path
+    excluded: tuple[int, ...] = ()
 
 
 def make_tokenizer(
@@ -50,10 +70,8 @@ def make_tokenizer(
             subword twice.
     """
     model = sentencepiece_model_pb2.ModelProto()
-    try:
+    with named_errors(path, "not a SentencePiece model: "):
         model.ParseFromString(model_bytes)
-    except DecodeError:
-        raise ValueError(f"{path}: not a SentencePiece model") from None
     if not model.pieces:
         raise ValueError(f"{path}: a SentencePiece model without pieces")
     if len(model.pieces) > MAX_PIECES:
@@ -89,19 +107,12 @@ def make_tokenizer(
     trainer.bos_id, trainer.bos_piece = BOS, table[BOS]
     trainer.eos_id, trainer.eos_piece = EOS, table[EOS]
     trainer.unk_id, trainer.unk_piece = UNK, table[UNK]
-    try:
+    with named_errors(path):
         return Tokenizer(model.SerializeToString(deterministic=True))
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
 
 
-def make_tokenizers(sides: Sequence[typing.Any]) -> Tokenizer | TokenizerPair:
-    """One tokenizer if both languages have the same vocabulary, or a pair.
-
-    Args:
-        sides: Source and target, each with `model`, `table` and `path` as in
-            `make_tokenizer`.
-    """
+def make_tokenizers(sides: Sequence[Side]) -> Tokenizer | TokenizerPair:
+    """One tokenizer if both languages have the same vocabulary, or a pair."""
     source, target = sides
     different = (source,) if source == target else (source, target)
     made = [make_tokenizer(s.model, s.table, s.path) for s in different]

@@ -9,13 +9,16 @@ import pathlib
 import typing
 from collections.abc import Iterator
 
-from keras_transformer.commands import flags
-from trainers.importers.files import read_text, shown
+from trainers.importers.files import (
+    import_library,
+    named_errors,
+    read_text,
+    shown,
+)
 
 MAX_VALUES = 100_000  # of options, with those that aliases repeat
 MAX_NESTING = 32
 MAX_SCALAR = 10_000  # characters
-FAILED = "not YAML"
 
 
 def read_options(path: pathlib.Path) -> dict[str, typing.Any]:
@@ -28,17 +31,13 @@ def read_options(path: pathlib.Path) -> dict[str, typing.Any]:
     return parse_options(read_text(path), path)
 
 
-def parse_options(text: str, path: typing.Any) -> dict[str, typing.Any]:
+def parse_options(text: str | bytes, path: typing.Any) -> dict[str, typing.Any]:
     """`read_options` of a text; messages name `path`."""
-    yaml = _import_yaml(path)
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    yaml = import_library("yaml", path)
     _check_events(yaml, text, path)
-    try:
-        found = yaml.load(text, Loader=loader)  # one of the safe ones
     # A tag such as !!bool before another scalar may raise nearly anything.
-    except Exception as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{path}: {FAILED}: {reason}") from None
+    with named_errors(path, "not YAML: "):
+        found = yaml.safe_load(text)
     if not isinstance(found, dict):
         raise ValueError(
             f"{path}: expected options by name. Received:"
@@ -54,7 +53,7 @@ def read_strings(path: pathlib.Path) -> dict[str, str]:
         ValueError: It is not YAML, or not strings by strings.
         OSError: It cannot be read.
     """
-    yaml = _import_yaml(path)
+    yaml = import_library("yaml", path)
     events = _parse(yaml, read_text(path), path)
     found: dict[str, str] = {}
     if isinstance(next(events, None), yaml.MappingStartEvent):
@@ -70,33 +69,14 @@ def read_strings(path: pathlib.Path) -> dict[str, str]:
     raise ValueError(f"{path}: expected strings by strings")
 
 
-def _import_yaml(path):
-    """PyYAML, which is an optional dependency."""
-    try:
-        import yaml
-    except ImportError:
-        raise ValueError(
-            f"reading {path} needs PyYAML: {flags.how_to_install('import')}"
-        ) from None
-    return yaml
-
-
 def _parse(yaml, text, path) -> Iterator[typing.Any]:
     """The events of a text, without the marks of its beginning and end."""
-    marks = (
-        yaml.StreamStartEvent,
-        yaml.StreamEndEvent,
-        yaml.DocumentStartEvent,
-        yaml.DocumentEndEvent,
-    )
+    of_values = (yaml.NodeEvent, yaml.CollectionEndEvent)
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
-    try:
+    with named_errors(path, "not YAML: "):
         for event in yaml.parse(text, Loader=loader):
-            if not isinstance(event, marks):
+            if isinstance(event, of_values):
                 yield event
-    except yaml.YAMLError as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{path}: {FAILED}: {reason}") from None
 
 
 def _check_events(yaml, text, path):

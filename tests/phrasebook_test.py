@@ -630,7 +630,7 @@ def test_conjugation(infinitive, changed, expected):
     ],
 )
 def test_english_verb_forms(base, third, participle):
-    assert morphology.english_third_person(base) == third
+    assert morphology.english_s_form(base) == third
     assert morphology.english_participle(base) == participle
 
 

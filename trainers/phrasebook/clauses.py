@@ -7,14 +7,10 @@ German is written with the fields of its clause,
                 | weil         | er um sieben Uhr       | aufstehen muss
 """
 
+import collections
 from typing import NamedTuple
 
-from trainers.phrasebook.constituents import (
-    WHO,
-    Name,
-    NounPhrase,
-    Pronoun,
-)
+from trainers.phrasebook.constituents import WHO, Name, NounPhrase, Pronoun
 from trainers.phrasebook.entries import (
     BE,
     BE_PAST,
@@ -43,7 +39,7 @@ class Clause(NamedTuple):
 
     subject: Pronoun | Name | NounPhrase
     verb: Verb
-    tense: str
+    tense: str = "habit"
     modal: Modal | None = None
     negated: bool = False
     dative: Pronoun | Name | NounPhrase | None = None
@@ -57,36 +53,29 @@ class Clause(NamedTuple):
     fronted: str = "subject"
 
 
-class EnglishVerbs(NamedTuple):
-    """The two parts of an English predicate: is | reading."""
-
-    auxiliary: str  # "" if the main verb is finite
-    main: str
-
-
 def _english_verbs(clause, needs_auxiliary):
-    """Inflects the English verbs; adds `do` if there is no auxiliary."""
+    """The parts of an English predicate: is | reading; "" for no auxiliary."""
     verb, modal, person = clause.verb, clause.modal, clause.subject.person
     is_past = clause.tense == "past"
     if modal:
         forms = modal.past if is_past else modal.present
         tail = f"{modal.tail} {verb.base}" if modal.tail else verb.base
         if modal.is_auxiliary:
-            return EnglishVerbs(forms[person], tail)
+            return forms[person], tail
         base, finite = f"{modal.base} {tail}", f"{forms[person]} {tail}"
     elif clause.tense == "future":
-        return EnglishVerbs("will", verb.base)
+        return "will", verb.base
     elif clause.tense == "progressive":
-        return EnglishVerbs(BE_PRESENT[person], verb.participle)
+        return BE_PRESENT[person], verb.participle
     elif verb is BE:
-        return EnglishVerbs((BE_PAST if is_past else BE_PRESENT)[person], "")
+        return (BE_PAST if is_past else BE_PRESENT)[person], ""
     else:
         present = verb.third if person == THIRD else verb.base
         base, finite = verb.base, verb.past if is_past else present
     if not needs_auxiliary:
-        return EnglishVerbs("", finite)
+        return "", finite
     do = "does" if person == THIRD else "do"
-    return EnglishVerbs("did" if is_past else do, base)
+    return "did" if is_past else do, base
 
 
 # Words that follow an English verb, but come after a pronoun: pick her up.
@@ -95,17 +84,13 @@ ENGLISH_PARTICLES = frozenset("up on off away along back".split())
 
 def _english_objects(clause):
     """The words between the English verb and its adjuncts."""
-    verb = clause.verb
+    verb, accusative = clause.verb, clause.accusative
     recipient, thing = (
-        nominal.english(case) if nominal and clause.fronted != slot else ""
-        for slot, nominal, case in (
-            ("dative", clause.dative, DATIVE),
-            ("accusative", clause.accusative, ACCUSATIVE),
-        )
+        nominal.english(case) if nominal and clause.fronted != case else ""
+        for nominal, case in ((clause.dative, DATIVE), (accusative, ACCUSATIVE))
     )
     if verb in VERBS["dative_with_to"]:
         return [verb.tail, thing, "to", recipient]
-    accusative = clause.accusative
     if accusative and accusative.is_pronoun and verb.tail in ENGLISH_PARTICLES:
         return [thing, verb.tail]
     return [verb.tail, recipient, thing]
@@ -132,23 +117,30 @@ def _english_rest(clause):
 
 def _fronted(clause, language):
     """The words that open the clause, in "english" or "german"."""
-    filler = getattr(clause, clause.fronted)
-    words = getattr(filler, language)
-    if isinstance(filler, Phrase):
-        return words
-    return words(CASES_OF_SLOTS[clause.fronted])
-
-
-CASES_OF_SLOTS = {
-    "subject": NOMINATIVE,
-    "accusative": ACCUSATIVE,
-    "dative": DATIVE,
-}
+    slot = clause.fronted
+    words = getattr(getattr(clause, slot), language)
+    if slot == "subject":
+        return words(NOMINATIVE)
+    return words(slot) if slot in (ACCUSATIVE, DATIVE) else words
 
 
 def join_words(words):
     """The words that are not empty, with spaces between them."""
     return " ".join(filter(None, words))
+
+
+def _english_words(clause, is_question):
+    """The clause without its fronted words; a question inverts its subject."""
+    needs_auxiliary = is_question or clause.negated
+    auxiliary, main = _english_verbs(clause, needs_auxiliary)
+    if clause.negated:
+        auxiliary = "cannot" if auxiliary == "can" else f"{auxiliary} not"
+    beginning = [clause.subject.english(NOMINATIVE), auxiliary]
+    if is_question:
+        beginning.reverse()
+    frequency = _adjuncts(clause, "frequency")
+    middle = [phrase.english for phrase in frequency]
+    return [*beginning, *middle, main, *_english_rest(clause)]
 
 
 def english_statement(clause, relative=False):
@@ -157,42 +149,21 @@ def english_statement(clause, relative=False):
     A fronted adverbial comes before the subject, with a comma; so does a
     relative pronoun that is an object, without a comma.
     """
-    words = _english_predicate(clause)
-    if clause.fronted == "subject":
-        return words
-    opening = _fronted(clause, "english")
-    comma = "" if relative else ","
-    return f"{opening}{comma} {words}"
-
-
-def _english_predicate(clause):
-    """The statement without its fronted words."""
-    auxiliary, main = _english_verbs(clause, needs_auxiliary=clause.negated)
-    middle = clause.frequency.english if clause.frequency else ""
-    subject = clause.subject.english(NOMINATIVE)
-    if clause.negated:
-        auxiliary = "cannot" if auxiliary == "can" else f"{auxiliary} not"
-    return join_words(
-        [subject, auxiliary, middle, main, *_english_rest(clause)]
-    )
+    words = _english_words(clause, is_question=False)
+    if clause.fronted != "subject":
+        comma = "" if relative else ","
+        words = [_fronted(clause, "english") + comma, *words]
+    return join_words(words)
 
 
 def english_question(clause):
     """Question word, if there is one; auxiliary, subject, main verb."""
     if clause.subject is WHO:
-        return _english_predicate(clause)
-    auxiliary, main = _english_verbs(clause, needs_auxiliary=True)
-    asks = clause.fronted != "subject"
-    return join_words(
-        [
-            _fronted(clause, "english") if asks else "",
-            auxiliary,
-            clause.subject.english(NOMINATIVE),
-            clause.frequency.english if clause.frequency else "",
-            main,
-            *_english_rest(clause),
-        ]
-    )
+        return english_statement(clause)
+    words = _english_words(clause, is_question=True)
+    if clause.fronted != "subject":
+        words = [_fronted(clause, "english"), *words]
+    return join_words(words)
 
 
 def english_infinitive(clause):
@@ -236,39 +207,23 @@ def _has_kein(clause):
     return clause.negated and accusative and not accusative.is_definite
 
 
-def _german_object(clause, slot):
-    """An object in its case."""
-    nominal = getattr(clause, slot)
-    if slot == "accusative" and _has_kein(clause):
-        nominal = nominal._replace(determiner="no")
-    return nominal.german(CASES_OF_SLOTS[slot])
-
-
-class Objects(NamedTuple):
-    """The German objects of a clause, by their position in the Mittelfeld."""
-
-    pronouns: list[str]
-    known_dative: list[str]
-    known_accusative: list[str]
-    new: list[str]
-
-
 def _german_objects(clause):
-    """The objects, except a fronted one."""
-    objects = Objects([], [], [], [])
-    for slot in ("dative", "accusative"):
-        nominal = getattr(clause, slot)
-        if not nominal or slot == clause.fronted:
+    """The objects, except a fronted one, by their place in the Mittelfeld.
+
+    The places are "pronoun" and "new", and "dative" and "accusative" of what is
+    known.
+    """
+    objects = collections.defaultdict(list)
+    for case in (DATIVE, ACCUSATIVE):
+        nominal = getattr(clause, case)
+        if not nominal or case == clause.fronted:
             continue
+        place = case if nominal.is_definite else "new"
         if nominal.is_pronoun:
-            place = objects.pronouns
-        elif not nominal.is_definite:
-            place = objects.new
-        elif slot == "dative":
-            place = objects.known_dative
-        else:
-            place = objects.known_accusative
-        place.append(_german_object(clause, slot))
+            place = "pronoun"
+        if case == ACCUSATIVE and _has_kein(clause):
+            nominal = nominal._replace(determiner="no")
+        objects[place].append(nominal.german(case))
     return objects
 
 
@@ -288,14 +243,14 @@ def mittelfeld(clause, has_subject):
     return join_words(
         [
             clause.subject.german(NOMINATIVE) if has_subject else "",
-            *reversed(objects.pronouns),  # sie ihr: accusative first
-            *objects.known_dative,
+            *reversed(objects["pronoun"]),  # sie ihr: accusative first
+            *objects[DATIVE],
             *frequency,
             clause.modal.adverb if clause.modal else "",
-            *objects.known_accusative,
+            *objects[ACCUSATIVE],
             *time,
             "nicht" if has_nicht else "",
-            *objects.new,
+            *objects["new"],
             *rest,
         ]
     )

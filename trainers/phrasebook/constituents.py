@@ -16,12 +16,10 @@ from trainers.phrasebook.morphology import (
     SECOND,
     THIRD,
     adjective_ending,
-    english_number,
     german_determiner,
-    german_number,
     with_article,
 )
-from trainers.phrasebook.phrases import Phrase
+from trainers.phrasebook.phrases import NUMBERS, Phrase
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -152,7 +150,7 @@ class NounPhrase(NamedTuple):
             words = f"{self.adjective.english} {words}"
         determiner = self.determiner
         if determiner.__class__ is int:
-            return f"{english_number(determiner)} {words}"
+            return f"{NUMBERS[determiner].english} {words}"
         if determiner == "a":
             return with_article(words)
         if determiner == "this" and self.plural:
@@ -167,7 +165,7 @@ class NounPhrase(NamedTuple):
             ending = adjective_ending(determiner, gender, case)
             words = f"{self.adjective.german_stem}{ending} {words}"
         if determiner.__class__ is int:
-            return f"{german_number(determiner)} {words}"
+            return f"{NUMBERS[determiner].german} {words}"
         article = german_determiner(determiner, gender, case)
         return f"{article} {words}" if article else words
 

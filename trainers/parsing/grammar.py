@@ -21,7 +21,10 @@ the verb is never put on its object, and nothing follows a clause that could
 belong to it.
 """
 
+from collections.abc import Sequence
+
 from trainers.parsing import lexicon
+from trainers.parsing.lexicon import Frame
 from trainers.parsing.trees import TOP, Leaf, Node, Part
 from trainers.phrasebook.drawing import Sampler
 
@@ -44,8 +47,17 @@ def _preposition(word: str, phrase: Node) -> Node:
     return _node("PP", Leaf("TO" if word == "to" else "IN", word), phrase)
 
 
+def _verbs_with(kind: str) -> list[str]:
+    """The classes of verbs whose object may be a noun of a class."""
+    return [k for k, frame in lexicon.FRAMES.items() if kind in frame.objects]
+
+
 class TreeSampler(Sampler):
     """Makes random sentences with their trees."""
+
+    def word(self, tag: str, words: Sequence[str]) -> Leaf:
+        """One of the words, with its tag."""
+        return Leaf(tag, self.pick(words))
 
     def verb(self, kind: str, tag: str) -> Leaf:
         """A verb of a class, in the form that has a tag."""
@@ -61,9 +73,9 @@ class TreeSampler(Sampler):
         noun = first = Leaf(tag, forms[tag])
         modifier: Part | None = None
         if lexicon.ADJECTIVES[kind] and self.chance(0.3):
-            modifier = first = Leaf("JJ", self.pick(lexicon.ADJECTIVES[kind]))
+            modifier = first = self.word("JJ", lexicon.ADJECTIVES[kind])
             if self.chance(0.2):
-                first = Leaf("RB", self.pick(lexicon.DEGREES))
+                first = self.word("RB", lexicon.DEGREES)
                 modifier = _node("ADJP", first, modifier)
         whose = self._determiner(determiner, is_plural, first.word)
         return _node("NP", whose, modifier, noun)
@@ -85,21 +97,21 @@ class TreeSampler(Sampler):
         if draw < 0.5:
             return Leaf("DT", "the")
         if draw < 0.6:
-            return Leaf("PRP$", self.pick(lexicon.POSSESSIVES))
+            return self.word("PRP$", lexicon.POSSESSIVES)
         if draw < 0.66:
-            name = Leaf("NNP", self.pick(lexicon.NAMES))
+            name = self.word("NNP", lexicon.NAMES)
             return _node("NP", name, Leaf("POS", "'s"))
         if is_plural:
             if draw < 0.8:
-                return Leaf("CD", self.pick(lexicon.NUMBERS))
-            return Leaf("DT", self.pick(("these", "some")))
+                return self.word("CD", lexicon.NUMBERS)
+            return self.word("DT", ("these", "some"))
         return Leaf("DT", article if draw < 0.95 else "this")
 
     def name(self) -> Node:
         """A name; with a title, or with an apposition."""
-        name = Leaf("NNP", self.pick(lexicon.NAMES))
+        name = self.word("NNP", lexicon.NAMES)
         if self.chance(0.15):
-            return _node("NP", Leaf("NNP", self.pick(lexicon.TITLES)), name)
+            return _node("NP", self.word("NNP", lexicon.TITLES), name)
         if self.chance(0.1):
             apposition = self.base("person", "the")
             return _node("NP", _node("NP", name), ",", apposition, ",")
@@ -111,17 +123,12 @@ class TreeSampler(Sampler):
         return _node("NP", Leaf("PRP", subject if is_subject else other))
 
     def modified(
-        self,
-        kind: str,
-        frame: lexicon.Frame | None = None,
-        num_phrases: int = 1,
+        self, kind: str, frame: Frame | None = None, num_phrases: int = 1
     ) -> Node:
-        """A noun with prepositional phrases that cannot be the verb's.
+        """A noun with at most so many prepositional phrases of its own.
 
-        Args:
-            kind: Class of the noun.
-            frame: Of the verb that the noun is the object of, or None.
-            num_phrases: How many phrases, at most.
+        They cannot be those of the verb that has the frame, if the noun is its
+        object.
         """
         core = self.base(kind)
         phrases: dict[Part, Node] = {}  # by their preposition
@@ -131,14 +138,14 @@ class TreeSampler(Sampler):
         return _node("NP", core, *phrases.values()) if phrases else core
 
     def perhaps_modified(
-        self, kind: str, probability: float, frame: lexicon.Frame | None = None
+        self, kind: str, probability: float, frame: Frame | None = None
     ) -> Node:
         """A noun that is `modified` with this probability."""
         plain = self.base(kind)
         return self.modified(kind, frame) if self.chance(probability) else plain
 
     def _noun_phrase_modifier(
-        self, kind: str, frame: lexicon.Frame | None
+        self, kind: str, frame: Frame | None
     ) -> Node | None:
         """A prepositional phrase that belongs to a noun, or None."""
         choices = []
@@ -168,7 +175,7 @@ class TreeSampler(Sampler):
             return self.in_place()
         return _preposition("from", self.base("town", "the"))
 
-    def _part(self, kind: str, frame: lexicon.Frame | None) -> Node:
+    def _part(self, kind: str, frame: Frame | None) -> Node:
         """Possessions of a noun of a class that the verb does not use."""
         if kind in PEOPLE and self.chance(0.6):
             used = frame.instruments if frame else ""
@@ -186,15 +193,11 @@ class TreeSampler(Sampler):
         return _preposition("in", place)
 
     def nominal(
-        self, kinds: tuple[str, ...], frame: lexicon.Frame | None, depth: int
+        self, kinds: tuple[str, ...], frame: Frame | None, depth: int
     ) -> Node:
-        """A noun phrase of any form.
+        """A noun phrase of any form, with so many clauses in each other.
 
-        Args:
-            kinds: Classes of nouns.
-            frame: Of the verb that the phrase is the object of; None of a
-                subject.
-            depth: Clauses that it may have, one in the other.
+        The frame is that of the verb whose object it is; None of a subject.
         """
         kind, draw = self.pick(kinds), self._random()
         if "person" in kinds and draw < 0.25:
@@ -210,13 +213,11 @@ class TreeSampler(Sampler):
             return self.modified(kind, frame, number)
         return self.base(kind)
 
-    def _coordinated(
-        self, kinds: tuple[str, ...], frame: lexicon.Frame | None
-    ) -> Node:
+    def _coordinated(self, kinds: tuple[str, ...], frame: Frame | None) -> Node:
         """Two or three noun phrases: the last may have a modifier."""
         last = self.perhaps_modified(self.pick(kinds), 0.3, frame)
         first = self.base(self.pick(kinds))
-        conjunction = Leaf("CC", self.pick(("and", "or")))
+        conjunction = self.word("CC", ("and", "or"))
         if self.chance(0.2):
             middle = self.base(self.pick(kinds))
             return _node("NP", first, ",", middle, conjunction, last)
@@ -248,11 +249,7 @@ class TreeSampler(Sampler):
         if (is_person or kind == "animal") and self.chance(0.6):
             clause = _node("S", self.predicate(core, depth - 1))
             return _node("SBAR", pronoun, clause)
-        verbs = [
-            name
-            for name, frame in lexicon.FRAMES.items()
-            if kind in frame.objects
-        ]
+        verbs = _verbs_with(kind)
         verb = self.verb(self.pick(verbs) if verbs else "know", "VBD")
         clause = _node("S", self.person(0.4), _node("VP", verb))
         if is_person or self.chance(0.5):  # the man Anna met
@@ -270,7 +267,7 @@ class TreeSampler(Sampler):
             second = self._past(was, depth)
             return _node("VP", first, Leaf("CC", "and"), second)
         if draw < 0.2:
-            modal = Leaf("MD", self.pick(lexicon.MODALS))
+            modal = self.word("MD", lexicon.MODALS)
             negation = Leaf("RB", "not") if self.chance(0.3) else None
             return _node("VP", modal, negation, self._simple("VB", depth))
         if draw < 0.26:
@@ -328,7 +325,7 @@ class TreeSampler(Sampler):
         if len(parts) > 2 or not self.chance(0.08):
             return _node("VP", *parts)
         # The adverb first: she quietly opened the door.
-        adverb = _node("ADVP", Leaf("RB", self.pick(lexicon.MANNERS)))
+        adverb = _node("ADVP", self.word("RB", lexicon.MANNERS))
         return _node("VP", adverb, *parts)
 
     def _telling(self, tag: str) -> Node:
@@ -336,8 +333,7 @@ class TreeSampler(Sampler):
 
         Such phrases are rare elsewhere: one object in a thousand has one.
         """
-        kinds = [k for k, f in lexicon.FRAMES.items() if "person" in f.objects]
-        kind = self.pick(kinds)
+        kind = self.pick(_verbs_with("person"))
         frame, verb = lexicon.FRAMES[kind], self.verb(kind, tag)
         core = self.base(self.pick([k for k in PEOPLE if k in frame.objects]))
         if self.chance(0.25):
@@ -356,11 +352,11 @@ class TreeSampler(Sampler):
         """Manner or time, which belong to the nearest verb; often none."""
         draw = self._random()
         if draw < 0.08:
-            return [_node("ADVP", Leaf("RB", self.pick(lexicon.MANNERS)))]
+            return [_node("ADVP", self.word("RB", lexicon.MANNERS))]
         if draw < 0.14:
-            return [_node("NP", Leaf("NN", self.pick(lexicon.TIMES)))]
+            return [_node("NP", self.word("NN", lexicon.TIMES))]
         if draw < 0.2:
-            time = Leaf("NN", self.pick(lexicon.PARTS_OF_DAY))
+            time = self.word("NN", lexicon.PARTS_OF_DAY)
             if time.word == "night":
                 return [_preposition("at", _node("NP", time))]
             return [_preposition("in", _node("NP", Leaf("DT", "the"), time))]
@@ -426,10 +422,9 @@ class TreeSampler(Sampler):
         """Was very happy, was in the garden, was a doctor."""
         draw = self._random()
         if draw < 0.4:
-            degree = None
-            if self.chance(0.4):
-                degree = Leaf("RB", self.pick(lexicon.DEGREES))
-            state = Leaf("JJ", self.pick(lexicon.STATES))
+            has_degree = self.chance(0.4)
+            degree = self.word("RB", lexicon.DEGREES) if has_degree else None
+            state = self.word("JJ", lexicon.STATES)
             return _node("VP", was, _node("ADJP", degree, state))
         if draw < 0.7 and was.word == "was":
             core = self.base(self.pick(PEOPLE), self.pick(("a", "the")))
@@ -490,7 +485,7 @@ class TreeSampler(Sampler):
     def _two_clauses(self) -> Node:
         """Anna saw the man and the dog slept."""
         comma = "," if self.chance(0.3) else None
-        conjunction = Leaf("CC", self.pick(("and", "but")))
+        conjunction = self.word("CC", ("and", "but"))
         first, second = self.clause(0), self.clause(1)
         return _node("S", first, comma, conjunction, second, ".")
 
@@ -498,7 +493,7 @@ class TreeSampler(Sampler):
         """When Anna slept, the dog barked. In the morning, the dog barked."""
         clause = self.clause(1)
         if self.chance(0.7):
-            word = Leaf("IN", self.pick(lexicon.REASONS))
+            word = self.word("IN", lexicon.REASONS)
             first = _node("SBAR", word, self.clause(0))
         else:
             first = self.in_place()
@@ -515,7 +510,7 @@ class TreeSampler(Sampler):
         subject = self.nominal(("person", "animal"), None, 1)
         verb = Leaf("VBD", "did")
         if self.chance(0.4):
-            verb = Leaf("MD", self.pick(lexicon.MODALS))
+            verb = self.word("MD", lexicon.MODALS)
         inner = self._simple("VB", 1)
         return _node("SQ", verb, subject, inner, Leaf(".", "?"))
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from trainers.parsing.bracketing import DELETED, count_brackets, sum_counts
 from trainers.parsing.linearization import is_tree, read_reference, repair
 from trainers.parsing.trees import leaves
-from trainers.run.config import Configuration
 
 
 class ParsingMetric:
@@ -53,8 +52,3 @@ class ParsingMetric:
 def _percentage(values):
     """How many of some truth values are true."""
     return 100 * sum(values) / max(len(values), 1)
-
-
-def make_parsing_metric(configuration: Configuration) -> ParsingMetric:
-    """The metric of a training whose task is parsing."""
-    return ParsingMetric()

@@ -82,51 +82,48 @@ def _english_verbs(clause, needs_auxiliary):
 ENGLISH_PARTICLES = frozenset("up on off away along back".split())
 
 
-def _english_objects(clause):
-    """The words between the English verb and its adjuncts."""
-    verb, accusative = clause.verb, clause.accusative
-    recipient, thing = (
-        nominal.english(case) if nominal and clause.fronted != case else ""
-        for nominal, case in ((clause.dative, DATIVE), (accusative, ACCUSATIVE))
-    )
-    if verb in VERBS["dative_with_to"]:
-        return [verb.tail, thing, "to", recipient]
-    if accusative and accusative.is_pronoun and verb.tail in ENGLISH_PARTICLES:
-        return [thing, verb.tail]
-    return [verb.tail, recipient, thing]
+CASES_OF_SLOTS = {
+    "subject": NOMINATIVE,
+    "accusative": ACCUSATIVE,
+    "dative": DATIVE,
+}
 
 
-# The order of the adjuncts at the end of a clause.
-ENGLISH_ADJUNCTS = ("complement", "manner", "company", "place", "time")
-GERMAN_ADJUNCTS = ("company", "manner", "place", "complement")
+def _spelled(clause, language, slot):
+    """What is in a slot, in "english" or "german"; "" if that is nothing."""
+    words = getattr(getattr(clause, slot), language, "")
+    return words(CASES_OF_SLOTS[slot]) if callable(words) else words
 
 
-def _adjuncts(clause, *slots):
-    """The adjuncts in these slots, except the fronted one."""
-    fillers = [
-        getattr(clause, slot) for slot in slots if slot != clause.fronted
+def _behind(clause, language, *slots):
+    """What is in slots that are not fronted."""
+    return [
+        _spelled(clause, language, slot)
+        for slot in slots
+        if slot != clause.fronted
     ]
-    return [phrase for phrase in fillers if phrase]
-
-
-def _english_rest(clause):
-    """Everything after the English subject and verbs."""
-    adjuncts = _adjuncts(clause, *ENGLISH_ADJUNCTS)
-    return _english_objects(clause) + [phrase.english for phrase in adjuncts]
-
-
-def _fronted(clause, language):
-    """The words that open the clause, in "english" or "german"."""
-    slot = clause.fronted
-    words = getattr(getattr(clause, slot), language)
-    if slot == "subject":
-        return words(NOMINATIVE)
-    return words(slot) if slot in (ACCUSATIVE, DATIVE) else words
 
 
 def join_words(words):
     """The words that are not empty, with spaces between them."""
     return " ".join(filter(None, words))
+
+
+def _english_rest(clause):
+    """Everything after the English subject and verbs."""
+    verb, accusative = clause.verb, clause.accusative
+    if verb in VERBS["dative_with_to"]:
+        thing, recipient = _behind(clause, "english", "accusative", "dative")
+        objects = [verb.tail, thing, "to", recipient]
+    elif (
+        accusative and accusative.is_pronoun and verb.tail in ENGLISH_PARTICLES
+    ):
+        objects = [*_behind(clause, "english", "accusative"), verb.tail]
+    else:
+        objects = _behind(clause, "english", "dative", "accusative")
+        objects = [verb.tail, *objects]
+    adjuncts = ("complement", "manner", "company", "place", "time")
+    return objects + _behind(clause, "english", *adjuncts)
 
 
 def _english_words(clause, is_question):
@@ -138,9 +135,8 @@ def _english_words(clause, is_question):
     beginning = [clause.subject.english(NOMINATIVE), auxiliary]
     if is_question:
         beginning.reverse()
-    frequency = _adjuncts(clause, "frequency")
-    middle = [phrase.english for phrase in frequency]
-    return [*beginning, *middle, main, *_english_rest(clause)]
+    frequency = _spelled(clause, "english", "frequency")
+    return [*beginning, frequency, main, *_english_rest(clause)]
 
 
 def english_statement(clause, relative=False):
@@ -152,7 +148,7 @@ def english_statement(clause, relative=False):
     words = _english_words(clause, is_question=False)
     if clause.fronted != "subject":
         comma = "" if relative else ","
-        words = [_fronted(clause, "english") + comma, *words]
+        words = [_spelled(clause, "english", clause.fronted) + comma, *words]
     return join_words(words)
 
 
@@ -162,7 +158,7 @@ def english_question(clause):
         return english_statement(clause)
     words = _english_words(clause, is_question=True)
     if clause.fronted != "subject":
-        words = [_fronted(clause, "english"), *words]
+        words = [_spelled(clause, "english", clause.fronted), *words]
     return join_words(words)
 
 
@@ -171,60 +167,30 @@ def english_infinitive(clause):
     return join_words(["to", clause.verb.base, *_english_rest(clause)])
 
 
-class Brackets(NamedTuple):
-    """The two verbal positions that hold a German clause together."""
-
-    left: str  # the finite verb
-    right: str  # infinitive, participle or separable prefix
-    is_simple: bool  # whether `right` is the prefix of `left`, or empty
-
-
 def german_brackets(clause):
-    """Inflects the German verbs.
+    """The two verbal positions that hold a German clause together.
+
+    Returns:
+        The finite verb; infinitive, participle or separable prefix; and whether
+        that is a prefix of the finite verb, or "".
 
     >>> from trainers.phrasebook.constituents import PRONOUNS
     >>> up, *_ = VERBS["event"]
-    >>> german_brackets(Clause(PRONOUNS["I"], up, "past"))[:2]
-    ('bin', 'aufgestanden')
+    >>> german_brackets(Clause(PRONOUNS["I"], up, "past"))
+    ('bin', 'aufgestanden', False)
     """
     verb, modal, person = clause.verb, clause.modal, clause.subject.person
     is_past = clause.tense == "past"
     if modal and not modal.adverb:
         forms = modal.german_past if is_past else modal.german_present
-        return Brackets(forms[person], verb.infinitive, False)
+        return forms[person], verb.infinitive, False
     if clause.tense == "future":
-        return Brackets(WERDEN[person], verb.infinitive, False)
+        return WERDEN[person], verb.infinitive, False
     if is_past and not verb.preterite:
         auxiliary = IRREGULAR_PRESENT[verb.auxiliary]
-        return Brackets(auxiliary[person], verb.perfect, False)
+        return auxiliary[person], verb.perfect, False
     forms = verb.preterite if is_past else verb.present
-    return Brackets(forms[person], verb.prefix, True)
-
-
-def _has_kein(clause):
-    """Whether the negation is in the object: "nicht ein" becomes "kein"."""
-    accusative = clause.accusative
-    return clause.negated and accusative and not accusative.is_definite
-
-
-def _german_objects(clause):
-    """The objects, except a fronted one, by their place in the Mittelfeld.
-
-    The places are "pronoun" and "new", and "dative" and "accusative" of what is
-    known.
-    """
-    objects = collections.defaultdict(list)
-    for case in (DATIVE, ACCUSATIVE):
-        nominal = getattr(clause, case)
-        if not nominal or case == clause.fronted:
-            continue
-        place = case if nominal.is_definite else "new"
-        if nominal.is_pronoun:
-            place = "pronoun"
-        if case == ACCUSATIVE and _has_kein(clause):
-            nominal = nominal._replace(determiner="no")
-        objects[place].append(nominal.german(case))
-    return objects
+    return forms[person], verb.prefix, True
 
 
 def mittelfeld(clause, has_subject):
@@ -234,24 +200,32 @@ def mittelfeld(clause, has_subject):
     `nicht`; indefinite objects; company, manner, place; parts of the
     verb.
     """
-    objects = _german_objects(clause)
-    frequency, time, rest = (
-        [phrase.german for phrase in _adjuncts(clause, *slots)]
-        for slots in (("frequency",), ("time",), GERMAN_ADJUNCTS)
-    )
-    has_nicht = clause.negated and not _has_kein(clause)
+    negation = "nicht" if clause.negated else ""
+    accusative = clause.accusative
+    if negation and accusative and not accusative.is_definite:
+        negation = ""  # "nicht ein" becomes "kein"
+        accusative = accusative._replace(determiner="no")
+        clause = clause._replace(accusative=accusative)
+    objects = collections.defaultdict(list)
+    for slot in ("dative", "accusative"):
+        if nominal := getattr(clause, slot):
+            place = slot if nominal.is_definite else "new"
+            place = "pronouns" if nominal.is_pronoun else place
+            objects[place] += _behind(clause, "german", slot)
     return join_words(
         [
             clause.subject.german(NOMINATIVE) if has_subject else "",
-            *reversed(objects["pronoun"]),  # sie ihr: accusative first
-            *objects[DATIVE],
-            *frequency,
+            *reversed(objects["pronouns"]),  # sie ihr: accusative first
+            *objects["dative"],
+            _spelled(clause, "german", "frequency"),
             clause.modal.adverb if clause.modal else "",
-            *objects[ACCUSATIVE],
-            *time,
-            "nicht" if has_nicht else "",
+            *objects["accusative"],
+            *_behind(clause, "german", "time"),
+            negation,
             *objects["new"],
-            *rest,
+            *_behind(
+                clause, "german", "company", "manner", "place", "complement"
+            ),
         ]
     )
 
@@ -259,7 +233,7 @@ def mittelfeld(clause, has_subject):
 def german_verb_second(clause):
     """Main clause: Vorfeld, finite verb, Mittelfeld, right bracket."""
     left, right, _ = german_brackets(clause)
-    vorfeld = _fronted(clause, "german")
+    vorfeld = _spelled(clause, "german", clause.fronted)
     middle = mittelfeld(clause, has_subject=clause.fronted != "subject")
     return join_words([vorfeld, left, middle, right])
 
@@ -281,7 +255,7 @@ def german_verb_last(clause, opening=""):
     left, right, is_simple = german_brackets(clause)
     verbs = right + left if is_simple else f"{right} {left}"
     in_middle = bool(opening) or clause.fronted != "subject"
-    opening = opening or _fronted(clause, "german")
+    opening = opening or _spelled(clause, "german", clause.fronted)
     return join_words(
         [opening, mittelfeld(clause, has_subject=in_middle), verbs]
     )

@@ -4,7 +4,6 @@ Every constituent that can be a subject or an object has `person`, `is_pronoun`,
 `is_definite`, `english(case)` and `german(case)`.
 """
 
-import dataclasses
 from typing import NamedTuple
 
 from trainers.phrasebook.entries import Adjective, Noun
@@ -22,15 +21,16 @@ from trainers.phrasebook.morphology import (
 from trainers.phrasebook.phrases import NUMBERS, Phrase
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class Pronoun:
-    """A pronoun: English subject and object form, German by case."""
+    """A pronoun, from its English subject and object and German case forms."""
 
-    english_forms: tuple[str, str]
-    german_forms: dict[str, str]
-    person: int = THIRD
     is_pronoun = True
     is_definite = True
+
+    def __init__(self, english, german, person=THIRD):
+        self.english_forms = english.split()
+        self.german_forms = dict(zip(CASES, german.split(), strict=True))
+        self.person = person
 
     def english(self, case):
         """The English form: he, him."""
@@ -41,41 +41,32 @@ class Pronoun:
         return self.german_forms[case]
 
 
-def _pronoun(english, german, person=THIRD):
-    """A pronoun from its two English and three German forms."""
-    subject, *others = english.split()
-    return Pronoun(
-        (subject, others[0] if others else subject),
-        dict(zip(CASES, german.split(), strict=True)),
-        person,
-    )
-
-
 PRONOUNS = {
-    "I": _pronoun("I me", "ich mich mir", FIRST),
-    "you": _pronoun("you you", "du dich dir", SECOND),
-    "he": _pronoun("he him", "er ihn ihm"),
-    "she": _pronoun("she her", "sie sie ihr"),
-    "we": _pronoun("we us", "wir uns uns", PLURAL),
-    "they": _pronoun("they them", "sie sie ihnen", PLURAL),
+    "I": Pronoun("I me", "ich mich mir", FIRST),
+    "you": Pronoun("you you", "du dich dir", SECOND),
+    "he": Pronoun("he him", "er ihn ihm"),
+    "she": Pronoun("she her", "sie sie ihr"),
+    "we": Pronoun("we us", "wir uns uns", PLURAL),
+    "they": Pronoun("they them", "sie sie ihnen", PLURAL),
 }
 PERSONAL = tuple(PRONOUNS.values())
-IT = _pronoun("it", "es es ihm")  # of the weather
-WHO = _pronoun("who whom", "wer wen wem")
-WHAT = _pronoun("what", "was was -")
+IT = Pronoun("it it", "es es ihm")  # of the weather
+WHO = Pronoun("who whom", "wer wen wem")
+WHAT = Pronoun("what what", "was was -")
 
-# The relative pronouns of people; things have "that" instead.
-WHO_RELATIVE = {
-    "masculine": _pronoun("who whom", "der den dem"),
-    "feminine": _pronoun("who whom", "die die der"),
-    "neuter": _pronoun("who whom", "das das dem"),
-    "plural": _pronoun("who whom", "die die denen", PLURAL),
-}
 
-THAT_RELATIVE = {
-    gender: dataclasses.replace(pronoun, english_forms=("that", "that"))
-    for gender, pronoun in WHO_RELATIVE.items()
-}
+def _relative_pronouns(english):
+    """The relative pronouns, by the gender of the noun."""
+    return {
+        "masculine": Pronoun(english, "der den dem"),
+        "feminine": Pronoun(english, "die die der"),
+        "neuter": Pronoun(english, "das das dem"),
+        "plural": Pronoun(english, "die die denen", PLURAL),
+    }
+
+
+WHO_RELATIVE = _relative_pronouns("who whom")  # of people
+THAT_RELATIVE = _relative_pronouns("that that")  # of things
 
 
 class Name(NamedTuple):

@@ -17,14 +17,13 @@ from trainers.phrasebook.morphology import (
     english_s_form,
     german_present,
 )
+from trainers.phrasebook.phrases import MANNERS
 
 
 class Noun:
-    """A noun of both languages; the plurals are "" where there are none.
+    """A noun of both languages, from a line of `NOUN_TABLE`.
 
-    Args:
-        category: A key of `NOUN_TABLE`.
-        english, german, marks: The cells of a line of it.
+    The plurals are "" where there are none.
     """
 
     def __init__(self, category, english, german, marks):
@@ -45,11 +44,7 @@ class Noun:
 
 
 class Adjective:
-    """An adjective of both languages and the nouns that it goes with.
-
-    Args:
-        english, german, categories: The cells of a line of `ADJECTIVE_TABLE`.
-    """
+    """An adjective of both languages, from a line of `ADJECTIVE_TABLE`."""
 
     def __init__(self, english, german, categories):
         self.english, comparative = _words(english)
@@ -60,16 +55,12 @@ class Adjective:
 
 
 class Verb:
-    """A verb of both languages.
+    """A verb of both languages, from a line of `VERB_TABLE`.
 
     `english` is the whole entry ("pick up"): `base` is inflected, and `tail`
     follows it. The tuples `present` and `preterite` are indexed by person;
     `prefix` is the separable one. A prepositional verb governs `preposition`,
     as in `PLACES`, in `preposition_case`.
-
-    Args:
-        english, german, perfect, categories, preposition: The cells of a line
-            of `VERB_TABLE`.
     """
 
     def __init__(
@@ -90,19 +81,15 @@ class Verb:
         auxiliary, self.perfect = perfect.split()
         self.auxiliary = {"hat": "haben", "ist": "sein"}[auxiliary]
         self.categories = _categories(categories)
+        self.manners = MANNERS.get(self.english, ())
         *self.preposition, self.preposition_case = preposition.split()
 
 
 class Modal:
-    """A modal verb; `adverb` is set if German has an adverb instead.
+    """A modal verb, from a line of `MODAL_TABLE`, or a German adverb for one.
 
     `tail` follows the English verb ("to", "allowed to"). The lists of verb
     forms are indexed by person, and empty where there are none.
-
-    Args:
-        base, tail, present, past, german_present, german_past: The cells of a
-            line of `MODAL_TABLE`.
-        adverb: The German adverb.
     """
 
     def __init__(

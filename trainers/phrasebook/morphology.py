@@ -47,6 +47,7 @@ EIN_WORDS = {
     "our": "unser",
     "their": "ihr",
 }
+STEMS = DER_WORDS | EIN_WORDS
 
 # The strong endings: each shows gender (or plural) and case.
 STRONG_ENDINGS = {
@@ -65,6 +66,14 @@ BARE_EIN = {
 
 
 @functools.cache
+def _shown_ending(determiner, gender, case):
+    """The ending by which a determiner shows gender and case, or ""."""
+    is_bare = determiner in EIN_WORDS and (gender, case) in BARE_EIN
+    if is_bare or determiner not in STEMS:
+        return ""
+    return STRONG_ENDINGS[gender][case]
+
+
 def german_determiner(determiner, gender, case):
     """The German form of an English determiner, "" for none or a numeral.
 
@@ -78,18 +87,12 @@ def german_determiner(determiner, gender, case):
     >>> german_determiner("my", "neuter", "accusative")
     'mein'
     """
-    ending = STRONG_ENDINGS[gender][case]
+    ending = _shown_ending(determiner, gender, case)
     if determiner == "the":
-        return "d" + {"e": "ie", "es": "as"}.get(ending, ending)
-    if determiner in DER_WORDS:
-        return DER_WORDS[determiner] + ending
-    if determiner in EIN_WORDS:
-        bare = (gender, case) in BARE_EIN
-        return EIN_WORDS[determiner] + ("" if bare else ending)
-    return ""
+        ending = {"e": "ie", "es": "as"}.get(ending, ending)
+    return STEMS.get(determiner, "") + ending
 
 
-@functools.cache
 def adjective_ending(determiner, gender, case):
     """The ending of an attributive adjective.
 
@@ -100,10 +103,7 @@ def adjective_ending(determiner, gender, case):
     >>> [adjective_ending(d, "neuter", "nominative") for d in ("the", "a")]
     ['e', 'es']
     """
-    shown = determiner in DER_WORDS or (
-        determiner in EIN_WORDS and (gender, case) not in BARE_EIN
-    )
-    if not shown:
+    if not _shown_ending(determiner, gender, case):
         return STRONG_ENDINGS[gender][case]
     unmarked = case == NOMINATIVE or (
         case == ACCUSATIVE and gender != "masculine"

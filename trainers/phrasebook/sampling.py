@@ -61,9 +61,7 @@ class ClauseSampler(Sampler):
         draw = self._random()
         if category == "drink":
             return "" if draw < 0.7 else "the"
-        if category in collocations.LOCATIONS and draw > 0.7:
-            return "the"
-        if draw < 0.4:
+        if draw < 0.4 or (category in collocations.LOCATIONS and draw > 0.7):
             return "the"
         if draw < 0.6 and noun.english not in collocations.UNOWNED:
             return self.pick(collocations.POSSESSIVES)
@@ -120,24 +118,17 @@ class ClauseSampler(Sampler):
     def transitive(self, subject, verbs=VERBS["transitive"]):
         """A verb with an accusative object."""
         verb = self.pick(verbs)
+        word = verb.english
         thing = self.affected(subject, verb.categories)
-        place = company = manner = None
-        if verb.english in collocations.VERBS_WITH_PLACE and self.chance(0.2):
-            place = self.place()
-        if verb.english in collocations.VERBS_WITH_BENEFICIARY and self.chance(
-            0.25
-        ):
+        clause = Clause(subject, verb, accusative=thing)
+        if word in collocations.VERBS_WITH_PLACE and self.chance(0.2):
+            clause = clause._replace(place=self.place())
+        if word in collocations.VERBS_WITH_BENEFICIARY and self.chance(0.25):
             company = self.companion(subject, collocations.BENEFICIARY)
-        elif verb.english in phrases.MANNERS and self.chance(0.15):
-            manner = self.pick(phrases.MANNERS[verb.english])
-        return Clause(
-            subject,
-            verb,
-            accusative=thing,
-            place=place,
-            company=company,
-            manner=manner,
-        )
+            return clause._replace(company=company)
+        if verb.manners and self.chance(0.15):
+            return clause._replace(manner=self.pick(verb.manners))
+        return clause
 
     def with_dative(self, subject):
         """A verb whose only object is a dative."""
@@ -168,8 +159,8 @@ class ClauseSampler(Sampler):
         draw = self._random()
         if verb.english in collocations.VERBS_WITH_COMPANY and draw < 0.25:
             company = self.companion(subject)
-        elif verb.english in phrases.MANNERS and draw < 0.5:
-            manner = self.pick(phrases.MANNERS[verb.english])
+        elif verb.manners and draw < 0.5:
+            manner = self.pick(verb.manners)
         place = self.place() if self.chance(0.5) else None
         return Clause(
             subject, verb, company=company, manner=manner, place=place
@@ -185,10 +176,8 @@ class ClauseSampler(Sampler):
         clause = Clause(subject, verb, complement=self.destination(subject))
         if verb.english in collocations.VERBS_WITH_COMPANY and self.chance(0.2):
             return clause._replace(company=self.companion(subject))
-        if verb.english in phrases.MANNERS and self.chance(0.3):
-            return clause._replace(
-                manner=self.pick(phrases.MANNERS[verb.english])
-            )
+        if verb.manners and self.chance(0.3):
+            return clause._replace(manner=self.pick(verb.manners))
         return clause
 
     def travel(self, subject):
@@ -198,9 +187,7 @@ class ClauseSampler(Sampler):
         goal = Phrase(f"to {city}", f"nach {city}")
         if self.chance(0.2):
             goal = phrases.HOMEWARD
-        manner = (
-            self.pick(phrases.MANNERS["travel"]) if self.chance(0.6) else None
-        )
+        manner = self.pick(verb.manners) if self.chance(0.6) else None
         company = self.companion(subject) if self.chance(0.3) else None
         return Clause(
             subject, verb, complement=goal, manner=manner, company=company

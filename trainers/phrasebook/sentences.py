@@ -7,6 +7,7 @@ letter at the beginning and a mark at the end.
 from collections.abc import Callable
 from typing import NamedTuple
 
+from trainers.phrasebook import collocations, phrases
 from trainers.phrasebook.clauses import (
     Clause,
     english_infinitive,
@@ -16,12 +17,6 @@ from trainers.phrasebook.clauses import (
     german_verb_last,
     german_verb_second,
     german_zu_infinitive,
-)
-from trainers.phrasebook.collocations import (
-    PEOPLE,
-    PURPOSE_VERBS,
-    STATIVE_TENSES,
-    VERBS_WITH_PLACE,
 )
 from trainers.phrasebook.constituents import (
     THAT_RELATIVE,
@@ -38,19 +33,8 @@ from trainers.phrasebook.entries import (
     VERBS,
 )
 from trainers.phrasebook.morphology import NOMINATIVE
-from trainers.phrasebook.phrases import (
-    CONDITIONS,
-    REASONS,
-    THAT,
-    WHEN,
-    WHETHER,
-    Phrase,
-)
-from trainers.phrasebook.sampling import (
-    FRAMES,
-    OBJECT_FRAMES,
-    ClauseSampler,
-)
+from trainers.phrasebook.phrases import Phrase
+from trainers.phrasebook.sampling import FRAMES, OBJECT_FRAMES, ClauseSampler
 
 
 def _statement(clause):
@@ -111,7 +95,10 @@ def _adverbial_question(sampler):
     clause = sampler.action(sampler.subject(quantified=False))
     word = sampler.pick(ADVERBS)
     if word.english == "where":
-        if clause.complement or clause.verb.english not in VERBS_WITH_PLACE:
+        if (
+            clause.complement
+            or clause.verb.english not in collocations.VERBS_WITH_PLACE
+        ):
             word = WHY
         else:
             clause = clause._replace(place=word, fronted="place")
@@ -130,7 +117,7 @@ def _object_question(sampler):
     slot = "dative" if clause.dative else "accusative"
     asked = getattr(clause, slot)
     is_person = not isinstance(asked, NounPhrase)
-    is_person = is_person or asked.noun.category in PEOPLE
+    is_person = is_person or asked.noun.category in collocations.PEOPLE
     word = WHO if is_person else WHAT
     clause = clause._replace(**{slot: word}, fronted=slot)
     return _question(clause)
@@ -151,7 +138,7 @@ def _reported(sampler):
     doubts = sampler.chance(0.3)
     verb = KNOW if doubts else sampler.pick(VERBS["speech"])
     outer = Clause(speaker, verb, negated=doubts)
-    conjunction = WHETHER if doubts else THAT
+    conjunction = phrases.WHETHER if doubts else phrases.THAT
     return _with_subordinate(outer, conjunction, inner)
 
 
@@ -181,7 +168,7 @@ def _dynamic_frame(sampler, subject):
     """A frame whose verb may follow a modal verb."""
     while True:
         clause = sampler.pick(FRAMES)(sampler, subject)
-        if clause.verb.english not in STATIVE_TENSES:
+        if clause.verb.english not in collocations.STATIVE_TENSES:
             return clause
 
 
@@ -189,14 +176,14 @@ def _reasoned(sampler):
     """... because he is tired / although it is raining."""
     outer = sampler.action(frame=_dynamic_frame)._replace(time=None)
     inner = _reason(sampler, outer.subject, outer.tense)
-    conjunction = sampler.pick(REASONS)
+    conjunction = sampler.pick(phrases.REASONS)
     return _with_subordinate(outer, conjunction, inner)
 
 
 def _conditional(sampler):
     """If it rains tomorrow, ... / when the guest arrived, ..."""
     is_past = sampler.chance(0.4)
-    conjunction = WHEN if is_past else sampler.pick(CONDITIONS)
+    conjunction = phrases.WHEN if is_past else sampler.pick(phrases.CONDITIONS)
     tense = "past" if is_past else "habit"
     inner = (
         sampler.weather(tense)
@@ -241,7 +228,7 @@ def _object_relative(sampler):
         head = getattr(clause, slot)
         if isinstance(head, NounPhrase):
             break
-    is_person = head.noun.category in PEOPLE
+    is_person = head.noun.category in collocations.PEOPLE
     pronoun = (WHO_RELATIVE if is_person else THAT_RELATIVE)[head.gender]
     clause = clause._replace(**{slot: pronoun}, fronted=slot)
     return _presented(head._replace(determiner="the"), clause)
@@ -252,7 +239,7 @@ def _purposeful(sampler):
     outer = sampler.action(
         frame=sampler.pick((ClauseSampler.motion, ClauseSampler.travel))
     )
-    inner = sampler.transitive(outer.subject, PURPOSE_VERBS)
+    inner = sampler.transitive(outer.subject, collocations.PURPOSE_VERBS)
     if outer.time and sampler.chance(0.5):
         outer = outer._replace(fronted="time")
     return (

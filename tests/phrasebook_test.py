@@ -66,11 +66,11 @@ def verb(english, frame="transitive"):
 
 
 def in_(nominal, case=DATIVE):
-    return prepositional_phrase(("in", "in"), case, nominal)
+    return prepositional_phrase(("in", "in", case), nominal)
 
 
 def to(nominal):
-    return prepositional_phrase(("to", "zu"), DATIVE, nominal)
+    return prepositional_phrase(("to", "zu", DATIVE), nominal)
 
 
 def do(subject, english, tense="habit", frame="transitive", **slots):
@@ -291,7 +291,7 @@ STATEMENTS = [
             complement=Phrase("to Berlin", "nach Berlin"),
             manner=Phrase("by train", "mit dem Zug"),
             company=prepositional_phrase(
-                ("with", "mit"), DATIVE, np("my", "sister")
+                ("with", "mit", DATIVE), np("my", "sister")
             ),
             time=TOMORROW,
         ),
@@ -305,7 +305,7 @@ STATEMENTS = [
             "past",
             "motion",
             complement=prepositional_phrase(
-                ("to", "in"), ACCUSATIVE, np("the", "museum")
+                ("to", "in", ACCUSATIVE), np("the", "museum")
             ),
         ),
         "she went to the museum",
@@ -334,7 +334,7 @@ STATEMENTS = [
             "past",
             accusative=np("the", "cup"),
             complement=prepositional_phrase(
-                ("on", "auf"), ACCUSATIVE, np("the", "table")
+                ("on", "auf", ACCUSATIVE), np("the", "table")
             ),
         ),
         "Maria put the cup on the table",
@@ -347,7 +347,7 @@ STATEMENTS = [
             "progressive",
             "position",
             complement=prepositional_phrase(
-                ("under", "unter"), DATIVE, np("a", "chair")
+                ("under", "unter", DATIVE), np("a", "chair")
             ),
         ),
         "the letters are lying under a chair",
@@ -360,7 +360,7 @@ STATEMENTS = [
             "past",
             "prepositional",
             complement=prepositional_phrase(
-                ("for", "auf"), ACCUSATIVE, np("their", "friend")
+                ("for", "auf", ACCUSATIVE), np("their", "friend")
             ),
         ),
         "they waited for their friend",
@@ -866,7 +866,7 @@ def test_all_words_of_the_corpus_are_known():
     for group in VERBS.values():
         for entry in group:
             listed |= {entry.third, entry.past, entry.participle}
-            listed |= set(entry.preposition)
+            listed |= set(entry.preposition[:2])
     for modal in (*MODALS, LIKE):
         for forms in (modal.present, modal.past or ()):
             listed |= set(forms)

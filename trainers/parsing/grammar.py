@@ -29,6 +29,7 @@ from trainers.parsing.trees import TOP, Leaf, Node, Part
 from trainers.phrasebook.drawing import Sampler
 
 PEOPLE = ("person", "relation")
+ARTICLES = ("a", "the")
 DEPTH = 2  # clauses inside the main clause, at most, one in the other
 TELLING = 0.2  # of the verbs with an object: their complement decides the tree
 
@@ -82,7 +83,7 @@ class TreeSampler(Sampler):
 
     def thing(self, kind: str) -> Node:
         """A noun that often has an article: a hat, the hat, two hats."""
-        return self.base(kind, self.pick(("a", "the", "")))
+        return self.base(kind, self.pick((*ARTICLES, "")))
 
     def person(self, names: float = 0.5) -> Node:
         """A name, with this probability, or a person."""
@@ -188,7 +189,7 @@ class TreeSampler(Sampler):
         """In a place, which may have a part: in the garden with a pond."""
         place = self.base("place", "the")
         if self.chance(0.3):
-            part = self.base("fountain", self.pick(("a", "the")))
+            part = self.base("fountain", self.pick(ARTICLES))
             place = _node("NP", place, _preposition("with", part))
         return _preposition("in", place)
 
@@ -427,7 +428,7 @@ class TreeSampler(Sampler):
             state = self.word("JJ", lexicon.STATES)
             return _node("VP", was, _node("ADJP", degree, state))
         if draw < 0.7 and was.word == "was":
-            core = self.base(self.pick(PEOPLE), self.pick(("a", "the")))
+            core = self.base(self.pick(PEOPLE), self.pick(ARTICLES))
             return _node("VP", was, core)
         return _node("VP", was, self.in_place())
 

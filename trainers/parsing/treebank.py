@@ -11,19 +11,7 @@ WORDS = range(4, 17)  # of a sentence
 
 
 def make_trees(name: str, num_trees: int) -> list[Node]:
-    """Distinct trees of a split; the splits share no sentence.
-
-    Args:
-        name: "train", "valid" or "test".
-        num_trees: How many, from 1 to 800,000; of "valid" and "test", to
-            100,000.
-
-    Returns:
-        A list of trees, the same for the same arguments; a larger request
-        starts with the trees of a smaller one. No sentence is in it twice.
-
-    Raises:
-        ValueError: The name is unknown or `num_trees` is out of range.
+    """The trees of a split that `draw_split` draws, without repetition.
 
     >>> (tree,) = make_trees("test", 1)
     """

@@ -171,18 +171,18 @@ CONTRACTIONS = {
 }
 
 
-def prepositional_phrase(preposition, case, nominal):
+def prepositional_phrase(preposition, nominal):
     """A preposition and its noun phrase; `zu der` becomes `zur`.
 
     Args:
-        preposition: The English and the German preposition.
-        case: The case that the German preposition governs here.
+        preposition: The English one, the German one, and the case that this
+            governs here.
         nominal: Noun phrase, name or pronoun.
 
     Returns:
         A `Phrase`.
     """
-    english, german = preposition
+    english, german, case = preposition
     words = nominal.german(case)
     article, _, rest = words.partition(" ")
     contraction = CONTRACTIONS.get(f"{german} {article}")

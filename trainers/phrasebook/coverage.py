@@ -18,20 +18,8 @@ def list_words():
 
     Numerals and clock times are not listed: they are too many.
     """
-    times = [
-        *phrases.DAYS.values(),
-        *phrases.PERIODS.values(),
-        phrases.FREQUENCIES,
-    ]
-    conjunctions = [
-        *phrases.REASONS,
-        *phrases.CONDITIONS,
-        phrases.WHEN,
-        phrases.THAT,
-        phrases.WHETHER,
-    ]
     kinds = {
-        "nouns": [n.english for group in NOUNS.values() for n in group],
+        "nouns": _english(*NOUNS.values()),
         "verbs": [
             f"{verb.english} {verb.preposition[0].strip('-')}".strip()
             for group in VERBS.values()
@@ -40,19 +28,30 @@ def list_words():
         "modal verbs": [
             f"{modal.base} {modal.tail}".strip() for modal in (*MODALS, LIKE)
         ],
-        "adjectives": [adjective.english for adjective in ADJECTIVES],
+        "adjectives": _english(ADJECTIVES),
         "determiners": [*DER_WORDS, *EIN_WORDS],
         "pronouns": [*PRONOUNS, IT.english_forms[0]],
-        "names": [name.name for name in NAMES] + list(phrases.CITIES),
-        "times": [phrase.english for group in times for phrase in group],
-        "manners": [
-            p.english for group in phrases.MANNERS.values() for p in group
-        ]
-        + [degree.english for degree in phrases.DEGREES if degree.english],
-        "places": [phrases.AT_HOME.english, phrases.HOMEWARD.english],
-        "conjunctions": [phrase.english for phrase in conjunctions],
+        "names": [*(name.name for name in NAMES), *phrases.CITIES],
+        "times": _english(
+            *phrases.DAYS.values(),
+            *phrases.PERIODS.values(),
+            phrases.FREQUENCIES,
+        ),
+        "manners": _english(*phrases.MANNERS.values(), phrases.DEGREES),
+        "places": _english((phrases.AT_HOME, phrases.HOMEWARD)),
+        "conjunctions": _english(
+            phrases.REASONS,
+            phrases.CONDITIONS,
+            (phrases.WHEN, phrases.THAT, phrases.WHETHER),
+        ),
     }
     return {kind: list(dict.fromkeys(words)) for kind, words in kinds.items()}
+
+
+def _english(*groups):
+    """The English of all entries in groups; some degrees have none."""
+    words = [entry.english for group in groups for entry in group]
+    return [word for word in words if word]
 
 
 def list_examples():

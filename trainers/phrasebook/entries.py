@@ -59,8 +59,8 @@ class Verb:
 
     `english` is the whole entry ("pick up"): `base` is inflected, and `tail`
     follows it. The tuples `present` and `preterite` are indexed by person;
-    `prefix` is the separable one. A prepositional verb governs `preposition`,
-    as in `PLACES`, in `preposition_case`.
+    `prefix` is the separable one, and `preposition` that of a prepositional
+    verb: the English one, the German one and its case, or "-".
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Verb:
         self.auxiliary = {"hat": "haben", "ist": "sein"}[auxiliary]
         self.categories = _categories(categories)
         self.manners = MANNERS.get(self.english, ())
-        *self.preposition, self.preposition_case = preposition.split()
+        self.preposition = preposition.split()
 
 
 class Modal:
@@ -92,20 +92,11 @@ class Modal:
     forms are indexed by person, and empty where there are none.
     """
 
-    def __init__(
-        self,
-        base,
-        tail,
-        present,
-        past,
-        german_present="",
-        german_past="",
-        adverb="",
-    ):
+    def __init__(self, base, tail, *forms, adverb=""):
         self.base, self.tail, self.adverb = base, tail, adverb
-        self.present, self.past = present.split(), past.split()
-        self.german_present = german_present.split()
-        self.german_past = german_past.split()
+        self.present, self.past, self.german_present, self.german_past = (
+            cell.split() for cell in forms
+        )
         # Whether it needs no `do`: is not allowed, cannot.
         self.is_auxiliary = base in ("be", "can", "should")
 
@@ -150,4 +141,4 @@ WERDEN = IRREGULAR_PRESENT["werden"]
 MODALS = tuple(Modal(*cells) for cells in _rows(MODAL_TABLE, ";"))
 PAST_MODALS = tuple(modal for modal in MODALS if modal.past)
 # German has an adverb: he likes to read, er liest gern.
-LIKE = Modal("like", "to", "like like likes like", "", adverb="gern")
+LIKE = Modal("like", "to", "like like likes like", "", "", "", adverb="gern")

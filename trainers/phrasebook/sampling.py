@@ -147,9 +147,7 @@ class ClauseSampler(Sampler):
         """A verb with a prepositional object."""
         verb = self.pick(VERBS["prepositional"])
         other = self.affected(subject, verb.categories)
-        complement = prepositional_phrase(
-            verb.preposition, verb.preposition_case, other
-        )
+        complement = prepositional_phrase(verb.preposition, other)
         return Clause(subject, verb, complement=complement)
 
     def activity(self, subject):
@@ -208,7 +206,7 @@ class ClauseSampler(Sampler):
             return phrases.AT_HOME
         english, german, categories = self.pick(table)
         noun_phrase = self.noun_phrase(categories, singular=True)
-        return prepositional_phrase((english, german), case, noun_phrase)
+        return prepositional_phrase((english, german, case), noun_phrase)
 
     def destination(self, subject):
         """Where somebody goes."""
@@ -217,15 +215,14 @@ class ClauseSampler(Sampler):
             return phrases.HOMEWARD
         if draw < 0.65:
             noun_phrase = self.noun_phrase(collocations.ENTERED, singular=True)
-            return prepositional_phrase(("to", "in"), ACCUSATIVE, noun_phrase)
+            return prepositional_phrase(("to", "in", ACCUSATIVE), noun_phrase)
         other = self.affected(subject, collocations.APPROACHED)
-        return prepositional_phrase(("to", "zu"), DATIVE, other)
+        return prepositional_phrase(("to", "zu", DATIVE), other)
 
     def companion(self, subject, relation=None):
         """With, without, or for whom."""
-        english, german, case = relation or self.pick(collocations.COMPANY)
-        other = self.affected(subject)
-        return prepositional_phrase((english, german), case, other)
+        relation = relation or self.pick(collocations.COMPANY)
+        return prepositional_phrase(relation, self.affected(subject))
 
     def clock(self):
         """A time of the day."""
@@ -252,10 +249,10 @@ class ClauseSampler(Sampler):
     def _around_event(self):
         """Before or after something."""
         noun = self.pick(NOUNS["event"])
-        preposition = self.pick((("before", "vor"), ("after", "nach")))
+        english, german = self.pick((("before", "vor"), ("after", "nach")))
         determiner = self.pick(("the", "this"))
         noun_phrase = NounPhrase(determiner, None, noun)
-        return prepositional_phrase(preposition, DATIVE, noun_phrase)
+        return prepositional_phrase((english, german, DATIVE), noun_phrase)
 
     def _distance(self, tense):
         """Three weeks ago, in three weeks."""

@@ -95,13 +95,11 @@ def _adverbial_question(sampler):
     clause = sampler.action(sampler.subject(quantified=False))
     word = sampler.pick(ADVERBS)
     if word.english == "where":
-        if (
-            clause.complement
-            or clause.verb.english not in collocations.VERBS_WITH_PLACE
-        ):
-            word = WHY
-        else:
+        takes_place = clause.verb.english in collocations.VERBS_WITH_PLACE
+        if takes_place and not clause.complement:
             clause = clause._replace(place=word, fronted="place")
+        else:
+            word = WHY
     if word.english == "when":
         clause = clause._replace(frequency=None, time=word, fronted="time")
     if word is WHY:
@@ -125,8 +123,7 @@ def _object_question(sampler):
 
 def _subject_question(sampler):
     """Who buys an apple?"""
-    clause = sampler.action(subject=WHO)
-    return _question(clause)
+    return _question(sampler.action(subject=WHO))
 
 
 def _reported(sampler):

@@ -433,6 +433,19 @@ QUESTIONS = [
         "wem hat dein Sohn gedankt",
     ),
     (
+        do(
+            YOU,
+            "read",
+            "past",
+            "dative_with_to",
+            dative=WHO,
+            accusative=np("the", "story"),
+            fronted="dative",
+        ),
+        "whom did you read the story to",
+        "wem hast du die Geschichte vorgelesen",
+    ),
+    (
         do(ANNA, "meet", "future", accusative=WHO, fronted="accusative"),
         "whom will Anna meet",
         "wen wird Anna treffen",

@@ -78,10 +78,6 @@ def _english_verbs(clause, needs_auxiliary):
     return "did" if is_past else do, base
 
 
-# Words that follow an English verb, but come after a pronoun: pick her up.
-ENGLISH_PARTICLES = frozenset("up on off away along back".split())
-
-
 CASES_OF_SLOTS = {
     "subject": NOMINATIVE,
     "accusative": ACCUSATIVE,
@@ -96,11 +92,10 @@ def _spelled(clause, language, slot):
 
 
 def _behind(clause, language, *slots):
-    """What is in slots that are not fronted."""
+    """What is in each of the slots; "" if that is fronted."""
     return [
-        _spelled(clause, language, slot)
+        "" if slot == clause.fronted else _spelled(clause, language, slot)
         for slot in slots
-        if slot != clause.fronted
     ]
 
 
@@ -109,15 +104,18 @@ def join_words(words):
     return " ".join(filter(None, words))
 
 
+# Words that follow an English verb, but come after a pronoun: pick her up.
+ENGLISH_PARTICLES = frozenset("up on off away along back".split())
+
+
 def _english_rest(clause):
     """Everything after the English subject and verbs."""
-    verb, accusative = clause.verb, clause.accusative
+    verb = clause.verb
+    has_pronoun = getattr(clause.accusative, "is_pronoun", False)
     if verb in VERBS["dative_with_to"]:
         thing, recipient = _behind(clause, "english", "accusative", "dative")
         objects = [verb.tail, thing, "to", recipient]
-    elif (
-        accusative and accusative.is_pronoun and verb.tail in ENGLISH_PARTICLES
-    ):
+    elif has_pronoun and verb.tail in ENGLISH_PARTICLES:
         objects = [*_behind(clause, "english", "accusative"), verb.tail]
     else:
         objects = _behind(clause, "english", "dative", "accusative")

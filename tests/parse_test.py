@@ -17,8 +17,8 @@ from trainers.parsing import evaluation
 from trainers.parsing import text as parsing_text
 from trainers.parsing.bracketing import count_brackets, sum_counts
 from trainers.parsing.config import ParserDecoding, TreesConfig
+from trainers.parsing.corpus import make_trees
 from trainers.parsing.linearization import linearize
-from trainers.parsing.treebank import make_trees
 from trainers.parsing.trees import (
     Leaf,
     Node,

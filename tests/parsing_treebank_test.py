@@ -6,12 +6,17 @@ import random
 import pytest
 
 from trainers.parsing.config import TreesConfig
-from trainers.parsing.corpus import find_symbols, make_pair, read_split
+from trainers.parsing.corpus import (
+    find_symbols,
+    make_pair,
+    make_trees,
+    read_split,
+)
 from trainers.parsing.grammar import TreeSampler
 from trainers.parsing.lexicon import CARRIED, FRAMES, NOUNS, VERBS
 from trainers.parsing.linearization import linearize
-from trainers.parsing.treebank import SPLITS, make_trees
 from trainers.parsing.trees import Leaf, Node, leaves, walk, write_tree
+from trainers.phrasebook.drawing import SPLITS
 from trainers.run.config import DataConfig
 
 
@@ -87,7 +92,7 @@ def classes_of(table):
         word: name
         for name, entries in table.items()
         for entry in entries
-        for word in entry
+        for word in entry.values()
     }
 
 

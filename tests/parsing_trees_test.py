@@ -70,13 +70,13 @@ def test_what_is_written_is_read_again(read):
     "text, line, message",
     [
         ("(S (NN a))\nb", 2, "expected a tree, which begins with '('"),
-        ("(S (NN a))\n\n)", 3, "Received: ')' without it"),
+        ("(S (NN a))\n\n)", 3, "begins with '('. Received: ')'"),
         ("\n(S\n (NN a)\n", 2, "brackets are still open in line 3"),
         ("(S (NP) (NN a))", 1, "Received: '(NP)'"),
-        ("(S\n(NN a b))", 2, "Received: 'b' in a bracket that has more"),
-        ("(S (NN a)\nb)", 2, "Received: 'b' in a bracket that has more"),
-        ("(S (NN a (NN b)))", 1, "Received: '(' after 'a'"),
-        ("((S ((NN a))))", 1, "only the outermost bracket may have none"),
+        ("(S\n(NN a b))", 2, "Received: '(NN a b)'"),
+        ("(S (NN a)\nb)", 2, "Received: '(S (...) b)'"),
+        ("(S (NN a (NN b)))", 1, "Received: '(NN a (...))'"),
+        ("((S ((NN a))))", 1, "only the outermost bracket may have no label"),
         ("()", 1, "Received: '()'"),
     ],
 )

@@ -17,7 +17,7 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.fields import hp
 from trainers import wmt
 from trainers.parsing.config import ParserDecoding, TreesConfig
-from trainers.parsing.metric import make_parsing_metric
+from trainers.parsing.metric import ParsingMetric
 from trainers.run.config import Configuration, TrainingConfig
 from trainers.run.inheritance import inherit_data, inherit_model, read_parent
 
@@ -83,7 +83,7 @@ def main(argv: list[str] | None = None) -> None:
             configuration,
             options.workdir,
             options.dry_run,
-            make_parsing_metric,
+            lambda _: ParsingMetric(),
         )
 
 

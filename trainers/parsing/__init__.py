@@ -2,7 +2,7 @@
 
 A sentence is translated into its tree, written as a sequence of tokens
 (`linearization`), and scored by labeled brackets (`bracketing`). Without a
-treebank at hand, the trees of a small grammar are learned (`treebank`).
+treebank at hand, the trees of a small grammar are learned (`grammar`).
 
     trees          constituency trees; the files of the Penn Treebank
     lexicon        the grammar's words
@@ -11,7 +11,6 @@ treebank at hand, the trees of a small grammar are learned (`treebank`).
     linearization  trees as sequences of tokens; repair
     bracketing     precision, recall and F1, as EVALB counts
     grammar        random sentences with their trees
-    treebank       distinct trees, in splits that share none
     metric         the score of validation and test
     corpus         the trees of a run as pairs of a sentence and a sequence
 """

@@ -52,10 +52,7 @@ def sum_counts(counts: Iterable[Counts]) -> Counts:
     >>> sum_counts([Counts(1, 2, 3), Counts(4, 5, 6)])
     Counts(matched=5, gold=7, found=9)
     """
-    totals = [0, 0, 0]
-    for sentence in counts:
-        totals = [a + b for a, b in zip(totals, sentence, strict=True)]
-    return Counts(*totals)
+    return Counts(*map(sum, zip(Counts(0, 0, 0), *counts, strict=True)))
 
 
 def count_brackets(gold: Node, found: Node) -> Counts:

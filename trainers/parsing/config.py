@@ -36,6 +36,11 @@ class TreesConfig(LengthConfig, changeable=True):
     batch_tokens: int = same_field(DataConfig, "batch_tokens")
     num_buckets: int = same_field(DataConfig, "num_buckets")
 
+    # Fields of `DataConfig` that have one value here.
+    dataset = DATASET
+    share_vocabulary = True
+    subword_sampling = 0.0
+
     def __post_init__(self):
         super().__post_init__()
         files = self.valid_trees + self.test_trees
@@ -44,23 +49,6 @@ class TreesConfig(LengthConfig, changeable=True):
                 "valid_trees and test_trees need train_trees=FILE[,FILE]."
                 f" Received: no train_trees, {', '.join(files)}"
             )
-
-    @property
-    def dataset(self) -> str:
-        """The kind of data, where `DataConfig` has a field."""
-        return DATASET
-
-    # Fields of `DataConfig` that have one value here.
-
-    @property
-    def share_vocabulary(self) -> bool:
-        """Sentences and trees have one vocabulary."""
-        return True
-
-    @property
-    def subword_sampling(self) -> float:
-        """Every epoch has the same segmentations."""
-        return 0.0
 
     @property
     def given_tokenizers(self) -> dict[str, str]:

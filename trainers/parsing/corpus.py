@@ -1,16 +1,22 @@
-"""The trees of a run, as pairs of a sentence and its linear tree."""
+"""The trees of a run, as pairs of a sentence and its linear tree.
 
+The built-in treebank has distinct trees of the grammar.
+"""
+
+import random
 from collections.abc import Iterable, Iterator
 
 from absl import logging
 
 from keras_transformer.data.pairs import Pairs
 from trainers.parsing.config import DATASET, TreesConfig
+from trainers.parsing.grammar import TreeSampler
 from trainers.parsing.linearization import linearize
-from trainers.parsing.treebank import make_trees
 from trainers.parsing.trees import Node, leaves, read_trees, strip
+from trainers.phrasebook.drawing import draw_split
 
 HELD_OUT = 1000  # trees of the built-in treebank's validation, and of its test
+WORDS = range(4, 17)  # of its sentences
 
 
 def read_split(data: TreesConfig, name: str) -> Iterable[tuple[str, str]]:
@@ -45,6 +51,24 @@ def read_split_trees(data: TreesConfig, name: str) -> Iterator[Node]:
         number = data.treebank_trees if name == "train" else HELD_OUT
         return iter(make_trees(name, number))
     return read_tree_files(getattr(data, f"{name}_trees"))
+
+
+def make_trees(name: str, num_trees: int) -> list[Node]:
+    """The trees of the built-in treebank that `draw_split` draws for a split.
+
+    >>> (tree,) = make_trees("test", 1)
+    """
+    return list(draw_split(name, num_trees, _draw_trees).values())
+
+
+def _draw_trees(generator: random.Random) -> Iterator[tuple[str, Node]]:
+    """Sentences and their trees without end; some repeat."""
+    sampler = TreeSampler(generator)
+    while True:
+        tree = sampler.sentence()
+        words = [leaf.word for leaf in leaves(tree)]
+        if len(words) in WORDS:
+            yield " ".join(words), tree
 
 
 def make_pair(tree: Node) -> tuple[str, str]:

@@ -21,55 +21,26 @@ the verb is never put on its object, and nothing follows a clause that could
 belong to it.
 """
 
-import random
-from typing import NamedTuple
+from collections.abc import Sequence
 
-from trainers.parsing.lexicon import (
-    ADJECTIVES,
-    CARRIED,
-    DEGREES,
-    FRAMES,
-    MANNERS,
-    MODALS,
-    NAMES,
-    NOUNS,
-    NUMBERS,
-    PARTICLES,
-    PARTS,
-    PARTS_OF_DAY,
-    POSSESSIVES,
-    PRONOUNS,
-    REASONS,
-    STATES,
-    TIMES,
-    TITLES,
-    VERBS,
-    Frame,
-)
-from trainers.parsing.trees import TOP, Leaf, Node
+from trainers.parsing import lexicon
+from trainers.parsing.lexicon import Frame
+from trainers.parsing.trees import TOP, Leaf, Node, Part
+from trainers.phrasebook.drawing import Sampler
 
 PEOPLE = ("person", "relation")
+ARTICLES = ("a", "the")
 DEPTH = 2  # clauses inside the main clause, at most, one in the other
 TELLING = 0.2  # of the verbs with an object: their complement decides the tree
 
 
-class Verb(NamedTuple):
-    """The forms of a verb, with their tags in `leaf`."""
-
-    base: str
-    past: str
-    participle: str
-    gerund: str
-
-    def leaf(self, tag: str) -> Leaf:
-        """The form that has a tag."""
-        index = {"VB": 0, "VBD": 1, "VBN": 2, "VBG": 3}[tag]
-        return Leaf(tag, self[index])
-
-
-def _node(label: str, *children: Node | Leaf | None) -> Node:
-    """A constituent of the children that there are."""
-    return Node(label, tuple(child for child in children if child))
+def _node(label: str, *children: Part | str | None) -> Node:
+    """A constituent of the children that there are; a `str` is its own tag."""
+    parts = (
+        Leaf(child, child) if isinstance(child, str) else child
+        for child in children
+    )
+    return Node(label, tuple(part for part in parts if part))
 
 
 def _preposition(word: str, phrase: Node) -> Node:
@@ -77,51 +48,48 @@ def _preposition(word: str, phrase: Node) -> Node:
     return _node("PP", Leaf("TO" if word == "to" else "IN", word), phrase)
 
 
-class TreeSampler:
-    """Makes random sentences with their trees.
+def _verbs_with(kind: str) -> list[str]:
+    """The classes of verbs whose object may be a noun of a class."""
+    return [k for k, frame in lexicon.FRAMES.items() if kind in frame.objects]
 
-    Args:
-        generator: A `random.Random`.
-    """
 
-    def __init__(self, generator: random.Random):
-        self._random = generator.random
+class TreeSampler(Sampler):
+    """Makes random sentences with their trees."""
 
-    def chance(self, probability: float) -> bool:
-        """True with the given probability."""
-        return self._random() < probability
+    def word(self, tag: str, words: Sequence[str]) -> Leaf:
+        """One of the words, with its tag."""
+        return Leaf(tag, self.pick(words))
 
-    def pick(self, choices):
-        """One of the choices, evenly."""
-        return choices[int(self._random() * len(choices))]
-
-    def verb(self, kind: str) -> Verb:
-        """A verb of a class."""
-        return Verb(*self.pick(VERBS[kind]))
+    def verb(self, kind: str, tag: str) -> Leaf:
+        """A verb of a class, in the form that has a tag."""
+        return Leaf(tag, self.pick(lexicon.VERBS[kind])[tag])
 
     # Noun phrases
 
     def base(self, kind: str, determiner: str = "") -> Node:
         """A noun with its modifiers: the very old man."""
-        singular, plural = self.pick(NOUNS[kind])
+        forms = self.pick(lexicon.NOUNS[kind])
         is_plural = not determiner and self.chance(0.2)
-        noun = Leaf("NNS", plural) if is_plural else Leaf("NN", singular)
-        adjective = degree = None
-        if ADJECTIVES[kind] and self.chance(0.3):
-            adjective = Leaf("JJ", self.pick(ADJECTIVES[kind]))
+        tag = "NNS" if is_plural else "NN"
+        noun = first = Leaf(tag, forms[tag])
+        modifier: Part | None = None
+        if lexicon.ADJECTIVES[kind] and self.chance(0.3):
+            modifier = first = self.word("JJ", lexicon.ADJECTIVES[kind])
             if self.chance(0.2):
-                degree = Leaf("RB", self.pick(DEGREES))
-        modifier: Node | Leaf | None = adjective
-        if adjective and degree:
-            modifier = _node("ADJP", degree, adjective)
-        first = (degree or adjective or noun).word
-        return _node(
-            "NP", self._determiner(determiner, is_plural, first), modifier, noun
-        )
+                first = self.word("RB", lexicon.DEGREES)
+                modifier = _node("ADJP", first, modifier)
+        whose = self._determiner(determiner, is_plural, first.word)
+        return _node("NP", whose, modifier, noun)
 
-    def _determiner(
-        self, given: str, is_plural: bool, first: str
-    ) -> Node | Leaf:
+    def thing(self, kind: str) -> Node:
+        """A noun that often has an article: a hat, the hat, two hats."""
+        return self.base(kind, self.pick((*ARTICLES, "")))
+
+    def person(self, names: float = 0.5) -> Node:
+        """A name, with this probability, or a person."""
+        return self.name() if self.chance(names) else self.base("person")
+
+    def _determiner(self, given: str, is_plural: bool, first: str) -> Part:
         """A determiner, a number, or whose it is."""
         article = "an" if first[0] in "aeiou" else "a"
         if given:
@@ -130,67 +98,64 @@ class TreeSampler:
         if draw < 0.5:
             return Leaf("DT", "the")
         if draw < 0.6:
-            return Leaf("PRP$", self.pick(POSSESSIVES))
+            return self.word("PRP$", lexicon.POSSESSIVES)
         if draw < 0.66:
-            name = Leaf("NNP", self.pick(NAMES))
+            name = self.word("NNP", lexicon.NAMES)
             return _node("NP", name, Leaf("POS", "'s"))
         if is_plural:
             if draw < 0.8:
-                return Leaf("CD", self.pick(NUMBERS))
-            return Leaf("DT", self.pick(("these", "some")))
+                return self.word("CD", lexicon.NUMBERS)
+            return self.word("DT", ("these", "some"))
         return Leaf("DT", article if draw < 0.95 else "this")
 
     def name(self) -> Node:
         """A name; with a title, or with an apposition."""
-        name = Leaf("NNP", self.pick(NAMES))
+        name = self.word("NNP", lexicon.NAMES)
         if self.chance(0.15):
-            return _node("NP", Leaf("NNP", self.pick(TITLES)), name)
+            return _node("NP", self.word("NNP", lexicon.TITLES), name)
         if self.chance(0.1):
-            comma = Leaf(",", ",")
-            return _node(
-                "NP",
-                _node("NP", name),
-                comma,
-                self.base("person", "the"),
-                comma,
-            )
+            apposition = self.base("person", "the")
+            return _node("NP", _node("NP", name), ",", apposition, ",")
         return _node("NP", name)
 
     def pronoun(self, is_subject: bool) -> Node:
         """A pronoun."""
-        subject, other = self.pick(PRONOUNS).split()
+        subject, other = self.pick(lexicon.PRONOUNS).split()
         return _node("NP", Leaf("PRP", subject if is_subject else other))
 
     def modified(
         self, kind: str, frame: Frame | None = None, num_phrases: int = 1
     ) -> Node:
-        """A noun with prepositional phrases that cannot be the verb's.
+        """A noun with at most so many prepositional phrases of its own.
 
-        Args:
-            kind: Class of the noun.
-            frame: Of the verb that the noun is the object of, or None.
-            num_phrases: How many phrases, at most.
+        They cannot be those of the verb that has the frame, if the noun is its
+        object.
         """
         core = self.base(kind)
-        phrases: list[Node] = []
+        phrases: dict[Part, Node] = {}  # by their preposition
         for _ in range(num_phrases):
-            phrase = self._noun_phrase_modifier(kind, frame)
-            words = [phrase.children[0]] if phrase else []
-            if phrase and words[0] not in [p.children[0] for p in phrases]:
-                phrases.append(phrase)
-        return _node("NP", core, *phrases) if phrases else core
+            if phrase := self._noun_phrase_modifier(kind, frame):
+                phrases.setdefault(phrase.children[0], phrase)
+        return _node("NP", core, *phrases.values()) if phrases else core
+
+    def perhaps_modified(
+        self, kind: str, probability: float, frame: Frame | None = None
+    ) -> Node:
+        """A noun that is `modified` with this probability."""
+        plain = self.base(kind)
+        return self.modified(kind, frame) if self.chance(probability) else plain
 
     def _noun_phrase_modifier(
         self, kind: str, frame: Frame | None
     ) -> Node | None:
         """A prepositional phrase that belongs to a noun, or None."""
         choices = []
-        if kind in PARTS:
+        if kind in lexicon.PARTS:
             choices += ["with", "with"]
-        if kind == "relation":
+        if kind in ("relation", "picture"):
             choices += ["of"]
-        if kind in ("text", "picture"):
-            choices += ["about" if kind == "text" else "of"]
+        if kind == "text":
+            choices += ["about"]
         if kind in (*PEOPLE, "animal", "building") and not (
             frame and frame.is_action
         ):
@@ -208,35 +173,32 @@ class TreeSampler:
             others = ("person", "animal") if kind == "relation" else PEOPLE
             return _preposition("of", self.base(self.pick(others)))
         if word == "in":
-            return _preposition("in", self.place())
+            return self.in_place()
         return _preposition("from", self.base("town", "the"))
 
     def _part(self, kind: str, frame: Frame | None) -> Node:
         """Possessions of a noun of a class that the verb does not use."""
         if kind in PEOPLE and self.chance(0.6):
             used = frame.instruments if frame else ""
-            carried = [name for name in CARRIED if name != used]
-            return self.base(self.pick(carried), self.pick(("a", "the", "")))
-        return self.base(PARTS[kind], self.pick(("a", "the", "")))
+            return self.thing(
+                self.pick([c for c in lexicon.CARRIED if c != used])
+            )
+        return self.thing(lexicon.PARTS[kind])
 
-    def place(self) -> Node:
-        """A place, with a part of it."""
+    def in_place(self) -> Node:
+        """In a place, which may have a part: in the garden with a pond."""
         place = self.base("place", "the")
         if self.chance(0.3):
-            part = self.base("fountain", self.pick(("a", "the")))
-            return _node("NP", place, _preposition("with", part))
-        return place
+            part = self.base("fountain", self.pick(ARTICLES))
+            place = _node("NP", place, _preposition("with", part))
+        return _preposition("in", place)
 
     def nominal(
         self, kinds: tuple[str, ...], frame: Frame | None, depth: int
     ) -> Node:
-        """A noun phrase of any form.
+        """A noun phrase of any form, with so many clauses in each other.
 
-        Args:
-            kinds: Classes of nouns.
-            frame: Of the verb that the phrase is the object of; None of a
-                subject.
-            depth: Clauses that it may have, one in the other.
+        The frame is that of the verb whose object it is; None of a subject.
         """
         kind, draw = self.pick(kinds), self._random()
         if "person" in kinds and draw < 0.25:
@@ -254,17 +216,13 @@ class TreeSampler:
 
     def _coordinated(self, kinds: tuple[str, ...], frame: Frame | None) -> Node:
         """Two or three noun phrases: the last may have a modifier."""
-        kind = self.pick(kinds)
-        last = self.base(kind)
-        if self.chance(0.3):
-            last = self.modified(kind, frame)
+        last = self.perhaps_modified(self.pick(kinds), 0.3, frame)
         first = self.base(self.pick(kinds))
-        conjunction = Leaf("CC", self.pick(("and", "or")))
-        comma = middle = None
+        conjunction = self.word("CC", ("and", "or"))
         if self.chance(0.2):
-            comma = Leaf(",", ",")
             middle = self.base(self.pick(kinds))
-        return _node("NP", first, comma, middle, conjunction, last)
+            return _node("NP", first, ",", middle, conjunction, last)
+        return _node("NP", first, conjunction, last)
 
     def _relative(self, kind: str, depth: int) -> Node:
         """A noun with a relative clause, of itself or of its `of` phrase."""
@@ -292,12 +250,9 @@ class TreeSampler:
         if (is_person or kind == "animal") and self.chance(0.6):
             clause = _node("S", self.predicate(core, depth - 1))
             return _node("SBAR", pronoun, clause)
-        verbs = [
-            name for name, frame in FRAMES.items() if kind in frame.objects
-        ]
-        verb = self.verb(self.pick(verbs) if verbs else "know")
-        subject = self.name() if self.chance(0.4) else self.base("person")
-        clause = _node("S", subject, _node("VP", verb.leaf("VBD")))
+        verbs = _verbs_with(kind)
+        verb = self.verb(self.pick(verbs) if verbs else "know", "VBD")
+        clause = _node("S", self.person(0.4), _node("VP", verb))
         if is_person or self.chance(0.5):  # the man Anna met
             return _node("SBAR", clause)
         return _node("SBAR", pronoun, clause)
@@ -313,16 +268,14 @@ class TreeSampler:
             second = self._past(was, depth)
             return _node("VP", first, Leaf("CC", "and"), second)
         if draw < 0.2:
-            modal = Leaf("MD", self.pick(MODALS))
+            modal = self.word("MD", lexicon.MODALS)
             negation = Leaf("RB", "not") if self.chance(0.3) else None
             return _node("VP", modal, negation, self._simple("VB", depth))
         if draw < 0.26:
             return _node("VP", was, self._simple("VBG", depth))
         if draw < 0.32:
-            did = Leaf("VBD", "did")
-            return _node(
-                "VP", did, Leaf("RB", "n't"), self._simple("VB", depth)
-            )
+            did, negation = Leaf("VBD", "did"), Leaf("RB", "n't")
+            return _node("VP", did, negation, self._simple("VB", depth))
         return self._past(was, depth)
 
     def _past(self, was: Leaf, depth: int) -> Node:
@@ -357,26 +310,23 @@ class TreeSampler:
         """A verb with its object, and with phrases that are its own."""
         if self.chance(TELLING):
             return self._telling(tag)
-        kind = self.pick(tuple(FRAMES))
-        frame, verb = FRAMES[kind], self.verb(kind)
+        kind = self.pick(tuple(lexicon.FRAMES))
+        frame, verb = lexicon.FRAMES[kind], self.verb(kind, tag)
         thing = self.nominal(frame.objects, frame, depth)
-        parts: list[Node | Leaf] = [verb.leaf(tag), thing]
+        parts: list[Part] = [verb, thing]
         if _has_clause(thing):
             return _node("VP", *parts)
         if frame.instruments and self.chance(0.4):
-            instrument = self.base(
-                frame.instruments, self.pick(("a", "the", ""))
-            )
-            parts.append(_preposition("with", instrument))
+            parts.append(_preposition("with", self.thing(frame.instruments)))
         if frame.has_source and self.chance(0.4):
             parts.append(_preposition("from", self.base("person")))
         if frame.is_action and self.chance(0.25):
-            parts.append(_preposition("in", self.place()))
+            parts.append(self.in_place())
         parts += self._adverbials()
         if len(parts) > 2 or not self.chance(0.08):
             return _node("VP", *parts)
         # The adverb first: she quietly opened the door.
-        adverb = _node("ADVP", Leaf("RB", self.pick(MANNERS)))
+        adverb = _node("ADVP", self.word("RB", lexicon.MANNERS))
         return _node("VP", adverb, *parts)
 
     def _telling(self, tag: str) -> Node:
@@ -384,32 +334,30 @@ class TreeSampler:
 
         Such phrases are rare elsewhere: one object in a thousand has one.
         """
-        kinds = [k for k, f in FRAMES.items() if "person" in f.objects]
-        kind = self.pick(kinds)
-        frame, verb = FRAMES[kind], self.verb(kind)
+        kind = self.pick(_verbs_with("person"))
+        frame, verb = lexicon.FRAMES[kind], self.verb(kind, tag)
         core = self.base(self.pick([k for k in PEOPLE if k in frame.objects]))
         if self.chance(0.25):
             is_of_verb = frame.is_action
-            phrase = _preposition("in", self.place())
+            phrase = self.in_place()
         else:
-            carried = self.pick(CARRIED)
+            carried = self.pick(lexicon.CARRIED)
             if frame.instruments and self.chance(0.25):
                 carried = frame.instruments
             is_of_verb = carried == frame.instruments
-            thing = self.base(carried, self.pick(("a", "the", "")))
-            phrase = _preposition("with", thing)
+            phrase = _preposition("with", self.thing(carried))
         parts = [core, phrase] if is_of_verb else [_node("NP", core, phrase)]
-        return _node("VP", verb.leaf(tag), *parts, *self._adverbials())
+        return _node("VP", verb, *parts, *self._adverbials())
 
     def _adverbials(self) -> list[Node]:
         """Manner or time, which belong to the nearest verb; often none."""
         draw = self._random()
         if draw < 0.08:
-            return [_node("ADVP", Leaf("RB", self.pick(MANNERS)))]
+            return [_node("ADVP", self.word("RB", lexicon.MANNERS))]
         if draw < 0.14:
-            return [_node("NP", Leaf("NN", self.pick(TIMES)))]
+            return [_node("NP", self.word("NN", lexicon.TIMES))]
         if draw < 0.2:
-            time = Leaf("NN", self.pick(PARTS_OF_DAY))
+            time = self.word("NN", lexicon.PARTS_OF_DAY)
             if time.word == "night":
                 return [_preposition("at", _node("NP", time))]
             return [_preposition("in", _node("NP", Leaf("DT", "the"), time))]
@@ -417,106 +365,98 @@ class TreeSampler:
 
     def _with_particle(self, tag: str) -> Node:
         """Picked up the box, picked the box up."""
-        index = int(self._random() * len(PARTICLES))
-        verb = Verb(*VERBS["particle"][index])
-        particle = _node("PRT", Leaf("RP", PARTICLES[index]))
-        thing = self.base(self.pick(FRAMES["hold"].objects))
+        index = int(self._random() * len(lexicon.PARTICLES))
+        verb = Leaf(tag, lexicon.VERBS["particle"][index][tag])
+        particle = _node("PRT", Leaf("RP", lexicon.PARTICLES[index]))
+        thing = self.base(self.pick(lexicon.FRAMES["hold"].objects))
         parts = (particle, thing) if self.chance(0.6) else (thing, particle)
-        return _node("VP", verb.leaf(tag), *parts, *self._adverbials())
+        return _node("VP", verb, *parts, *self._adverbials())
 
     def _ditransitive(self, tag: str) -> Node:
         """Gave Anna a book, gave a book to Anna."""
-        verb, thing = self.verb("give"), self.base("text")
-        if self.chance(0.3):
-            thing = self.modified("text")
+        verb = self.verb("give", tag)
+        thing = self.perhaps_modified("text", 0.3)
         draw = self._random()
         if draw < 0.3:
             other = self.pronoun(is_subject=False)
         else:
             other = self.name() if draw < 0.5 else self.base("person")
         if self.chance(0.5):
-            return _node("VP", verb.leaf(tag), other, thing)
-        return _node("VP", verb.leaf(tag), thing, _preposition("to", other))
+            return _node("VP", verb, other, thing)
+        return _node("VP", verb, thing, _preposition("to", other))
 
     def _placing(self, tag: str) -> Node:
         """Put the book with the cover into the chest."""
-        verb = self.verb("place")
+        verb = self.verb("place", tag)
         thing = self.modified(self.pick(("text", "picture", "dish")))
-        where = self.base("opening")
-        if self.chance(0.4):
-            where = self.modified("opening")
+        where = self.perhaps_modified("opening", 0.4)
         phrase = _preposition(self.pick(("into", "behind", "under")), where)
-        return _node("VP", verb.leaf(tag), thing, phrase)
+        return _node("VP", verb, thing, phrase)
 
     def _intransitive(self, tag: str) -> Node:
         """Slept, slept in the garden, walked to the city with a friend."""
-        parts: list[Node | Leaf] = []
+        parts: list[Part] = []
         if self.chance(0.5):
-            parts.append(self.verb("rest").leaf(tag))
+            parts.append(self.verb("rest", tag))
             if self.chance(0.4):
-                parts.append(_preposition("in", self.place()))
+                parts.append(self.in_place())
         else:
-            parts.append(self.verb("go").leaf(tag))
+            parts.append(self.verb("go", tag))
             word = self.pick(("to", "from", "through"))
             kind = self.pick(("town", "place", "building"))
             parts.append(_preposition(word, self.modified(kind)))
         if self.chance(0.2):
-            other = self.name() if self.chance(0.5) else self.base("person")
-            parts.append(_preposition("with", other))
+            parts.append(_preposition("with", self.person()))
         return _node("VP", *parts, *self._adverbials())
 
     def _looking(self, tag: str) -> Node:
         """Looked at the man with the hat, looked up the chimney."""
-        verb = self.verb("look")
+        verb = self.verb("look", tag)
         if self.chance(0.4):
             where = self.base("roof", self.pick(("the", "a")))
             phrase = _preposition(self.pick(("up", "down")), where)
         else:
             phrase = _preposition("at", self.modified(self.pick(PEOPLE)))
-        return _node("VP", verb.leaf(tag), phrase)
+        return _node("VP", verb, phrase)
 
     def _copula(self, was: Leaf) -> Node:
         """Was very happy, was in the garden, was a doctor."""
         draw = self._random()
         if draw < 0.4:
-            degree = None
-            if self.chance(0.4):
-                degree = Leaf("RB", self.pick(DEGREES))
-            state = Leaf("JJ", self.pick(STATES))
+            has_degree = self.chance(0.4)
+            degree = self.word("RB", lexicon.DEGREES) if has_degree else None
+            state = self.word("JJ", lexicon.STATES)
             return _node("VP", was, _node("ADJP", degree, state))
         if draw < 0.7 and was.word == "was":
-            core = self.base(self.pick(PEOPLE), self.pick(("a", "the")))
+            core = self.base(self.pick(PEOPLE), self.pick(ARTICLES))
             return _node("VP", was, core)
-        return _node("VP", was, _preposition("in", self.place()))
+        return _node("VP", was, self.in_place())
 
     def _passive(self, was: Leaf) -> Node:
         """Was seen by the man with the hat."""
         kind = self.pick(("perceive", "strike", "know"))
-        verb, parts = self.verb(kind), []
+        parts: list[Part] = [self.verb(kind, "VBN")]
         if self.chance(0.6):
-            agent = self.base("person")
-            if self.chance(0.4):
-                agent = self.modified("person", FRAMES[kind])
+            agent = self.perhaps_modified("person", 0.4, lexicon.FRAMES[kind])
             parts.append(_preposition("by", agent))
-        phrase = _node("VP", verb.leaf("VBN"), *parts, *self._adverbials())
+        phrase = _node("VP", *parts, *self._adverbials())
         return _node("VP", was, phrase)
 
     def _with_clause(self, tag: str, depth: int) -> Node:
         """Said that, told Anna that, wanted to."""
         draw = self._random()
         if draw < 0.35:
-            verb = self.verb("want")
+            verb = self.verb("want", tag)
             inner = _node("VP", Leaf("TO", "to"), self._simple("VB", depth - 1))
-            return _node("VP", verb.leaf(tag), _node("S", inner))
-        clause = self.clause(depth - 1)
+            return _node("VP", verb, _node("S", inner))
+        clause, that = self.clause(depth - 1), Leaf("IN", "that")
         if draw < 0.75:
-            verb = self.verb("say")
-            that = Leaf("IN", "that") if self.chance(0.6) else None
-            return _node("VP", verb.leaf(tag), _node("SBAR", that, clause))
-        verb = self.verb("tell")
-        other = self.name() if self.chance(0.5) else self.base("person")
-        that = Leaf("IN", "that")
-        return _node("VP", verb.leaf(tag), other, _node("SBAR", that, clause))
+            verb = self.verb("say", tag)
+            has_that = self.chance(0.6)
+            inner = _node("SBAR", that if has_that else None, clause)
+            return _node("VP", verb, inner)
+        verb, other = self.verb("tell", tag), self.person()
+        return _node("VP", verb, other, _node("SBAR", that, clause))
 
     # Clauses and sentences
 
@@ -530,7 +470,7 @@ class TreeSampler:
         draw = self._random()
         if draw < 0.6:
             clause = self.clause(DEPTH)
-            tree = _node("S", *clause.children, Leaf(".", "."))
+            tree = _node("S", *clause.children, ".")
         elif draw < 0.7:
             tree = self._two_clauses()
         elif draw < 0.8:
@@ -545,43 +485,33 @@ class TreeSampler:
 
     def _two_clauses(self) -> Node:
         """Anna saw the man and the dog slept."""
-        comma = Leaf(",", ",") if self.chance(0.3) else None
-        conjunction = Leaf("CC", self.pick(("and", "but")))
+        comma = "," if self.chance(0.3) else None
+        conjunction = self.word("CC", ("and", "but"))
         first, second = self.clause(0), self.clause(1)
-        return _node("S", first, comma, conjunction, second, Leaf(".", "."))
+        return _node("S", first, comma, conjunction, second, ".")
 
     def _fronted(self) -> Node:
         """When Anna slept, the dog barked. In the morning, the dog barked."""
         clause = self.clause(1)
         if self.chance(0.7):
-            word = Leaf("IN", self.pick(REASONS))
+            word = self.word("IN", lexicon.REASONS)
             first = _node("SBAR", word, self.clause(0))
         else:
-            first = _preposition("in", self.place())
-        comma, stop = Leaf(",", ","), Leaf(".", ".")
-        return _node("S", first, comma, *clause.children, stop)
+            first = self.in_place()
+        return _node("S", first, ",", *clause.children, ".")
 
     def _quoted(self) -> Node:
         """`` Anna slept , '' said Peter ."""
-        verb = _node("VP", self.verb("say").leaf("VBD"))
-        speaker = self.name() if self.chance(0.5) else self.base("person")
-        return _node(
-            "S",
-            Leaf("``", "``"),
-            self.clause(1),
-            Leaf(",", ","),
-            Leaf("''", "''"),
-            speaker,
-            verb,
-            Leaf(".", "."),
-        )
+        verb = _node("VP", self.verb("say", "VBD"))
+        speaker, clause = self.person(), self.clause(1)
+        return _node("S", "``", clause, ",", "''", speaker, verb, ".")
 
     def _yes_no_question(self) -> Node:
         """Did the man see Anna?"""
         subject = self.nominal(("person", "animal"), None, 1)
         verb = Leaf("VBD", "did")
         if self.chance(0.4):
-            verb = Leaf("MD", self.pick(MODALS))
+            verb = self.word("MD", lexicon.MODALS)
         inner = self._simple("VB", 1)
         return _node("SQ", verb, subject, inner, Leaf(".", "?"))
 
@@ -594,8 +524,8 @@ class TreeSampler:
             return _node("SBARQ", pronoun, clause, stop)
         pronoun = _node("WHNP", Leaf("WP", "what"))
         kind = self.pick(("eat", "open", "write", "draw", "buy", "hold"))
-        frame, verb = FRAMES[kind], self.verb(kind)
-        parts: list[Node | Leaf] = [verb.leaf("VB")]
+        frame = lexicon.FRAMES[kind]
+        parts: list[Part] = [self.verb(kind, "VB")]
         if frame.instruments and self.chance(0.4):
             parts.append(_preposition("with", self.base(frame.instruments)))
         phrase = _node("VP", *parts, *self._adverbials())
@@ -626,14 +556,12 @@ def _has_clause(tree: Node) -> bool:
     return False
 
 
-def _capitalize(tree: Node | Leaf) -> Node | Leaf:
+def _capitalize(tree: Part) -> Part:
     """The tree with a capital letter at its beginning."""
     if isinstance(tree, Leaf):
         return Leaf(tree.tag, tree.word[0].upper() + tree.word[1:])
     first, *others = tree.children
-    if isinstance(first, Leaf) and first.tag == "``":
+    if first == Leaf("``", "``"):
         second, *others = others
-        children = (first, _capitalize(second), *others)
-    else:
-        children = (_capitalize(first), *others)
-    return Node(tree.label, children)
+        return _node(tree.label, first, _capitalize(second), *others)
+    return _node(tree.label, _capitalize(first), *others)

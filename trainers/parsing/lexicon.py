@@ -7,87 +7,41 @@ to follows from the verb, its object and the noun after the preposition. See
 
 from typing import NamedTuple
 
-# Class of nouns -> singular and plural.
+from trainers.phrasebook.morphology import (
+    english_participle,
+    english_past,
+    english_s_form,
+)
+
+# Class of nouns -> each noun, with its plural if that is irregular.
 NOUN_TABLE = {
     "person": """
-        man men; woman women; child children; teacher teachers; doctor doctors;
-        farmer farmers; painter painters; sailor sailors; tourist tourists;
-        guard guards; student students; merchant merchants
+        man men; woman women; child children; teacher; doctor; farmer; painter;
+        sailor; tourist; guard; student; merchant
         """,
-    "relation": """
-        friend friends; brother brothers; neighbor neighbors; servant servants
-        """,
-    "animal": """
-        dog dogs; cat cats; horse horses; parrot parrots; goat goats; fox foxes
-        """,
-    "dish": """
-        pizza pizzas; soup soups; salad salads; pie pies; cake cakes;
-        stew stews
-        """,
-    "text": """
-        book books; letter letters; poem poems; story stories; novel novels;
-        report reports
-        """,
-    "building": """
-        house houses; church churches; castle castles; museum museums;
-        school schools; barn barns
-        """,
-    "opening": """
-        door doors; box boxes; chest chests; cupboard cupboards; safe safes
-        """,
-    "place": """
-        garden gardens; park parks; square squares; forest forests;
-        market markets; yard yards
-        """,
-    "town": """
-        village villages; city cities; island islands; valley valleys
-        """,
-    "picture": """
-        painting paintings; photograph photographs; map maps; drawing drawings
-        """,
-    "subject": """
-        war wars; journey journeys; king kings; storm storms; sea seas;
-        wedding weddings
-        """,
-    "clothes": """
-        hat hats; coat coats; beard beards; scarf scarves; uniform uniforms
-        """,
-    "optics": """
-        telescope telescopes; camera cameras; microscope microscopes
-        """,
-    "stick": """
-        stick sticks; broom brooms; shovel shovels; umbrella umbrellas
-        """,
-    "cutlery": """
-        fork forks; spoon spoons; knife knives
-        """,
-    "tool": """
-        key keys; hammer hammers; crowbar crowbars
-        """,
-    "pen": """
-        pen pens; pencil pencils; brush brushes
-        """,
-    "fur": """
-        tail tails; collar collars; bell bells
-        """,
-    "ingredient": """
-        mushroom mushrooms; onion onions; olive olives; raisin raisins
-        """,
-    "page": """
-        cover covers; index indexes; stamp stamps
-        """,
-    "roof": """
-        roof roofs; tower towers; chimney chimneys; balcony balconies
-        """,
-    "handle": """
-        handle handles; lock locks; lid lids
-        """,
-    "fountain": """
-        fountain fountains; pond ponds; bench benches; statue statues
-        """,
-    "frame": """
-        frame frames; border borders
-        """,
+    "relation": "friend; brother; neighbor; servant",
+    "animal": "dog; cat; horse; parrot; goat; fox",
+    "dish": "pizza; soup; salad; pie; cake; stew",
+    "text": "book; letter; poem; story; novel; report",
+    "building": "house; church; castle; museum; school; barn",
+    "opening": "door; box; chest; cupboard; safe",
+    "place": "garden; park; square; forest; market; yard",
+    "town": "village; city; island; valley",
+    "picture": "painting; photograph; map; drawing",
+    "subject": "war; journey; king; storm; sea; wedding",
+    "clothes": "hat; coat; beard; scarf scarves; uniform",
+    "optics": "telescope; camera; microscope",
+    "stick": "stick; broom; shovel; umbrella",
+    "cutlery": "fork; spoon; knife knives",
+    "tool": "key; hammer; crowbar",
+    "pen": "pen; pencil; brush",
+    "fur": "tail; collar; bell",
+    "ingredient": "mushroom; onion; olive; raisin",
+    "page": "cover; index; stamp",
+    "roof": "roof; tower; chimney; balcony",
+    "handle": "handle; lock; lid",
+    "fountain": "fountain; pond; bench; statue",
+    "frame": "frame; border",
 }
 # Class of nouns -> their possessions: the nouns that `with` adds to them.
 # People also have the things that the verb does not use.
@@ -124,84 +78,29 @@ PRONOUNS = ("he him", "she her", "they them", "we us", "I me")
 POSSESSIVES = "his her their my our".split()
 TITLES = "Captain Doctor Mrs. Professor".split()
 
-# Verbs: base, past, past participle, gerund.
+# Class of verbs -> each verb, with its past and its past participle if they are
+# irregular; the participle is left out if it equals the past.
 VERB_TABLE = {
-    "perceive": """
-        see saw seen seeing; watch watched watched watching;
-        observe observed observed observing; notice noticed noticed noticing;
-        spot spotted spotted spotting
-        """,
-    "strike": """
-        hit hit hit hitting; chase chased chased chasing;
-        push pushed pushed pushing; frighten frightened frightened frightening;
-        threaten threatened threatened threatening
-        """,
-    "eat": """
-        eat ate eaten eating; taste tasted tasted tasting;
-        serve served served serving; finish finished finished finishing
-        """,
-    "open": """
-        open opened opened opening; break broke broken breaking;
-        close closed closed closing; damage damaged damaged damaging
-        """,
-    "write": """
-        write wrote written writing; sign signed signed signing;
-        copy copied copied copying; correct corrected corrected correcting
-        """,
-    "draw": """
-        draw drew drawn drawing; sketch sketched sketched sketching;
-        paint painted painted painting
-        """,
-    "know": """
-        know knew known knowing; meet met met meeting; like liked liked liking;
-        admire admired admired admiring; visit visited visited visiting;
-        remember remembered remembered remembering
-        """,
-    "buy": """
-        buy bought bought buying; borrow borrowed borrowed borrowing;
-        steal stole stolen stealing; receive received received receiving
-        """,
-    "hold": """
-        carry carried carried carrying; find found found finding;
-        lose lost lost losing; sell sold sold selling
-        """,
+    "perceive": "see saw seen; watch; observe; notice; spot",
+    "strike": "hit hit; chase; push; frighten; threaten",
+    "eat": "eat ate eaten; taste; serve; finish",
+    "open": "open; break broke broken; close; damage",
+    "write": "write wrote written; sign; copy; correct",
+    "draw": "draw drew drawn; sketch; paint",
+    "know": "know knew known; meet met; like; admire; visit; remember",
+    "buy": "buy bought; borrow; steal stole stolen; receive",
+    "hold": "carry; find found; lose lost; sell sold",
     "particle": """
-        pick picked picked picking; put put put putting;
-        throw threw thrown throwing; give gave given giving;
-        take took taken taking
+        pick; put put; throw threw thrown; give gave given; take took taken
         """,
-    "give": """
-        give gave given giving; show showed shown showing;
-        send sent sent sending; offer offered offered offering
-        """,
-    "place": """
-        put put put putting; leave left left leaving; hide hid hidden hiding
-        """,
-    "rest": """
-        sleep slept slept sleeping; laugh laughed laughed laughing;
-        wait waited waited waiting; work worked worked working;
-        sing sang sung singing
-        """,
-    "go": """
-        walk walked walked walking; run ran run running;
-        travel traveled traveled traveling; return returned returned returning
-        """,
-    "look": """
-        look looked looked looking; point pointed pointed pointing;
-        wave waved waved waving
-        """,
-    "say": """
-        say said said saying; think thought thought thinking;
-        believe believed believed believing; hope hoped hoped hoping
-        """,
-    "tell": """
-        tell told told telling; warn warned warned warning;
-        remind reminded reminded reminding
-        """,
-    "want": """
-        want wanted wanted wanting; try tried tried trying;
-        decide decided decided deciding; promise promised promised promising
-        """,
+    "give": "give gave given; show showed shown; send sent; offer",
+    "place": "put put; leave left; hide hid hidden",
+    "rest": "sleep slept; laugh; wait; work; sing sang sung",
+    "go": "walk; run ran run; travel; return",
+    "look": "look; point; wave",
+    "say": "say said; think thought; believe; hope",
+    "tell": "tell told; warn; remind",
+    "want": "want; try; decide; promise",
 }
 # Particles of the verbs of "particle", in their order there.
 PARTICLES = ("up", "down", "away", "back", "out")
@@ -244,13 +143,28 @@ REASONS = "because although when while before after if".split()
 NUMBERS = "two three four five twenty".split()
 
 
-def _rows(table: str) -> list[list[str]]:
-    """The cells of the entries of a table."""
-    return [entry.split() for entry in table.split(";")]
+def _read_noun(singular: str, plural: str = "") -> dict[str, str]:
+    """The forms of a noun, by their tags."""
+    return {"NN": singular, "NNS": plural or english_s_form(singular)}
 
 
-NOUNS = {name: _rows(table) for name, table in NOUN_TABLE.items()}
-VERBS = {name: _rows(table) for name, table in VERB_TABLE.items()}
+def _read_verb(
+    base: str, past: str = "", participle: str = ""
+) -> dict[str, str]:
+    """The forms of a verb, by their tags."""
+    past = past or english_past(base)
+    gerund = english_participle(base)
+    return {"VB": base, "VBD": past, "VBN": participle or past, "VBG": gerund}
+
+
+NOUNS = {
+    name: [_read_noun(*entry.split()) for entry in table.split(";")]
+    for name, table in NOUN_TABLE.items()
+}
+VERBS = {
+    name: [_read_verb(*entry.split()) for entry in table.split(";")]
+    for name, table in VERB_TABLE.items()
+}
 ADJECTIVES = {
     name: tuple(
         dict.fromkeys(

@@ -38,63 +38,6 @@ def linearize(tree: Node) -> str:
     return " ".join(tokens)
 
 
-def read_sequence(sequence: str, words: Sequence[str] | None = None) -> Node:
-    """The tree of a sequence that is one; the inverse of `linearize`.
-
-    Args:
-        sequence: Tokens, separated by spaces.
-        words: The words of the sentence; None for "0", "1" and so on.
-
-    Returns:
-        The tree, with the root and with the tags of the sequence.
-
-    Raises:
-        ValueError: The brackets do not match, a constituent is empty, a token
-            is none, or the number of words is another.
-
-    >>> read_sequence("(INTJ XX )INTJ", ["Yes"]).children
-    (Node(label='INTJ', children=(Leaf(tag='XX', word='Yes'),)),)
-    """
-    builder, previous, num_leaves = TreeBuilder(), "", 0
-    for token in sequence.split():
-        bracket = _BRACKET.fullmatch(token)
-        if token in LEAF_TOKENS:
-            if words is not None and num_leaves == len(words):
-                raise ValueError(
-                    f"expected a tree over {len(words)} words. Received: more"
-                )
-            word = str(num_leaves) if words is None else words[num_leaves]
-            builder.add(Leaf(token, word))
-            num_leaves += 1
-        elif not bracket:
-            raise ValueError(f"expected a bracket or a leaf. Received: {token}")
-        elif bracket[1] == "(":
-            builder.open(bracket[2])
-        elif len(builder.open_labels) == 1 or (
-            builder.open_labels[-1] != bracket[2]
-        ):
-            raise ValueError(
-                f"expected the end of {builder.open_labels[-1]}."
-                f" Received: {token}"
-            )
-        elif previous == f"({bracket[2]}":
-            raise ValueError(
-                f"expected words in a constituent. Received: {previous} {token}"
-            )
-        else:
-            builder.close()
-        previous = token
-    if len(builder.open_labels) > 1:
-        raise ValueError(
-            f"expected the end of {builder.open_labels[-1]}. Received: no more"
-        )
-    if words is not None and num_leaves < len(words):
-        raise ValueError(
-            f"expected a tree over {len(words)} words. Received: {num_leaves}"
-        )
-    return builder.finish()
-
-
 def repair(sequence: str, words: Sequence[str]) -> Node:
     """A tree over exactly these words, whatever the sequence.
 
@@ -143,8 +86,11 @@ def is_tree(sequence: str, num_words: int) -> bool:
     >>> is_tree("(NP XX XX )NP", 2), is_tree("(NP XX XX", 2)
     (True, False)
     """
-    try:
-        read_sequence(sequence, [""] * num_words)
-    except ValueError:
-        return False
-    return True
+    tree = repair(sequence, [""] * num_words)
+    return linearize(tree) == " ".join(sequence.split())
+
+
+def read_reference(sequence: str) -> Node:
+    """The tree of a sequence that is one, over words that are blank."""
+    num_words = sum(token in LEAF_TOKENS for token in sequence.split())
+    return repair(sequence, [""] * num_words)

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from trainers.parsing.bracketing import DELETED, count_brackets, sum_counts
-from trainers.parsing.linearization import is_tree, read_sequence, repair
+from trainers.parsing.linearization import is_tree, read_reference, repair
 from trainers.parsing.trees import leaves
-from trainers.run.config import Configuration
 
 
 class ParsingMetric:
@@ -20,7 +19,7 @@ class ParsingMetric:
 
     def score(self, outputs: Sequence[str], references: Sequence[str]) -> float:
         """F1 of all brackets of all sentences, in [0, 100]."""
-        return sum_counts(self._count(outputs, references)).f1
+        return float(self.measure(outputs, references)["f1"])
 
     def measure(
         self, outputs: Sequence[str], references: Sequence[str]
@@ -30,39 +29,26 @@ class ParsingMetric:
         `complete_match` have all brackets right, `well_formed` needed no
         repair.
         """
-        counts = self._count(outputs, references)
+        counts, well_formed = [], []
+        for output, reference in zip(outputs, references, strict=True):
+            gold = read_reference(reference)
+            words = leaves(gold)
+            well_formed.append(is_tree(output, len(words)))
+            # EVALB leaves out sentences of nothing but punctuation.
+            if any(leaf.tag not in DELETED for leaf in words):
+                found = repair(output, [leaf.word for leaf in words])
+                counts.append(count_brackets(gold, found))
         total = sum_counts(counts)
-        complete = [c.is_complete for c in counts]
-        well_formed = [
-            is_tree(output, len(leaves(read_sequence(reference))))
-            for output, reference in zip(outputs, references, strict=True)
-        ]
         return {
             "f1": total.f1,
             "precision": total.precision,
             "recall": total.recall,
-            "complete_match": _percentage(complete),
+            "complete_match": _percentage([c.is_complete for c in counts]),
             "well_formed": _percentage(well_formed),
             "sentences": len(well_formed),
         }
-
-    def _count(self, outputs, references):
-        """The `Counts` of each sentence that has more than punctuation."""
-        counts = []
-        for output, reference in zip(outputs, references, strict=True):
-            gold = read_sequence(reference)
-            words = leaves(gold)
-            if any(leaf.tag not in DELETED for leaf in words):
-                found = repair(output, [leaf.word for leaf in words])
-                counts.append(count_brackets(gold, found))
-        return counts
 
 
 def _percentage(values):
     """How many of some truth values are true."""
     return 100 * sum(values) / max(len(values), 1)
-
-
-def make_parsing_metric(configuration: Configuration) -> ParsingMetric:
-    """The metric of a training whose task is parsing."""
-    return ParsingMetric()

@@ -1,8 +1,8 @@
 """The work of `trainers.parse_text`: from sentences to trees."""
 
-import collections
+import itertools
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from absl import logging
 
@@ -42,33 +42,23 @@ def load_parser(arguments: flags.Arguments) -> Translator:
     return load_translator(arguments)
 
 
-def parse_lines(
-    translator: Translator,
-    lines: Iterable[str],
-    chunk_size: int,
-    split: Callable[[str], list[str]],
+def parse_sentences(
+    translator: Translator, sentences: Iterable[list[str]], chunk_size: int
 ) -> Iterator[str]:
-    """Yields a tree for each line, blank for a blank one.
+    """Yields a tree for each sentence, blank for one without words.
 
     Args:
         translator: The `Translator`, from sentences to linear trees.
-        lines: Iterable of `str`.
-        chunk_size: Lines parsed together.
-        split: Function of a line that returns its words.
+        sentences: Lists of words.
+        chunk_size: Sentences parsed together.
 
     Raises:
         RunError: The model's logits are not finite.
     """
-    pending: collections.deque[list[str]] = collections.deque()
-
-    def sentences():
-        for line in lines:
-            pending.append(split(line))
-            yield " ".join(pending[-1])
-
+    sentences, given = itertools.tee(sentences)
+    sequences = translate_lines(translator, map(" ".join, given), chunk_size)
     num_trees = num_repaired = 0
-    for sequence in translate_lines(translator, sentences(), chunk_size):
-        words = pending.popleft()
+    for words, sequence in zip(sentences, sequences, strict=True):
         if words:
             num_trees += 1
             num_repaired += not is_tree(sequence, len(words))
@@ -90,13 +80,10 @@ def run(arguments: flags.Arguments, tokenized: bool) -> None:
         tokenized: As the flag.
     """
     translator = load_parser(arguments)
-    split = _split_tokenized if tokenized else split_words
     chunk_size = 1 if sys.stdin.isatty() else CHUNK
     lines = read_lines(sys.stdin.buffer)
-    trees = parse_lines(translator, lines, chunk_size, split)
+    sentences: Iterable[list[str]] = map(split_words, lines)
+    if tokenized:
+        sentences = (escape_brackets(line.split()) for line in lines)
+    trees = parse_sentences(translator, sentences, chunk_size)
     write_lines(trees, sys.stdout.buffer)
-
-
-def _split_tokenized(line):
-    """The words of a line that separates them by spaces."""
-    return escape_brackets(line.split())

@@ -6,12 +6,12 @@ Nothing here recurses: a model may nest brackets as deep as its output is long.
 """
 
 import dataclasses
-import gzip
 import os
 import pathlib
 import re
-import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+
+from keras_transformer.data.pairs import read_lines
 
 TOP = "TOP"  # label of the root
 # Labels of the root in treebanks and parsers; "" as in the files of the WSJ.
@@ -32,10 +32,13 @@ class Node:
     """A constituent: a label, and its children, from left to right."""
 
     label: str
-    children: "tuple[Node | Leaf, ...]"
+    children: "tuple[Part, ...]"
 
 
-def walk(tree: Node) -> Iterator[tuple[str, Node | Leaf]]:
+Part = Node | Leaf
+
+
+def walk(tree: Node) -> Iterator[tuple[str, Part]]:
     """Yields the parts of a tree in the order in which it is written.
 
     Yields:
@@ -69,14 +72,14 @@ class TreeBuilder:
 
     def __init__(self) -> None:
         self.open_labels = [TOP]
-        self._children: list[list[Node | Leaf]] = [[]]
+        self._children: list[list[Part]] = [[]]
 
     def open(self, label: str) -> None:
         """Opens a constituent in the innermost one that is open."""
         self.open_labels.append(label)
         self._children.append([])
 
-    def add(self, child: Node | Leaf) -> None:
+    def add(self, child: Part) -> None:
         """Adds to the innermost constituent that is open."""
         self._children[-1].append(child)
 
@@ -141,124 +144,60 @@ def read_trees(path: str | os.PathLike) -> Iterator[Node]:
         ValueError: The file is not UTF-8, or no such trees: with its line.
     """
     path = pathlib.Path(path)
-    reader = _TreeReader()
-    number = 0
-    for number, line in enumerate(_read_lines(path), 1):
+    brackets: list[list[Part | str]] = []  # of each open one its contents
+    number = begin = 0
+    for number, line in enumerate(read_lines(path), 1):
         for token in _TOKENS.findall(line):
-            try:
-                tree = reader.read(token, number)
-            except ValueError as error:
-                raise ValueError(f"{path}, line {number}: {error}") from None
-            if tree is not None:
-                yield tree
-    if reader.is_open:
+            if token == "(":
+                begin = begin if brackets else number
+                brackets.append([])
+            elif not brackets:
+                raise ValueError(
+                    f"{path}, line {number}: expected a tree, which begins"
+                    f" with '('. Received: {token!r}"
+                )
+            elif token != ")":
+                brackets[-1].append(token)
+            else:
+                contents = brackets.pop()
+                try:
+                    part = _close_bracket(contents, not brackets)
+                except ValueError as error:
+                    raise ValueError(
+                        f"{path}, line {number}: {error}"
+                    ) from None
+                if brackets:
+                    brackets[-1].append(part)
+                elif isinstance(part, Node) and part.label in ROOT_LABELS:
+                    yield Node(TOP, part.children)
+                else:
+                    yield Node(TOP, (part,))
+    if brackets:
         raise ValueError(
-            f"{path}, line {reader.first_line}: expected a tree."
-            f" Received: one whose brackets are still open in line {number},"
-            " the last"
+            f"{path}, line {begin}: expected a tree. Received: one whose"
+            f" brackets are still open in line {number}, the last"
         )
 
 
 _TOKENS = re.compile(r"[()]|[^\s()]+")
 
 
-def _read_lines(path: pathlib.Path) -> Iterator[str]:
-    """The lines of a file, compressed or not."""
-    opener = gzip.open if path.suffix == ".gz" else open
-    number = 0
-    with opener(path, "rb") as file:
-        try:
-            for number, line in enumerate(file, 1):
-                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{path}, line {number}: not UTF-8"
-                f" ({error.reason}, byte {error.start + 1} of the line)"
-            ) from error
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise ValueError(f"{path}: corrupt gzip file ({error})") from error
-
-
-class _TreeReader:
-    """Takes the tokens of a file, and gives its trees."""
-
-    def __init__(self) -> None:
-        self.first_line = 0  # where the tree at hand begins
-        # Of each open bracket: its label, None until it is known, and its
-        # nodes, or the word of a leaf.
-        self._labels: list[str | None] = []
-        self._parts: list[list[Node | Leaf | str]] = []
-
-    @property
-    def is_open(self) -> bool:
-        """Whether a tree has begun and not ended."""
-        return bool(self._labels)
-
-    def read(self, token: str, line: int) -> Node | None:
-        """Takes a token; the tree, if this token ends it.
-
-        Raises:
-            ValueError: No tree has this token here.
-        """
-        if token == "(":
-            if not self._labels:
-                self.first_line = line
-            self._open()
-        elif token == ")":
-            return self._close()
-        elif not self._labels:
-            raise ValueError(
-                f"expected a tree, which begins with '('. Received: {token!r}"
-            )
-        elif self._labels[-1] is None and not self._parts[-1]:
-            self._labels[-1] = token
-        elif self._parts[-1] or self._labels[-1] is None:
-            raise ValueError(
-                "expected one word, or constituents in brackets, after a label."
-                f" Received: {token!r} in a bracket that has more"
-            )
-        else:
-            self._parts[-1].append(token)
-        return None
-
-    def _open(self) -> None:
-        """A bracket opens."""
-        if self._labels:
-            if self._labels[-1] is None and len(self._labels) > 1:
-                raise ValueError(
-                    "expected a label after '('; only the outermost bracket may"
-                    " have none. Received: '(('"
-                )
-            if self._parts[-1] and isinstance(self._parts[-1][0], str):
-                raise ValueError(
-                    "expected ')' after a word."
-                    f" Received: '(' after {self._parts[-1][0]!r}"
-                )
-        self._labels.append(None)
-        self._parts.append([])
-
-    def _close(self) -> Node | None:
-        """A bracket closes; the tree, if it was the outermost."""
-        if not self._labels:
-            raise ValueError("expected '('. Received: ')' without it")
-        label, parts = self._labels.pop() or "", self._parts.pop()
-        if not parts:
-            raise ValueError(
-                "expected a word or constituents in a bracket."
-                f" Received: '({label})'"
-            )
-        word, *_ = parts
-        part = (
-            Leaf(label, word)
-            if isinstance(word, str)
-            else Node(label, tuple(p for p in parts if not isinstance(p, str)))
-        )
-        if self._labels:
-            self._parts[-1].append(part)
-            return None
-        if isinstance(part, Node) and part.label in ROOT_LABELS:
-            return Node(TOP, part.children)
-        return Node(TOP, (part,))
+def _close_bracket(contents: list[Part | str], is_outermost: bool) -> Part:
+    """The part of a tree that a bracket with these contents is."""
+    label, *others = contents or [""]
+    if is_outermost and not isinstance(label, str):
+        label, others = "", contents
+    children = [part for part in others if not isinstance(part, str)]
+    if isinstance(label, str) and others:
+        if len(children) == len(others):
+            return Node(label, tuple(children))
+        if len(others) == 1 and isinstance(others[0], str):
+            return Leaf(label, others[0])
+    shown = (part if isinstance(part, str) else "(...)" for part in contents)
+    raise ValueError(
+        "expected '(TAG WORD)', or '(LABEL', constituents and ')'; only the"
+        f" outermost bracket may have no label. Received: '({' '.join(shown)})'"
+    )
 
 
 def strip(tree: Node) -> Node:
@@ -273,28 +212,34 @@ def strip(tree: Node) -> Node:
     Returns:
         The tree; without children if it had nothing but traces.
     """
-    builder = TreeBuilder()
-    events = list(walk(tree))[1:-1]  # without the root, which stays
-    for event, part in events:
-        if isinstance(part, Leaf):
-            if part.tag != TRACE:
-                builder.add(part)
-        elif event == "open":
-            builder.open(re.split("[-=]", part.label)[0] or part.label)
-        else:
-            builder.close()
-    return builder.finish()
+
+    def without_trace(leaf: Leaf) -> Leaf | None:
+        return None if leaf.tag == TRACE else leaf
+
+    def without_function(label: str) -> str:
+        return re.split("[-=]", label)[0] or label
+
+    return _rebuild(tree, without_trace, without_function)
 
 
 def retag(tree: Node, tags: Iterable[str]) -> Node:
     """A tree with other tags of its words, given from left to right."""
-    builder = TreeBuilder()
     remaining = iter(tags)
-    for event, part in list(walk(tree))[1:-1]:
-        if isinstance(part, Leaf):
-            builder.add(Leaf(next(remaining), part.word))
-        elif event == "open":
-            builder.open(part.label)
-        else:
+    return _rebuild(tree, lambda leaf: Leaf(next(remaining), leaf.word), str)
+
+
+def _rebuild(
+    tree: Node,
+    change_leaf: Callable[[Leaf], Leaf | None],
+    change_label: Callable[[str], str],
+) -> Node:
+    """A tree with other leaves, or fewer, and other labels below the root."""
+    builder = TreeBuilder()
+    for event, part in list(walk(tree))[1:-1]:  # without the root
+        if event == "close":
             builder.close()
+        elif isinstance(part, Node):
+            builder.open(change_label(part.label))
+        elif leaf := change_leaf(part):
+            builder.add(leaf)
     return builder.finish()

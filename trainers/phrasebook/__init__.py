@@ -15,6 +15,7 @@ modal verbs have the Präteritum, as in spoken German.
 
 A module imports only from those above it:
 
+    drawing        random choices; splits that share no sentence
     lexicon        the words, as tables of text
     morphology     forms of words: numerals, determiners, endings, conjugation
     phrases        phrases with one fixed spelling: times, manners
@@ -30,12 +31,7 @@ A module imports only from those above it:
 `python -m trainers.phrasebook` lists the words and the constructions.
 """
 
-from trainers.phrasebook.corpus import (
-    MAX_PAIRS,
-    SPLITS,
-    make_pairs,
-    make_split,
-)
+from trainers.phrasebook.corpus import make_split
 from trainers.phrasebook.coverage import LIMITS
 
-__all__ = ["LIMITS", "MAX_PAIRS", "SPLITS", "make_pairs", "make_split"]
+__all__ = ["LIMITS", "make_split"]

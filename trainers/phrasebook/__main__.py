@@ -20,20 +20,19 @@ def main(argv=None):
 
 
 def overview():
-    """The lines of the command."""
-    lines = [*LIMITS[:-1]]
+    """Yields the lines of the command."""
+    yield from LIMITS[:-1]
     for kind, words in list_words().items():
         text = f"{kind} ({len(words)}): {', '.join(words)}"
-        lines += ["", textwrap.fill(text, 80, subsequent_indent="    ")]
-    lines += [
-        "",
-        "numbers from two to ninety-nine; clock times",
-    ]
+        yield ""
+        yield textwrap.fill(text, 80, subsequent_indent="    ")
+    yield ""
+    yield "numbers from two to ninety-nine; clock times"
     for name, pairs in list_examples().items():
-        lines += ["", name]
+        yield ""
+        yield name
         for pair in pairs:
-            lines += [f"    {sentence}" for sentence in pair]
-    return lines
+            yield from (f"    {sentence}" for sentence in pair)
 
 
 if __name__ == "__main__":

@@ -7,14 +7,10 @@ German is written with the fields of its clause,
                 | weil         | er um sieben Uhr       | aufstehen muss
 """
 
+import collections
 from typing import NamedTuple
 
-from trainers.phrasebook.constituents import (
-    WHO,
-    Name,
-    NounPhrase,
-    Pronoun,
-)
+from trainers.phrasebook.constituents import WHO, Name, NounPhrase, Pronoun
 from trainers.phrasebook.entries import (
     BE,
     BE_PAST,
@@ -43,7 +39,7 @@ class Clause(NamedTuple):
 
     subject: Pronoun | Name | NounPhrase
     verb: Verb
-    tense: str
+    tense: str = "habit"
     modal: Modal | None = None
     negated: bool = False
     dative: Pronoun | Name | NounPhrase | None = None
@@ -57,86 +53,29 @@ class Clause(NamedTuple):
     fronted: str = "subject"
 
 
-class EnglishVerbs(NamedTuple):
-    """The two parts of an English predicate: is | reading."""
-
-    auxiliary: str  # "" if the main verb is finite
-    main: str
-
-
 def _english_verbs(clause, needs_auxiliary):
-    """Inflects the English verbs; adds `do` if there is no auxiliary."""
+    """The parts of an English predicate: is | reading; "" for no auxiliary."""
     verb, modal, person = clause.verb, clause.modal, clause.subject.person
     is_past = clause.tense == "past"
     if modal:
         forms = modal.past if is_past else modal.present
         tail = f"{modal.tail} {verb.base}" if modal.tail else verb.base
         if modal.is_auxiliary:
-            return EnglishVerbs(forms[person], tail)
+            return forms[person], tail
         base, finite = f"{modal.base} {tail}", f"{forms[person]} {tail}"
     elif clause.tense == "future":
-        return EnglishVerbs("will", verb.base)
+        return "will", verb.base
     elif clause.tense == "progressive":
-        return EnglishVerbs(BE_PRESENT[person], verb.participle)
+        return BE_PRESENT[person], verb.participle
     elif verb is BE:
-        return EnglishVerbs((BE_PAST if is_past else BE_PRESENT)[person], "")
+        return (BE_PAST if is_past else BE_PRESENT)[person], ""
     else:
         present = verb.third if person == THIRD else verb.base
         base, finite = verb.base, verb.past if is_past else present
     if not needs_auxiliary:
-        return EnglishVerbs("", finite)
+        return "", finite
     do = "does" if person == THIRD else "do"
-    return EnglishVerbs("did" if is_past else do, base)
-
-
-# Words that follow an English verb, but come after a pronoun: pick her up.
-ENGLISH_PARTICLES = frozenset("up on off away along back".split())
-
-
-def _english_objects(clause):
-    """The words between the English verb and its adjuncts."""
-    verb = clause.verb
-    recipient, thing = (
-        nominal.english(case) if nominal and clause.fronted != slot else ""
-        for slot, nominal, case in (
-            ("dative", clause.dative, DATIVE),
-            ("accusative", clause.accusative, ACCUSATIVE),
-        )
-    )
-    if verb in VERBS["dative_with_to"]:
-        return [verb.tail, thing, "to", recipient]
-    accusative = clause.accusative
-    if accusative and accusative.is_pronoun and verb.tail in ENGLISH_PARTICLES:
-        return [thing, verb.tail]
-    return [verb.tail, recipient, thing]
-
-
-# The order of the adjuncts at the end of a clause.
-ENGLISH_ADJUNCTS = ("complement", "manner", "company", "place", "time")
-GERMAN_ADJUNCTS = ("company", "manner", "place", "complement")
-
-
-def _adjuncts(clause, *slots):
-    """The adjuncts in these slots, except the fronted one."""
-    fillers = [
-        getattr(clause, slot) for slot in slots if slot != clause.fronted
-    ]
-    return [phrase for phrase in fillers if phrase]
-
-
-def _english_rest(clause):
-    """Everything after the English subject and verbs."""
-    adjuncts = _adjuncts(clause, *ENGLISH_ADJUNCTS)
-    return _english_objects(clause) + [phrase.english for phrase in adjuncts]
-
-
-def _fronted(clause, language):
-    """The words that open the clause, in "english" or "german"."""
-    filler = getattr(clause, clause.fronted)
-    words = getattr(filler, language)
-    if isinstance(filler, Phrase):
-        return words
-    return words(CASES_OF_SLOTS[clause.fronted])
+    return "did" if is_past else do, base
 
 
 CASES_OF_SLOTS = {
@@ -146,9 +85,56 @@ CASES_OF_SLOTS = {
 }
 
 
+def _spelled(clause, language, slot):
+    """What is in a slot, in "english" or "german"; "" if that is nothing."""
+    words = getattr(getattr(clause, slot), language, "")
+    return words(CASES_OF_SLOTS[slot]) if callable(words) else words
+
+
+def _behind(clause, language, *slots):
+    """What is in each of the slots; "" if that is fronted."""
+    return [
+        "" if slot == clause.fronted else _spelled(clause, language, slot)
+        for slot in slots
+    ]
+
+
 def join_words(words):
     """The words that are not empty, with spaces between them."""
     return " ".join(filter(None, words))
+
+
+# Words that follow an English verb, but come after a pronoun: pick her up.
+ENGLISH_PARTICLES = frozenset("up on off away along back".split())
+
+
+def _english_rest(clause):
+    """Everything after the English subject and verbs."""
+    verb = clause.verb
+    has_pronoun = getattr(clause.accusative, "is_pronoun", False)
+    if verb in VERBS["dative_with_to"]:
+        thing, recipient = _behind(clause, "english", "accusative", "dative")
+        objects = [verb.tail, thing, "to", recipient]
+    elif has_pronoun and verb.tail in ENGLISH_PARTICLES:
+        objects = [*_behind(clause, "english", "accusative"), verb.tail]
+    else:
+        objects = _behind(clause, "english", "dative", "accusative")
+        objects = [verb.tail, *objects]
+    adjuncts = ("complement", "manner", "company", "place", "time")
+    return objects + _behind(clause, "english", *adjuncts)
+
+
+def _english_words(clause, is_question):
+    """The clause without its fronted words; a question inverts its subject."""
+    needs_auxiliary = is_question or clause.negated
+    auxiliary, main = _english_verbs(clause, needs_auxiliary)
+    if clause.negated:
+        auxiliary = "cannot" if auxiliary == "can" else f"{auxiliary} not"
+    beginning = [clause.subject.english(NOMINATIVE), auxiliary]
+    if is_question:
+        beginning.reverse()
+    frequency = _spelled(clause, "english", "frequency")
+    return [*beginning, frequency, main, *_english_rest(clause)]
 
 
 def english_statement(clause, relative=False):
@@ -157,42 +143,21 @@ def english_statement(clause, relative=False):
     A fronted adverbial comes before the subject, with a comma; so does a
     relative pronoun that is an object, without a comma.
     """
-    words = _english_predicate(clause)
-    if clause.fronted == "subject":
-        return words
-    opening = _fronted(clause, "english")
-    comma = "" if relative else ","
-    return f"{opening}{comma} {words}"
-
-
-def _english_predicate(clause):
-    """The statement without its fronted words."""
-    auxiliary, main = _english_verbs(clause, needs_auxiliary=clause.negated)
-    middle = clause.frequency.english if clause.frequency else ""
-    subject = clause.subject.english(NOMINATIVE)
-    if clause.negated:
-        auxiliary = "cannot" if auxiliary == "can" else f"{auxiliary} not"
-    return join_words(
-        [subject, auxiliary, middle, main, *_english_rest(clause)]
-    )
+    words = _english_words(clause, is_question=False)
+    if clause.fronted != "subject":
+        comma = "" if relative else ","
+        words = [_spelled(clause, "english", clause.fronted) + comma, *words]
+    return join_words(words)
 
 
 def english_question(clause):
     """Question word, if there is one; auxiliary, subject, main verb."""
     if clause.subject is WHO:
-        return _english_predicate(clause)
-    auxiliary, main = _english_verbs(clause, needs_auxiliary=True)
-    asks = clause.fronted != "subject"
-    return join_words(
-        [
-            _fronted(clause, "english") if asks else "",
-            auxiliary,
-            clause.subject.english(NOMINATIVE),
-            clause.frequency.english if clause.frequency else "",
-            main,
-            *_english_rest(clause),
-        ]
-    )
+        return english_statement(clause)
+    words = _english_words(clause, is_question=True)
+    if clause.fronted != "subject":
+        words = [_spelled(clause, "english", clause.fronted), *words]
+    return join_words(words)
 
 
 def english_infinitive(clause):
@@ -200,76 +165,30 @@ def english_infinitive(clause):
     return join_words(["to", clause.verb.base, *_english_rest(clause)])
 
 
-class Brackets(NamedTuple):
-    """The two verbal positions that hold a German clause together."""
-
-    left: str  # the finite verb
-    right: str  # infinitive, participle or separable prefix
-    is_simple: bool  # whether `right` is the prefix of `left`, or empty
-
-
 def german_brackets(clause):
-    """Inflects the German verbs.
+    """The two verbal positions that hold a German clause together.
+
+    Returns:
+        The finite verb; infinitive, participle or separable prefix; and whether
+        that is a prefix of the finite verb, or "".
 
     >>> from trainers.phrasebook.constituents import PRONOUNS
     >>> up, *_ = VERBS["event"]
-    >>> german_brackets(Clause(PRONOUNS["I"], up, "past"))[:2]
-    ('bin', 'aufgestanden')
+    >>> german_brackets(Clause(PRONOUNS["I"], up, "past"))
+    ('bin', 'aufgestanden', False)
     """
     verb, modal, person = clause.verb, clause.modal, clause.subject.person
     is_past = clause.tense == "past"
     if modal and not modal.adverb:
         forms = modal.german_past if is_past else modal.german_present
-        return Brackets(forms[person], verb.infinitive, False)
+        return forms[person], verb.infinitive, False
     if clause.tense == "future":
-        return Brackets(WERDEN[person], verb.infinitive, False)
+        return WERDEN[person], verb.infinitive, False
     if is_past and not verb.preterite:
         auxiliary = IRREGULAR_PRESENT[verb.auxiliary]
-        return Brackets(auxiliary[person], verb.perfect, False)
+        return auxiliary[person], verb.perfect, False
     forms = verb.preterite if is_past else verb.present
-    return Brackets(forms[person], verb.prefix, True)
-
-
-def _has_kein(clause):
-    """Whether the negation is in the object: "nicht ein" becomes "kein"."""
-    accusative = clause.accusative
-    return clause.negated and accusative and not accusative.is_definite
-
-
-def _german_object(clause, slot):
-    """An object in its case."""
-    nominal = getattr(clause, slot)
-    if slot == "accusative" and _has_kein(clause):
-        nominal = nominal._replace(determiner="no")
-    return nominal.german(CASES_OF_SLOTS[slot])
-
-
-class Objects(NamedTuple):
-    """The German objects of a clause, by their position in the Mittelfeld."""
-
-    pronouns: list[str]
-    known_dative: list[str]
-    known_accusative: list[str]
-    new: list[str]
-
-
-def _german_objects(clause):
-    """The objects, except a fronted one."""
-    objects = Objects([], [], [], [])
-    for slot in ("dative", "accusative"):
-        nominal = getattr(clause, slot)
-        if not nominal or slot == clause.fronted:
-            continue
-        if nominal.is_pronoun:
-            place = objects.pronouns
-        elif not nominal.is_definite:
-            place = objects.new
-        elif slot == "dative":
-            place = objects.known_dative
-        else:
-            place = objects.known_accusative
-        place.append(_german_object(clause, slot))
-    return objects
+    return forms[person], verb.prefix, True
 
 
 def mittelfeld(clause, has_subject):
@@ -279,24 +198,32 @@ def mittelfeld(clause, has_subject):
     `nicht`; indefinite objects; company, manner, place; parts of the
     verb.
     """
-    objects = _german_objects(clause)
-    frequency, time, rest = (
-        [phrase.german for phrase in _adjuncts(clause, *slots)]
-        for slots in (("frequency",), ("time",), GERMAN_ADJUNCTS)
-    )
-    has_nicht = clause.negated and not _has_kein(clause)
+    negation = "nicht" if clause.negated else ""
+    accusative = clause.accusative
+    if negation and accusative and not accusative.is_definite:
+        negation = ""  # "nicht ein" becomes "kein"
+        accusative = accusative._replace(determiner="no")
+        clause = clause._replace(accusative=accusative)
+    objects = collections.defaultdict(list)
+    for slot in ("dative", "accusative"):
+        if nominal := getattr(clause, slot):
+            place = slot if nominal.is_definite else "new"
+            place = "pronouns" if nominal.is_pronoun else place
+            objects[place] += _behind(clause, "german", slot)
     return join_words(
         [
             clause.subject.german(NOMINATIVE) if has_subject else "",
-            *reversed(objects.pronouns),  # sie ihr: accusative first
-            *objects.known_dative,
-            *frequency,
+            *reversed(objects["pronouns"]),  # sie ihr: accusative first
+            *objects["dative"],
+            _spelled(clause, "german", "frequency"),
             clause.modal.adverb if clause.modal else "",
-            *objects.known_accusative,
-            *time,
-            "nicht" if has_nicht else "",
-            *objects.new,
-            *rest,
+            *objects["accusative"],
+            *_behind(clause, "german", "time"),
+            negation,
+            *objects["new"],
+            *_behind(
+                clause, "german", "company", "manner", "place", "complement"
+            ),
         ]
     )
 
@@ -304,7 +231,7 @@ def mittelfeld(clause, has_subject):
 def german_verb_second(clause):
     """Main clause: Vorfeld, finite verb, Mittelfeld, right bracket."""
     left, right, _ = german_brackets(clause)
-    vorfeld = _fronted(clause, "german")
+    vorfeld = _spelled(clause, "german", clause.fronted)
     middle = mittelfeld(clause, has_subject=clause.fronted != "subject")
     return join_words([vorfeld, left, middle, right])
 
@@ -326,7 +253,7 @@ def german_verb_last(clause, opening=""):
     left, right, is_simple = german_brackets(clause)
     verbs = right + left if is_simple else f"{right} {left}"
     in_middle = bool(opening) or clause.fronted != "subject"
-    opening = opening or _fronted(clause, "german")
+    opening = opening or _spelled(clause, "german", clause.fronted)
     return join_words(
         [opening, mittelfeld(clause, has_subject=in_middle), verbs]
     )

@@ -1,17 +1,7 @@
 """Which words can stand together, so that the sentences make sense."""
 
-from trainers.phrasebook.constituents import (
-    PRONOUNS,
-    Name,
-    NounPhrase,
-    Pronoun,
-)
-from trainers.phrasebook.entries import (
-    ADJECTIVES_OF,
-    LIKE,
-    NOUNS,
-    VERBS,
-)
+from trainers.phrasebook.constituents import PRONOUNS, Name, Pronoun
+from trainers.phrasebook.entries import ADJECTIVES_OF, LIKE, NOUNS, VERBS
 from trainers.phrasebook.morphology import THIRD
 
 # The tenses to choose from: the past is twice as frequent.
@@ -106,16 +96,14 @@ def is_ambiguous(subject, verb):
 
 def is_negatable(clause):
     """Whether the negation is unambiguous in both languages."""
-    subject, dative = clause.subject, clause.dative
-    accusative, time = clause.accusative, clause.time
-    if isinstance(subject, NounPhrase) and not subject.is_definite:
-        return False
-    if getattr(subject, "determiner", "") == "every":
-        return False
-    if dative and not dative.is_definite:
-        return False
-    if isinstance(getattr(accusative, "determiner", ""), int):
-        return False
-    if time and time.english.startswith("for "):
-        return False
-    return not clause.frequency and clause.modal is not LIKE
+    subject, dative, time = clause.subject, clause.dative, clause.time
+    number = getattr(clause.accusative, "determiner", "")
+    return not (
+        not subject.is_definite
+        or getattr(subject, "determiner", "") == "every"
+        or (dative and not dative.is_definite)
+        or isinstance(number, int)
+        or (time and time.english.startswith("for "))
+        or clause.frequency
+        or clause.modal is LIKE
+    )

@@ -4,7 +4,6 @@ Every constituent that can be a subject or an object has `person`, `is_pronoun`,
 `is_definite`, `english(case)` and `german(case)`.
 """
 
-import dataclasses
 from typing import NamedTuple
 
 from trainers.phrasebook.entries import Adjective, Noun
@@ -16,23 +15,22 @@ from trainers.phrasebook.morphology import (
     SECOND,
     THIRD,
     adjective_ending,
-    english_number,
     german_determiner,
-    german_number,
     with_article,
 )
-from trainers.phrasebook.phrases import Phrase
+from trainers.phrasebook.phrases import NUMBERS, Phrase
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class Pronoun:
-    """A pronoun: English subject and object form, German by case."""
+    """A pronoun, from its English subject and object and German case forms."""
 
-    english_forms: tuple[str, str]
-    german_forms: dict[str, str]
-    person: int = THIRD
     is_pronoun = True
     is_definite = True
+
+    def __init__(self, english, german, person=THIRD):
+        self.english_forms = english.split()
+        self.german_forms = dict(zip(CASES, german.split(), strict=True))
+        self.person = person
 
     def english(self, case):
         """The English form: he, him."""
@@ -43,41 +41,32 @@ class Pronoun:
         return self.german_forms[case]
 
 
-def _pronoun(english, german, person=THIRD):
-    """A pronoun from its two English and three German forms."""
-    subject, *others = english.split()
-    return Pronoun(
-        (subject, others[0] if others else subject),
-        dict(zip(CASES, german.split(), strict=True)),
-        person,
-    )
-
-
 PRONOUNS = {
-    "I": _pronoun("I me", "ich mich mir", FIRST),
-    "you": _pronoun("you you", "du dich dir", SECOND),
-    "he": _pronoun("he him", "er ihn ihm"),
-    "she": _pronoun("she her", "sie sie ihr"),
-    "we": _pronoun("we us", "wir uns uns", PLURAL),
-    "they": _pronoun("they them", "sie sie ihnen", PLURAL),
+    "I": Pronoun("I me", "ich mich mir", FIRST),
+    "you": Pronoun("you you", "du dich dir", SECOND),
+    "he": Pronoun("he him", "er ihn ihm"),
+    "she": Pronoun("she her", "sie sie ihr"),
+    "we": Pronoun("we us", "wir uns uns", PLURAL),
+    "they": Pronoun("they them", "sie sie ihnen", PLURAL),
 }
 PERSONAL = tuple(PRONOUNS.values())
-IT = _pronoun("it", "es es ihm")  # of the weather
-WHO = _pronoun("who whom", "wer wen wem")
-WHAT = _pronoun("what", "was was -")
+IT = Pronoun("it it", "es es ihm")  # of the weather
+WHO = Pronoun("who whom", "wer wen wem")
+WHAT = Pronoun("what what", "was was -")
 
-# The relative pronouns of people; things have "that" instead.
-WHO_RELATIVE = {
-    "masculine": _pronoun("who whom", "der den dem"),
-    "feminine": _pronoun("who whom", "die die der"),
-    "neuter": _pronoun("who whom", "das das dem"),
-    "plural": _pronoun("who whom", "die die denen", PLURAL),
-}
 
-THAT_RELATIVE = {
-    gender: dataclasses.replace(pronoun, english_forms=("that", "that"))
-    for gender, pronoun in WHO_RELATIVE.items()
-}
+def _relative_pronouns(english):
+    """The relative pronouns, by the gender of the noun."""
+    return {
+        "masculine": Pronoun(english, "der den dem"),
+        "feminine": Pronoun(english, "die die der"),
+        "neuter": Pronoun(english, "das das dem"),
+        "plural": Pronoun(english, "die die denen", PLURAL),
+    }
+
+
+WHO_RELATIVE = _relative_pronouns("who whom")  # of people
+THAT_RELATIVE = _relative_pronouns("that that")  # of things
 
 
 class Name(NamedTuple):
@@ -152,7 +141,7 @@ class NounPhrase(NamedTuple):
             words = f"{self.adjective.english} {words}"
         determiner = self.determiner
         if determiner.__class__ is int:
-            return f"{english_number(determiner)} {words}"
+            return f"{NUMBERS[determiner].english} {words}"
         if determiner == "a":
             return with_article(words)
         if determiner == "this" and self.plural:
@@ -167,7 +156,7 @@ class NounPhrase(NamedTuple):
             ending = adjective_ending(determiner, gender, case)
             words = f"{self.adjective.german_stem}{ending} {words}"
         if determiner.__class__ is int:
-            return f"{german_number(determiner)} {words}"
+            return f"{NUMBERS[determiner].german} {words}"
         article = german_determiner(determiner, gender, case)
         return f"{article} {words}" if article else words
 
@@ -182,18 +171,18 @@ CONTRACTIONS = {
 }
 
 
-def prepositional_phrase(preposition, case, nominal):
+def prepositional_phrase(preposition, nominal):
     """A preposition and its noun phrase; `zu der` becomes `zur`.
 
     Args:
-        preposition: The English and the German preposition.
-        case: The case that the German preposition governs here.
+        preposition: The English one, the German one, and the case that this
+            governs here.
         nominal: Noun phrase, name or pronoun.
 
     Returns:
         A `Phrase`.
     """
-    english, german = preposition
+    english, german, case = preposition
     words = nominal.german(case)
     article, _, rest = words.partition(" ")
     contraction = CONTRACTIONS.get(f"{german} {article}")

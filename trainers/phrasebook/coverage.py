@@ -2,24 +2,10 @@
 
 import random
 
+from trainers.phrasebook import phrases
 from trainers.phrasebook.constituents import IT, NAMES, PRONOUNS
 from trainers.phrasebook.entries import ADJECTIVES, LIKE, MODALS, NOUNS, VERBS
 from trainers.phrasebook.morphology import DER_WORDS, EIN_WORDS
-from trainers.phrasebook.phrases import (
-    AT_HOME,
-    CITIES,
-    CONDITIONS,
-    DAYS,
-    DEGREES,
-    FREQUENCIES,
-    HOMEWARD,
-    MANNERS,
-    PERIODS,
-    REASONS,
-    THAT,
-    WHEN,
-    WHETHER,
-)
 from trainers.phrasebook.sampling import ClauseSampler
 from trainers.phrasebook.sentences import CONSTRUCTIONS
 
@@ -32,10 +18,8 @@ def list_words():
 
     Numerals and clock times are not listed: they are too many.
     """
-    times = [*DAYS.values(), *PERIODS.values(), FREQUENCIES]
-    conjunctions = [*REASONS, *CONDITIONS, WHEN, THAT, WHETHER]
     kinds = {
-        "nouns": [n.english for group in NOUNS.values() for n in group],
+        "nouns": _english(*NOUNS.values()),
         "verbs": [
             f"{verb.english} {verb.preposition[0].strip('-')}".strip()
             for group in VERBS.values()
@@ -44,35 +28,43 @@ def list_words():
         "modal verbs": [
             f"{modal.base} {modal.tail}".strip() for modal in (*MODALS, LIKE)
         ],
-        "adjectives": [adjective.english for adjective in ADJECTIVES],
+        "adjectives": _english(ADJECTIVES),
         "determiners": [*DER_WORDS, *EIN_WORDS],
         "pronouns": [*PRONOUNS, IT.english_forms[0]],
-        "names": [name.name for name in NAMES] + list(CITIES),
-        "times": [phrase.english for group in times for phrase in group],
-        "manners": [p.english for group in MANNERS.values() for p in group]
-        + [degree.english for degree in DEGREES if degree.english],
-        "places": [AT_HOME.english, HOMEWARD.english],
-        "conjunctions": [phrase.english for phrase in conjunctions],
+        "names": [*(name.name for name in NAMES), *phrases.CITIES],
+        "times": _english(
+            *phrases.DAYS.values(),
+            *phrases.PERIODS.values(),
+            phrases.FREQUENCIES,
+        ),
+        "manners": _english(*phrases.MANNERS.values(), phrases.DEGREES),
+        "places": _english((phrases.AT_HOME, phrases.HOMEWARD)),
+        "conjunctions": _english(
+            phrases.REASONS,
+            phrases.CONDITIONS,
+            (phrases.WHEN, phrases.THAT, phrases.WHETHER),
+        ),
     }
     return {kind: list(dict.fromkeys(words)) for kind, words in kinds.items()}
+
+
+def _english(*groups):
+    """The English of all entries in groups; some degrees have none."""
+    words = [entry.english for group in groups for entry in group]
+    return [word for word in words if word]
 
 
 def list_examples():
     """Short examples by construction: lists of (English, German)."""
     sampler = ClauseSampler(random.Random(1))
     found = {}
-    for name, template, _ in CONSTRUCTIONS:
-        pairs = found.setdefault(name, [])
+    for construction in CONSTRUCTIONS:
+        pairs = found.setdefault(construction.name, [])
         while len(pairs) < EXAMPLES:
-            *texts, mark = template(sampler)
-            if texts[0].count(" ") < EXAMPLE_WORDS:
-                pairs.append(tuple(_sentence(text, mark) for text in texts))
+            pair = construction.write(sampler)
+            if pair[0].count(" ") < EXAMPLE_WORDS:
+                pairs.append(pair)
     return found
-
-
-def _sentence(text, mark):
-    """The text with a capital letter and its mark."""
-    return text[0].upper() + text[1:] + mark
 
 
 LIMITS = (

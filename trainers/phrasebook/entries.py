@@ -1,7 +1,5 @@
 """Lexical entries: the properties of each word, read from the tables."""
 
-import dataclasses
-
 from trainers.phrasebook.lexicon import (
     ADJECTIVE_TABLE,
     GROUPS,
@@ -16,23 +14,25 @@ from trainers.phrasebook.morphology import (
     NOMINATIVE,
     PRETERITE,
     english_participle,
-    english_third_person,
+    english_s_form,
     german_present,
 )
+from trainers.phrasebook.phrases import MANNERS
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class Noun:
-    """A noun of both languages; `plural` is "" where there is none."""
+    """A noun of both languages, from a line of `NOUN_TABLE`.
 
-    category: str
-    english: str
-    english_plural: str
-    gender: str
-    german: str
-    german_plural: str
-    pronoun: str
-    is_weak: bool
+    The plurals are "" where there are none.
+    """
+
+    def __init__(self, category, english, german, marks):
+        self.category = category
+        self.english, self.english_plural = _words(english)
+        article, self.german, self.german_plural = _words(german)
+        self.gender = GENDERS[article]
+        self.is_weak = "weak" in marks
+        self.pronoun = marks.removesuffix("weak").strip()
 
     def decline(self, plural, case):
         """The German form in a case."""
@@ -43,77 +43,67 @@ class Noun:
         return self.german_plural if oblique else self.german
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class Adjective:
-    """An adjective of both languages and the nouns that it goes with."""
+    """An adjective of both languages, from a line of `ADJECTIVE_TABLE`."""
 
-    english: str
-    english_comparative: str
-    german: str
-    german_comparative: str
-    german_stem: str
-    categories: tuple[str, ...]
+    def __init__(self, english, german, categories):
+        self.english, comparative = _words(english)
+        self.english_comparative = comparative or f"more {self.english}"
+        self.german, self.german_comparative, *stem = german.split()
+        self.german_stem = stem[0] if stem else self.german
+        self.categories = _categories(categories)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class Verb:
-    """A verb of both languages.
+    """A verb of both languages, from a line of `VERB_TABLE`.
 
     `english` is the whole entry ("pick up"): `base` is inflected, and `tail`
     follows it. The tuples `present` and `preterite` are indexed by person;
-    `prefix` is the separable one. A prepositional verb governs `preposition`,
-    as in `PLACES`, in `preposition_case`.
+    `prefix` is the separable one, and `preposition` that of a prepositional
+    verb: the English one, the German one and its case, or "-".
     """
 
-    english: str
-    base: str
-    tail: str
-    third: str
-    past: str
-    participle: str
-    german_stem: str
-    prefix: str
-    present: tuple[str, ...]
-    preterite: tuple[str, ...] | None
-    perfect: str
-    auxiliary: str
-    categories: tuple[str, ...]
-    preposition: tuple[str, str]
-    preposition_case: str
-
-    @property
-    def infinitive(self):
-        """The German infinitive: aufstehen."""
-        return self.prefix + self.german_stem
-
-    @property
-    def zu_infinitive(self):
-        """The German infinitive with `zu`: aufzustehen, zu stehen."""
-        if self.prefix:
-            return f"{self.prefix}zu{self.german_stem}"
-        return f"zu {self.german_stem}"
+    def __init__(
+        self, english, german, perfect, categories="", preposition="- - -"
+    ):
+        *words, self.past = english.split()
+        self.english = " ".join(words)
+        self.base, _, self.tail = self.english.partition(" ")
+        self.third = english_s_form(self.base)
+        self.participle = english_participle(self.base)
+        infinitive, *changed_stem = german.split()
+        self.prefix, _, stem = infinitive.rpartition("|")
+        self.infinitive = self.prefix + stem  # aufstehen
+        to = "zu" if self.prefix else "zu "
+        self.zu_infinitive = self.prefix + to + stem  # aufzustehen
+        self.present = german_present(stem, *changed_stem)
+        self.preterite = PRETERITE.get(infinitive)
+        auxiliary, self.perfect = perfect.split()
+        self.auxiliary = {"hat": "haben", "ist": "sein"}[auxiliary]
+        self.categories = _categories(categories)
+        self.manners = MANNERS.get(self.english, ())
+        self.preposition = preposition.split()
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class Modal:
-    """A modal verb; `adverb` is set if German has an adverb instead.
+    """A modal verb, from a line of `MODAL_TABLE`, or a German adverb for one.
 
-    `tail` follows the English verb ("to", "allowed to"). Verb forms are indexed
-    by person; a past that does not exist is None.
+    `tail` follows the English verb ("to", "allowed to"). The lists of verb
+    forms are indexed by person, and empty where there are none.
     """
 
-    base: str
-    present: tuple[str, ...]
-    past: tuple[str, ...] | None
-    tail: str
-    german_present: tuple[str, ...] | None = None
-    german_past: tuple[str, ...] | None = None
-    adverb: str = ""
+    def __init__(self, base, tail, *forms, adverb=""):
+        self.base, self.tail, self.adverb = base, tail, adverb
+        self.present, self.past, self.german_present, self.german_past = (
+            cell.split() for cell in forms
+        )
+        # Whether it needs no `do`: is not allowed, cannot.
+        self.is_auxiliary = base in ("be", "can", "should")
 
-    @property
-    def is_auxiliary(self):
-        """Whether it needs no `do`: is not allowed, cannot."""
-        return self.base in ("be", "can", "should")
+
+def _words(cell):
+    """The words of a cell; "" for each that is missing."""
+    return [word.strip("-") for word in cell.split()]
 
 
 def _categories(names):
@@ -127,80 +117,17 @@ def _rows(table, separator):
         yield [cell.strip() for cell in line.split(separator)]
 
 
-def _read_nouns(category, table):
-    """The nouns of one category."""
-    for english, german, marks in _rows(table, "|"):
-        singular, plural = english.split()
-        article, german_singular, german_plural = german.split()
-        pronoun = "".join(m for m in marks.split() if m in ("he", "she"))
-        yield Noun(
-            category,
-            singular,
-            plural.strip("-"),
-            GENDERS[article],
-            german_singular,
-            german_plural.strip("-"),
-            pronoun,
-            "weak" in marks.split(),
-        )
-
-
-def _read_adjectives(table):
-    """The adjectives of a table."""
-    for english, german, categories in _rows(table, "|"):
-        word, comparative = english.split()
-        if comparative == "-":
-            comparative = f"more {word}"
-        forms = german.split()
-        stem = forms[2] if len(forms) == 3 else forms[0]
-        yield Adjective(
-            word, comparative, *forms[:2], stem, _categories(categories)
-        )
-
-
-def _read_verb(english, german, perfect, categories="", preposition=""):
-    """The verb of one line of a table."""
-    *words, past = english.split()
-    infinitive, *changed_stem = german.split()
-    prefix, _, stem = infinitive.rpartition("|")
-    auxiliary, perfect = perfect.split()
-    *prepositions, case = (preposition or "- - -").split()
-    return Verb(
-        english=" ".join(words),
-        base=words[0],
-        tail=" ".join(words[1:]),
-        third=english_third_person(words[0]),
-        past=past,
-        participle=english_participle(words[0]),
-        german_stem=stem,
-        prefix=prefix,
-        present=german_present(stem, *changed_stem),
-        preterite=PRETERITE.get(infinitive),
-        perfect=perfect,
-        auxiliary={"hat": "haben", "ist": "sein"}[auxiliary],
-        categories=_categories(categories),
-        preposition=tuple(prepositions),
-        preposition_case=case,
-    )
-
-
-def _read_modal(base, tail, present, past, german_present, german_past):
-    """The modal verb of one line of the table."""
-    forms = (present, past, german_present, german_past)
-    present, past, german_present, german_past = (
-        tuple(cell.split()) or None for cell in forms
-    )
-    return Modal(base, present, past, tail, german_present, german_past)
-
-
-NOUNS = {c: tuple(_read_nouns(c, table)) for c, table in NOUN_TABLE.items()}
-ADJECTIVES = tuple(_read_adjectives(ADJECTIVE_TABLE))
+NOUNS = {
+    category: tuple(Noun(category, *cells) for cells in _rows(table, "|"))
+    for category, table in NOUN_TABLE.items()
+}
+ADJECTIVES = tuple(Adjective(*cells) for cells in _rows(ADJECTIVE_TABLE, "|"))
 ADJECTIVES_OF = {
     category: tuple(a for a in ADJECTIVES if category in a.categories)
     for category in NOUNS
 }
 VERBS = {
-    frame: tuple(_read_verb(*cells) for cells in _rows(table, ";"))
+    frame: tuple(Verb(*cells) for cells in _rows(table, ";"))
     for frame, table in VERB_TABLE.items()
 }
 
@@ -211,9 +138,7 @@ BE_PRESENT = ("am", "are", "is", "are")
 BE_PAST = ("was", "were", "was", "were")
 WERDEN = IRREGULAR_PRESENT["werden"]
 
-MODALS = tuple(_read_modal(*cells) for cells in _rows(MODAL_TABLE, ";"))
+MODALS = tuple(Modal(*cells) for cells in _rows(MODAL_TABLE, ";"))
 PAST_MODALS = tuple(modal for modal in MODALS if modal.past)
 # German has an adverb: he likes to read, er liest gern.
-LIKE = Modal(
-    "like", ("like", "like", "likes", "like"), None, "to", adverb="gern"
-)
+LIKE = Modal("like", "to", "like like likes like", "", "", "", adverb="gern")

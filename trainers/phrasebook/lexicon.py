@@ -279,9 +279,7 @@ VERB_TABLE = {
         come came; kommen; ist gekommen
         run ran; laufen läuf; ist gelaufen
         """,
-    "travel": """
-        travel traveled; fahren fähr; ist gefahren
-        """,
+    "travel": "travel traveled; fahren fähr; ist gefahren",
     # "Put" has two verbs: `gelegt` of flat things, `gestellt` of upright ones.
     "placing": """
         put put; legen; hat gelegt; text press clothes small
@@ -302,9 +300,7 @@ VERB_TABLE = {
         rain rained; regnen; hat geregnet
         snow snowed; schneien; hat geschneit
         """,
-    "copula": """
-        be was; sein; ist gewesen
-        """,
+    "copula": "be was; sein; ist gewesen",
     "price": """
         cost cost; kosten; hat gekostet; clothes device vehicle furniture
         """,

@@ -11,48 +11,27 @@ NOMINATIVE, ACCUSATIVE, DATIVE = "nominative", "accusative", "dative"
 CASES = (NOMINATIVE, ACCUSATIVE, DATIVE)
 GENDERS = {"der": "masculine", "die": "feminine", "das": "neuter"}
 
-ENGLISH_ONES = (
+# Numerals from 0 to 99; German puts the ones before the tens: einundzwanzig.
+_ENGLISH_ONES = (
     "zero one two three four five six seven eight nine ten eleven twelve"
     " thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
 ).split()
-ENGLISH_TENS = (
-    "- - twenty thirty forty fifty sixty seventy eighty ninety"
-).split()
-
-GERMAN_ONES = (
+_GERMAN_ONES = (
     "null eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf"
     " dreizehn vierzehn fünfzehn sechzehn siebzehn achtzehn neunzehn"
 ).split()
-GERMAN_TENS = (
-    "- - zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig"
-).split()
-
-
-@functools.cache
-def english_number(number):
-    """An English numeral from 2 to 99.
-
-    >>> english_number(21)
-    'twenty-one'
-    """
-    tens, ones = divmod(number, 10)
-    if number < 20:
-        return ENGLISH_ONES[number]
-    return ENGLISH_TENS[tens] + (f"-{ENGLISH_ONES[ones]}" if ones else "")
-
-
-@functools.cache
-def german_number(number):
-    """A German numeral from 2 to 99: the ones come before the tens.
-
-    >>> german_number(21)
-    'einundzwanzig'
-    """
-    tens, ones = divmod(number, 10)
-    if number < 20:
-        return GERMAN_ONES[number]
-    ones_text = "ein" if ones == 1 else GERMAN_ONES[ones]
-    return (f"{ones_text}und" if ones else "") + GERMAN_TENS[tens]
+ENGLISH_NUMBERS = _ENGLISH_ONES + [
+    tens + ones
+    for tens in "twenty thirty forty fifty sixty seventy eighty ninety".split()
+    for ones in ["", *(f"-{ones}" for ones in _ENGLISH_ONES[1:10])]
+]
+GERMAN_NUMBERS = _GERMAN_ONES + [
+    ones + tens
+    for tens in (
+        "zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig"
+    ).split()
+    for ones in ["", "einund", *(f"{ones}und" for ones in _GERMAN_ONES[2:10])]
+]
 
 
 # Determiner -> German stem. Der, dieser and jeder always show gender and case;
@@ -68,6 +47,7 @@ EIN_WORDS = {
     "our": "unser",
     "their": "ihr",
 }
+STEMS = DER_WORDS | EIN_WORDS
 
 # The strong endings: each shows gender (or plural) and case.
 STRONG_ENDINGS = {
@@ -86,6 +66,14 @@ BARE_EIN = {
 
 
 @functools.cache
+def _shown_ending(determiner, gender, case):
+    """The ending by which a determiner shows gender and case, or ""."""
+    is_bare = determiner in EIN_WORDS and (gender, case) in BARE_EIN
+    if is_bare or determiner not in STEMS:
+        return ""
+    return STRONG_ENDINGS[gender][case]
+
+
 def german_determiner(determiner, gender, case):
     """The German form of an English determiner, "" for none or a numeral.
 
@@ -99,18 +87,12 @@ def german_determiner(determiner, gender, case):
     >>> german_determiner("my", "neuter", "accusative")
     'mein'
     """
-    ending = STRONG_ENDINGS[gender][case]
+    ending = _shown_ending(determiner, gender, case)
     if determiner == "the":
-        return "d" + {"e": "ie", "es": "as"}.get(ending, ending)
-    if determiner in DER_WORDS:
-        return DER_WORDS[determiner] + ending
-    if determiner in EIN_WORDS:
-        bare = (gender, case) in BARE_EIN
-        return EIN_WORDS[determiner] + ("" if bare else ending)
-    return ""
+        ending = {"e": "ie", "es": "as"}.get(ending, ending)
+    return STEMS.get(determiner, "") + ending
 
 
-@functools.cache
 def adjective_ending(determiner, gender, case):
     """The ending of an attributive adjective.
 
@@ -121,10 +103,7 @@ def adjective_ending(determiner, gender, case):
     >>> [adjective_ending(d, "neuter", "nominative") for d in ("the", "a")]
     ['e', 'es']
     """
-    shown = determiner in DER_WORDS or (
-        determiner in EIN_WORDS and (gender, case) not in BARE_EIN
-    )
-    if not shown:
+    if not _shown_ending(determiner, gender, case):
         return STRONG_ENDINGS[gender][case]
     unmarked = case == NOMINATIVE or (
         case == ACCUSATIVE and gender != "masculine"
@@ -170,22 +149,32 @@ def german_present(infinitive, changed_stem=""):
     return (stem + "e", singular + second, f"{singular}{link}t", infinitive)
 
 
-def english_third_person(verb):
-    """The third person singular: buys, washes, carries."""
-    if verb == "have":
+def english_s_form(word):
+    """The third person singular (buys, carries), or a plural (boxes)."""
+    if word == "have":
         return "has"
-    if re.search("(s|sh|ch|x|z|o)$", verb):
-        return verb + "es"
-    return re.sub("([^aeiou])y$", r"\1ie", verb) + "s"
+    if re.search("(s|sh|ch|x|z|o)$", word):
+        return word + "es"
+    return re.sub("([^aeiou])y$", r"\1ie", word) + "s"
+
+
+def _doubled(verb):
+    """The verb before an ending: a short syllable doubles its consonant."""
+    is_short = re.fullmatch("[^aeiou]*[aeiou][bdgmnpt]", verb)
+    return verb + verb[-1] if is_short else verb
+
+
+def english_past(verb):
+    """The past of a regular verb: walked, closed, carried, spotted."""
+    stem = re.sub("([^aeiou])y$", r"\1i", _doubled(verb))
+    return stem.removesuffix("e") + "ed"
 
 
 def english_participle(verb):
     """The present participle: buying, writing, putting, lying."""
-    if re.fullmatch("[^aeiou]*[aeiou][bdgmnpt]", verb):  # one short syllable
-        return verb + verb[-1] + "ing"
     if verb.endswith("ie"):
         return verb[:-2] + "ying"
-    return re.sub("([^e])e$", r"\1", verb) + "ing"
+    return re.sub("([^e])e$", r"\1", _doubled(verb)) + "ing"
 
 
 def with_article(words):

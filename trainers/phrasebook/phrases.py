@@ -2,12 +2,7 @@
 
 from typing import NamedTuple
 
-from trainers.phrasebook.morphology import (
-    ENGLISH_ONES,
-    GERMAN_ONES,
-    english_number,
-    german_number,
-)
+from trainers.phrasebook.morphology import ENGLISH_NUMBERS, GERMAN_NUMBERS
 
 
 class Phrase(NamedTuple):
@@ -17,38 +12,44 @@ class Phrase(NamedTuple):
     german: str
 
 
+def filled(english, german, *parts):
+    """A phrase of two templates, whose fields other phrases fill.
+
+    >>> filled("{} and {}", "{} und {}", AT_HOME, Phrase("now", "jetzt"))
+    Phrase(english='at home and now', german='zu Hause und jetzt')
+    """
+    return Phrase(
+        english.format(*(part.english for part in parts)),
+        german.format(*(part.german for part in parts)),
+    )
+
+
 def _phrases(table):
     """Phrases from "English: German" entries, between semicolons."""
     entries = (entry.split(":") for entry in table.split(";"))
     return tuple(Phrase(e.strip(), g.strip()) for e, g in entries)
 
 
-WEEKDAYS = {
-    "Monday": "Montag",
-    "Tuesday": "Dienstag",
-    "Wednesday": "Mittwoch",
-    "Thursday": "Donnerstag",
-    "Friday": "Freitag",
-    "Saturday": "Samstag",
-    "Sunday": "Sonntag",
-}
-UNITS_OF_TIME = {  # English plural: German dative plural
-    "minutes": "Minuten",
-    "hours": "Stunden",
-    "days": "Tagen",
-    "weeks": "Wochen",
-}
-DURATIONS = {"hours": "Stunden", "minutes": "Minuten"}
+NUMBERS = tuple(map(Phrase, ENGLISH_NUMBERS, GERMAN_NUMBERS))
+WEEKDAYS = _phrases(
+    "Monday: Montag; Tuesday: Dienstag; Wednesday: Mittwoch;"
+    "Thursday: Donnerstag; Friday: Freitag; Saturday: Samstag; Sunday: Sonntag"
+)
+# In German the dative plural.
+UNITS_OF_TIME = _phrases(
+    "minutes: Minuten; hours: Stunden; days: Tagen; weeks: Wochen"
+)
+DURATIONS = _phrases("hours: Stunden; minutes: Minuten")
 
 # Points in time, by tense. DAYS may carry a clock time, PERIODS may not.
 DAYS = {
     "habit": _phrases("every day: jeden Tag")
-    + tuple(Phrase(f"on {e}s", f"{g.lower()}s") for e, g in WEEKDAYS.items()),
+    + tuple(Phrase(f"on {e}s", f"{g.lower()}s") for e, g in WEEKDAYS),
     "progressive": (),
     "past": _phrases("yesterday: gestern")
-    + tuple(Phrase(f"last {e}", f"letzten {g}") for e, g in WEEKDAYS.items()),
+    + tuple(filled("last {}", "letzten {}", day) for day in WEEKDAYS),
     "future": _phrases("tomorrow: morgen; today: heute")
-    + tuple(Phrase(f"on {e}", f"am {g}") for e, g in WEEKDAYS.items()),
+    + tuple(filled("on {}", "am {}", day) for day in WEEKDAYS),
 }
 PERIODS = {
     "habit": _phrases(
@@ -91,6 +92,7 @@ MANNERS = {
 CITIES = ("Berlin", "Hamburg", "London", "Paris")
 AT_HOME = Phrase("at home", "zu Hause")
 HOMEWARD = Phrase("home", "nach Hause")
+QUARTER = Phrase("a quarter", "Viertel")  # of an hour
 DEGREES = (Phrase("", ""), Phrase("very", "sehr"), Phrase("too", "zu"))
 
 # Conjunctions, by the kind of clause that they open.
@@ -109,20 +111,14 @@ def clock_time(hour, minute):
     >>> clock_time(7, 30)
     Phrase(english='at half past seven', german='um halb acht')
     """
-    following = hour % 12 + 1
-    this_hour = ENGLISH_ONES[hour], GERMAN_ONES[hour]
-    next_hour = ENGLISH_ONES[following], GERMAN_ONES[following]
+    this_hour, next_hour = NUMBERS[hour], NUMBERS[hour % 12 + 1]
     if minute == 0:
-        german_hour = "ein" if hour == 1 else GERMAN_ONES[hour]
-        return Phrase(f"at {this_hour[0]} o'clock", f"um {german_hour} Uhr")
+        german = "um ein Uhr" if hour == 1 else "um {} Uhr"
+        return filled("at {} o'clock", german, this_hour)
     if minute == 30:
-        return Phrase(f"at half past {this_hour[0]}", f"um halb {next_hour[1]}")
-    past = minute < 30
-    distance = minute if past else 60 - minute
-    english = "a quarter" if distance == 15 else english_number(distance)
-    german = "Viertel" if distance == 15 else german_number(distance)
-    hours = this_hour if past else next_hour
-    return Phrase(
-        f"at {english} {'past' if past else 'to'} {hours[0]}",
-        f"um {german} {'nach' if past else 'vor'} {hours[1]}",
-    )
+        return filled("at half past {}", "um halb {1}", this_hour, next_hour)
+    distance = minute if minute < 30 else 60 - minute
+    span = QUARTER if distance == 15 else NUMBERS[distance]
+    if minute < 30:
+        return filled("at {} past {}", "um {} nach {}", span, this_hour)
+    return filled("at {} to {}", "um {} vor {}", span, next_hour)

@@ -1,8 +1,13 @@
 """Templates of sentences: statements, questions, sentences of two clauses.
 
-Each template takes a `ClauseSampler` and returns both texts and the mark.
+Each template takes a `ClauseSampler` and returns both texts, without a capital
+letter at the beginning and a mark at the end.
 """
 
+from collections.abc import Callable
+from typing import NamedTuple
+
+from trainers.phrasebook import collocations, phrases
 from trainers.phrasebook.clauses import (
     Clause,
     english_infinitive,
@@ -12,12 +17,6 @@ from trainers.phrasebook.clauses import (
     german_verb_last,
     german_verb_second,
     german_zu_infinitive,
-)
-from trainers.phrasebook.collocations import (
-    PEOPLE,
-    PURPOSE_VERBS,
-    STATIVE_TENSES,
-    VERBS_WITH_PLACE,
 )
 from trainers.phrasebook.constituents import (
     THAT_RELATIVE,
@@ -34,38 +33,26 @@ from trainers.phrasebook.entries import (
     VERBS,
 )
 from trainers.phrasebook.morphology import NOMINATIVE
-from trainers.phrasebook.phrases import (
-    CONDITIONS,
-    REASONS,
-    THAT,
-    WHEN,
-    WHETHER,
-    Phrase,
-)
-from trainers.phrasebook.sampling import (
-    FRAMES,
-    OBJECT_FRAMES,
-    ClauseSampler,
-)
+from trainers.phrasebook.phrases import Phrase
+from trainers.phrasebook.sampling import FRAMES, OBJECT_FRAMES, ClauseSampler
 
 
 def _statement(clause):
     """A main clause."""
-    return english_statement(clause), german_verb_second(clause), "."
+    return english_statement(clause), german_verb_second(clause)
+
+
+def _question(clause):
+    """A question that begins with a question word."""
+    return english_question(clause), german_verb_second(clause)
 
 
 def _with_subordinate(outer, conjunction, inner):
     """A main clause, a conjunction, and a subordinate clause."""
-    english = [
-        english_statement(outer),
-        conjunction.english,
-        english_statement(inner),
-    ]
-    main, subordinate = (
-        german_verb_second(outer),
-        german_verb_last(inner, conjunction.german),
-    )
-    return " ".join(english), f"{main}, {subordinate}", "."
+    english = english_statement(outer), english_statement(inner)
+    main = german_verb_second(outer)
+    subordinate = german_verb_last(inner, conjunction.german)
+    return f" {conjunction.english} ".join(english), f"{main}, {subordinate}"
 
 
 def _plain(sampler):
@@ -96,30 +83,28 @@ def _descriptive(sampler):
 def _yes_no_question(sampler):
     """Did the cook buy an apple?"""
     clause = sampler.action(sampler.subject(quantified=False))
-    return english_question(clause), german_verb_first(clause), "?"
+    return english_question(clause), german_verb_first(clause)
 
 
-ADVERBIAL_QUESTIONS = {
-    "when": Phrase("when", "wann"),
-    "where": Phrase("where", "wo"),
-    "why": Phrase("why", "warum"),
-}
+WHY = Phrase("why", "warum")
+ADVERBS = (Phrase("when", "wann"), Phrase("where", "wo"), WHY)
 
 
 def _adverbial_question(sampler):
     """When, where, why did the cook buy an apple?"""
     clause = sampler.action(sampler.subject(quantified=False))
-    word = ADVERBIAL_QUESTIONS[sampler.pick(("when", "where", "why"))]
+    word = sampler.pick(ADVERBS)
     if word.english == "where":
-        if clause.complement or clause.verb.english not in VERBS_WITH_PLACE:
-            word = ADVERBIAL_QUESTIONS["why"]
-        else:
+        takes_place = clause.verb.english in collocations.VERBS_WITH_PLACE
+        if takes_place and not clause.complement:
             clause = clause._replace(place=word, fronted="place")
+        else:
+            word = WHY
     if word.english == "when":
         clause = clause._replace(frequency=None, time=word, fronted="time")
-    if word.english == "why":
+    if word is WHY:
         clause = clause._replace(manner=word, fronted="manner")
-    return english_question(clause), german_verb_second(clause), "?"
+    return _question(clause)
 
 
 def _object_question(sampler):
@@ -130,16 +115,15 @@ def _object_question(sampler):
     slot = "dative" if clause.dative else "accusative"
     asked = getattr(clause, slot)
     is_person = not isinstance(asked, NounPhrase)
-    is_person = is_person or asked.noun.category in PEOPLE
+    is_person = is_person or asked.noun.category in collocations.PEOPLE
     word = WHO if is_person else WHAT
     clause = clause._replace(**{slot: word}, fronted=slot)
-    return english_question(clause), german_verb_second(clause), "?"
+    return _question(clause)
 
 
 def _subject_question(sampler):
     """Who buys an apple?"""
-    clause = sampler.action(subject=WHO)
-    return english_question(clause), german_verb_second(clause), "?"
+    return _question(sampler.action(subject=WHO))
 
 
 def _reported(sampler):
@@ -150,8 +134,8 @@ def _reported(sampler):
     speaker = sampler.subject(quantified=False)
     doubts = sampler.chance(0.3)
     verb = KNOW if doubts else sampler.pick(VERBS["speech"])
-    outer = Clause(speaker, verb, "habit", negated=doubts)
-    conjunction = WHETHER if doubts else THAT
+    outer = Clause(speaker, verb, negated=doubts)
+    conjunction = phrases.WHETHER if doubts else phrases.THAT
     return _with_subordinate(outer, conjunction, inner)
 
 
@@ -180,23 +164,23 @@ def _reason(sampler, subject, tense):
 def _dynamic_frame(sampler, subject):
     """A frame whose verb may follow a modal verb."""
     while True:
-        slots = sampler.pick(FRAMES)(sampler, subject)
-        if slots["verb"].english not in STATIVE_TENSES:
-            return slots
+        clause = sampler.pick(FRAMES)(sampler, subject)
+        if clause.verb.english not in collocations.STATIVE_TENSES:
+            return clause
 
 
 def _reasoned(sampler):
     """... because he is tired / although it is raining."""
     outer = sampler.action(frame=_dynamic_frame)._replace(time=None)
     inner = _reason(sampler, outer.subject, outer.tense)
-    conjunction = sampler.pick(REASONS)
+    conjunction = sampler.pick(phrases.REASONS)
     return _with_subordinate(outer, conjunction, inner)
 
 
 def _conditional(sampler):
     """If it rains tomorrow, ... / when the guest arrived, ..."""
     is_past = sampler.chance(0.4)
-    conjunction = WHEN if is_past else sampler.pick(CONDITIONS)
+    conjunction = phrases.WHEN if is_past else sampler.pick(phrases.CONDITIONS)
     tense = "past" if is_past else "habit"
     inner = (
         sampler.weather(tense)
@@ -213,7 +197,6 @@ def _conditional(sampler):
         f" {english_statement(outer)}",
         f"{german_verb_last(inner, conjunction.german)},"
         f" {german_verb_first(outer)}",
-        ".",
     )
 
 
@@ -224,7 +207,6 @@ def _presented(head, clause):
     return (
         f"{start[0]} {head.english(NOMINATIVE)} {english}",
         f"{start[1]} {head.german(NOMINATIVE)}, {german_verb_last(clause)}",
-        ".",
     )
 
 
@@ -243,7 +225,7 @@ def _object_relative(sampler):
         head = getattr(clause, slot)
         if isinstance(head, NounPhrase):
             break
-    is_person = head.noun.category in PEOPLE
+    is_person = head.noun.category in collocations.PEOPLE
     pronoun = (WHO_RELATIVE if is_person else THAT_RELATIVE)[head.gender]
     clause = clause._replace(**{slot: pronoun}, fronted=slot)
     return _presented(head._replace(determiner="the"), clause)
@@ -254,32 +236,45 @@ def _purposeful(sampler):
     outer = sampler.action(
         frame=sampler.pick((ClauseSampler.motion, ClauseSampler.travel))
     )
-    slots = sampler.transitive(outer.subject, PURPOSE_VERBS)
-    inner = Clause(outer.subject, tense="habit", **slots)
+    inner = sampler.transitive(outer.subject, collocations.PURPOSE_VERBS)
     if outer.time and sampler.chance(0.5):
         outer = outer._replace(fronted="time")
     return (
         f"{english_statement(outer)} {english_infinitive(inner)}",
         f"{german_verb_second(outer)}, {german_zu_infinitive(inner)}",
-        ".",
     )
 
 
-# Name, template, and its share of the sentences.
-CONSTRUCTIONS = (
-    ("statements", _plain, 10),
-    ("descriptions", _descriptive, 3),
-    ("yes-no questions", _yes_no_question, 1),
-    ("questions with when, where, why", _adverbial_question, 1),
-    ("questions about the object", _object_question, 1),
-    ("questions about the subject", _subject_question, 1),
-    ("reported statements and doubts", _reported, 2),
-    ("reasons with because, although", _reasoned, 2),
-    ("conditions with if, before, as soon as, when", _conditional, 2),
-    ("relative clauses about the subject", _subject_relative, 1),
-    ("relative clauses about the object", _object_relative, 1),
-    ("purposes with to", _purposeful, 1),
-)
-TEMPLATES = tuple(
-    template for _, template, share in CONSTRUCTIONS for _ in range(share)
+class Construction(NamedTuple):
+    """A kind of sentences, with its share of all."""
+
+    name: str
+    template: Callable
+    share: int
+    mark: str = "."
+
+    def write(self, sampler):
+        """A sentence in English and German."""
+        return tuple(
+            text[0].upper() + text[1:] + self.mark
+            for text in self.template(sampler)
+        )
+
+
+CONSTRUCTIONS = tuple(
+    Construction(*fields)
+    for fields in (
+        ("statements", _plain, 10),
+        ("descriptions", _descriptive, 3),
+        ("yes-no questions", _yes_no_question, 1, "?"),
+        ("questions with when, where, why", _adverbial_question, 1, "?"),
+        ("questions about the object", _object_question, 1, "?"),
+        ("questions about the subject", _subject_question, 1, "?"),
+        ("reported statements and doubts", _reported, 2),
+        ("reasons with because, although", _reasoned, 2),
+        ("conditions with if, before, as soon as, when", _conditional, 2),
+        ("relative clauses about the subject", _subject_relative, 1),
+        ("relative clauses about the object", _object_relative, 1),
+        ("purposes with to", _purposeful, 1),
+    )
 )

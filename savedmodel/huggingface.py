@@ -138,10 +138,8 @@ def _config(config, max_source_length):
 def _order(weights, tokenizer, shared):
     """Our id of each id there: see above.
 
-    Args:
-        weights: The weights by path; None for a source, which has no BOS.
-        tokenizer: The `Tokenizer`.
-        shared: Whether both sides have the same ids.
+    A source, which has no BOS, has None for weights; `shared` says whether both
+    sides have the same ids.
     """
     pieces = list(range(len(SPECIAL_IDS), tokenizer.vocab_size))
     start = [] if weights is None or _is_padding(weights) else [BOS]
@@ -221,21 +219,12 @@ def _layer(weights):
 
 
 def write_safetensors(path, tensors, precision):
-    """Writes tensors by name as a `.safetensors` file.
-
-    Args:
-        path: The file.
-        tensors: Arrays by name.
-        precision: A key of `DTYPES`.
-    """
-    save_file(
-        {
-            name: np.asarray(array, DTYPES[precision], order="C")
-            for name, array in tensors.items()
-        },
-        path,
-        {"format": "pt"},
-    )
+    """Writes arrays by name as a `.safetensors` file; see `DTYPES`."""
+    arrays = {
+        name: np.asarray(array, DTYPES[precision], order="C")
+        for name, array in tensors.items()
+    }
+    save_file(arrays, path, {"format": "pt"})
 
 
 def _write_ids(path, pieces, order):

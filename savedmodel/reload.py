@@ -191,9 +191,8 @@ def load_onnx(directory, description):
         longest = max(map(len, rows), default=0)
         padded = [row + [PAD] * (longest - len(row)) for row in rows]
         source_ids = np.array(padded, "int32").reshape(len(rows), longest)
-        ids, scores, truncated = session.run(
-            ["ids", "scores", "truncated"], {"source_ids": source_ids}
-        )  # [N, W, T], [N, W], [N]
+        names = ["ids", "scores", "truncated"]  # [N, W, T], [N, W], [N]
+        ids, scores, truncated = session.run(names, {"source_ids": source_ids})
         best = zip(ids[:, 0], scores[:, 0], truncated, strict=True)
         return [answer(row, decode(row), *others) for row, *others in best]
 

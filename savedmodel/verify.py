@@ -226,28 +226,24 @@ class Checks:
         texts = [translation.texts[0] for translation in translations]
         prefixes = [" ".join(text.split()[:1]) for text in texts]
         self._forced = translator.search(sentences, prefixes=prefixes)
-        self._scores = translator.score(
-            list(zip(sentences, texts, strict=True))
-        )
-        source, limit = (
-            translator.tokenizer.source,
-            translator.max_source_length,
-        )
+        references = list(zip(sentences, texts, strict=True))
+        self._scores = translator.score(references)
+        source = translator.tokenizer.source
+        limit = translator.max_source_length
         rows = source.to_ids(sentences)
         rows = [r if len(r) <= limit else [*r[: limit - 1], EOS] for r in rows]
         self._source_pieces = [[source.pieces[id] for id in r] for r in rows]
         pieces = translator.tokenizer.target.pieces
         self._ids = {piece: id for id, piece in enumerate(pieces)}
         longest = max(map(len, rows), default=0)
+        rows = [row + [PAD] * (longest - len(row)) for row in rows]
         text = {"text": sentences}
         pairs = {**text, "reference": texts}
         self.requests = {
             "n_best": text,
             "serving_default": text,
             "forced": {**text, "target_prefix": prefixes},
-            "tokens": {
-                "source_ids": [r + [PAD] * (longest - len(r)) for r in rows]
-            },
+            "tokens": {"source_ids": rows},
             "score": pairs,
             "attention": text,
             "attention_maps": pairs,
@@ -260,29 +256,30 @@ class Checks:
             answers: Outputs by name, by the name of the signature; None if
                 there is no such signature.
         """
-        found = {
-            name: tuple(
-                number
-                for number in range(1, len(self._translations) + 1)
-                if answers[name] is None
+        found = []
+        for name in self.requests:
+            outputs = answers[name]
+            wrong = tuple(
+                i + 1
+                for i in range(len(self._translations))
+                if outputs is None
                 or not self._is_right(
-                    name,
-                    number - 1,
-                    {k: rows[number - 1] for k, rows in answers[name].items()},
+                    name, i, {key: rows[i] for key, rows in outputs.items()}
                 )
             )
-            for name in self.requests
-        }
-        return tuple((name, wrong) for name, wrong in found.items() if wrong)
+            if wrong:
+                found.append((name, wrong))
+        return tuple(found)
 
     def _is_right(self, name, index, row):
         """Whether the outputs of a signature for one sentence are right."""
         translation = self._translations[index]
         match name:
             case "n_best":
-                return row["hypotheses"] == self._to_strings(
-                    row["ids"]
-                ) and _are_hypotheses(translation, row)
+                texts = self._to_strings(row["ids"])
+                return row["hypotheses"] == texts and _are_hypotheses(
+                    translation, row
+                )
             case "tokens":
                 lengths = [len(_without_padding(ids)) for ids in row["ids"]]
                 return row["lengths"] == lengths and _are_hypotheses(
@@ -293,11 +290,10 @@ class Checks:
             case "forced":
                 return _is_among(self._forced[index], row)
             case "score":
-                expected, found = (
-                    self._scores[index].log_probs,
-                    row["log_probs"],
+                found, expected = row["log_probs"], self._scores[index]
+                pairs = itertools.zip_longest(
+                    found, expected.log_probs, fillvalue=0.0
                 )
-                pairs = itertools.zip_longest(expected, found, fillvalue=0.0)
                 pairs = [*pairs, (sum(found), row["log_prob"])]
                 return all(abs(one - other) < TIE for one, other in pairs)
         return self._has_pieces(name, index, row)
@@ -472,21 +468,11 @@ def load_translator(options):
     Raises:
         ValueError: There is no export, or the work directory is another one.
     """
-    translators = load("keras_transformer.translator")
     description = read_description(options.export)
-    checkpoint = os.path.join(options.workdir, description["checkpoint"])
-    if os.path.isdir(options.workdir) and not os.path.exists(
-        f"{checkpoint}.index"
-    ):
-        raise ValueError(
-            "expected the work directory of the export, with its"
-            f" checkpoint {description['checkpoint']}."
-            f" Received: {options.workdir}"
-        )
-    return translators.Translator.load(
+    return load("keras_transformer.translator").Translator.load(
         options.workdir,
         DecodingConfig(**description["decoding"]),
-        checkpoint,
+        os.path.join(options.workdir, description["checkpoint"]),
         max_source_length=description["max_source_length"],
     )
 

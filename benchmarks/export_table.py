@@ -26,7 +26,6 @@ import sacrebleu
 from results import add_flag, parse_table, record
 
 from keras_transformer import DecodingConfig, Translator
-from keras_transformer.workdir import WorkDirectory
 from savedmodel import export, publishing, verify
 from savedmodel.formats import FORMATS
 
@@ -182,19 +181,15 @@ def make_export(translator, format_name, precision, arguments):
         output=str(output),
         precision=precision,
     )
-    workdir = WorkDirectory(arguments.workdir)
-    source = export.Source(
-        translator, workdir.choose_checkpoint(None), [], (None, None)
-    )
+    source = export.Source(translator, [], (None, None))
     if options.target.exists():
         before = verify.read_description(options.target)
         expected = export.make_description(source, options)
         if any(before.get(name) != expected[name] for name in SAME):
             raise SystemExit(f"{output} has other options: remove it")
     else:
-        with publishing.reserved(options.target) as reservation:
-            export.export(source, options, reservation.directory)
-            reservation.publish()
+        with publishing.published(options.target) as directory:
+            export.export(source, options, directory)
     return options.target
 
 

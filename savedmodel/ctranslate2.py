@@ -23,7 +23,11 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.commands.flags import CommandError
-from keras_transformer.layers import RelativeAttention, positional_encoding
+from keras_transformer.layers import (
+    DecoderLayer,
+    RelativeAttention,
+    positional_encoding,
+)
 from keras_transformer.vocabulary import BOS, EOS, UNK
 from savedmodel.formats import save_vocabulary
 
@@ -38,14 +42,8 @@ ACTIVATIONS = {
 
 
 def write(translator, directory, options, description, examples):
-    """Writes the model, its vocabulary, the tokenizer: `formats.Exporter`.
-
-    Raises:
-        CommandError: CTranslate2 knows no model of this shape.
-    """
+    """Writes the model, its vocabulary and the tokenizer; see `formats`."""
     model = translator.model
-    _check_head_sizes(model.config)
-    _check_attention(model.config)
     longest = translator.max_source_length + translator.decoding.extra_length
     spec = make_spec(model, max(MAX_INPUT_LENGTH, longest) + 1)
     pieces = translator.tokenizer.target.pieces
@@ -59,11 +57,8 @@ def write(translator, directory, options, description, examples):
     spec.config.add_source_eos = model.config.source_eos
     spec.config.layer_norm_epsilon = model.config.layer_norm_epsilon
     spec.validate()
-    spec.optimize(
-        quantization=None
-        if options.precision == "float32"
-        else options.precision
-    )
+    exact = options.precision == "float32"
+    spec.optimize(quantization=None if exact else options.precision)
     spec.save(str(directory))
     save_vocabulary(translator.tokenizer, directory)
 
@@ -82,129 +77,96 @@ def make_spec(model, num_positions):
         with_relative_position=config.positions == "relative",
     )
     (source,), target = spec.encoder.embeddings, spec.decoder.embeddings
-    source.weight = _array(model.source_embedding.embeddings)
-    target.weight = _array(model.embedding.embeddings)
-    for stack in (spec.encoder, spec.decoder):
+    source.weight = model.source_embedding.embeddings.numpy()
+    target.weight = model.embedding.embeddings.numpy()
+    _fill_logits(spec.decoder.projection, model)
+    for stack, ours, positions, norm in (
+        (
+            spec.encoder,
+            model.encoder,
+            model.source_positions,
+            model.source_norm,
+        ),
+        (
+            spec.decoder,
+            model.decoder,
+            model.target_positions,
+            model.target_norm,
+        ),
+    ):
         stack.scale_embeddings = config.scale_embeddings
-    match config.positions:
-        case "sinusoidal":
-            positions = ops.convert_to_numpy(
-                positional_encoding(
+        match config.positions:
+            case "sinusoidal":
+                sinusoids = positional_encoding(
                     num_positions,
                     config.d_model,
                     start=config.first_position,
                     sinusoids=config.sinusoids,
                 )
-            )
-            spec.encoder.position_encodings.encodings = positions
-            spec.decoder.position_encodings.encodings = positions
-        case "learned":
-            for stack, learned in (
-                (spec.encoder, model.source_positions),
-                (spec.decoder, model.target_positions),
-            ):
-                stack.position_encodings.encodings = _array(learned.table)
-        case "relative":
-            pass  # weights of each self-attention
-        case other:
-            raise CommandError(f"format=ctranslate2 has no positions={other}")
-    if config.embedding_norm:
-        _fill_norm(spec.encoder.layernorm_embedding, model.source_norm)
-        _fill_norm(spec.decoder.layernorm_embedding, model.target_norm)
-    _fill_logits(spec.decoder.projection, model)
-
-    for layer, block in zip(
-        spec.encoder.layer, model.encoder.blocks, strict=True
-    ):
-        _fill_encoder_layer(layer, block)
-    for layer, block in zip(
-        spec.decoder.layer, model.decoder.blocks, strict=True
-    ):
-        _fill_encoder_layer(layer, block)
-        _fill_cross_attention(layer.attention, block)
-    if config.pre_norm:
-        _fill_norm(spec.encoder.layer_norm, model.encoder.final_norm)
-        _fill_norm(spec.decoder.layer_norm, model.decoder.final_norm)
+                table = ops.convert_to_numpy(sinusoids)
+                stack.position_encodings.encodings = table
+            case "learned":
+                stack.position_encodings.encodings = positions.table.numpy()
+            case "relative":
+                pass  # weights of each self-attention
+            case other:
+                raise CommandError(
+                    f"format=ctranslate2 has no positions={other}"
+                )
+        if config.embedding_norm:
+            _fill_norm(stack.layernorm_embedding, norm)
+        for layer, block in zip(stack.layer, ours.blocks, strict=True):
+            _fill_layer(layer, block)
+        if config.pre_norm:
+            _fill_norm(stack.layer_norm, ours.final_norm)
     return spec
 
 
-def _fill_encoder_layer(layer, block):
-    """Self-attention and feed-forward, which decoder layers have, too."""
-    attention = block.self_attention
+def _fill_layer(layer, block):
+    """Self-attention, attention to the source (in decoders), feed-forward."""
+    attention, spec = block.self_attention, layer.self_attention
     _fill_linear(
-        layer.self_attention.linear[0],
+        spec.linear[0],
         attention.query_projection,
         attention.key_projection,
         attention.value_projection,
     )
-    _fill_linear(layer.self_attention.linear[1], attention.output_projection)
+    _fill_linear(spec.linear[1], attention.output_projection)
     if isinstance(attention, RelativeAttention):
-        layer.self_attention.relative_position_keys = _array(
-            attention.relative_keys
+        spec.relative_position_keys = attention.relative_keys.numpy()
+        spec.relative_position_values = attention.relative_values.numpy()
+    _fill_norm(spec.layer_norm, block.self_attention_residual.norm)
+    if isinstance(block, DecoderLayer):
+        attention, spec = block.cross_attention, layer.attention
+        _fill_linear(spec.linear[0], attention.query_projection)
+        _fill_linear(
+            spec.linear[1],
+            attention.key_projection,
+            attention.value_projection,
         )
-        layer.self_attention.relative_position_values = _array(
-            attention.relative_values
-        )
-    _fill_norm(
-        layer.self_attention.layer_norm, block.self_attention_residual.norm
-    )
-    feed_forward = block.feed_forward
-    _fill_linear(layer.ffn.linear_0, feed_forward.inner)
-    _fill_linear(layer.ffn.linear_1, feed_forward.outer)
+        _fill_linear(spec.linear[2], attention.output_projection)
+        _fill_norm(spec.layer_norm, block.cross_attention_residual.norm)
+    _fill_linear(layer.ffn.linear_0, block.feed_forward.inner)
+    _fill_linear(layer.ffn.linear_1, block.feed_forward.outer)
     _fill_norm(layer.ffn.layer_norm, block.feed_forward_residual.norm)
 
 
-def _fill_cross_attention(layer, block):
-    """Attention to the source: queries apart from keys and values."""
-    attention = block.cross_attention
-    _fill_linear(layer.linear[0], attention.query_projection)
-    _fill_linear(
-        layer.linear[1], attention.key_projection, attention.value_projection
-    )
-    _fill_linear(layer.linear[2], attention.output_projection)
-    _fill_norm(layer.layer_norm, block.cross_attention_residual.norm)
-
-
 def _fill_norm(spec, norm):
-    spec.gamma = _array(norm.gamma)
-    spec.beta = _array(norm.beta)
+    spec.gamma = norm.gamma.numpy()
+    spec.beta = norm.beta.numpy()
 
 
 def _fill_logits(spec, model):
-    """The projection to logits: matrix and bias of the softmax."""
     softmax = model.softmax
     is_embedding = softmax is model.embedding
-    spec.weight = _array(softmax.embeddings if is_embedding else softmax.matrix)
+    matrix = softmax.embeddings if is_embedding else softmax.matrix
+    spec.weight = matrix.numpy()
     if softmax.logits_bias is not None:
-        spec.bias = _array(softmax.logits_bias)
+        spec.bias = softmax.logits_bias.numpy()
 
 
 def _fill_linear(spec, *layers):
     """Kernels [in, out] -> one weight [sum of out, in]; biases, if any."""
-    spec.weight = np.concatenate([_array(each.kernel).T for each in layers])
+    spec.weight = np.concatenate([each.kernel.numpy().T for each in layers])
     if layers[0].use_bias:
-        spec.bias = np.concatenate([_array(each.bias) for each in layers])
-
-
-def _array(variable):
-    return variable.numpy()
-
-
-def _check_attention(config):
-    if config.attention_window is not None:
-        raise CommandError(
-            "format=ctranslate2 has no restricted self-attention. Received: a"
-            f" model with attention_window={config.attention_window}"
-        )
-
-
-def _check_head_sizes(config):
-    if not (
-        config.key_size == config.value_size
-        and config.key_size * config.num_heads == config.d_model
-    ):
-        raise CommandError(
-            "format=ctranslate2 needs d_key and d_value of d_model / num_heads."
-            f" Received: d_key={config.key_size}, d_value={config.value_size},"
-            f" d_model={config.d_model}, num_heads={config.num_heads}"
-        )
+        spec.bias = np.concatenate([each.bias.numpy() for each in layers])

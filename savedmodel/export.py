@@ -19,13 +19,14 @@ import dataclasses
 import errno
 import importlib.metadata
 import json
-import logging as standard_logging
+import logging.handlers
 import os
 import pathlib
 import random
+import sys
 import typing
 
-from absl import logging
+from absl import logging as absl_logging
 
 import keras_transformer
 from keras_transformer.commands import flags
@@ -37,9 +38,11 @@ from savedmodel import publishing, verify
 from savedmodel.formats import (
     FORMATS,
     PRECISIONS,
+    check_model,
+    check_precision,
     check_requirements,
     load_exporter,
-    missing_to_verify,
+    missing,
 )
 
 NUM_SAMPLES = 8  # sentences of random pieces that an export is verified with
@@ -47,6 +50,7 @@ NUM_SAMPLES = 8  # sentences of random pieces that an export is verified with
 OTHER_SAMPLES = ("", "\x85 ß\u3000>>x<< C:\\x ''☃☃ ä日本 ")
 # Errors of the disk, and of other processes that write to the same place.
 DISK_ERRORS = (*flags.DISK_ERRORS, errno.EEXIST, errno.ENOTEMPTY)
+NO_ARGUMENTS = flags.Arguments({})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +73,7 @@ class ExportOptions(Fields):
         "With saved_model: the version's directory under --output; TensorFlow"
         " Serving serves the highest one.",
         low=1,
+        option_of=("format", "saved_model"),
     )
     checkpoint: str | None = hp(
         None,
@@ -86,6 +91,7 @@ class ExportOptions(Fields):
         False,
         "With saved_model: XLA compiles the search at each new shape."
         " TensorFlow Serving needs --xla_cpu_compilation_enabled for it.",
+        option_of=("format", "saved_model"),
     )
     verify_text: str = hp(
         "",
@@ -98,19 +104,7 @@ class ExportOptions(Fields):
         for name in ("workdir", "output"):
             if not getattr(self, name):
                 raise ValueError(f"expected --{name}=DIR. Received: no {name}")
-        precisions = FORMATS[self.format].precisions
-        if self.precision not in precisions:
-            raise ValueError(
-                f"precision must be one of {', '.join(precisions)} with format="
-                f"{self.format}. Received: precision={self.precision!r}"
-            )
-        for owner, its in FORMATS.items():
-            for name in its.own_options if owner != self.format else ():
-                if getattr(self, name) != getattr(ExportOptions, name):
-                    raise ValueError(
-                        f"{name} is an option of format={owner}."
-                        f" Received: format={self.format!r}"
-                    )
+        check_precision(self.format, self.precision)
 
     @property
     def target(self) -> pathlib.Path:
@@ -126,23 +120,16 @@ class SearchOptions(SearchConfig):
     """The search. Defaults: the options of the work directory."""
 
 
-def search_of(decoding: DecodingConfig) -> dict[str, typing.Any]:
-    """The options of a search by name, without the options of sampling."""
-    return {name: getattr(decoding, name) for name in names_of(SearchConfig)}
-
-
 class Source(typing.NamedTuple):
     """A translator to export, and its origin.
 
     Attributes:
-        translator: The `Translator`.
-        checkpoint: Path prefix of its checkpoint.
-        warnings: Lines that say why other checkpoints were skipped.
+        translator: The `Translator`, as `Translator.load` returns it.
+        warnings: Lines that say why checkpoints were skipped.
         languages: Source and target language, as in the work directory.
     """
 
     translator: typing.Any
-    checkpoint: str
     warnings: list[str]
     languages: tuple[str | None, str | None]
 
@@ -169,18 +156,19 @@ def export(
     if options.verify_text:
         sentences = verify.read_sentences(options.verify_text)
     description = write(source, options, directory)
-    if missing := missing_to_verify(options.format):
-        description["verification"] = "none"
-        write_description(directory, description)
-        logging.warning(
+    comparison = None
+    if lacking := missing(FORMATS[options.format].verified_with):
+        absl_logging.warning(
             "not verified: no module %s to run the export with",
-            " or ".join(missing),
+            " or ".join(lacking),
         )
-        return None
-    comparison = verify.compare(source.translator, directory, sentences)
-    if not comparison.passed:
-        raise verify.ExportError(f"a wrong export: verification {comparison}")
-    description["verification"] = str(comparison)
+    else:
+        comparison = verify.compare(source.translator, directory, sentences)
+        if not comparison.passed:
+            raise verify.ExportError(
+                f"a wrong export: verification {comparison}"
+            )
+    description["verification"] = str(comparison or "none")
     write_description(directory, description)
     return comparison
 
@@ -190,6 +178,7 @@ def write(
 ) -> dict:
     """Writes an unverified export; returns its description. See `export`."""
     translator = source.translator
+    check_model(options.format, translator)
     description = make_description(source, options)
     load_exporter(options.format).write(
         translator, directory, options, description, make_examples(translator)
@@ -209,7 +198,7 @@ def make_description(source: Source, options: ExportOptions) -> dict:
         "source_language": source_language,
         "target_language": target_language,
         # From the work directory, which may be moved.
-        "checkpoint": os.path.relpath(source.checkpoint, options.workdir),
+        "checkpoint": os.path.relpath(translator.checkpoint, options.workdir),
         "checkpoint_warnings": source.warnings,
         "max_source_length": translator.max_source_length,
         "max_positions": translator.model.config.position_limit,
@@ -255,84 +244,54 @@ def make_examples(translator) -> list[str]:
 
 
 def load_source(
-    options: ExportOptions, arguments: flags.Arguments | None = None
+    options: ExportOptions, arguments: flags.Arguments = NO_ARGUMENTS
 ) -> Source:
     """The translator that the options name, with the search of the arguments.
 
     Raises:
         ValueError: The work directory or its checkpoint cannot be used.
     """
-    workdirs = load("keras_transformer.workdir")
-    is_there = load("keras_transformer.checkpoints").is_there
     translators = load("keras_transformer.translator")
-    workdir = workdirs.WorkDirectory(options.workdir)
+    workdir = translators.WorkDirectory(options.workdir)
     before = workdir.read_section("decoding", DecodingConfig)
     if before.sampling:
-        logging.warning(
+        absl_logging.warning(
             "%s: 'decoding' says sampling=true; an export searches",
             workdir.config_path,
         )
-    decoding = search_of(before)
-    if arguments is not None:
-        search = arguments.build(SearchOptions, **decoding)
-        decoding = dataclasses.asdict(search)
-    check_search(options.format, decoding)
+    search = arguments.build(SearchOptions, **search_of(before))
     others: dict[str, typing.Any] = {}
     if options.max_source_length is not None:
         others["max_source_length"] = options.max_source_length
-    data = workdir.read_config().get("data", {})
-    while True:
-        with recorded_warnings() as warnings:
-            checkpoint = workdir.choose_checkpoint(options.checkpoint)
-        try:
-            translator = translators.Translator.load(
-                options.workdir,
-                DecodingConfig(**decoding),
-                checkpoint,
-                **others,
-            )
-            break
-        except ValueError:
-            if is_there(checkpoint):
-                raise
-            # A running training has removed it: try the next one.
-    languages = data.get("source_language"), data.get("target_language")
-    return Source(translator, checkpoint, warnings, languages)
-
-
-def check_search(name: str, decoding: dict) -> None:
-    """Checks that a format supports the search.
-
-    Args:
-        name: The format.
-        decoding: The options of a search by name.
-
-    Raises:
-        ValueError: The format has its own search, without `no_repeat_ngram`.
-    """
-    if FORMATS[name].own_search and decoding["no_repeat_ngram"]:
-        raise ValueError(
-            f"format={name} has no no_repeat_ngram: export with"
-            " --no_repeat_ngram=0."
-            f" Received: no_repeat_ngram={decoding['no_repeat_ngram']}"
+    with recorded_warnings() as warnings:
+        translator = translators.Translator.load(
+            options.workdir,
+            DecodingConfig(**vars(search)),
+            options.checkpoint,
+            **others,
         )
+    data = workdir.read_config().get("data", {})
+    languages = data.get("source_language"), data.get("target_language")
+    return Source(translator, warnings, languages)
+
+
+def search_of(decoding: DecodingConfig) -> dict[str, typing.Any]:
+    """The options of a search by name, without the options of sampling."""
+    return {name: getattr(decoding, name) for name in names_of(SearchConfig)}
 
 
 @contextlib.contextmanager
 def recorded_warnings() -> typing.Iterator[list[str]]:
     """Records the warnings that the library logs; they still appear."""
-
-    class Recorder(standard_logging.Handler):
-        def emit(self, record):
-            lines.append(record.getMessage())
-
     lines: list[str] = []
-    recorder = Recorder(standard_logging.WARNING)
-    logging.get_absl_logger().addHandler(recorder)
+    recorder = logging.handlers.BufferingHandler(sys.maxsize)
+    recorder.setLevel(logging.WARNING)
+    absl_logging.get_absl_logger().addHandler(recorder)
     try:
         yield lines
     finally:
-        logging.get_absl_logger().removeHandler(recorder)
+        absl_logging.get_absl_logger().removeHandler(recorder)
+        lines += [record.getMessage() for record in recorder.buffer]
 
 
 @contextlib.contextmanager
@@ -342,18 +301,15 @@ def disk_errors(target: pathlib.Path) -> typing.Iterator[None]:
     Args:
         target: The directory that could not be written.
     """
-    tf = load("tensorflow")
     try:
         yield
-    except OSError as error:
-        if error.errno not in DISK_ERRORS:
-            raise
-        raise flags.RunError(f"cannot write {target}: {error}") from error
-    except tf.errors.ResourceExhaustedError as error:
-        # TensorFlow's message begins with the name of a node.
-        reason = os.strerror(errno.ENOSPC)
-        if reason not in error.message:
-            raise
+    except Exception as error:
+        reason: typing.Any = error
+        if getattr(error, "errno", None) not in DISK_ERRORS:
+            # TensorFlow's message begins with the name of a node.
+            reason = os.strerror(errno.ENOSPC)
+            if reason not in str(error):
+                raise
         raise flags.RunError(f"cannot write {target}: {reason}") from error
 
 
@@ -369,28 +325,24 @@ def list_files(directory: pathlib.Path) -> list[str]:
 
 def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(flags.exit_status("savedmodel.export"))
+    with flags.exit_status("savedmodel.export"):
         arguments = flags.parse(argv, __doc__, ExportOptions, SearchOptions)
         options = arguments.build(ExportOptions)
         verify.hide_gpus()
-        with flags.user_errors():
-            check_requirements(options.format)
-            if options.verify_text:
-                verify.read_sentences(options.verify_text)
-            reservation = stack.enter_context(
-                publishing.reserved(options.target, options.overwrite)
-            )
-            source = load_source(options, arguments)
-        try:
-            with disk_errors(options.target):
-                comparison = export(source, options, reservation.directory)
-                reservation.publish()
-        except verify.ExportError as error:
-            raise flags.RunError(str(error)) from None
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(disk_errors(options.target))
+            with flags.user_errors():
+                check_requirements(options.format)
+                if options.verify_text:
+                    verify.read_sentences(options.verify_text)
+                directory = stack.enter_context(
+                    publishing.published(options.target, options.overwrite)
+                )
+                source = load_source(options, arguments)
+            comparison = export(source, options, directory)
         flags.show(
             f"{options.target}: {options.format}, {options.precision},"
-            f" from {source.checkpoint}",
+            f" from {source.translator.checkpoint}",
             *list_files(options.target),
         )
         if comparison is not None:

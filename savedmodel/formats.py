@@ -3,49 +3,28 @@
 A new format is one file in this directory with a function `write`, one entry
 of `FORMATS`, and one loader in `reload.py`. Nothing here imports TensorFlow:
 bad flags are refused before that.
+
+    write(translator, directory, options, description, examples)
+
+writes a `Translator` into an empty directory. A vocabulary that the model does
+not contain goes beside it, by `save_vocabulary`. The precision of `options`,
+the `ExportOptions`, is one of the format's. `description` is the content of
+`export.json`, for formats with metadata of their own, and `examples` are
+sentences for warm-up requests, none of them blank. It may raise CommandError,
+if the format cannot hold the model, and the errors of a full disk.
 """
 
 import dataclasses
 import importlib
 import importlib.util
 import pathlib
+import types
 import typing
 
 from keras_transformer.commands import flags
 
 PRECISIONS = ("float32", "float16", "int16", "int8")
 SEGMENTS = ".segments.model"  # see `reload.Vocabulary`
-
-
-class Exporter(typing.Protocol):
-    """The contract of `savedmodel/FORMAT.py`."""
-
-    def write(
-        self,
-        translator: typing.Any,
-        directory: pathlib.Path,
-        options: typing.Any,
-        description: dict,
-        examples: list[str],
-    ) -> None:
-        """Writes a translator in one format.
-
-        A vocabulary that the model does not contain is written beside it, by
-        `save_vocabulary`.
-
-        Args:
-            translator: The `keras_transformer.Translator`.
-            directory: Exists and is empty; every file goes there.
-            options: The `ExportOptions`; their precision is one of the format's
-                and the options of other formats have their defaults.
-            description: Contents of `export.json`, for formats with metadata
-                of their own.
-            examples: Some sentences, none of them blank, for warm-up requests.
-
-        Raises:
-            CommandError: The format cannot hold a model of this shape.
-            OSError, tf.errors.OpError: The disk is full, for example.
-        """
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,29 +35,29 @@ class Format:
         precisions: How it can store weights.
         requirements: Modules that it needs; the extra of the same name as the
             format installs them.
-        own_options: Fields of `ExportOptions` that only this format has.
         has_versions: Whether the export is a directory for a version, below
             the output.
-        own_search: Whether another program's beam search runs it, so that only
-            greedy search can be compared token by token.
+        fixed: If another program's model and search run it: the fields of
+            model and search that have one value there. Only greedy search can
+            then be compared token by token.
         verified_with: Modules that run it, if it can be written without them;
             where they are missing, an export is not verified, and says so.
     """
 
     precisions: tuple[str, ...]
     requirements: tuple[str, ...] = ()
-    own_options: tuple[str, ...] = ()
     has_versions: bool = False
-    own_search: bool = False
+    fixed: dict[str, typing.Any] | None = None
     verified_with: tuple[str, ...] = ()
+
+    @property
+    def own_search(self) -> bool:
+        """Whether another program's search runs it."""
+        return self.fixed is not None
 
 
 FORMATS = {
-    "saved_model": Format(
-        precisions=("float32",),
-        own_options=("jit_compile", "version"),
-        has_versions=True,
-    ),
+    "saved_model": Format(precisions=("float32",), has_versions=True),
     "tflite": Format(
         precisions=("float32", "float16", "int8"),
         requirements=("ai_edge_litert",),
@@ -90,12 +69,21 @@ FORMATS = {
     "ctranslate2": Format(
         precisions=PRECISIONS,
         requirements=("ctranslate2",),
-        own_search=True,
+        fixed={"attention_window": None, "no_repeat_ngram": 0},
     ),
     "huggingface": Format(
         precisions=("float32", "float16"),
         requirements=("safetensors",),
-        own_search=True,
+        fixed={
+            "pre_norm": False,
+            "positions": "sinusoidal",
+            "sinusoids": "paper",
+            "first_position": 0,
+            "embedding_norm": False,
+            "attention_window": None,
+            "source_eos": True,
+            "no_repeat_ngram": 0,
+        },
         verified_with=("torch", "transformers"),
     ),
 }
@@ -115,27 +103,55 @@ def save_vocabulary(tokenizer: typing.Any, directory: pathlib.Path) -> None:
             path.with_suffix(SEGMENTS).write_bytes(of_side.segmenting_bytes)
 
 
-def load_exporter(name: str) -> Exporter:
-    """The module of a format, which keeps the contract of `Exporter`."""
-    return typing.cast(Exporter, importlib.import_module(f"savedmodel.{name}"))
+def load_exporter(name: str) -> types.ModuleType:
+    """The module of a format."""
+    return importlib.import_module(f"savedmodel.{name}")
 
 
-def missing_to_verify(name: str) -> list[str]:
-    """Modules that an export is to be verified with, and that are missing."""
-    modules = FORMATS[name].verified_with
-    return [m for m in modules if importlib.util.find_spec(m) is None]
+def check_precision(name: str, precision: str) -> None:
+    """Raises ValueError unless a format can store weights so."""
+    precisions = FORMATS[name].precisions
+    if precision not in precisions:
+        raise ValueError(
+            f"precision must be one of {', '.join(precisions)} with format="
+            f"{name}. Received: precision={precision!r}"
+        )
 
 
 def check_requirements(name: str) -> None:
-    """Checks that the packages of a format are installed.
+    """Raises ValueError unless the packages of a format are installed."""
+    for module in missing(FORMATS[name].requirements):
+        raise ValueError(
+            f"format={name} needs the extra {name!r}:"
+            f" {flags.how_to_install(name)}. Received: no module {module!r}"
+        )
+
+
+def check_model(name: str, translator: typing.Any) -> None:
+    """Checks that a format can hold the model and the search of a translator.
 
     Raises:
-        ValueError: One is missing.
+        CommandError: It cannot.
     """
-    for requirement in FORMATS[name].requirements:
-        if importlib.util.find_spec(requirement) is None:
-            raise ValueError(
-                f"format={name} needs the extra {name!r}:"
-                f" {flags.how_to_install(name)}. Received: no module"
-                f" {requirement!r}"
+    fixed, config = FORMATS[name].fixed, translator.model.config
+    if fixed is None:
+        return
+    received = {**vars(config), **vars(translator.decoding)}
+    for field, value in fixed.items():
+        if received[field] != value:
+            raise flags.CommandError(
+                f"format={name} needs {field}={value}."
+                f" Received: {field}={received[field]!r}"
             )
+    sizes = {config.key_size, config.value_size}
+    if sizes != {config.d_model / config.num_heads}:
+        raise flags.CommandError(
+            f"format={name} needs d_key and d_value of d_model / num_heads."
+            f" Received: d_key={config.key_size}, d_value={config.value_size},"
+            f" d_model={config.d_model}, num_heads={config.num_heads}"
+        )
+
+
+def missing(modules: tuple[str, ...]) -> list[str]:
+    """Those of some modules that are not installed."""
+    return [m for m in modules if importlib.util.find_spec(m) is None]

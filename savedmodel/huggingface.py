@@ -31,16 +31,6 @@ ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_tanh": "gelu_new",
 }
-# Fields of the model with the only values that Marian's configuration has.
-FIXED = {
-    "pre_norm": False,
-    "positions": "sinusoidal",
-    "sinusoids": "paper",
-    "first_position": 0,
-    "embedding_norm": False,
-    "attention_window": None,
-    "source_eos": True,
-}
 DTYPES = {"float32": np.float32, "float16": np.float16}
 PROJECTIONS = {
     "query": "q_proj",
@@ -53,14 +43,14 @@ LAYERS = {"inner": "fc1", "outer": "fc2"}
 
 
 def write(translator, directory, options, description, examples):
-    """Writes the folder: `formats.Exporter`.
-
-    Raises:
-        CommandError: Marian's configuration cannot express the model.
-    """
+    """Writes the folder; see `formats`."""
     model, tokenizer = translator.model, translator.tokenizer
-    check_model(model.config)
-    decoding = translator.decoding
+    epsilon, decoding = model.config.layer_norm_epsilon, translator.decoding
+    if epsilon > MAX_EPSILON:
+        raise CommandError(
+            f"format=huggingface needs layer_norm_epsilon of {MAX_EPSILON:g} or"
+            f" less. Received: layer_norm_epsilon={epsilon:g}"
+        )
     if decoding.length_normalization != "power" and decoding.length_penalty:
         logging.warning(
             "transformers divides scores by length ^ length_penalty, not by"
@@ -120,28 +110,6 @@ def write(translator, directory, options, description, examples):
     )
 
 
-def check_model(config):
-    """Raises CommandError unless transformers' Marian can be this model."""
-    for name, value in FIXED.items():
-        if getattr(config, name) != value:
-            raise CommandError(
-                f"format=huggingface needs {name}={value}."
-                f" Received: {name}={getattr(config, name)!r}"
-            )
-    if config.layer_norm_epsilon > MAX_EPSILON:
-        raise CommandError(
-            f"format=huggingface needs layer_norm_epsilon of {MAX_EPSILON:g} or"
-            f" less. Received: layer_norm_epsilon={config.layer_norm_epsilon:g}"
-        )
-    sizes = {config.key_size, config.value_size}
-    if sizes != {config.d_model / config.num_heads}:
-        raise CommandError(
-            "format=huggingface needs d_key and d_value of d_model / num_heads."
-            f" Received: d_key={config.key_size}, d_value={config.value_size},"
-            f" d_model={config.d_model}, num_heads={config.num_heads}"
-        )
-
-
 def _config(config, max_source_length):
     """config.json without ids and sizes of vocabularies."""
     values = {
@@ -170,10 +138,8 @@ def _config(config, max_source_length):
 def _order(weights, tokenizer, shared):
     """Our id of each id there: see above.
 
-    Args:
-        weights: The weights by path; None for a source, which has no BOS.
-        tokenizer: The `Tokenizer`.
-        shared: Whether both sides have the same ids.
+    A source, which has no BOS, has None for weights; `shared` says whether both
+    sides have the same ids.
     """
     pieces = list(range(len(SPECIAL_IDS), tokenizer.vocab_size))
     start = [] if weights is None or _is_padding(weights) else [BOS]
@@ -253,21 +219,12 @@ def _layer(weights):
 
 
 def write_safetensors(path, tensors, precision):
-    """Writes tensors by name as a `.safetensors` file.
-
-    Args:
-        path: The file.
-        tensors: Arrays by name.
-        precision: A key of `DTYPES`.
-    """
-    save_file(
-        {
-            name: np.asarray(array, DTYPES[precision], order="C")
-            for name, array in tensors.items()
-        },
-        path,
-        {"format": "pt"},
-    )
+    """Writes arrays by name as a `.safetensors` file; see `DTYPES`."""
+    arrays = {
+        name: np.asarray(array, DTYPES[precision], order="C")
+        for name, array in tensors.items()
+    }
+    save_file(arrays, path, {"format": "pt"})
 
 
 def _write_ids(path, pieces, order):

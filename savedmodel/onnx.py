@@ -22,39 +22,29 @@ import onnx
 import tf2onnx
 from onnxruntime import quantization
 
+from keras_transformer.fields import unhandled
 from savedmodel import onnx_rewrites
 from savedmodel.formats import save_vocabulary
 from savedmodel.search import make_search
 
 OPSET = 18
-INPUTS = {
-    "source_ids": (
-        ["sentences", "source_tokens"],
-        "Source tokens, then EOS; all after the first EOS is padding.",
-    )
-}
 
 
 def write(translator, directory, options, description, examples):
-    """Writes `model.onnx` and the tokenizer; see `formats.Exporter`."""
+    """Writes `model.onnx` and the tokenizer; see `formats`."""
     model = make_model(translator)
-    onnx.checker.check_model(model)
     match options.precision:
         case "float32":
             pass
         case "float16":
             onnx_rewrites.halve_weights(model)
-            onnx.checker.check_model(model)
         case "int8":
-            # Not checked again: onnx refuses the order of its nodes, which
-            # ONNX Runtime sorts.
             model = _quantize(model, directory)
         case other:
-            raise ValueError(f"format=onnx has no precision={other!r}")
+            raise unhandled(precision=other)
     onnx_rewrites.document(
         model,
-        INPUTS,
-        _outputs(translator),
+        _axes(translator),
         __doc__,
         {
             name: value if isinstance(value, str) else json.dumps(value)
@@ -81,10 +71,14 @@ def make_model(translator):
     return model
 
 
-def _outputs(translator):
-    """The axes and the description of each output."""
+def _axes(translator):
+    """The axes and the description of the input and of each output."""
     beam_size = translator.decoding.beam_size
     return {
+        "source_ids": (
+            ["sentences", "source_tokens"],
+            "Source tokens, then EOS; all after the first EOS is padding.",
+        ),
         "ids": (
             ["sentences", beam_size, translator.max_target_length],
             "Hypotheses, best first: tokens, EOS, then PAD.",

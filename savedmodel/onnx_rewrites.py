@@ -5,6 +5,8 @@ loop as if it changed, so the quantizer does not see that it is constant and
 skips it.
 """
 
+import copy
+
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
@@ -21,7 +23,13 @@ def hoist_constants(model):
     Returns:
         The number of values removed.
     """
-    return sum(_hoist(model.graph, *loop) for loop in _loops(model.graph))
+    return sum(
+        _hoist(model.graph, node, attribute.g)
+        for node in model.graph.node
+        if node.op_type == "Loop"
+        for attribute in node.attribute
+        if attribute.name == "body"
+    )
 
 
 def halve_weights(model):
@@ -29,12 +37,9 @@ def halve_weights(model):
 
     Args:
         model: An `onnx.ModelProto`, changed in place.
-
-    Returns:
-        The number of weights stored as float16.
     """
-    graph, casts = model.graph, []
-    for tensor in graph.initializer:
+    casts = []
+    for tensor in model.graph.initializer:
         weights = numpy_helper.to_array(tensor)
         if weights.dtype == np.float32 and weights.size >= HALVED_SIZE:
             name, stored = tensor.name, f"{tensor.name}/float16"
@@ -45,18 +50,16 @@ def halve_weights(model):
                     "Cast", [stored], [name], to=onnx.TensorProto.FLOAT
                 )
             )
-    _replace(graph.node, [*casts, *graph.node])
-    return len(casts)
+    _replace(model.graph.node, [*casts, *model.graph.node])
 
 
-def document(model, inputs, outputs, text, metadata):
+def document(model, tensors, text, metadata):
     """Names the axes, and describes the model and its tensors.
 
     Args:
         model: An `onnx.ModelProto`, changed in place.
-        inputs: For each input its name -> its axes, `str` (free) or `int`, and
-            one sentence.
-        outputs: The same for outputs.
+        tensors: For each input and output its name -> its axes, `str` (free) or
+            `int`, and one sentence.
         text: Description of the model.
         metadata: `str` by name.
     """
@@ -64,28 +67,32 @@ def document(model, inputs, outputs, text, metadata):
     model.doc_string = text
     model.graph.name = "translator"
     helper.set_model_props(model, metadata)
-    for values, known in (
-        (model.graph.input, inputs),
-        (model.graph.output, outputs),
-    ):
-        for value in values:
-            axes, value.doc_string = known[value.name]
-            shape = value.type.tensor_type.shape
-            shape.Clear()
-            for axis in axes:
-                size = "dim_param" if isinstance(axis, str) else "dim_value"
-                setattr(shape.dim.add(), size, axis)
+    for value in (*model.graph.input, *model.graph.output):
+        axes, value.doc_string = tensors[value.name]
+        kind = value.type.tensor_type.elem_type
+        new = helper.make_tensor_type_proto(kind, axes)
+        value.type.CopyFrom(new)
 
 
 def _hoist(graph, loop, body):
-    """`hoist_constants` of one loop."""
-    makers = _makers(body)
+    """`hoist_constants` of one loop, a node, and its body, a graph."""
+    made_from = {
+        node.output[0]: node.input[0]
+        for node in body.node
+        if node.op_type == "Identity"
+    }
+
+    def origin(name):
+        while name in made_from:
+            name = made_from[name]
+        return name
+
     # State i is input i + 2 of the loop and of its body, after the number of
     # rounds and the condition; output i of the loop; output i + 1 of the body.
     constants = {
         i: loop.input[i + 2]
         for i, kept in enumerate(body.input[2:])
-        if _origin(body.output[i + 1].name, makers, ("Identity",)) == kept.name
+        if origin(body.output[i + 1].name) == kept.name
     }
     names = {}  # of a constant inside and behind the loop -> before the loop
     for i, name in constants.items():
@@ -109,36 +116,8 @@ def _hoist(graph, loop, body):
     return len(constants)
 
 
-def _loops(graph):
-    """The `Loop` nodes of a graph, each with its body."""
-    return [
-        (node, attribute.g)
-        for node in graph.node
-        if node.op_type == "Loop"
-        for attribute in node.attribute
-        if attribute.name == "body"
-    ]
-
-
-def _makers(graph):
-    """The node that makes each value of a graph, by the value's name."""
-    return {name: node for node in graph.node for name in node.output}
-
-
-def _origin(name, makers, operators):
-    """The value that a value is made of by nothing but some operators."""
-    while name in makers and makers[name].op_type in operators:
-        name = makers[name].input[0]
-    return name
-
-
 def _replace(field, values):
     """Gives a repeated field of a protocol buffer other values."""
-    if field and not isinstance(field[0], str):
-        values = [
-            type(value).FromString(value.SerializeToString())
-            for value in values
-        ]
-    values = list(values)
+    values = copy.deepcopy(values)  # which may be its own
     del field[:]
     field.extend(values)

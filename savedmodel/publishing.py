@@ -27,43 +27,15 @@ UNFINISHED = ".unfinished"
 REPLACED = ".replaced"
 
 
-class Reservation:
-    """A target directory that only this process may publish.
-
-    Args:
-        target: The directory to publish.
-        directory: An empty directory for its content.
-        overwrite: Whether an export at the target may be replaced.
-    """
-
-    def __init__(
-        self, target: pathlib.Path, directory: pathlib.Path, overwrite: bool
-    ):
-        self.target = target
-        self.directory = directory
-        self._overwrite = overwrite
-
-    def publish(self) -> None:
-        """Gives the directory its name.
-
-        Raises:
-            OSError: Something appeared there that must not be lost.
-        """
-        if self._overwrite and self.target.exists():
-            os.rename(self.target, f"{self.directory}{REPLACED}")
-        # Replaces an empty directory, and nothing else.
-        os.rename(self.directory, self.target)
-
-
 @contextlib.contextmanager
-def reserved(
+def published(
     target: pathlib.Path, overwrite: bool = False
-) -> typing.Iterator[Reservation]:
-    """Reserves a directory for this process, and makes room for its content.
+) -> typing.Iterator[pathlib.Path]:
+    """An empty directory, which becomes the target when the block ends.
 
-    Anything that is not published when the block ends is removed, with the
-    parents that were made for it, and so are the remains of killed exports
-    beside the target.
+    If the block ends with an error, the directory is removed, with the parents
+    that were made for it. So are the remains of killed exports beside the
+    target.
 
     Args:
         target: The directory to publish; a link is followed.
@@ -72,7 +44,8 @@ def reserved(
     Raises:
         ValueError: Something is there that must not be lost, or another process
             is exporting to the same place.
-        OSError: Nothing can be written there.
+        OSError: Nothing can be written there, or something appeared there
+            meanwhile that must not be lost.
     """
     try:
         target = target.resolve()
@@ -93,7 +66,11 @@ def reserved(
             _remove_leftovers(target.parent)
             directory = workshop / target.name
             directory.mkdir()
-            yield Reservation(target, directory, overwrite)
+            yield directory
+            if overwrite and target.exists():
+                os.rename(target, f"{directory}{REPLACED}")
+            # Replaces an empty directory, and nothing else.
+            os.rename(directory, target)
         finally:
             _restore(workshop)
             shutil.rmtree(workshop)
@@ -106,11 +83,7 @@ def reserved(
 
 
 def check_target(target: pathlib.Path, overwrite: bool) -> None:
-    """Checks that a directory may be made, or replaced.
-
-    Raises:
-        ValueError: Something is there that must not be lost.
-    """
+    """Raises ValueError if something is there that must not be lost."""
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return
     if not (target / DESCRIPTION).is_file():
@@ -127,12 +100,10 @@ def _remove_leftovers(parent):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 _restore(path.parent)
                 shutil.rmtree(path.parent)
-        except BlockingIOError:
-            continue  # an export that is still running, maybe this one
-        except FileNotFoundError:
-            continue  # its owner has just removed it
-        except PermissionError:
-            continue  # it belongs to another user
+        # It is still running, maybe this one; its owner has just removed it;
+        # it belongs to another user.
+        except (BlockingIOError, FileNotFoundError, PermissionError):
+            continue
 
 
 def _restore(workshop):

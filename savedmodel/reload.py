@@ -60,7 +60,7 @@ def main():
         "answers": answers,
         "computed_in": getattr(translate, "computed_in", None),
     }
-    json.dump(found, sys.stdout)
+    json.dump(found, sys.stdout, default=as_text)
 
 
 def translate_all(translate, sentences):
@@ -127,27 +127,27 @@ def load_saved_model(directory, description):
         if name not in model.signatures:
             return None
         _, specs = model.signatures[name].structured_input_signature
-        found = model.signatures[name](
-            **{
-                key: tf.constant(value, specs[key].dtype)
-                for key, value in inputs.items()
-            }
-        )
+        tensors = {
+            key: tf.constant(value, specs[key].dtype)
+            for key, value in inputs.items()
+        }
+        found = model.signatures[name](**tensors)
         return {
-            key: as_lists(value.numpy())
+            key: value.numpy().tolist()
             for key, value in found.items()
             if len(value.shape) < 4
         }
 
     def translate(sentences):
         found = signature(text=tf.constant(sentences, tf.string))
-        ids, scores = found["ids"][:, 0].numpy(), found["scores"][:, 0].numpy()
-        strings = found["hypotheses"][:, 0].numpy()
+        best = [
+            found[name][:, 0].numpy()
+            for name in ("ids", "hypotheses", "scores")
+        ]
+        truncated = found["truncated"].numpy()
         return [
-            answer(row, string.decode("utf-8", "replace"), score, truncated)
-            for row, string, score, truncated in zip(
-                ids, strings, scores, found["truncated"].numpy(), strict=True
-            )
+            answer(row, as_text(string), score, is_cut)
+            for row, string, score, is_cut in zip(*best, truncated, strict=True)
         ]
 
     translate.ask = ask
@@ -167,11 +167,9 @@ def load_tflite(directory, description):
     )
 
     def translate_one(sentence):
-        source_ids = np.full(
-            (1, description["max_source_length"]), PAD, "int32"
-        )
         ids, truncated = encode(sentence)
-        source_ids[0, : len(ids)] = ids
+        missing = description["max_source_length"] - len(ids)
+        source_ids = np.array([ids + [PAD] * missing], "int32")
         found = search(source_ids=source_ids)
         best, score = found["ids"][0, 0], found["scores"][0, 0]
         return answer(best, decode(best), score, truncated)
@@ -185,18 +183,16 @@ def load_onnx(directory, description):
     import onnxruntime
 
     # The graph truncates, and says so.
-    encode, decode = load_tokenizer(directory, {"max_source_length": None})
+    encode, decode = load_tokenizer(directory, {"max_source_length": math.inf})
     session = onnxruntime.InferenceSession(str(directory / "model.onnx"))
 
     def translate(sentences):
         rows = [encode(sentence)[0] for sentence in sentences]
-        shape = len(rows), max(map(len, rows), default=0)
-        source_ids = np.full(shape, PAD, "int32")
-        for source, row in zip(source_ids, rows, strict=True):
-            source[: len(row)] = row
-        ids, scores, truncated = session.run(
-            ["ids", "scores", "truncated"], {"source_ids": source_ids}
-        )  # [N, W, T], [N, W], [N]
+        longest = max(map(len, rows), default=0)
+        padded = [row + [PAD] * (longest - len(row)) for row in rows]
+        source_ids = np.array(padded, "int32").reshape(len(rows), longest)
+        names = ["ids", "scores", "truncated"]  # [N, W, T], [N, W], [N]
+        ids, scores, truncated = session.run(names, {"source_ids": source_ids})
         best = zip(ids[:, 0], scores[:, 0], truncated, strict=True)
         return [answer(row, decode(row), *others) for row, *others in best]
 
@@ -226,36 +222,31 @@ def load_ctranslate2(directory, description):
             max_positions,
         )
 
-    def translate_alike(rows):
-        found = translator.translate_batch(
-            [sources.processor.id_to_piece(row[:-1]) for row in rows],
-            beam_size=decoding["beam_size"],
-            length_penalty=0
-            if decoding["beam_size"] == 1
-            else decoding["length_penalty"],
-            max_decoding_length=limit(rows[0]),
-            min_decoding_length=max(0, decoding["min_length"] - 1),
-            return_scores=True,
-            return_end_token=True,
-        )
-        for result in found:
-            ids = targets.processor.piece_to_id(result.hypotheses[0])
-            score = result.scores[0]
-            if decoding["beam_size"] == 1:
-                score /= penalty(decoding, len(ids))
-            yield ids, decode(ids), score
+    is_greedy = decoding["beam_size"] == 1
 
     def translate(sentences):
-        sources = [encode(sentence) for sentence in sentences]
-        results = [answer([], "", 0.0, False)] * len(sources)
-        limits = {}
-        for i, (row, _) in enumerate(sources):
+        rows = [encode(sentence) for sentence in sentences]
+        results = [answer([], "", 0.0, False)] * len(rows)
+        by_limit = {}
+        for i, (row, _) in enumerate(rows):
             if len(row) > 1:
-                limits.setdefault(limit(row), []).append(i)
-        for alike in limits.values():
-            found = translate_alike([sources[i][0] for i in alike])
+                by_limit.setdefault(limit(row), []).append(i)
+        for longest, alike in by_limit.items():
+            found = translator.translate_batch(
+                [sources.processor.id_to_piece(rows[i][0][:-1]) for i in alike],
+                beam_size=decoding["beam_size"],
+                length_penalty=0 if is_greedy else decoding["length_penalty"],
+                max_decoding_length=longest,
+                min_decoding_length=max(0, decoding["min_length"] - 1),
+                return_scores=True,
+                return_end_token=True,
+            )
             for i, result in zip(alike, found, strict=True):
-                results[i] = answer(*result, sources[i][1])
+                ids = targets.processor.piece_to_id(result.hypotheses[0])
+                score = result.scores[0]
+                if is_greedy:
+                    score /= penalty(decoding, len(ids))
+                results[i] = answer(ids, decode(ids), score, rows[i][1])
         return results
 
     # Not every CPU computes in the type that the weights are stored in.
@@ -285,21 +276,21 @@ class Vocabulary:
             self.segmenter = sentencepiece.SentencePieceProcessor(
                 model_file=str(path.with_suffix(SEGMENTS))
             )
-        end = self.processor.piece_to_id(END_OF_TABLE)
         self.table = self.codes = None
-        has_any_code = end != UNK
-        if not has_any_code:
-            end = self.processor.piece_to_id(END_OF_TABLE_WITH_CODES)
-        if end != UNK:
+        for mark in (END_OF_TABLE, END_OF_TABLE_WITH_CODES):
+            end = self.processor.piece_to_id(mark)
+            if end == UNK:
+                continue
             ids = range(UNK + 1, end)
             pieces = self.processor.id_to_piece(list(ids))
             self.table = dict(zip(pieces, ids, strict=True))
-        if end != UNK and not has_any_code:
-            self.codes = {
-                piece
-                for piece, id in self.table.items()
-                if self.processor.is_unused(id) or self.processor.is_control(id)
-            }
+            if mark == END_OF_TABLE_WITH_CODES:
+                self.codes = {
+                    piece
+                    for piece, id in self.table.items()
+                    if self.processor.is_unused(id)
+                    or self.processor.is_control(id)
+                }
 
     def encode(self, sentence):
         """Ids without EOS."""
@@ -338,9 +329,9 @@ def load_tokenizer(directory, description):
     limit = description["max_source_length"]
 
     def encode(sentence):
-        ids = sources.encode(sentence)
-        if limit is None or len(ids) < limit:
-            return ids + [EOS], False
+        ids = sources.encode(sentence) + [EOS]
+        if len(ids) <= limit:
+            return ids, False
         return ids[: limit - 1] + [EOS], True
 
     def decode(ids):
@@ -355,15 +346,9 @@ def penalty(decoding, length):
     return bases[decoding["length_normalization"]] ** decoding["length_penalty"]
 
 
-def as_lists(value):
-    """An array as nested lists, with strings for bytes."""
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, list):
-        return [as_lists(item) for item in value]
-    return (
-        value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-    )
+def as_text(value):
+    """The text of bytes that TensorFlow returned."""
+    return value.decode("utf-8", "replace")
 
 
 def answer(ids, text, score, truncated):

@@ -60,6 +60,7 @@ from savedmodel.search import (
 
 # In decomposed text: a letter with its accents, the parts of a syllable.
 MOST_CHARACTERS_IN_ONE = 4
+IDS = tf.TensorSpec([None, None], tf.int32)
 
 
 def write(translator, directory, options, description, examples):
@@ -93,19 +94,16 @@ class Signatures:
 
     def __init__(self, translator, jit_compile=False):
         self.translator = translator
-        self.model = translator.model
         self.max_source_length = translator.max_source_length
         self.max_target_length = translator.max_target_length
-        tokenizer = translator.tokenizer
-        self._encode = make_encoder(tokenizer.source)
-        self._encode_target = self._encode
-        if tokenizer.target is not tokenizer.source:
-            self._encode_target = make_encoder(tokenizer.target)
-        self._decode = tf.function(
-            functools.partial(graph_tokenization.decode, tokenizer.target),
-            input_signature=[tf.TensorSpec([None, None], tf.int32)],
-            autograph=False,
-        )
+        target = translator.tokenizer.target
+        sides = translator.tokenizer.source, target  # may be the same
+        make = functools.cache(make_encoder)
+        self._encode, self._encode_target = map(make, sides)
+        make = functools.cache(make_speller)
+        self._spell, self._spell_target = map(make, sides)
+        decode = functools.partial(graph_tokenization.decode, target)
+        self._decode = make_graph(decode, IDS)
         # For the best hypothesis alone, and for all of them.
         self._search_best, self._search_all = (
             tf.function(
@@ -119,43 +117,30 @@ class Signatures:
             )
             for num_best in (1, None)
         )
-        self._spell = make_speller(tokenizer.source)
-        self._spell_target = self._spell
-        if tokenizer.target is not tokenizer.source:
-            self._spell_target = make_speller(tokenizer.target)
-        self._attend = tf.function(
-            self.model.attention_maps,
-            input_signature=[
-                {
-                    name: tf.TensorSpec([None, None], tf.int32)
-                    for name in ("source_ids", "target_ids")
-                }
-            ],
-            autograph=False,
+        self._attend = make_graph(
+            translator.model.attention_maps,
+            {"source_ids": IDS, "target_ids": IDS},
         )
 
     def make(self):
         """The signatures by name, as concrete functions."""
-
-        def lines(name):
-            return tf.TensorSpec([None], tf.string, name)
-
-        text = lines("text")
+        text, reference, target_prefix = (
+            tf.TensorSpec([None], tf.string, name)
+            for name in ("text", "reference", "target_prefix")
+        )
         source_ids = tf.TensorSpec([None, None], tf.int32, "source_ids")
         inputs = {
-            "serving_default": (self.serving_default, [text]),
-            "n_best": (self.n_best, [text]),
-            "forced": (self.forced, [text, lines("target_prefix")]),
-            "tokens": (self.tokens, [source_ids]),
-            "score": (self.score, [text, lines("reference")]),
-            "attention": (self.attention, [text]),
-            "attention_maps": (self.attention_maps, [text, lines("reference")]),
+            self.serving_default: [text],
+            self.n_best: [text],
+            self.forced: [text, target_prefix],
+            self.tokens: [source_ids],
+            self.score: [text, reference],
+            self.attention: [text],
+            self.attention_maps: [text, reference],
         }
         return {
-            name: tf.function(
-                function, input_signature=specs, autograph=False
-            ).get_concrete_function()
-            for name, (function, specs) in inputs.items()
+            method.__name__: make_graph(method, *specs).get_concrete_function()
+            for method, specs in inputs.items()
         }
 
     def serving_default(self, text):
@@ -182,17 +167,12 @@ class Signatures:
 
     def n_best(self, text):
         """All hypotheses, best first; "" where fewer than W exist."""
-        sources = self._read(check_rank("text", text, 1))
-        found = self._all(sources)
+        found = self._all(self._read(check_rank("text", text, 1)))
+        del found["lengths"]
         shape = tf.shape(found["ids"])  # [N, W, T]
         rows = tf.reshape(found["ids"], [shape[0] * shape[1], shape[2]])
-        strings = self._decode(rows)
-        return {
-            "hypotheses": tf.reshape(strings, shape[:2]),
-            "scores": found["scores"],
-            "ids": found["ids"],
-            "truncated": found["truncated"],
-        }
+        hypotheses = tf.reshape(self._decode(rows), shape[:2])
+        return {"hypotheses": hypotheses, **found}
 
     def tokens(self, source_ids):
         """Ids to ids."""
@@ -224,16 +204,13 @@ class Signatures:
         text, reference = check_pairs(text=text, reference=reference)
         sources = self._read(text)
         labels, too_long = self._read_target(reference)
-        log_probs = self.translator.inference.score_ids(
-            sources.ids, labels
-        )  # [N, T]
-        number = tf.shape(text)[0]
-        log_probs = log_probs[:number]
-        return {
-            "log_probs": log_probs,
-            "log_prob": tf.reduce_sum(log_probs, axis=1),
-            "truncated": sources.truncated | too_long,
-        }
+        score = self.translator.inference.score_ids
+        log_probs = score(sources.ids, labels)  # [N, T]
+        return of_sentences(
+            sources.truncated | too_long,
+            log_probs=log_probs,
+            log_prob=tf.reduce_sum(log_probs, axis=1),
+        )
 
     def attention(self, text):
         """Deprecated: `attention_maps` without references, cross-attention."""
@@ -254,7 +231,9 @@ class Signatures:
         is_forced = count_tokens(forced) > 1
         # A source of nothing but PAD needs no search.
         free = tf.where(is_forced[:, None], PAD, sources.ids)
-        found = _best_ids(self._search_best(free))
+        found = self._search_best(free)
+        longest = tf.maximum(1, tf.reduce_max(found.lengths[:, 0]))
+        found = found.ids[:, 0, :longest]
         width = tf.maximum(tf.shape(forced)[1], tf.shape(found)[1])
         forced, found = (
             tf.pad(ids, [[0, 0], [0, width - tf.shape(ids)[1]]])
@@ -264,19 +243,15 @@ class Signatures:
         maps = self._attend(
             {"source_ids": sources.ids, "target_ids": shift_right(target_ids)}
         )
-        outputs = {
-            "translation": self._decode(target_ids),
-            "source_pieces": self._spell(sources.ids),
-            "target_pieces": self._spell_target(target_ids),
-            "attention": maps.cross,
-            "encoder_attention": maps.encoder,
-            "decoder_attention": maps.decoder,
-        }
-        number = tf.shape(text)[0]
-        return {
-            **{name: values[:number] for name, values in outputs.items()},
-            "truncated": sources.truncated | too_long,
-        }
+        return of_sentences(
+            sources.truncated | too_long,
+            translation=self._decode(target_ids),
+            source_pieces=self._spell(sources.ids),
+            target_pieces=self._spell_target(target_ids),
+            attention=maps.cross,
+            encoder_attention=maps.encoder,
+            decoder_attention=maps.decoder,
+        )
 
     def _read(self, text):
         """Strings [N] as `Sources`."""
@@ -300,40 +275,38 @@ class Signatures:
 
     def _best(self, found, truncated):
         """The outputs of `serving_default`."""
-        number = tf.shape(truncated)[0]
-        return {
-            "translation": self._decode(found.ids[:number, 0]),
-            "score": found.scores[:number, 0],
-            "truncated": truncated,
-        }
+        translation = self._decode(found.ids[:, 0])
+        score = found.scores[:, 0]
+        return of_sentences(truncated, translation=translation, score=score)
 
     def _all(self, sources):
         """The outputs of `tokens`."""
         found = self._search_all(sources.ids)
         longest = tf.maximum(1, tf.reduce_max(found.lengths))
-        number = tf.shape(sources.truncated)[0]
-        return {
-            "ids": found.ids[:number, :, :longest],
-            "scores": found.scores[:number],
-            "lengths": found.lengths[:number],
-            "truncated": sources.truncated,
-        }
+        return of_sentences(
+            sources.truncated,
+            ids=found.ids[:, :, :longest],
+            scores=found.scores,
+            lengths=found.lengths,
+        )
 
 
-def _best_ids(found):
-    """Ids of the best translations of a `SearchResult`, as wide as needed."""
-    longest = tf.maximum(1, tf.reduce_max(found.lengths[:, 0]))
-    return found.ids[:, 0, :longest]
+def of_sentences(truncated, **outputs):
+    """Outputs of the sentences alone: an empty batch has become one row."""
+    number = tf.shape(truncated)[0]
+    outputs = {name: values[:number] for name, values in outputs.items()}
+    return {**outputs, "truncated": truncated}
+
+
+def make_graph(function, *inputs):
+    """A function as a graph of its own, with `tf.TensorSpec`s as inputs."""
+    return tf.function(function, input_signature=inputs, autograph=False)
 
 
 def make_speller(tokenizer):
     """A tokenizer's pieces as a graph: ids [N, T] -> text [N, T]."""
     pieces = ["", *tokenizer.pieces[PAD + 1 :]]
-    return tf.function(
-        lambda ids: tf.gather(pieces, ids),
-        input_signature=[tf.TensorSpec([None, None], tf.int32)],
-        autograph=False,
-    )
+    return make_graph(lambda ids: tf.gather(pieces, ids), IDS)
 
 
 def make_encoder(tokenizer):
@@ -358,29 +331,17 @@ def make_encoder(tokenizer):
         ids = graph_tokenization.encode(tokenizer, text)
         return ids.to_tensor(PAD), is_cut
 
-    return tf.function(
-        encode,
-        input_signature=[
-            tf.TensorSpec([None], tf.string),
-            tf.TensorSpec([], tf.int32),
-        ],
-        autograph=False,
-    )
+    text, length = tf.TensorSpec([None], tf.string), tf.TensorSpec([], tf.int32)
+    return make_graph(encode, text, length)
 
 
 # ---- Checks in the graph: TensorFlow Serving has none of its own -------------
 
 
 def check_rank(name, value, rank):
-    """A tensor, if it has the rank that a signature declares.
+    """An input, if it has the rank that a signature declares.
 
-    Args:
-        name: The input's name.
-        value: The input.
-        rank: Its number of axes.
-
-    Returns:
-        The same tensor. Operations that use it wait for the check.
+    Operations that use the result wait for the check.
     """
     # The signature declares the rank, so TensorFlow's optimizer assumes that an
     # assertion holds, and drops it. `ensure_shape` stays, behind a
@@ -430,18 +391,11 @@ def make_warmup_inputs(translator, examples):
 
 
 def make_prediction_log(signature_name, inputs):
-    """A serialized `tensorflow.serving.PredictionLog`.
+    """A serialized `tensorflow.serving.PredictionLog`, of tensors by name.
 
     Assembled by field number, since its Python classes are not part of
     TensorFlow: PredictionLog.predict_log = 6, PredictLog.request = 1,
     PredictRequest.model_spec = 1 and .inputs = 2, ModelSpec.signature_name = 3.
-
-    Args:
-        signature_name: The signature.
-        inputs: Tensors by input name.
-
-    Returns:
-        The bytes of a record.
     """
     request = _field(1, _field(3, signature_name.encode()))
     for name, tensor in inputs.items():

@@ -16,6 +16,7 @@ asked, those that are not the main one about the first sentences.
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import os
 import pathlib
@@ -26,10 +27,16 @@ import tempfile
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig, TransformerConfig
-from keras_transformer.fields import Fields, check_values, hp, is_of_kind
+from keras_transformer.fields import (
+    TYPE_NAMES,
+    Fields,
+    check_values,
+    hp,
+    is_of_kind,
+)
 from keras_transformer.vocabulary import EOS, PAD, UNK
 from savedmodel import reload
-from savedmodel.formats import FORMATS
+from savedmodel.formats import FORMATS, check_precision
 
 TIE = 1e-3  # two searches may part where scores are closer than this
 FAR = 0.25  # between scores: more than quantized weights explain
@@ -41,11 +48,11 @@ FIELDS = {
     "checkpoint": str,
     "max_source_length": int,
     "decoding": dict,
+    "sha256": dict,
 }
-KIND_NAMES = {str: "text", int: "a whole number", dict: "an object"}
 
 
-class ExportError(Exception):
+class ExportError(flags.RunError):
     """An export that does not run, or translates differently."""
 
 
@@ -109,32 +116,30 @@ class Comparison:
 
     def __str__(self):
         same = self.number - len(self.ties) - len(self.different)
+        near = tuple(line for line in self.different if line not in self.far)
+        kinds = {
+            f"other tokens of the same score (within {TIE:g})": self.ties,
+            f"other tokens, score within {FAR:g}": near,
+            f"other tokens, score {FAR:g} or more apart": self.far,
+            "text does not match the tokens": self.texts,
+        }
+        for name, lines in self.signatures:
+            kinds[f"wrong answer of the signature {name}"] = lines
         text = "passed" if self.passed else "failed"
         text += f": {same} of {self.number} translations identical"
         if self.computed_in:
             text += f", computed in {self.computed_in}"
-        near = tuple(line for line in self.different if line not in self.far)
-        for lines, kind in (
-            (self.ties, f"other tokens of the same score (within {TIE:g})"),
-            (near, f"other tokens, score within {FAR:g}"),
-            (self.far, f"other tokens, score {FAR:g} or more apart"),
-            (self.texts, "text does not match the tokens"),
-            *(
-                (lines, f"wrong answer of the signature {name}")
-                for name, lines in self.signatures
-            ),
-        ):
+        for kind, lines in kinds.items():
             if lines:
                 text += f"; {kind}: sentence {', '.join(map(str, lines))}"
-        if not self.passed:
-            if self.texts or self.signatures:
-                allowed = "the texts and answers of the translator"
-            elif self.exact:
-                allowed = "only ties may differ: the weights are not quantized"
-            else:
-                allowed = f"at most {self.number // 2} may be that far apart"
-            text += f". Expected: {allowed}"
-        return text
+        if self.passed:
+            return text
+        allowed = f"at most {self.number // 2} may be that far apart"
+        if self.texts or self.signatures:
+            allowed = "the texts and answers of the translator"
+        elif self.exact:
+            allowed = "only ties may differ: the weights are not quantized"
+        return f"{text}. Expected: {allowed}"
 
 
 def compare(translator, directory, sentences: list[str]) -> Comparison:
@@ -154,75 +159,51 @@ def compare(translator, directory, sentences: list[str]) -> Comparison:
     """
     description = read_description(directory)
     check_files(directory, description)
-    beam_size = 1 if FORMATS[description["format"]].own_search else None
+    name = description["format"]
+    beam_size = 1 if FORMATS[name].own_search else None
     if beam_size:
         translator = translator.with_decoding(beam_size=beam_size)
-    expected = translator.search(sentences)
-    asked = slice(NUM_ASKED)
-    checks = None
-    if description["format"] == "saved_model":
-        checks = Checks(translator, sentences[asked], expected[asked])
-    found = run(
-        directory, sentences, beam_size, checks.requests if checks else None
-    )
+    expected, asked = translator.search(sentences), sentences[:NUM_ASKED]
+    if name == "saved_model":
+        checks = Checks(translator, asked, expected[:NUM_ASKED])
+        found = run(directory, sentences, beam_size, checks.requests)
+        signatures = checks.differing(found["answers"])
+    else:
+        found, signatures = run(directory, sentences, beam_size), ()
     comparison = _compare(translator, expected, found, description)
-    signatures = checks.differing(found["answers"]) if checks else ()
-    if description["format"] == "tflite":
+    if name == "tflite":
         greedy = translator.with_decoding(beam_size=1)
-        found = run(directory, sentences[asked], beam_size=1)
-        signature = _compare(
-            greedy, greedy.search(sentences[asked]), found, description
-        )
-        if not signature.passed:
-            wrong = {*signature.different, *signature.texts}
+        found = run(directory, asked, beam_size=1)
+        other = _compare(greedy, greedy.search(asked), found, description)
+        if not other.passed:
+            wrong = {*other.different, *other.texts}
             signatures = (("greedy", tuple(sorted(wrong))),)
     return dataclasses.replace(comparison, signatures=signatures)
 
 
-def _compare(translator, expected, found, description) -> Comparison:
-    """Compares the best translations.
-
-    Args:
-        translator: The `Translator`.
-        expected: The `Translation` of each sentence.
-        found: Output of `run`.
-        description: The `export.json`.
-    """
-    ties: list[int] = []
-    different: list[int] = []
-    far: list[int] = []
-    texts: list[int] = []
+def _compare(translator, expected, found, description):
+    """The `Comparison` of expected `Translation`s with the output of `run`."""
+    kinds = {kind: [] for kind in ("ties", "different", "far", "texts")}
+    to_strings = translator.tokenizer.target.to_strings
     for number, (translation, result) in enumerate(
         zip(expected, found["translations"], strict=True), 1
     ):
-        if not _is_text_of(result, translator, description["format"]):
-            texts.append(number)
-        if translation.ids[0] != result["ids"]:
+        ids = result["ids"]
+        # transformers drops unknown tokens from a text.
+        is_whole = description["format"] != "huggingface" or UNK not in ids
+        if is_whole and to_strings([ids]) != [result["text"]]:
+            kinds["texts"].append(number)
+        if translation.ids[0] != ids:
             distance = abs(translation.scores[0] - result["score"])
-            (ties if distance < TIE else different).append(number)
+            kinds["ties" if distance < TIE else "different"].append(number)
             if not distance < FAR:
-                far.append(number)
+                kinds["far"].append(number)
     return Comparison(
         number=len(expected),
-        ties=tuple(ties),
-        different=tuple(different),
-        far=tuple(far),
         exact=description["precision"] == "float32",
         computed_in=found["computed_in"],
-        texts=tuple(texts),
+        **{kind: tuple(numbers) for kind, numbers in kinds.items()},
     )
-
-
-def _is_text_of(result, translator, format_name):
-    """Whether the text of an export's translation matches its tokens.
-
-    transformers drops unknown tokens, so its texts with unknown tokens are not
-    compared.
-    """
-    if format_name == "huggingface" and UNK in result["ids"]:
-        return True
-    [text] = translator.tokenizer.target.to_strings([result["ids"]])
-    return result["text"] == text
 
 
 class Checks:
@@ -240,30 +221,24 @@ class Checks:
     """
 
     def __init__(self, translator, sentences, translations):
-        self._translator = translator
-        source, target = (
-            translator.tokenizer.source,
-            translator.tokenizer.target,
-        )
-        self._ids = {piece: id for id, piece in enumerate(target.pieces)}
         self._translations = translations
+        self._to_strings = translator.tokenizer.target.to_strings
         texts = [translation.texts[0] for translation in translations]
         prefixes = [" ".join(text.split()[:1]) for text in texts]
         self._forced = translator.search(sentences, prefixes=prefixes)
-        self._scores = translator.score(
-            list(zip(sentences, texts, strict=True))
-        )
+        references = list(zip(sentences, texts, strict=True))
+        self._scores = translator.score(references)
+        source = translator.tokenizer.source
         limit = translator.max_source_length
-        self._sources = [
-            row if len(row) <= limit else [*row[: limit - 1], EOS]
-            for row in source.to_ids(sentences)
-        ]
-        longest = max(map(len, self._sources), default=0)
-        rows = [row + [PAD] * (longest - len(row)) for row in self._sources]
-        text, pairs = (
-            {"text": sentences},
-            {"text": sentences, "reference": texts},
-        )
+        rows = source.to_ids(sentences)
+        rows = [r if len(r) <= limit else [*r[: limit - 1], EOS] for r in rows]
+        self._source_pieces = [[source.pieces[id] for id in r] for r in rows]
+        pieces = translator.tokenizer.target.pieces
+        self._ids = {piece: id for id, piece in enumerate(pieces)}
+        longest = max(map(len, rows), default=0)
+        rows = [row + [PAD] * (longest - len(row)) for row in rows]
+        text = {"text": sentences}
+        pairs = {**text, "reference": texts}
         self.requests = {
             "n_best": text,
             "serving_default": text,
@@ -283,75 +258,60 @@ class Checks:
         """
         found = []
         for name in self.requests:
-            is_right, outputs = getattr(self, f"_is_{name}"), answers[name]
+            outputs = answers[name]
             wrong = tuple(
-                number + 1
-                for number in range(len(self._sources))
+                i + 1
+                for i in range(len(self._translations))
                 if outputs is None
-                or not is_right(
-                    number, {key: rows[number] for key, rows in outputs.items()}
+                or not self._is_right(
+                    name, i, {key: rows[i] for key, rows in outputs.items()}
                 )
             )
             if wrong:
                 found.append((name, wrong))
         return tuple(found)
 
-    # Each takes the number of a sentence, from 0, and the outputs of its row.
+    def _is_right(self, name, index, row):
+        """Whether the outputs of a signature for one sentence are right."""
+        translation = self._translations[index]
+        match name:
+            case "n_best":
+                texts = self._to_strings(row["ids"])
+                return row["hypotheses"] == texts and _are_hypotheses(
+                    translation, row
+                )
+            case "tokens":
+                lengths = [len(_without_padding(ids)) for ids in row["ids"]]
+                return row["lengths"] == lengths and _are_hypotheses(
+                    translation, row
+                )
+            case "serving_default":
+                return _is_among(translation, row)
+            case "forced":
+                return _is_among(self._forced[index], row)
+            case "score":
+                found, expected = row["log_probs"], self._scores[index]
+                pairs = itertools.zip_longest(
+                    found, expected.log_probs, fillvalue=0.0
+                )
+                pairs = [*pairs, (sum(found), row["log_prob"])]
+                return all(abs(one - other) < TIE for one, other in pairs)
+        return self._has_pieces(name, index, row)
 
-    def _is_n_best(self, number, row):
-        return row["hypotheses"] == self._texts_of(
-            row["ids"]
-        ) and _are_hypotheses(self._translations[number], row)
-
-    def _is_tokens(self, number, row):
-        lengths = [len(_without_padding(ids)) for ids in row["ids"]]
-        return row["lengths"] == lengths and _are_hypotheses(
-            self._translations[number], row
-        )
-
-    def _is_serving_default(self, number, row):
-        return _is_among(self._translations[number], row)
-
-    def _is_forced(self, number, row):
-        return _is_among(self._forced[number], row)
-
-    def _is_score(self, number, row):
-        expected = self._scores[number].log_probs
-        found = row["log_probs"]
-        padding = [0.0] * (len(found) - len(expected))
+    def _has_pieces(self, name, index, row):
+        """Whether the pieces spell the source, and the right translation."""
+        # The piece of PAD is empty.
+        ids = [self._ids.get(p, UNK) for p in row["target_pieces"] if p]
+        allowed = self._translations[index].ids
+        reference = self._scores[index].ids
+        if name == "attention_maps" and reference != [EOS]:
+            allowed = [reference]  # an empty one is replaced by the translation
         return (
-            all(
-                abs(one - other) < TIE
-                for one, other in zip([*expected, *padding], found, strict=True)
-            )
-            and abs(sum(found) - row["log_prob"]) < TIE
+            ids in allowed
+            and self._to_strings([ids]) == [row["translation"]]
+            and [p for p in row["source_pieces"] if p]
+            == self._source_pieces[index]
         )
-
-    def _is_attention(self, number, row):
-        ids = self._translations[number].ids
-        return self._target(row) in ids and self._has_pieces(number, row)
-
-    def _is_attention_maps(self, number, row):
-        reference = self._scores[number].ids
-        if len(reference) == 1:  # EOS: the translation replaces it
-            return self._is_attention(number, row)
-        return self._has_pieces(number, row) and self._target(row) == reference
-
-    def _has_pieces(self, number, row):
-        """Whether the pieces spell the source and the translation."""
-        pieces = self._translator.tokenizer.source.pieces
-        source = [pieces[id] for id in self._sources[number]]
-        [text] = self._texts_of([self._target(row)])
-        return [
-            piece for piece in row["source_pieces"] if piece
-        ] == source and text == row["translation"]
-
-    def _target(self, row):
-        """The ids of the target's pieces; the piece of PAD is empty."""
-        return [self._ids.get(p, UNK) for p in row["target_pieces"] if p]
-
-    def _texts_of(self, ids):
-        return self._translator.tokenizer.target.to_strings(ids)
 
 
 def _is_among(translation, row):
@@ -402,15 +362,13 @@ def run(directory, sentences, beam_size=None, requests=None) -> dict:
     """
     # Isolated: neither PYTHONPATH nor the script's directory count.
     command = [sys.executable, "-I", reload.__file__]
-    command.append(str(pathlib.Path(directory).resolve()))
-    if beam_size is not None:
-        command.append(str(beam_size))
+    command += [str(pathlib.Path(directory).resolve())]
+    command += [] if beam_size is None else [str(beam_size)]
+    asked = {"sentences": list(sentences), "requests": requests or {}}
     with tempfile.TemporaryDirectory() as elsewhere:
         process = subprocess.run(
             command,
-            input=json.dumps(
-                {"sentences": list(sentences), "requests": requests or {}}
-            ),
+            input=json.dumps(asked),
             cwd=elsewhere,
             # This process, or a training, may have taken the GPU's memory.
             env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
@@ -432,49 +390,31 @@ def read_description(directory) -> dict:
     """
     path = reload.find_export(directory) / reload.DESCRIPTION
     try:
-        description = json.loads(path.read_text())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not JSON: {error}") from error
-    if not isinstance(description, dict):
-        description = {}
-    if missing := [field for field in FIELDS if field not in description]:
-        raise ValueError(
-            f"{path} does not describe an export: without {', '.join(missing)}"
-        )
-    name = description["format"]
-    if name not in list(FORMATS):
-        raise ValueError(
-            f"{path}: format must be one of {', '.join(FORMATS)}."
-            f" Received: format={name!r}"
-        )
-    for field, kind in [*FIELDS.items(), ("sha256", dict)]:
-        if not is_of_kind(description.get(field, kind()), kind):
+        # Old versions wrote no checksums.
+        description = {"sha256": {}, **json.loads(path.read_text())}
+        if missing := [name for name in FIELDS if name not in description]:
+            raise ValueError(f"without {', '.join(missing)}")
+        for name, kind in FIELDS.items():
+            value = description[name]
+            if value == "" or not is_of_kind(value, kind):
+                raise ValueError(
+                    f"{name} must be {TYPE_NAMES.get(kind, 'an object')}."
+                    f" Received: {name}={value!r}"
+                )
+        if description["format"] not in FORMATS:
             raise ValueError(
-                f"{path}: {field} must be {KIND_NAMES[kind]}."
-                f" Received: {field}={description[field]!r}"
+                f"format must be one of {', '.join(FORMATS)}."
+                f" Received: format={description['format']!r}"
             )
-    if not description["checkpoint"]:
-        raise ValueError(f"{path}: checkpoint must be a path. Received: ''")
-    precision = description["precision"]
-    if precision not in FORMATS[name].precisions:
-        raise ValueError(
-            f"{path}: precision must be one of"
-            f" {', '.join(FORMATS[name].precisions)}."
-            f" Received: precision={precision!r}"
-        )
-    known = {field.name for field in dataclasses.fields(DecodingConfig)}
-    if unknown := sorted(set(description["decoding"]) - known):
-        raise ValueError(
-            f"{path}: decoding must have options of this version of the"
-            f" package. Received: {', '.join(unknown)}"
-        )
-    try:
+        check_precision(description["format"], description["precision"])
         DecodingConfig(**description["decoding"])
         check_values(
             TransformerConfig, max_positions=description.get("max_positions")
         )
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ValueError(
+            f"{path} does not describe an export: {error}"
+        ) from error
     return description
 
 
@@ -498,7 +438,7 @@ def check_files(directory, description) -> None:
         ExportError: A file is missing or corrupt.
     """
     found = checksums(reload.find_export(directory))
-    for name, expected in description.get("sha256", {}).items():
+    for name, expected in description["sha256"].items():
         if found.get(name) != expected:
             reason = "corrupt" if name in found else "missing"
             raise ExportError(
@@ -528,20 +468,11 @@ def load_translator(options):
     Raises:
         ValueError: There is no export, or the work directory is another one.
     """
-    translators = load("keras_transformer.translator")
-    is_there = load("keras_transformer.checkpoints").is_there
     description = read_description(options.export)
-    checkpoint = os.path.join(options.workdir, description["checkpoint"])
-    if os.path.isdir(options.workdir) and not is_there(checkpoint):
-        raise ValueError(
-            "expected the work directory of the export, with its"
-            f" checkpoint {description['checkpoint']}."
-            f" Received: {options.workdir}"
-        )
-    return translators.Translator.load(
+    return load("keras_transformer.translator").Translator.load(
         options.workdir,
         DecodingConfig(**description["decoding"]),
-        checkpoint,
+        os.path.join(options.workdir, description["checkpoint"]),
         max_source_length=description["max_source_length"],
     )
 
@@ -563,10 +494,7 @@ def main(argv: list[str] | None = None) -> None:
         with flags.user_errors():
             sentences = read_sentences(options.text)
             translator = load_translator(options)
-        try:
-            comparison = compare(translator, options.export, sentences)
-        except ExportError as error:
-            raise flags.RunError(str(error)) from None
+        comparison = compare(translator, options.export, sentences)
         flags.show(str(comparison))
     if not comparison.passed:
         raise SystemExit(1)

@@ -125,8 +125,7 @@ def quantized(format_name, precision):
 
 def source():
     """What the exports are made of."""
-    checkpoint = WorkDirectory(workdir()).choose_checkpoint()
-    return export.Source(translator(), checkpoint, [], ("en", "de"))
+    return export.Source(translator(), [], ("en", "de"))
 
 
 @contextlib.contextmanager

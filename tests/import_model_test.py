@@ -24,13 +24,14 @@ from sentencepiece import sentencepiece_model_pb2
 
 from keras_transformer.checkpoints import named_weights
 from keras_transformer.commands.flags import CommandError
-from keras_transformer.config import TransformerConfig
+from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.model import Transformer
 from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import BOS, EOS, PAD
 from savedmodel import export, reload
-from savedmodel.huggingface import check_model, write_safetensors
+from savedmodel.formats import check_model
 from savedmodel.huggingface import write as write_huggingface
+from savedmodel.huggingface import write_safetensors
 from trainers import import_model
 from trainers.importers import (
     find_importer,
@@ -1064,7 +1065,13 @@ def test_embeddings_shared_in_every_way_come_back(tmp_path, sharing):
     ],
     ids=lambda fields: next(iter(fields)),
 )
-def test_what_marian_cannot_be_is_not_exported(fields):
+def test_what_marian_cannot_be_is_not_exported(fields, tmp_path):
     config = TransformerConfig(d_model=8, num_heads=2, **fields)
+    translator = argparse.Namespace(
+        model=argparse.Namespace(config=config),
+        tokenizer=None,
+        decoding=DecodingConfig(),
+    )
     with pytest.raises(CommandError, match=f"Received: {next(iter(fields))}"):
-        check_model(config)
+        check_model("huggingface", translator)
+        write_huggingface(translator, tmp_path, None, {}, [])

@@ -51,15 +51,13 @@ def make_export(target, file):
 
 
 def test_it_appears_when_it_is_complete(target, tmp_path):
-    with publishing.reserved(target) as reservation:
-        (reservation.directory / "model").touch()
+    with publishing.published(target) as directory:
+        (directory / "model").touch()
         assert not target.exists()
         # TensorFlow Serving takes every name that is a number for a version.
         for path in tmp_path.iterdir():
             with pytest.raises(ValueError):
                 int(path.name)
-        reservation.publish()
-        assert (target / "model").is_file()
     assert names(tmp_path) == ["1", "1/model"]
 
 
@@ -68,15 +66,14 @@ def test_what_is_replaced_goes_when_the_new_is_complete(target, tmp_path):
     before = names(tmp_path)
     with (
         pytest.raises(KeyError),
-        publishing.reserved(target, overwrite=True) as reservation,
+        publishing.published(target, overwrite=True) as directory,
     ):
-        (reservation.directory / "half").touch()
+        (directory / "half").touch()
         raise KeyError
     assert names(tmp_path) == before
-    with publishing.reserved(target, overwrite=True) as reservation:
-        (reservation.directory / "new").touch()
+    with publishing.published(target, overwrite=True) as directory:
+        (directory / "new").touch()
         assert (target / "old").is_file()
-        reservation.publish()
     assert names(tmp_path) == ["1", "1/new"]
 
 
@@ -101,18 +98,21 @@ def test_a_kill_while_replacing_loses_nothing(
         os.rename = rename_or_kill
         shutil.rmtree = kill
         try:
-            with publishing.reserved(target, overwrite=True) as reservation:
-                (reservation.directory / publishing.DESCRIPTION).touch()
-                (reservation.directory / "new").touch()
-                reservation.publish()
+            with publishing.published(target, overwrite=True) as directory:
+                (directory / publishing.DESCRIPTION).touch()
+                (directory / "new").touch()
         finally:
             os._exit(0)
     _, status = os.waitpid(process, 0)
     assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
     assert target.exists() == (number != 2)
-    with publishing.reserved(tmp_path / next_export, overwrite=True):
+    with (
+        contextlib.suppress(KeyError),
+        publishing.published(tmp_path / next_export, overwrite=True),
+    ):
         found = "1/new" if number == 3 else "1/old"
         assert (tmp_path / found).is_file()
+        raise KeyError
     assert (tmp_path / found).is_file()
     assert not list(tmp_path.glob(".*"))
 
@@ -134,8 +134,8 @@ def test_a_rename_that_fails_loses_nothing(
 
     monkeypatch.setattr(os, "rename", no_new_name)
     with pytest.raises(OSError, match="gone"):
-        with publishing.reserved(target, overwrite=True) as reservation:
-            reservation.publish()
+        with publishing.published(target, overwrite=True):
+            pass
     file = "other" if appears else "old"
     assert names(tmp_path) == ["1", "1/export.json", f"1/{file}"]
 
@@ -144,33 +144,31 @@ def test_a_published_export_that_was_removed_stays_so(target, tmp_path):
     """Its predecessor, half removed by a killed process, does not return."""
     make_export(tmp_path / ".1.unfinished" / "1.replaced", "half of it")
     (tmp_path / ".1.unfinished" / publishing.LOCK).touch()
-    with publishing.reserved(target):
-        pass
+    with contextlib.suppress(KeyError), publishing.published(target):
+        raise KeyError
     assert names(tmp_path) == []
 
 
 def test_an_empty_directory_is_free(target, tmp_path):
     target.mkdir()
-    with publishing.reserved(target) as reservation:
-        (reservation.directory / "model").touch()
-        reservation.publish()
+    with publishing.published(target) as directory:
+        (directory / "model").touch()
     assert names(tmp_path) == ["1", "1/model"]
 
 
 def test_what_appears_meanwhile_is_kept(target, tmp_path):
     with pytest.raises(OSError, match="not empty"):
-        with publishing.reserved(target) as reservation:
+        with publishing.published(target):
             make_export(target, "other")
-            reservation.publish()
     assert names(tmp_path) == ["1", "1/export.json", "1/other"]
 
 
 def test_parents_go_with_a_failure_unless_others_use_them(tmp_path):
     target = tmp_path / "a" / "b" / "1"
-    with pytest.raises(KeyError), publishing.reserved(target):
+    with pytest.raises(KeyError), publishing.published(target):
         raise KeyError
     assert names(tmp_path) == []
-    with pytest.raises(KeyError), publishing.reserved(target):
+    with pytest.raises(KeyError), publishing.published(target):
         (tmp_path / "a" / "notes").touch()
         raise KeyError
     assert names(tmp_path) == ["a", "a/notes"]
@@ -179,13 +177,13 @@ def test_parents_go_with_a_failure_unless_others_use_them(tmp_path):
 def test_a_second_process_is_refused(target, tmp_path):
     with other_process(target):
         with pytest.raises(ValueError, match="another process is exporting"):
-            with publishing.reserved(target):
+            with publishing.published(target):
                 pass
         # It may write another version meanwhile, and leaves the first alone.
-        with publishing.reserved(tmp_path / "2") as reservation:
-            reservation.publish()
+        with publishing.published(tmp_path / "2"):
+            pass
         assert (tmp_path / ".1.unfinished/1/half").is_file()
-    assert names(tmp_path) == ["2"]
+    assert names(tmp_path) == ["1", "1/half", "2"]
 
 
 def test_a_lock_that_its_owner_removes_is_not_taken(
@@ -203,9 +201,8 @@ def test_a_lock_that_its_owner_removes_is_not_taken(
         locking.lock_file, lock=flock_just_after_the_owner
     )
     monkeypatch.setattr(publishing, "lock_file", lock_file)
-    with publishing.reserved(target) as reservation:
+    with publishing.published(target):
         assert (tmp_path / ".1.unfinished" / publishing.LOCK).is_file()
-        reservation.publish()
     assert len(descriptors) == 2  # the second is that of a new file
     assert names(tmp_path) == ["1"]
 
@@ -217,9 +214,8 @@ def test_what_a_killed_process_left_is_removed(version, target, tmp_path):
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert ".1.unfinished/1/half" in names(tmp_path)
-    with publishing.reserved(tmp_path / version) as reservation:
-        assert not any(reservation.directory.iterdir())
-        reservation.publish()
+    with publishing.published(tmp_path / version) as directory:
+        assert not any(directory.iterdir())
     assert names(tmp_path) == sorted([".notes.unfinished", version])
 
 
@@ -236,8 +232,8 @@ def test_leftovers_of_another_user_stay(target, tmp_path, monkeypatch):
     monkeypatch.setattr(
         publishing.pathlib.Path, "glob", lambda *_: iter([others])
     )
-    with publishing.reserved(target) as reservation:
-        reservation.publish()
+    with publishing.published(target):
+        pass
     assert names(tmp_path) == [
         ".2.unfinished",
         f".2.unfinished/{publishing.LOCK}",
@@ -251,10 +247,9 @@ def test_a_link_is_followed(link, tmp_path):
     path = tmp_path / link
     (tmp_path / link.split("/")[0]).symlink_to(tmp_path / "disk" / "there")
     for name, overwrite in (("old", False), ("new", True)):
-        with publishing.reserved(path, overwrite) as reservation:
-            (reservation.directory / publishing.DESCRIPTION).touch()
-            (reservation.directory / name).touch()
-            reservation.publish()
+        with publishing.published(path, overwrite) as directory:
+            (directory / publishing.DESCRIPTION).touch()
+            (directory / name).touch()
         assert (path / name).is_file() and path.parent.is_dir()
         assert (tmp_path / link.split("/")[0]).is_symlink()
     assert not (path / "old").exists()
@@ -265,16 +260,16 @@ def test_links_that_lead_to_each_other(tmp_path):
     for one, other in ("ab", "ba"):
         (tmp_path / one).symlink_to(tmp_path / other)
     with pytest.raises(ValueError, match="[Ll]oop"):
-        with publishing.reserved(tmp_path / "a"):
+        with publishing.published(tmp_path / "a"):
             pass
 
 
 def test_a_file_in_the_way(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="is not an export"):
-        with publishing.reserved(tmp_path / "file"):
+        with publishing.published(tmp_path / "file"):
             pass
     with pytest.raises(OSError):
-        with publishing.reserved(tmp_path / "file" / "1"):
+        with publishing.published(tmp_path / "file" / "1"):
             pass
     assert names(tmp_path) == ["file"]

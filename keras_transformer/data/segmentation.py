@@ -74,6 +74,8 @@ class Sampler:
         self.vocab_size = vocab_size
         self.alpha = alpha
         self._numbers: dict[str, int] = {}
+        self._lists: tuple[list, ...] = ()  # what `sample` needs of all words
+        self._arrays: tuple[np.ndarray, ...] = ()  # the same
 
     def number_words(self, strings: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """Numbers of the words of normalized strings.
@@ -94,6 +96,7 @@ class Sampler:
                     self._add(word)
                 numbers.append(number)
             ends.append(len(numbers))
+        self._arrays = tuple(map(np.array, self._lists))
         return np.array(numbers, np.int32), np.array(ends, np.int64)
 
     def sample(
@@ -112,7 +115,7 @@ class Sampler:
         raise NotImplementedError
 
     def _add(self, word):
-        """Notes the parts of the next word that `sample` needs."""
+        """Appends the parts of the next word to the lists."""
         raise NotImplementedError
 
 
@@ -149,9 +152,8 @@ class BytePairSampler(Sampler):
             [*(ranks[score] for _, score in found), self._never], np.int32
         )
         self._merged = np.array([*(n for n, _ in found), UNK], np.int32)
-        self._characters: list[int] = []  # symbols of all words
-        self._starts = [0]  # of each word among them, then the end
-        self._arrays: tuple = ()
+        # The symbols of all words; the start of each among them, then the end.
+        self._lists = [], [0]
 
     def _symbol_of(self, character):
         return self._symbols.setdefault(
@@ -159,16 +161,11 @@ class BytePairSampler(Sampler):
         )
 
     def _add(self, word):
-        self._characters += map(self._symbol_of, word)
-        self._starts.append(len(self._characters))
-        self._arrays = ()
+        characters, starts = self._lists
+        characters += map(self._symbol_of, word)
+        starts.append(len(characters))
 
     def sample(self, words, random):
-        if not self._arrays:
-            self._arrays = (
-                np.array(self._characters, np.int32),
-                np.array(self._starts),
-            )
         characters, starts = self._arrays
         first, lengths = starts[words], np.diff(starts)[words]
         counts = np.zeros(len(words), np.int64)
@@ -247,14 +244,13 @@ class UnigramSampler(Sampler):
         self._longest = max(map(len, pieces))
         worst = min(score for _, score in pieces.values())
         self._unknown = UNK, worst - UNKNOWN_PENALTY
-        self._first = [0]  # state of the start of each word, then the end
-        self._sums: list[float] = []  # state + cumulative probability, by edge
-        self._back: list[int] = []  # the state that an edge goes back to
-        self._ids: list[int] = []  # the piece of an edge
-        self._arrays: tuple = ()
+        # The state of each word's start, then the end; by edge: its state and
+        # cumulative probability, the state that it goes back to, its piece.
+        self._lists = [0], [], [], []
 
     def _add(self, word):
-        first = self._first[-1]
+        starts, sums, back, ids = self._lists
+        first = starts[-1]
         forward = [0.0]  # log of the sum over all segmentations up to here
         for end in range(1, len(word) + 1):
             edges = []
@@ -271,18 +267,13 @@ class UnigramSampler(Sampler):
             share = 0.0
             for weight, start, number in edges:
                 share += math.exp(weight - top) / total
-                self._sums.append(first + end + share)
-                self._back.append(first + start)
-                self._ids.append(number)
-            self._sums[-1] = first + end + 1.0  # whatever rounding has lost
-        self._first.append(first + len(word) + 1)
-        self._arrays = ()
+                sums.append(first + end + share)
+                back.append(first + start)
+                ids.append(number)
+            sums[-1] = first + end + 1.0  # whatever rounding has lost
+        starts.append(first + len(word) + 1)
 
     def sample(self, words, random):
-        if not self._arrays:
-            self._arrays = tuple(
-                map(np.array, (self._first, self._sums, self._back, self._ids))
-            )
         first, sums, back, ids = self._arrays
         rows, states = np.arange(len(words)), first[words + 1] - 1
         counts = np.zeros(len(words), np.int64)

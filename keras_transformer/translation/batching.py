@@ -56,7 +56,12 @@ class BatchedInference:
         """
         results = [([list[int]()], np.zeros(1)) for _ in rows]
         lengths = [len(row) if len(row) > 1 else 0 for row in rows]
-        for in_first_steps in self._rounds():
+        # With static shapes a cache has room for the longest output, and a
+        # step grows with that room. So the first round makes few steps, which
+        # suffice for most sentences; the second one searches the others again.
+        is_sampling = self.inference.decoding.sampling
+        has_two_rounds = self.has_static_shapes and not is_sampling
+        for in_first_steps in (True, False) if has_two_rounds else (False,):
             batches = list(batches_of(lengths, self.batch_tokens))
             lengths = [0] * len(rows)  # not 0 where the search goes on
             search = functools.partial(
@@ -127,17 +132,6 @@ class BatchedInference:
         )
         return found.ids, found.scores, found.lengths
 
-    def _rounds(self):
-        """Whether a search is limited to its first steps, in each round.
-
-        With static shapes a cache has room for the longest output, and the cost
-        of a step grows with that room. The first round makes few steps, which
-        suffice for most sentences; the second one searches the others again.
-        """
-        if self.has_static_shapes and not self.inference.decoding.sampling:
-            return True, False
-        return (False,)
-
     def _pad(self, rows, batch):
         """`pad_rows` of a batch, no longer than there are learned positions."""
         longest = self.inference.model.config.position_limit
@@ -162,7 +156,8 @@ def batches_of(
         if lengths[i] > 0:
             by_length[padded_length(lengths[i])].append(int(i))
     for length, indices in by_length.items():
-        size = power_of_two(max(1, batch_tokens // length))
+        most = max(1, batch_tokens // length)
+        size = 1 << (most.bit_length() - 1)  # a power of two
         for start in range(0, len(indices), size):
             yield indices[start : start + size]
 
@@ -222,11 +217,6 @@ def room(length: int) -> int:
     [32, 32, 64, 256]
     """
     return max(32, 1 << (length - 1).bit_length())
-
-
-def power_of_two(number: int) -> int:
-    """The largest power of two that is not above a number."""
-    return 1 << (number.bit_length() - 1)
 
 
 def pad_rows(

@@ -11,7 +11,6 @@ from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.data.batches import shift_right
 from keras_transformer.decoding import SearchResult, search
 from keras_transformer.layers import recorded_weights
-from keras_transformer.layers.stacks import Memory
 from keras_transformer.model import Transformer
 from keras_transformer.row_loop import pick_rows
 from keras_transformer.vocabulary import EOS, PAD
@@ -127,22 +126,31 @@ class Inference:
         max_lengths, max_length = self.output_limits(source_ids)
         memory = self.model.encode(source_ids)
         growing = shapes != "static" and source_ids.shape[0] is None
-        leaving = (
-            growing
-            and shapes == "free"
-            and prefix is None
-            and not config.sampling
-        )
+        searching_freely = prefix is None and not config.sampling
+        leaving = growing and shapes == "free" and searching_freely
         cache = self.model.make_cache(
             ops.shape(source_ids)[0],
             min(max_steps or max_length, max_length),
             1 if config.sampling else config.beam_size,
             growing,
         )
-        step, reorder = self._steps(None if leaving else memory)
+        # Sentences that leave the batch take their memory with them.
+        leaving_memory = memory if leaving else ()
+
+        def step(ids, state, index):
+            cache, kept = state
+            logits, cache = self.model.decode_step(
+                ids, kept or memory, cache, index
+            )
+            return logits, (cache, kept)
+
+        def reorder(state, parents):
+            cache, kept = state
+            return self.model.reorder_cache(cache, parents), kept
+
         return search(
             step,
-            (cache, memory) if leaving else cache,
+            (cache, leaving_memory),
             max_lengths,
             config,
             max_length=max_length,
@@ -153,32 +161,6 @@ class Inference:
             max_steps=max_steps,
             pick=pick_rows if leaving else None,
         )
-
-    def _steps(self, memory):
-        """`step` and `reorder` of a search, functions of its cache.
-
-        Args:
-            memory: The `Memory` of all sentences; None if the cache is a pair
-                of cache and memory, so that sentences leave with their memory.
-        """
-        model = self.model
-        if memory is not None:
-
-            def step(ids, cache, index):
-                return model.decode_step(ids, memory, cache, index)
-
-            return step, model.reorder_cache
-
-        def step_of_pair(ids, pair, index):
-            cache, memory = pair
-            logits, cache = model.decode_step(ids, memory, cache, index)
-            return logits, (cache, memory)
-
-        def reorder_pair(pair, parents):
-            cache, memory = pair
-            return model.reorder_cache(cache, parents), memory
-
-        return step_of_pair, reorder_pair
 
     def score_ids(self, source_ids: Tensor, labels: Tensor) -> Tensor:
         """Log-probability of every token of given translations.
@@ -208,28 +190,16 @@ class Inference:
             the decoder's alignment layer, when it reads the token, mean of the
             heads; 0 where the source is `EOS` or `PAD`.
         """
-        memory = self.model.encode(source_ids)
-        attention = self._cross_attention(memory, shift_right(labels))[:, 1:]
-        real = (source_ids != PAD) & (source_ids != EOS)
-        return ops.where(real[:, None], attention, 0.0)
-
-    def _cross_attention(self, memory: Memory, target_ids):
-        """Attention of the alignment layer, mean of its heads.
-
-        Args:
-            memory: The `Memory` of N sources.
-            target_ids: int32 [N, T], the decoder's input.
-
-        Returns:
-            float32 [N, T, S].
-        """
         depth = self.model.config.decoder_depth
         layer = self.decoding.alignment_layer or (depth + 1) // 2
         block = self.model.decoder.blocks[layer - 1]
+        memory = self.model.encode(source_ids)
         with recorded_weights() as weights:
-            self.model.decode(target_ids, memory)
+            self.model.decode(shift_right(labels), memory)
         attention = ops.cast(weights[block.cross_attention], "float32")
-        return ops.mean(attention, axis=1)  # [N, H, T, S] -> [N, T, S]
+        attention = ops.mean(attention, axis=1)  # [N, H, T, S] -> [N, T, S]
+        real = (source_ids != PAD) & (source_ids != EOS)
+        return ops.where(real[:, None], attention[:, 1:], 0.0)
 
 
 def shortened_outputs(

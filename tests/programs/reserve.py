@@ -5,7 +5,7 @@ import sys
 
 from savedmodel import publishing
 
-with publishing.reserved(pathlib.Path(sys.argv[1])) as reservation:
-    (reservation.directory / "half").touch()
+with publishing.published(pathlib.Path(sys.argv[1])) as directory:
+    (directory / "half").touch()
     print("reserved", flush=True)
     sys.stdin.read()

@@ -19,6 +19,7 @@ from keras_transformer.config import (
     check_alignment_layer,
     check_position_limit,
 )
+from keras_transformer.fields import check_positive
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translation.alignment import Side, align_words
@@ -134,14 +135,7 @@ class Translator:
                 "max_source_length must be at least 2: a token and EOS."
                 f" Received: max_source_length={max_source_length}"
             )
-        for name, number in (
-            ("batch_tokens", batch_tokens),
-            ("num_threads", num_threads),
-        ):
-            if number < 1:
-                raise ValueError(
-                    f"{name} must be at least 1. Received: {name}={number}"
-                )
+        check_positive(batch_tokens=batch_tokens, num_threads=num_threads)
         for of_side, size in (
             (tokenizer.source, model.config.num_source_tokens),
             (tokenizer.target, model.config.vocab_size),

@@ -28,13 +28,13 @@ def tables():
 # Mathematics in keras.ops, so that it runs on every backend.
 ON_EVERY_BACKEND = (
     "layers.stacks layers.attention layers.feed_forward layers.embeddings "
-    "layers.residual layers.traced kernels.linear kernels.normalization "
+    "layers.residual kernels.linear kernels.normalization "
     "kernels.dropout layers model training.loss training.metrics "
     "training.schedule training.token_losses masking row_loop "
     "training.seeds training.fit decoding decoding.searches "
     "decoding.selection decoding.rules decoding.results decoding.greedy "
     "decoding.sampling decoding.beam decoding.stopping kernels.cross_entropy "
-    "kernels.projected_loss kernels.gradient"
+    "kernels.projected_loss"
 )
 # Read before a command's flags are checked, so that bad ones are refused at
 # once.

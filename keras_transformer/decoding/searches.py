@@ -15,7 +15,7 @@ from keras_transformer.decoding.greedy import choose_best, follow_rows
 from keras_transformer.decoding.results import UNFINISHED, SearchResult
 from keras_transformer.decoding.rules import Rules, pad_prefix
 from keras_transformer.decoding.sampling import make_sampler
-from keras_transformer.fields import is_of_kind
+from keras_transformer.fields import check_positive
 
 Cache: typing.TypeAlias = typing.Any  # a nest of tensors
 Step: typing.TypeAlias = Callable[[Tensor, Cache, Tensor], tuple[Tensor, Cache]]
@@ -76,8 +76,7 @@ def search(
     """
     beam_size = 1 if config.sampling else config.beam_size
     num_best = beam_size if num_best is None else num_best
-    _check_count("num_best", num_best)
-    _check_count("max_length", max_length)
+    check_positive(num_best=num_best, max_length=max_length)
     if num_best > beam_size:
         raise ValueError(
             "num_best must be at most beam_size."
@@ -93,7 +92,7 @@ def search(
         )
     size = max_length
     if max_steps is not None:
-        _check_count("max_steps", max_steps)
+        check_positive(max_steps=max_steps)
         size = min(max_steps, max_length)
     max_lengths = ops.convert_to_tensor(max_lengths, dtype="int32")
     if len(max_lengths.shape) != 1:
@@ -324,13 +323,6 @@ def sample(
         prefix=prefix,
         seed=seed,
     )
-
-
-def _check_count(name, number):
-    if not is_of_kind(number, int) or number < 1:
-        raise ValueError(
-            f"{name} must be an int of at least 1. Received: {name}={number!r}"
-        )
 
 
 def _check_cache(cache, max_lengths, beam_size):

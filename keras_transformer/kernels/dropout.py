@@ -11,8 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.backend import Tensor
-from keras_transformer.kernels.gradient import with_gradient
+from keras_transformer.backend import Tensor, with_gradient
 
 HAS_UNSIGNED = keras.backend.backend() in ("tensorflow", "jax")
 LEVELS = 2**16  # a unit's random number is one of these

@@ -3,8 +3,7 @@
 import keras
 from keras import ops
 
-from keras_transformer.backend import precise_dtype
-from keras_transformer.kernels.gradient import with_gradient
+from keras_transformer.backend import precise_dtype, with_gradient
 
 
 class LayerNorm(keras.layers.LayerNormalization):

@@ -6,12 +6,8 @@ In a half-precision policy, softmax and positions are computed in float32, and
 logits are converted to float32. With dtype float64, all three are float64.
 """
 
-from keras_transformer.layers.attention import KeyValue as KeyValue
 from keras_transformer.layers.attention import (
     MultiHeadAttention as MultiHeadAttention,
-)
-from keras_transformer.layers.attention import (
-    attention_weights as attention_weights,
 )
 from keras_transformer.layers.attention import (
     recorded_weights as recorded_weights,
@@ -43,4 +39,3 @@ from keras_transformer.layers.stacks import Decoder as Decoder
 from keras_transformer.layers.stacks import DecoderLayer as DecoderLayer
 from keras_transformer.layers.stacks import Encoder as Encoder
 from keras_transformer.layers.stacks import EncoderLayer as EncoderLayer
-from keras_transformer.layers.traced import TracedLayer as TracedLayer

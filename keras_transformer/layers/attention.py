@@ -9,12 +9,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.backend import Tensor, precise_dtype
+from keras_transformer.backend import Tensor, TracedLayer, precise_dtype
+from keras_transformer.fields import check_positive
 from keras_transformer.kernels.dropout import Dropout
 from keras_transformer.kernels.linear import Linear
 from keras_transformer.layers.cache import Position, Slots
-from keras_transformer.layers.checks import check_sizes
-from keras_transformer.layers.traced import TracedLayer
 
 # A score that softmax turns into zero. It is finite, so that a row that may
 # attend to nothing gives no NaN.
@@ -166,7 +165,7 @@ class MultiHeadAttention(TracedLayer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        check_sizes(num_heads=num_heads, d_key=d_key, d_value=d_value)
+        check_positive(num_heads=num_heads, d_key=d_key, d_value=d_value)
         self.num_heads = num_heads
         self.d_key = d_key
         self.d_value = d_value
@@ -395,6 +394,24 @@ def record_weights(
     record = _RECORD.get()
     if record is not None:
         record[layer] = make_weights()
+
+
+def check_self_attention(
+    layer: typing.Any, query: Tensor, keys: Tensor
+) -> None:
+    """Raises ValueError if queries and keys cannot be of one sequence.
+
+    Args:
+        layer: The attention layer, for the message.
+        query, keys: Projected, `[B, H, T, K]`.
+    """
+    lengths = query.shape[2], keys.shape[2]
+    if None not in lengths and lengths[0] != lengths[1]:
+        raise ValueError(
+            f"{layer.name}: {type(layer).__name__} is self-attention: queries"
+            " and keys must be of one sequence. Received:"
+            f" {lengths[0]} queries, {lengths[1]} keys"
+        )
 
 
 def _linear(dtype, use_bias):

@@ -6,11 +6,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.backend import Tensor, precise_dtype
-from keras_transformer.config import SINUSOIDS, check_even
+from keras_transformer.backend import Tensor, TracedLayer, precise_dtype
+from keras_transformer.config import TransformerConfig, check_even
+from keras_transformer.fields import check_positive, check_values
 from keras_transformer.kernels.dropout import Dropout
-from keras_transformer.layers.checks import check_choice, check_sizes
-from keras_transformer.layers.traced import TracedLayer
 from keras_transformer.vocabulary import PAD
 
 
@@ -47,7 +46,7 @@ def positional_encoding(
            [0.84, 0.54, 0.01, 1.  ]], dtype=float32)
     """
     check_even(d_model)
-    check_choice(SINUSOIDS, sinusoids=sinusoids)
+    check_values(TransformerConfig, sinusoids=sinusoids)
     exponents = {
         "paper": np.arange(0, d_model, 2) / d_model,
         "t2t": np.linspace(0, 1, d_model // 2),
@@ -141,10 +140,11 @@ class PositionalEmbedding(_Softmax, TracedLayer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        check_sizes(vocab_size=vocab_size, d_model=d_model)
+        check_positive(vocab_size=vocab_size, d_model=d_model)
         check_even(d_model)
-        check_choice((*SINUSOIDS, None), sinusoids=sinusoids)
-        if first_position and sinusoids is None:
+        if sinusoids is not None:
+            check_values(TransformerConfig, sinusoids=sinusoids)
+        elif first_position:
             raise ValueError(
                 "first_position is an option of sinusoids. Received:"
                 f" first_position={first_position}, sinusoids=None"
@@ -241,7 +241,7 @@ class SoftmaxProjection(_Softmax, keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        check_sizes(vocab_size=vocab_size, d_model=d_model)
+        check_positive(vocab_size=vocab_size, d_model=d_model)
         self.vocab_size = vocab_size
         self.d_model = d_model
         self.has_logits_bias = logits_bias
@@ -314,7 +314,7 @@ class LearnedPositions(TracedLayer):
 
     def __init__(self, max_positions: int, d_model: int, **kwargs):
         super().__init__(autocast=False, **kwargs)
-        check_sizes(max_positions=max_positions, d_model=d_model)
+        check_positive(max_positions=max_positions, d_model=d_model)
         self.max_positions = max_positions
         self.d_model = d_model
 

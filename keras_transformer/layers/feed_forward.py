@@ -7,10 +7,10 @@ import keras
 from keras import ops
 
 from keras_transformer.backend import Tensor
-from keras_transformer.config import ACTIVATIONS
+from keras_transformer.config import TransformerConfig
+from keras_transformer.fields import check_values
 from keras_transformer.kernels.dropout import Dropout
 from keras_transformer.kernels.linear import Linear
-from keras_transformer.layers.checks import check_choice, check_sizes
 
 _ACTIVATION_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": ops.relu,
@@ -57,8 +57,7 @@ class FeedForward(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        check_sizes(d_ff=d_ff)
-        check_choice(ACTIVATIONS, activation=activation)
+        check_values(TransformerConfig, d_ff=d_ff, activation=activation)
         self.d_ff = d_ff
         self.inner = Linear(
             d_ff,

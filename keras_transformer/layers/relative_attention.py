@@ -6,14 +6,15 @@ import keras
 from keras import ops
 
 from keras_transformer.backend import Tensor
+from keras_transformer.fields import check_positive
 from keras_transformer.layers.attention import (
     KeyValue,
     MultiHeadAttention,
+    check_self_attention,
     masked_softmax,
     scaled,
 )
 from keras_transformer.layers.cache import Position
-from keras_transformer.layers.checks import check_self_attention, check_sizes
 from keras_transformer.layers.chunks import by_distance, by_key
 
 
@@ -61,7 +62,7 @@ class RelativeAttention(MultiHeadAttention):
         **kwargs,
     ):
         super().__init__(num_heads, d_key, d_value, **kwargs)
-        check_sizes(max_relative_position=max_relative_position)
+        check_positive(max_relative_position=max_relative_position)
         self.max_relative_position = max_relative_position
         self.relative_keys: typing.Any = None  # [2 * maximum + 1, K]
         self.relative_values: typing.Any = None  # [2 * maximum + 1, Vd]

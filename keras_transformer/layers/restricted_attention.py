@@ -7,10 +7,10 @@ from keras_transformer.fields import is_of_kind
 from keras_transformer.layers.attention import (
     MultiHeadAttention,
     attention_weights,
+    check_self_attention,
     checked_mask,
     record_weights,
 )
-from keras_transformer.layers.checks import check_self_attention
 from keras_transformer.layers.chunks import Neighborhood, divide
 from keras_transformer.masking import band_mask
 

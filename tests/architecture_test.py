@@ -32,8 +32,8 @@ ON_EVERY_BACKEND = (
     "kernels.dropout layers model training.loss training.metrics "
     "training.schedule training.token_losses masking row_loop "
     "training.seeds training.fit decoding decoding.searches "
-    "decoding.selection decoding.rules decoding.results decoding.greedy "
-    "decoding.sampling decoding.beam decoding.stopping kernels.cross_entropy "
+    "decoding.selection decoding.rules decoding.greedy "
+    "decoding.beam decoding.stopping kernels.cross_entropy "
     "kernels.projected_loss"
 )
 # Read before a command's flags are checked, so that bad ones are refused at

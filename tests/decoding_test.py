@@ -21,8 +21,7 @@ from keras import ops
 
 from keras_transformer import decoding, row_loop
 from keras_transformer.config import DecodingConfig
-from keras_transformer.decoding.results import length_penalty
-from keras_transformer.decoding.rules import int32_ids
+from keras_transformer.decoding.rules import int32_ids, length_penalty
 from keras_transformer.decoding.selection import blockwise_top_k
 from keras_transformer.decoding.stopping import STOPPING_RULES
 from keras_transformer.vocabulary import BOS, EOS, PAD

@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_transformer.backend import Tensor
 from keras_transformer.config import DecodingConfig
-from keras_transformer.decoding.results import length_penalty
+from keras_transformer.decoding.rules import length_penalty
 from keras_transformer.decoding.selection import (
     count_tokens,
     gather_rows,

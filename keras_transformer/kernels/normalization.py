@@ -28,22 +28,15 @@ class LayerNorm(keras.layers.LayerNormalization):
     def call(self, x, training=False):
         # A custom gradient is a mark in the graph that every export would
         # have to understand.
-        formula = _with_gradient if training else _without_gradient
         gamma, beta = ops.copy(self.gamma), ops.copy(self.beta)
-        return formula(self.epsilon)(x, gamma, beta)
-
-
-def _without_gradient(epsilon):
-    """The formula as a function of x, gamma and beta."""
-
-    def forward(x, gamma, beta):
-        return _scaled(_normal(x, epsilon)[0], gamma, beta, x.dtype)
-
-    return forward
+        if training:
+            return _with_gradient(self.epsilon)(x, gamma, beta)
+        normal, _ = _normal(x, self.epsilon)
+        return _scaled(normal, gamma, beta, x.dtype)
 
 
 def _with_gradient(epsilon):
-    """The same function with its gradient."""
+    """The formula as a function of x, gamma and beta, with its gradient."""
 
     @with_gradient
     def forward(x, gamma, beta):

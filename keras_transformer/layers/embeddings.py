@@ -58,12 +58,23 @@ def positional_encoding(
     return ops.reshape(pairs, (-1, d_model))  # [T, D / 2, 2] -> [T, D]
 
 
-class _Softmax:
+class _Softmax(keras.layers.Layer):
     """The softmax projection of a layer that has `softmax_matrix`, `[V, D]`."""
 
     softmax_matrix: typing.Any
-    logits_bias: typing.Any  # [V], or None
-    compute_dtype: str
+    logits_bias: typing.Any = None  # [V]
+
+    def _add_table(self, name):
+        """A vector `[D]` for each token; and a bias of its logit, if asked."""
+        table = _add_table(self, name, self.vocab_size, self.d_model)
+        if self.has_logits_bias:
+            self.logits_bias = self.add_weight(
+                name="logits_bias",
+                shape=(self.vocab_size,),
+                initializer="zeros",
+                autocast=False,  # half precision would round it
+            )
+        return table
 
     def logits(self, x: Tensor) -> Tensor:
         """Scores of every token, x W^T, and a bias if there is one.
@@ -155,17 +166,12 @@ class PositionalEmbedding(_Softmax, TracedLayer):
         self.first_position = first_position
         self.scale = d_model**0.5 if scale else 1.0
         self.has_logits_bias = logits_bias
-        self.logits_bias: typing.Any = None  # [V]
         self.sum_dropout = Dropout(
             dropout, dtype=self.dtype_policy, name="sum_dropout"
         )
 
     def build(self, ids_shape=None):
-        self.embeddings = _add_table(
-            self, "embeddings", self.vocab_size, self.d_model
-        )
-        if self.has_logits_bias:
-            self.logits_bias = _add_logits_bias(self, self.vocab_size)
+        self.embeddings = self._add_table("embeddings")
         self.sum_dropout.build((None, None, self.d_model))
 
     def call(self, ids, start=0):
@@ -214,7 +220,7 @@ class PositionalEmbedding(_Softmax, TracedLayer):
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class SoftmaxProjection(_Softmax, keras.layers.Layer):
+class SoftmaxProjection(_Softmax):
     """A matrix of the softmax that is no embedding matrix: `logits` is x W^T.
 
     Differs from the paper, which has one matrix for both (sec. 3.4): models of
@@ -245,12 +251,9 @@ class SoftmaxProjection(_Softmax, keras.layers.Layer):
         self.vocab_size = vocab_size
         self.d_model = d_model
         self.has_logits_bias = logits_bias
-        self.logits_bias: typing.Any = None  # [V]
 
     def build(self, input_shape=None):
-        self.matrix = _add_table(self, "matrix", self.vocab_size, self.d_model)
-        if self.has_logits_bias:
-            self.logits_bias = _add_logits_bias(self, self.vocab_size)
+        self.matrix = self._add_table("matrix")
 
     @property
     def softmax_matrix(self):
@@ -264,16 +267,6 @@ def _add_table(layer, name, num_rows, width):
         shape=(num_rows, width),
         initializer=keras.initializers.RandomNormal(stddev=width**-0.5),
         autocast=False,  # a lookup reads few rows of a large matrix
-    )
-
-
-def _add_logits_bias(layer, vocab_size):
-    """A bias `[V]` of a layer's logits, which half precision would round."""
-    return layer.add_weight(
-        name="logits_bias",
-        shape=(vocab_size,),
-        initializer="zeros",
-        autocast=False,
     )
 
 

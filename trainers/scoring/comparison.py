@@ -6,7 +6,6 @@ good systems. sacreBLEU computes it (`sacrebleu.significance`); its samples
 depend on the environment variable SACREBLEU_SEED (12345).
 """
 
-import typing
 from collections.abc import Iterator, Sequence
 
 from sacrebleu.metrics.base import Metric
@@ -17,20 +16,8 @@ TESTS = {"bs": "paired_bootstrap", "ar": "approximate_randomization"}
 SIGNIFICANT = 0.05  # below it, a line of the table has a mark
 
 
-class System(typing.NamedTuple):
-    """The translations of a system.
-
-    Attributes:
-        name: Its path on the command line.
-        outputs: Its translations.
-    """
-
-    name: str
-    outputs: list[str]
-
-
 def compare(
-    systems: Sequence[System],
+    systems: dict[str, list[str]],
     references: Sequence[Sequence[str]],
     metrics: dict[str, Metric],
     samples: dict[str, int] | None = None,
@@ -38,7 +25,7 @@ def compare(
     """Compares systems with the first of them, the baseline.
 
     Args:
-        systems: The baseline, then the others.
+        systems: Translations by name: the baseline's, then the others'.
         references: Lists of reference translations, each as long as a system's
             outputs.
         metrics: sacreBLEU's metrics by name.
@@ -56,7 +43,7 @@ def compare(
     signatures = {}
     for test, name in TESTS.items():
         paired = PairedTest(
-            [(system.name, system.outputs) for system in systems],
+            list(systems.items()),
             metrics,
             references,
             test_type=test,
@@ -68,15 +55,16 @@ def compare(
             for metric, signature in test_signatures.items()
         }
     described: list[dict] = []
-    for i, system in enumerate(systems):
+    baseline = next(iter(systems.values()))
+    for i, (name, outputs) in enumerate(systems.items()):
         results = {metric: _describe(found, metric, i) for metric in metrics}
         if i:
-            number = sum(map(str.__ne__, system.outputs, systems[0].outputs))
+            number = sum(map(str.__ne__, outputs, baseline))
             for result in results.values():
                 least = least_p_value(number, result["difference"])
-                for name, value in least.items():
-                    result[name] = max(result[name], value) if number else None
-        described.append({"name": system.name, **results})
+                for test, value in least.items():
+                    result[test] = max(result[test], value) if number else None
+        described.append({"name": name, **results})
     return {
         "baseline": described[0],
         "systems": described[1:],

@@ -110,11 +110,7 @@ def show_comparison(systems, arguments, sources, references, metric):
             other = load_translator(arguments, path)
             systems[path] = other.translate(sources)
     metrics = metric.metrics()
-    result = comparison.compare(
-        [comparison.System(*system) for system in systems.items()],
-        references,
-        metrics,
-    )
+    result = comparison.compare(systems, references, metrics)
     flags.show(*comparison.table(result, list(metrics)))
     return result
 

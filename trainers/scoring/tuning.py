@@ -12,10 +12,10 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory, write_atomically
 from trainers.run.config import DataConfig
-from trainers.run.corpora import read_split
 from trainers.run.options import TranslatorOptions
 from trainers.run.translating import load_translator
 from trainers.scoring.evaluation import open_metric
+from trainers.scoring.test_sets import read_pairs
 
 TUNED = ("beam_size", "length_penalty")
 
@@ -113,28 +113,6 @@ def save_decoding(workdir: WorkDirectory, decoding: DecodingConfig) -> None:
             write_atomically(workdir.flags_path, text)
 
 
-def read_valid_pairs(
-    data: DataConfig, valid_files: tuple[str, ...]
-) -> list[tuple[str, str]]:
-    """The validation pairs of a work directory, or of other files.
-
-    Raises:
-        ValueError: There are none, or they cannot be read.
-        OSError: They cannot be read.
-    """
-    if valid_files:
-        data = dataclasses.replace(
-            data,
-            dataset="files",
-            train_files=valid_files,
-            valid_files=valid_files,
-        )
-    pairs = list(read_split(data, "valid"))
-    if not pairs:
-        raise ValueError("expected --valid_files=PREFIX. Received: none")
-    return pairs
-
-
 def run(
     arguments: flags.Arguments,
     valid_files: tuple[str, ...],
@@ -153,7 +131,7 @@ def run(
     with flags.user_errors():
         data = workdir.read_section("data", DataConfig)
         metric = open_metric(arguments, workdir, data)
-        pairs = read_valid_pairs(data, valid_files)
+        pairs = read_pairs(data, "valid", valid_files)
     sources, references = (list(side) for side in zip(*pairs, strict=True))
     translator = load_translator(arguments)
     if translator.decoding.sampling:
@@ -170,7 +148,7 @@ def run(
     )
     flags.show(*table(trials, metric.label))
     best = best_of(trials)
-    own = (translator.decoding.beam_size, translator.decoding.length_penalty)
+    own = tuple(getattr(translator.decoding, name) for name in TUNED)
     [before] = [trial for trial in trials if trial[:2] == own]
     if save:
         kept = workdir.read_section("decoding", DecodingConfig)

@@ -313,14 +313,8 @@ class _FieldParser(flags.ArgumentParser):
 
     def __init__(self, kind, may_be_none):
         self.kind, self.may_be_none = kind, may_be_none
-        self.syntactic_help = ""
-
-    def flag_type(self):
-        return FLAG_TYPE_NAMES[self.kind]
 
     def parse(self, argument):
-        if not isinstance(argument, str):
-            return argument
         if self.may_be_none and argument.lower() == _absent(self.kind):
             return None
         try:
@@ -364,7 +358,7 @@ def _spell(value, kind):
 
 def _explain(field, kind):
     """The lines of `--help` on one flag."""
-    choices = field.metadata.get("choices")
+    choices = field.metadata["choices"]
     expected = "|".join(map(str, choices)) if choices else FLAG_TYPE_NAMES[kind]
     default = _spell(field.default, kind)
     head = f"  --{field.name}=({expected}; default {default})"
@@ -372,17 +366,8 @@ def _explain(field, kind):
         head = f"  --[no]{field.name}  (default {default})"
     elif not default:
         head = f"  --{field.name}=({expected})"
-    text = field.metadata.get("help", "")
-    return [
-        head,
-        *textwrap.wrap(
-            text,
-            72,
-            break_on_hyphens=False,
-            initial_indent=" " * 6,
-            subsequent_indent=" " * 6,
-        ),
-    ]
+    text = textwrap.fill(field.metadata["help"], 66, break_on_hyphens=False)
+    return [head, *textwrap.indent(text, " " * 6).splitlines()]
 
 
 def _flagfiles_first(argv):

@@ -232,8 +232,11 @@ def _next_beams(candidates, state, sentences, config, stopping):
     scores = candidates.log_probs / length_penalty(config, state.index + 1)
     finishes, dies, old_scores = ends & ~done, ends, state.finished_scores
     survivors = stopping.survivors(state, scores, ends)
-    if survivors is not None:
-        finishes, dies = finishes & survivors.finish, ends | ~survivors.live
+    if survivors.finish is not None:
+        finishes = finishes & survivors.finish
+    if survivors.live is not None:
+        dies = dies | ~survivors.live
+    if survivors.stay is not None:
         old_scores = ops.where(survivors.stay | done, old_scores, -np.inf)
     new_scores = ops.where(finishes, scores, -np.inf)
     pool = ops.concatenate([old_scores, new_scores], axis=1)

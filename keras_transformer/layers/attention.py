@@ -2,6 +2,7 @@
 
 import contextlib
 import contextvars
+import functools
 import typing
 from collections.abc import Callable, Iterator
 
@@ -170,13 +171,14 @@ class MultiHeadAttention(TracedLayer):
         self.d_key = d_key
         self.d_value = d_value
         self.use_bias = use_bias
-        project = _linear(self.dtype_policy, use_bias)
+        project = functools.partial(
+            Linear, use_bias=use_bias, dtype=self.dtype_policy
+        )
         self.query_projection = project(num_heads * d_key, name="query")
         self.key_projection = project(num_heads * d_key, name="key")
         self.value_projection = project(num_heads * d_value, name="value")
-        self.output_projection: typing.Any = (
-            None  # W^O: as wide as the query, see build
-        )
+        # W^O: as wide as the query, see build.
+        self.output_projection: typing.Any = None
         self.weight_dropout = Dropout(
             dropout, dtype=self.dtype_policy, name="weight_dropout"
         )
@@ -185,8 +187,11 @@ class MultiHeadAttention(TracedLayer):
         self.query_projection.build(query_shape)
         self.key_projection.build(value_shape)
         self.value_projection.build(value_shape)
-        self.output_projection = _linear(self.dtype_policy, self.use_bias)(
-            query_shape[-1], name="output"
+        self.output_projection = Linear(
+            query_shape[-1],
+            use_bias=self.use_bias,
+            dtype=self.dtype_policy,
+            name="output",
         )
         self.output_projection.build(
             (None, None, self.num_heads * self.d_value)
@@ -412,12 +417,3 @@ def check_self_attention(
             " and keys must be of one sequence. Received:"
             f" {lengths[0]} queries, {lengths[1]} keys"
         )
-
-
-def _linear(dtype, use_bias):
-    """Makes the projections of sec. 3.2.2, which have no biases there."""
-
-    def make(units, name):
-        return Linear(units, use_bias=use_bias, dtype=dtype, name=name)
-
-    return make

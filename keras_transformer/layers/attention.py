@@ -12,8 +12,7 @@ from keras import ops
 
 from keras_transformer.backend import Tensor, TracedLayer, precise_dtype
 from keras_transformer.fields import check_positive
-from keras_transformer.kernels.dropout import Dropout
-from keras_transformer.kernels.linear import Linear
+from keras_transformer.kernels.layers import Dropout, Linear
 from keras_transformer.layers.cache import Position, Slots
 
 # A score that softmax turns into zero. It is finite, so that a row that may

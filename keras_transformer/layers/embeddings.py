@@ -9,7 +9,7 @@ from keras import ops
 from keras_transformer.backend import Tensor, TracedLayer, precise_dtype
 from keras_transformer.config import TransformerConfig, check_even
 from keras_transformer.fields import check_positive, check_values
-from keras_transformer.kernels.dropout import Dropout
+from keras_transformer.kernels.layers import Dropout
 from keras_transformer.vocabulary import PAD
 
 

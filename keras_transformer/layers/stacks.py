@@ -7,17 +7,16 @@ import keras
 
 from keras_transformer.backend import Tensor, TracedLayer
 from keras_transformer.config import TransformerConfig
-from keras_transformer.kernels.normalization import LayerNorm
+from keras_transformer.kernels.layers import LayerNorm
 from keras_transformer.layers.attention import KeyValue, MultiHeadAttention
 from keras_transformer.layers.cache import Position, Slots
 from keras_transformer.layers.chunks import (
     centered_neighborhood,
     last_neighborhood,
 )
-from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.relative_attention import RelativeAttention
-from keras_transformer.layers.residual import Residual
 from keras_transformer.layers.restricted_attention import RestrictedAttention
+from keras_transformer.layers.sublayers import FeedForward, Residual
 
 
 class Memory(typing.NamedTuple):

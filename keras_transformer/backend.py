@@ -25,6 +25,23 @@ def precise_dtype(dtype: typing.Any) -> str:
     return "float64" if is_double else "float32"
 
 
+def integer_ids(ids: Tensor, name: str) -> Tensor:
+    """Ids as int32; as int64 if their dtype has ids that int32 has not.
+
+    Raises:
+        ValueError: They are not integers.
+    """
+    ids = ops.convert_to_tensor(ids)
+    dtype = keras.backend.standardize_dtype(ids.dtype)
+    if "int" not in dtype:
+        raise ValueError(
+            f"{name} must be integers: floats of half precision cannot tell ids"
+            f" above 256 apart. Received: {name} of dtype {dtype}"
+        )
+    is_large = dtype in ("uint32", "int64", "uint64")
+    return ops.cast(ids, "int64" if is_large else "int32")
+
+
 def after(*tensors: Tensor) -> contextlib.AbstractContextManager[None]:
     """A context whose operations wait until the tensors are computed.
 

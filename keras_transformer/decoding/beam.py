@@ -185,17 +185,13 @@ def _blocks_of_best(logits, size, total, hypotheses, index, rules):
     equals. The other blocks are not searched.
 
     Args:
-        logits: float32 [B * W, V].
-        size: Tokens of a block.
-        total: Function of logits [..., k] and of hypotheses int32 [...] that
-            returns the log-probability of each hypothesis with each token.
-        hypotheses: int32 [B, W], the rows of the hypotheses.
-        index: The position.
-        rules: The `Rules`, without a prefix.
+        logits: float32 [B * W, V], in blocks of `size` tokens.
+        total: Makes log-probabilities of logits [..., k] of hypotheses [...].
+        hypotheses: int32 [B, W], their rows in the logits.
 
     Returns:
-        Logits float32 [B, 2W, size], -inf for tokens that may not be emitted;
-        their ids, int32; and the rows of the hypotheses int32 [B, 2W].
+        Logits [B, 2W, size], -inf for tokens that may not be emitted; their
+        ids; and the rows of the hypotheses, int32 [B, 2W].
     """
     beam_size, num_blocks = hypotheses.shape[1], logits.shape[-1] // size
     blocks = ops.reshape(logits, (-1, size))

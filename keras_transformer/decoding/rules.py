@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.backend import Tensor
+from keras_transformer.backend import Tensor, integer_ids
 from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding.selection import (
     blockwise_top_k,
@@ -182,21 +182,16 @@ def pad_prefix(prefix, max_length, beam_size):
             f" Received: prefix.shape={tuple(prefix.shape)},"
             f" max_length={max_length}"
         )
-    prefix = int32_ids(prefix)
+    prefix = int32_prefix(prefix)
     free = ops.zeros_like(prefix[:, :1])  # [B, 1]
     free = free + ops.zeros((max_length,), "int32")  # [B, 1] -> [B, T]
     padded = ops.concatenate([prefix, free], axis=1)[:, :max_length]
     return ops.repeat(padded, beam_size, axis=0)
 
 
-def int32_ids(ids):
+def int32_prefix(ids):
     """Integers of any size as int32; -1 for those outside its range."""
-    dtype = keras.backend.standardize_dtype(ids.dtype)
-    if "int" not in dtype:
-        raise ValueError(
-            f"prefix must be integers. Received: a prefix of dtype {dtype}"
-        )
-    if dtype in ("uint32", "int64", "uint64"):
-        ids = ops.cast(ids, "int64")
+    ids = integer_ids(ids, "prefix")
+    if keras.backend.standardize_dtype(ids.dtype) == "int64":
         ids = ops.where((ids >= 0) & (ids < 2**31), ids, -1)
     return ops.cast(ids, "int32")

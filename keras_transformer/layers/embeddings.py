@@ -6,7 +6,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.backend import Tensor, TracedLayer, precise_dtype
+from keras_transformer.backend import (
+    Tensor,
+    TracedLayer,
+    integer_ids,
+    precise_dtype,
+)
 from keras_transformer.config import TransformerConfig, check_even
 from keras_transformer.fields import check_positive, check_values
 from keras_transformer.kernels.layers import Dropout
@@ -186,7 +191,7 @@ class PositionalEmbedding(_Softmax, TracedLayer):
         Returns:
             float32 `[B, T, D]`; float64 if that is the dtype of the weights.
         """
-        ids = _checked_ids(ids)
+        ids = integer_ids(ids, "ids")
         dtype = precise_dtype(self.variable_dtype)
         known = ops.clip(ids, 0, self.vocab_size - 1)
         # In the factor, where the check costs no pass over [B, T, D].
@@ -196,20 +201,17 @@ class PositionalEmbedding(_Softmax, TracedLayer):
         x = ops.take(self.embeddings, known, axis=0)  # [B, T] -> [B, T, D]
         x = ops.cast(x, dtype) * scale
         if self.sinusoids is not None:
-            x += self._sinusoids(ops.shape(ids)[1], start, dtype)
+            if self.first_position:  # else no operation is added
+                start = start + self.first_position
+            length = ops.shape(ids)[1]
+            x += positional_encoding(
+                length, self.d_model, start, dtype, self.sinusoids
+            )
         return x
 
     def finish(self, x: Tensor) -> Tensor:
         """Dropout of the sum: float `[B, T, D]` in the compute dtype."""
         return self.sum_dropout(ops.cast(x, self.compute_dtype))
-
-    def _sinusoids(self, length, start, dtype):
-        """PE of `length` places from `start` on: [T, D]."""
-        if self.first_position:  # else no operation is added
-            start = start + self.first_position
-        return positional_encoding(
-            length, self.d_model, start, dtype, self.sinusoids
-        )
 
     @property
     def softmax_matrix(self):
@@ -330,16 +332,3 @@ class LearnedPositions(TracedLayer):
 
     def compute_output_shape(self, x_shape, ids_shape):
         return x_shape
-
-
-def _checked_ids(ids):
-    """Ids as int32; as int64 if their dtype has ids that int32 has not."""
-    ids = ops.convert_to_tensor(ids)
-    dtype = keras.backend.standardize_dtype(ids.dtype)
-    if "int" not in dtype:
-        raise ValueError(
-            "ids must be integers: floats of half precision cannot tell ids"
-            f" above 256 apart. Received: ids of dtype {dtype}"
-        )
-    is_large = dtype in ("uint32", "int64", "uint64")
-    return ops.cast(ids, "int64" if is_large else "int32")

@@ -34,14 +34,8 @@ class RelativeAttention(MultiHeadAttention):
         max_relative_position: Maximum distance, to each side, that has vectors
             of its own.
 
-    Call arguments:
-        query, value: The same float `[B, T, D]`.
-        attention_mask: bool, broadcastable to `[B, H, T, T]`; `True` = may
-            attend. None hides nothing.
-        training: Whether dropout is active.
-
-    Returns:
-        float `[B, T, D]` in the compute dtype.
+    Call arguments, Returns: As in `MultiHeadAttention`; `query` and `value`
+        are the same sequence.
 
     Raises:
         ValueError: A size is below 1, or `query` and `value` have different

@@ -169,12 +169,7 @@ def output_lines(translator, pairs, gold, given) -> Iterator[str]:
 def run(
     arguments: flags.Arguments, alignment_layer: int | None, gold: str | None
 ) -> None:
-    """Aligns the pairs of a command line.
-
-    Args:
-        arguments: The command line.
-        alignment_layer, gold: As the flags.
-    """
+    """Aligns the pairs of a command line."""
     workdir = WorkDirectory(arguments.build(TranslatorOptions).workdir)
     links = None
     with flags.user_errors():

@@ -68,12 +68,7 @@ def score_lines(
 
 
 def run(arguments: flags.Arguments, show_tokens: bool) -> None:
-    """Scores the pairs of a command line.
-
-    Args:
-        arguments: The command line.
-        show_tokens: As the flag.
-    """
+    """Scores the pairs of a command line."""
     workdir = WorkDirectory(arguments.build(TranslatorOptions).workdir)
     with flags.user_errors():
         data = workdir.read_section("data", DataConfig)

@@ -35,13 +35,7 @@ def try_options(
     beam_sizes: Iterable[int],
     length_penalties: Iterable[float],
 ) -> list[Trial]:
-    """Translates once with each pair of options.
-
-    Args:
-        translator: The `Translator`, whose own options are tried, too.
-        sources: Sentences.
-        score: Function of their translations.
-        beam_sizes, length_penalties: Values to combine.
+    """Translates once with each pair of options, and with the translator's own.
 
     Returns:
         One `Trial` per combination, sorted by beam size and length penalty.
@@ -68,12 +62,7 @@ def best_of(trials: Iterable[Trial]) -> Trial:
 
 
 def table(trials: Sequence[Trial], label: str) -> list[str]:
-    """The scores as lines: a row for each length penalty, the best starred.
-
-    Args:
-        trials: Trials.
-        label: Name of the score.
-    """
+    """The scores as lines: a row for each length penalty, the best starred."""
     beam_sizes = sorted({trial.beam_size for trial in trials})
     scores = {(t.beam_size, t.length_penalty): t.score for t in trials}
     best = best_of(trials)
@@ -120,12 +109,7 @@ def run(
     length_penalties: Sequence[float],
     save: bool,
 ) -> None:
-    """Chooses the options of the search, and shows the scores.
-
-    Args:
-        arguments: The command line.
-        valid_files, beam_sizes, length_penalties, save: As the flags.
-    """
+    """Chooses the options of the search, and shows the scores."""
     workdir = WorkDirectory(arguments.build(TranslatorOptions).workdir)
     started = time.monotonic()
     with flags.user_errors():

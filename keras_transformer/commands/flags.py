@@ -9,7 +9,6 @@ command with status 2 and one line.
 import contextlib
 import dataclasses
 import errno
-import math
 import os
 import signal
 import sys
@@ -28,17 +27,9 @@ FLAG_TYPE_NAMES = {**TYPE_NAMES, tuple: "a comma-separated list"}
 DISK_ERRORS = (errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC)
 
 
-def _finite(text):
-    """Reads a float, which must be finite."""
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(text)
-    return number
-
-
 READERS = {
     int: int,
-    float: _finite,
+    float: float,
     bool: flags.BooleanParser().parse,
     str: str,
     tuple: lambda text: tuple(item for item in text.split(",") if item),

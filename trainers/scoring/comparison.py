@@ -39,8 +39,14 @@ def compare(
         also have the bootstrap's mean and half its 95 % interval. A system with
         the outputs of the baseline has the p-value None; see `least_p_value`.
     """
-    found = {}
+    described: list[dict] = [
+        {"name": name} | {metric: {} for metric in metrics} for name in systems
+    ]
     signatures = {}
+    baseline, *_ = systems.values()
+    changed = [
+        sum(map(str.__ne__, outputs, baseline)) for outputs in systems.values()
+    ]
     for test, name in TESTS.items():
         paired = PairedTest(
             list(systems.items()),
@@ -49,22 +55,24 @@ def compare(
             test_type=test,
             n_samples=(samples or {}).get(test, 0),
         )
-        test_signatures, found[name] = paired()
+        test_signatures, found = paired()
         signatures[name] = {
             metric: str(signature)
             for metric, signature in test_signatures.items()
         }
-    described: list[dict] = []
-    baseline = next(iter(systems.values()))
-    for i, (name, outputs) in enumerate(systems.items()):
-        results = {metric: _describe(found, metric, i) for metric in metrics}
-        if i:
-            number = sum(map(str.__ne__, outputs, baseline))
-            for result in results.values():
-                least = least_p_value(number, result["difference"])
-                for test, value in least.items():
-                    result[test] = max(result[test], value) if number else None
-        described.append({"name": name, **results})
+        for metric in metrics:
+            for i, result in enumerate(found[metric]):
+                values = described[i][metric]
+                if test == "bs":
+                    values["score"] = float(result.score)
+                    values["mean"] = float(result.mean)
+                    values["confidence"] = float(result.ci)
+                if i:  # the baseline is not compared with itself
+                    difference = float(result.score - found[metric][0].score)
+                    values.setdefault("difference", difference)
+                    least = least_p_value(changed[i], values["difference"])
+                    p_value = max(float(result.p_value), least[name])
+                    values[name] = p_value if changed[i] else None
     return {
         "baseline": described[0],
         "systems": described[1:],
@@ -92,24 +100,6 @@ def least_p_value(number: int, difference: float) -> dict[str, float]:
     if not difference:
         return {bootstrap: 1.0, randomization: 1.0}
     return {bootstrap: 0.0, randomization: 2.0 ** (1 - number)}
-
-
-def _describe(found, metric, index):
-    """One system's results in one metric."""
-    bootstrap, randomization = (
-        found[name][metric][index] for name in TESTS.values()
-    )
-    result = {
-        "score": float(bootstrap.score),
-        "mean": float(bootstrap.mean),
-        "confidence": float(bootstrap.ci),
-    }
-    if index:  # the baseline is not compared with itself
-        baseline = found[TESTS["bs"]][metric][0]
-        result["difference"] = float(bootstrap.score - baseline.score)
-        result["paired_bootstrap"] = float(bootstrap.p_value)
-        result["approximate_randomization"] = float(randomization.p_value)
-    return result
 
 
 def table(comparison: dict, metrics: Sequence[str]) -> Iterator[str]:

@@ -1,9 +1,12 @@
-"""Parts that depend on the Keras backend: tensors, precision, order."""
+"""How Keras and its backend work: tensors, precision, order, gradients."""
 
 import contextlib
+import functools
 import typing
+from collections.abc import Callable
 
 import keras
+from keras import ops
 
 ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 if ON_TENSORFLOW:
@@ -22,6 +25,23 @@ def precise_dtype(dtype: typing.Any) -> str:
     return "float64" if is_double else "float32"
 
 
+def integer_ids(ids: Tensor, name: str) -> Tensor:
+    """Ids as int32; as int64 if their dtype has ids that int32 has not.
+
+    Raises:
+        ValueError: They are not integers.
+    """
+    ids = ops.convert_to_tensor(ids)
+    dtype = keras.backend.standardize_dtype(ids.dtype)
+    if "int" not in dtype:
+        raise ValueError(
+            f"{name} must be integers: floats of half precision cannot tell ids"
+            f" above 256 apart. Received: {name} of dtype {dtype}"
+        )
+    is_large = dtype in ("uint32", "int64", "uint64")
+    return ops.cast(ids, "int64" if is_large else "int32")
+
+
 def after(*tensors: Tensor) -> contextlib.AbstractContextManager[None]:
     """A context whose operations wait until the tensors are computed.
 
@@ -33,3 +53,41 @@ def after(*tensors: Tensor) -> contextlib.AbstractContextManager[None]:
     if ON_TENSORFLOW:
         return tf.control_dependencies(tensors)
     return contextlib.nullcontext()
+
+
+def with_gradient(function: Callable) -> Callable:
+    """`keras.ops.custom_gradient` with a gradient of one argument.
+
+    How Keras passes the upstream gradient depends on its backend.
+
+    Args:
+        function: Function of tensors. It returns its value and a function from
+            the gradient of the value to the gradients of the tensors.
+
+    >>> square = with_gradient(lambda x: (x * x, lambda up: 2 * x * up))
+    >>> float(square(ops.array(3.0)))
+    9.0
+    """
+
+    @ops.custom_gradient
+    @functools.wraps(function)
+    def wrapped(*tensors):
+        value, gradient = function(*tensors)
+
+        def backward(*args, upstream=None):
+            return gradient(args[-1] if upstream is None else upstream)
+
+        return value, backward
+
+    return wrapped
+
+
+class TracedLayer(keras.layers.Layer):
+    """A layer whose `call` also runs on symbolic inputs.
+
+    Keras would skip it wherever `compute_output_shape` says enough, and inputs
+    of a wrong dtype would be refused only when the functional model is run.
+    """
+
+    def compute_output_spec(self, *args, **kwargs):
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)

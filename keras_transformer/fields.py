@@ -165,6 +165,16 @@ def check_values(section: typing.Any, **values: typing.Any) -> None:
         )
 
 
+def check_positive(**numbers: typing.Any) -> None:
+    """Raises ValueError if a number is not a whole number of at least 1."""
+    for name, number in numbers.items():
+        if not is_of_kind(number, int) or number < 1:
+            raise ValueError(
+                f"{name} must be a whole number of at least 1."
+                f" Received: {name}={number!r}"
+            )
+
+
 def is_of_kind(value: typing.Any, kind: type) -> bool:
     """Whether a value has a type, a key of `TYPE_NAMES`.
 

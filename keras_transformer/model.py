@@ -13,7 +13,7 @@ from keras import ops
 from keras_transformer import layers
 from keras_transformer.backend import Tensor
 from keras_transformer.config import TransformerConfig
-from keras_transformer.kernels.normalization import LayerNorm
+from keras_transformer.kernels.layers import LayerNorm
 from keras_transformer.layers.cache import reorder
 from keras_transformer.layers.stacks import (
     Decoder,

@@ -4,6 +4,7 @@ Validation, `trainers.evaluate`, `trainers.translate` and every exporter use a
 `Translator`.
 """
 
+import copy
 import dataclasses
 import os
 import typing
@@ -20,6 +21,7 @@ from keras_transformer.config import (
     check_alignment_layer,
     check_position_limit,
 )
+from keras_transformer.fields import check_positive
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translation.alignment import Side, align_words
@@ -135,14 +137,7 @@ class Translator:
                 "max_source_length must be at least 2: a token and EOS."
                 f" Received: max_source_length={max_source_length}"
             )
-        for name, number in (
-            ("batch_tokens", batch_tokens),
-            ("num_threads", num_threads),
-        ):
-            if number < 1:
-                raise ValueError(
-                    f"{name} must be at least 1. Received: {name}={number}"
-                )
+        check_positive(batch_tokens=batch_tokens, num_threads=num_threads)
         for of_side, size in (
             (tokenizer.source, model.config.num_source_tokens),
             (tokenizer.target, model.config.vocab_size),
@@ -153,20 +148,15 @@ class Translator:
                     f" Received: {of_side.vocab_size} and {size} tokens"
                 )
         check_position_limit(model.config, max_source_length=max_source_length)
-        check_alignment_layer(model.config, decoding.alignment_layer)
         self.tokenizer = tokenizer
         self.model = model
-        self.decoding = decoding
         self.max_source_length = max_source_length
         self.batch_tokens = batch_tokens
         self.jit_compile = jit_compile
         self.seed = seed
         self.num_threads = num_threads
         self.checkpoint: str | None = None
-        self.inference = Inference(model, decoding, max_source_length, seed)
-        self._batched = BatchedInference(
-            self.inference, batch_tokens, jit_compile, num_threads
-        )
+        self._set_decoding(decoding)
 
     @classmethod
     def load(
@@ -229,18 +219,23 @@ class Translator:
         Args:
             **changes: Fields of `DecodingConfig`, such as `beam_size=1`.
         """
-        translator = Translator(
-            self.tokenizer,
-            self.model,
-            dataclasses.replace(self.decoding, **changes),
-            self.max_source_length,
-            batch_tokens=self.batch_tokens,
-            jit_compile=self.jit_compile,
-            seed=self.seed,
-            num_threads=self.num_threads,
-        )
-        translator.checkpoint = self.checkpoint
+        translator = copy.copy(self)
+        translator._set_decoding(dataclasses.replace(self.decoding, **changes))
         return translator
+
+    def _set_decoding(self, decoding):
+        """Makes the search; what it has in memory is not shared by copies."""
+        check_alignment_layer(self.model.config, decoding.alignment_layer)
+        self.decoding = decoding
+        self.inference = Inference(
+            self.model, decoding, self.max_source_length, self.seed
+        )
+        self._batched = BatchedInference(
+            self.inference,
+            self.batch_tokens,
+            self.jit_compile,
+            self.num_threads,
+        )
 
     @property
     def max_target_length(self) -> int:
@@ -424,14 +419,10 @@ class Translator:
         """Ids of sources and translations, and the notes of each pair."""
         _check_pairs(pairs)
         sources, notes = self._encode(
-            self.tokenizer.source,
-            [source for source, _ in pairs],
-            self.max_source_length,
+            self.tokenizer.source, [s for s, _ in pairs], self.max_source_length
         )
         labels, others = self._encode(
-            self.tokenizer.target,
-            [translation for _, translation in pairs],
-            self.max_target_length,
+            self.tokenizer.target, [t for _, t in pairs], self.max_target_length
         )
         both = [one + other for one, other in zip(notes, others, strict=True)]
         return sources, labels, both
@@ -512,29 +503,29 @@ def _check_finite(numbers, string):
 
 def _check_pairs(pairs):
     """Raises TypeError unless it is a list of pairs of `str`."""
-    if not isinstance(pairs, (list, tuple)):
-        raise TypeError(
-            "pairs must be a list of (source, translation)."
-            f" Received: {type(pairs).__name__}"
-        )
-    for i, pair in enumerate(pairs):
-        if not isinstance(pair, (list, tuple)) or len(pair) != 2:
-            raise TypeError(
-                "pairs must be a list of (source, translation)."
-                f" Received: {pair!r} at index {i}"
-            )
-        _check_strings(pair)
+    _check_list(
+        "pairs must be a list of (source, translation), both str",
+        pairs,
+        lambda pair: (
+            isinstance(pair, (list, tuple))
+            and [isinstance(text, str) for text in pair] == [True, True]
+        ),
+    )
 
 
 def _check_strings(strings):
     """Raises TypeError unless it is a list of `str`."""
-    if not isinstance(strings, (list, tuple)):
-        raise TypeError(
-            f"strings must be a list of str. Received: {type(strings).__name__}"
-        )
-    for i, string in enumerate(strings):
-        if not isinstance(string, str):
-            raise TypeError(
-                "strings must be a list of str."
-                f" Received: {type(string).__name__} at index {i}"
-            )
+    _check_list(
+        "strings must be a list of str",
+        strings,
+        lambda string: isinstance(string, str),
+    )
+
+
+def _check_list(expected, items, is_right):
+    """Raises TypeError unless it is a list whose items are right."""
+    if not isinstance(items, (list, tuple)):
+        raise TypeError(f"{expected}. Received: {type(items).__name__}")
+    for i, item in enumerate(items):
+        if not is_right(item):
+            raise TypeError(f"{expected}. Received: {item!r} at index {i}")

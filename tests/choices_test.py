@@ -19,7 +19,7 @@ from keras_transformer.config import (
     SearchConfig,
     TransformerConfig,
 )
-from keras_transformer.decoding.results import length_penalty
+from keras_transformer.decoding.rules import length_penalty
 from keras_transformer.decoding.stopping import STOPPING_RULES
 from keras_transformer.fields import Fields
 from keras_transformer.figures import attention

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from commands import losses_in
 
-from keras_transformer.kernels.dropout import Dropout
+from keras_transformer.kernels.layers import Dropout
 from keras_transformer.translator import Translator
 from trainers import average, wmt
 

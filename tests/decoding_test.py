@@ -21,8 +21,7 @@ from keras import ops
 
 from keras_transformer import decoding, row_loop
 from keras_transformer.config import DecodingConfig
-from keras_transformer.decoding.results import length_penalty
-from keras_transformer.decoding.rules import int32_ids
+from keras_transformer.decoding.rules import int32_prefix, length_penalty
 from keras_transformer.decoding.selection import blockwise_top_k
 from keras_transformer.decoding.stopping import STOPPING_RULES
 from keras_transformer.vocabulary import BOS, EOS, PAD
@@ -1153,7 +1152,7 @@ def test_prefix_outside_the_vocabulary_fails_its_sentence_alone(wrong):
 def test_a_prefix_of_other_integers_keeps_its_wrong_ids_wrong(dtype):
     wrong = 2**31 + 5 if dtype == "uint32" else 2**32 + 5
     ids = ops.convert_to_tensor(np.array([[5, wrong]], dtype))
-    np.testing.assert_array_equal(int32_ids(ids), [[5, -1]])
+    np.testing.assert_array_equal(int32_prefix(ids), [[5, -1]])
 
 
 def test_double_precision_models_are_searched():
@@ -1212,7 +1211,7 @@ def test_other_backends_find_the_same():
         ({"max_length": 4.5}, "Received: max_length=4.5"),
         ({"limits": np.ones((2, 1))}, r"Received: max_lengths.shape=\(2, 1\)"),
         ({"prefix": np.ones(2)}, r"Received: prefix.shape=\(2,\)"),
-        ({"prefix": np.ones((2, 3))}, "Received: a prefix of dtype float"),
+        ({"prefix": np.ones((2, 3))}, "Received: prefix of dtype float"),
         ({"prefix": np.ones((2, 5))}, r"Received: prefix.shape=\(2, 5\)"),
         ({"cache": np.ones((2, 3))}, r"must have 6 rows.*shape \(2, 3\)"),
         ({"logits": np.ones(6)}, r"Received: logits.shape=\(6,\)"),

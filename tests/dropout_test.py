@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.kernels.dropout import Dropout, hashed, random_uint16
+from keras_transformer.kernels.layers import Dropout, hashed, random_uint16
 
 
 def masks(rate, calls, shape=(64, 1024), seed=7):

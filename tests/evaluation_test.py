@@ -255,11 +255,7 @@ def test_randomization_counts_the_exchanges_of_outputs():
     metric = {"BLEU": sacrebleu.BLEU(tokenize="none", smooth_method="none")}
     base = [line.replace("sehr", "") for line in references]
     result = comparison.compare(
-        [
-            comparison.System("base", base),
-            comparison.System("other", other),
-            comparison.System("same", base),
-        ],
+        {"base": base, "other": other, "same": base},
         [references],
         metric,
         {"ar": 1000, "bs": 20},
@@ -309,10 +305,7 @@ def test_no_difference_is_significant_without_one():
     }
     metrics = {"BLEU": sacrebleu.BLEU(), "TER": sacrebleu.TER()}
     result = comparison.compare(
-        [comparison.System(*system) for system in systems.items()],
-        [references],
-        metrics,
-        {"ar": 2000, "bs": 100},
+        systems, [references], metrics, {"ar": 2000, "bs": 100}
     )
     spaced, single, several = (system["BLEU"] for system in result["systems"])
     assert spaced["difference"] == 0 < single["difference"]

@@ -8,7 +8,7 @@ import tensorflow as tf
 from keras import ops
 
 import keras_transformer as kt
-from keras_transformer.kernels.normalization import LayerNorm
+from keras_transformer.kernels.layers import LayerNorm
 from keras_transformer.layers import (
     LearnedPositions,
     RelativeAttention,

@@ -9,12 +9,11 @@ import references
 import tensorflow as tf
 
 import keras_transformer as kt
-from keras_transformer.kernels.dropout import Dropout
+from keras_transformer.kernels.layers import Dropout
 from keras_transformer.layers import (
     attention,
     embeddings,
-    feed_forward,
-    residual,
+    sublayers,
 )
 from keras_transformer.training.token_losses import TokenLosses
 from trainers.experiments.formulas import count_parameters
@@ -475,7 +474,7 @@ def test_each_dropout_has_the_rate_of_its_field(small_config, monkeypatch):
         rates.add((name, rate))
         return Dropout(rate, name=name, **kwargs)
 
-    for module in (attention, embeddings, feed_forward, residual):
+    for module in (attention, embeddings, sublayers):
         monkeypatch.setattr(module, "Dropout", remember)
     fields = {"attention_dropout": 0.2, "activation_dropout": 0.3}
     kt.Transformer(dataclasses.replace(small_config, dropout=0.1, **fields))

@@ -78,7 +78,7 @@ def test_a_file_of_prefixes_replaces_the_lists(tmp_path):
     )
     assert tokenize.name == "moses-de-nonbreaking_prefix.xx"
     path.write_bytes(b"\xff")
-    with pytest.raises(ValueError, match="prefix.xx: not UTF-8"):
+    with pytest.raises(ValueError, match="prefix.xx, line 1: not UTF-8"):
         MosesTokenizer("de", path)
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.kernels.normalization import LayerNorm
+from keras_transformer.kernels.layers import LayerNorm
 
 
 @pytest.mark.parametrize("dtype", ["float64", "mixed_bfloat16"])

@@ -12,7 +12,6 @@ ReLU.
 """
 
 import dataclasses
-import sys
 
 from keras_transformer.commands import flags
 from keras_transformer.fields import Fields, hp
@@ -25,32 +24,6 @@ from trainers.experiments.formulas import (
 from trainers.experiments.published import PUBLISHED, Published, cost_of
 from trainers.run.config import Configuration
 
-COLUMNS = (
-    "recipe",
-    "published in",
-    "N",
-    "d_model",
-    "d_ff",
-    "h",
-    "d_k",
-    "d_v",
-    "norm",
-    "positions",
-    "dropout",
-    "smoothing",
-    "beta_2",
-    "10^6",
-    "printed 10^6",
-    "peak lr",
-    "at step",
-    "steps",
-    "FLOPs",
-    "printed FLOPs",
-    "hours",
-    "perplexity",
-    "BLEU",
-    "test set",
-)
 ABSENT = "-"  # not published
 
 
@@ -87,13 +60,13 @@ def read_recipe(name: str) -> Configuration:
     return wmt.read_configuration(arguments, options.preset)
 
 
-def cells_of(
+def row_of(
     name: str,
     configuration: Configuration,
     published: Published,
     sentence_length: int,
-) -> tuple[str, ...]:
-    """The row of an experiment, a text for each of `COLUMNS`."""
+) -> dict[str, str]:
+    """The row of an experiment: the text of each column, by its title."""
     model, training = configuration.model, configuration.training
     rate, step = peak_learning_rate(model, training)
     flops = training_flops(
@@ -103,35 +76,38 @@ def cells_of(
         sentence_length,
     )
     layers = {model.num_layers, model.decoder_depth}
-    values = (
-        name,
-        published.source,
-        " + ".join(map(str, sorted(layers))),
-        model.d_model,
-        model.d_ff,
-        model.num_heads,
-        model.key_size,
-        model.value_size,
-        "pre" if model.pre_norm else "post",
-        model.positions,
-        dropouts_of(model),
-        training.label_smoothing,
-        training.adam_beta_2,
-        f"{count_parameters(model) / 1e6:.1f}",
-        printed_parameters(model, published),
-        f"{rate:.2e}",
-        f"{step:,}",
-        f"{training.train_steps:,}",
-        f"{flops:.1e}",
-        ABSENT if published.flops is None else f"{published.flops:.1e}",
-        ABSENT if published.hours is None else f"{published.hours:g}",
-        ABSENT
-        if published.perplexity is None
-        else f"{published.perplexity:.2f}",
-        ABSENT if published.bleu is None else published.bleu,
-        published.test_set or ABSENT,
-    )
-    return tuple(map(str, values))
+    values = {
+        "recipe": name,
+        "published in": published.source,
+        "N": " + ".join(map(str, sorted(layers))),
+        "d_model": model.d_model,
+        "d_ff": model.d_ff,
+        "h": model.num_heads,
+        "d_k": model.key_size,
+        "d_v": model.value_size,
+        "norm": "pre" if model.pre_norm else "post",
+        "positions": model.positions,
+        "dropout": dropouts_of(model),
+        "smoothing": training.label_smoothing,
+        "beta_2": training.adam_beta_2,
+        "10^6": f"{count_parameters(model) / 1e6:.1f}",
+        "printed 10^6": printed_parameters(model, published),
+        "peak lr": f"{rate:.2e}",
+        "at step": f"{step:,}",
+        "steps": f"{training.train_steps:,}",
+        "FLOPs": f"{flops:.1e}",
+        "printed FLOPs": _printed(published.flops, ".1e"),
+        "hours": _printed(published.hours, "g"),
+        "perplexity": _printed(published.perplexity, ".2f"),
+        "BLEU": _printed(published.bleu),
+        "test set": published.test_set or ABSENT,
+    }
+    return {title: str(value) for title, value in values.items()}
+
+
+def _printed(number, spec=""):
+    """A published number as text."""
+    return ABSENT if number is None else format(number, spec)
 
 
 def dropouts_of(model):
@@ -157,12 +133,12 @@ def printed_parameters(model, published):
     return f"{count_parameters(fitting) / 1e6:.1f} / {published.millions}"
 
 
-def table(rows: list[tuple[str, ...]]) -> str:
+def table(rows: list[dict[str, str]]) -> str:
     """Rows of text as an aligned Markdown table."""
-    rows = [COLUMNS, *rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    cells = [tuple(rows[0]), *(tuple(row.values()) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [
-        "| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in rows
+        "| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in cells
     ]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return "\n".join(lines)
@@ -183,11 +159,10 @@ def costs() -> str:
 def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
     with flags.exit_status("trainers.paper"):
-        argv = sys.argv[1:] if argv is None else argv
-        options = flags.parse(argv, __doc__ or "", Options).build(Options)
+        options = flags.parse(argv, __doc__, Options).build(Options)
         flags.check_streams("stdout")
         rows = [
-            cells_of(
+            row_of(
                 name,
                 read_recipe(name),
                 PUBLISHED[name],

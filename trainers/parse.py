@@ -19,7 +19,6 @@ from trainers import wmt
 from trainers.parsing.config import ParserDecoding, TreesConfig
 from trainers.parsing.metric import ParsingMetric
 from trainers.run.config import Configuration, TrainingConfig
-from trainers.run.inheritance import inherit_data, inherit_model, read_parent
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,26 +50,16 @@ def read_configuration(
     Raises:
         CommandError: A value is wrong, or a flag has no effect.
     """
-    parent = read_parent(arguments, TreesConfig)
-    if parent is None:
-        data = arguments.build(TreesConfig)
-        model = wmt.build_model(arguments, preset, data)
-        decoding = arguments.build(ParserDecoding)
-    else:
-        data = inherit_data(arguments, parent, TreesConfig)
-        model = inherit_model(arguments, preset, parent)
-        decoding = arguments.build(
-            ParserDecoding, **dataclasses.asdict(parent.decoding)
-        )
-    training = arguments.build(TrainingConfig)
-    if training.bleu_tokenizer != "auto":
+    configuration = wmt.read_configuration(
+        arguments, preset, TreesConfig, ParserDecoding
+    )
+    tokenizer = configuration.training.bleu_tokenizer
+    if tokenizer != "auto":
         raise flags.CommandError(
             "bleu_tokenizer has no effect: trees are scored by F1. Received:"
-            f" bleu_tokenizer={training.bleu_tokenizer!r}"
+            f" bleu_tokenizer={tokenizer!r}"
         )
-    return Configuration(
-        model=model, data=data, training=training, decoding=decoding
-    )
+    return configuration
 
 
 def main(argv: list[str] | None = None) -> None:

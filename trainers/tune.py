@@ -8,8 +8,7 @@ one. With --save, the work directory keeps it.
 """
 
 import dataclasses
-import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load, prepare_search
@@ -56,12 +55,7 @@ class Options(Fields):
         return beam_sizes, penalties or list(LENGTH_PENALTIES)
 
 
-Number = typing.TypeVar("Number", int, float)
-
-
-def read_numbers(
-    name: str, texts: Sequence[str], kind: Callable[[str], Number]
-) -> list[Number]:
+def read_numbers(name: str, texts: Sequence[str], kind: type) -> list:
     """The numbers of a flag that is a list.
 
     Raises:

@@ -131,20 +131,22 @@ def recipe_files(name: str) -> list[Traversable]:
 
 
 def read_configuration(
-    arguments: flags.Arguments, preset: str
+    arguments: flags.Arguments,
+    preset: str,
+    data_section: type = DataConfig,
+    decoding_section: type = DecodingConfig,
 ) -> Configuration:
     """The `Configuration` of a command line."""
-    parent = read_parent(arguments)
+    parent = read_parent(arguments, data_section)
     if parent is None:
-        data = arguments.build(DataConfig)
+        data = arguments.build(data_section)
         model = build_model(arguments, preset, data)
-        decoding = arguments.build(DecodingConfig)
+        inherited = {}
     else:
-        data = inherit_data(arguments, parent, DataConfig)
+        data = inherit_data(arguments, parent, data_section)
         model = inherit_model(arguments, preset, parent)
-        decoding = arguments.build(
-            DecodingConfig, **dataclasses.asdict(parent.decoding)
-        )
+        inherited = dataclasses.asdict(parent.decoding)
+    decoding = arguments.build(decoding_section, **inherited)
     training = arguments.build(TrainingConfig)
     with flags.user_errors():  # the sections may not fit together
         return Configuration(model, data, training, decoding)

@@ -9,7 +9,6 @@ command with status 2 and one line.
 import contextlib
 import dataclasses
 import errno
-import math
 import os
 import signal
 import sys
@@ -28,17 +27,9 @@ FLAG_TYPE_NAMES = {**TYPE_NAMES, tuple: "a comma-separated list"}
 DISK_ERRORS = (errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC)
 
 
-def _finite(text):
-    """Reads a float, which must be finite."""
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(text)
-    return number
-
-
 READERS = {
     int: int,
-    float: _finite,
+    float: float,
     bool: flags.BooleanParser().parse,
     str: str,
     tuple: lambda text: tuple(item for item in text.split(",") if item),
@@ -313,14 +304,8 @@ class _FieldParser(flags.ArgumentParser):
 
     def __init__(self, kind, may_be_none):
         self.kind, self.may_be_none = kind, may_be_none
-        self.syntactic_help = ""
-
-    def flag_type(self):
-        return FLAG_TYPE_NAMES[self.kind]
 
     def parse(self, argument):
-        if not isinstance(argument, str):
-            return argument
         if self.may_be_none and argument.lower() == _absent(self.kind):
             return None
         try:
@@ -364,7 +349,7 @@ def _spell(value, kind):
 
 def _explain(field, kind):
     """The lines of `--help` on one flag."""
-    choices = field.metadata.get("choices")
+    choices = field.metadata["choices"]
     expected = "|".join(map(str, choices)) if choices else FLAG_TYPE_NAMES[kind]
     default = _spell(field.default, kind)
     head = f"  --{field.name}=({expected}; default {default})"
@@ -372,17 +357,8 @@ def _explain(field, kind):
         head = f"  --[no]{field.name}  (default {default})"
     elif not default:
         head = f"  --{field.name}=({expected})"
-    text = field.metadata.get("help", "")
-    return [
-        head,
-        *textwrap.wrap(
-            text,
-            72,
-            break_on_hyphens=False,
-            initial_indent=" " * 6,
-            subsequent_indent=" " * 6,
-        ),
-    ]
+    text = textwrap.fill(field.metadata["help"], 66, break_on_hyphens=False)
+    return [head, *textwrap.indent(text, " " * 6).splitlines()]
 
 
 def _flagfiles_first(argv):

@@ -43,9 +43,9 @@ Choices that systems make differently:
 The search computes in float32, whatever the dtype of the logits.
 """
 
-from keras_transformer.decoding.results import MISSING_SCORE as MISSING_SCORE
-from keras_transformer.decoding.results import UNFINISHED as UNFINISHED
-from keras_transformer.decoding.results import SearchResult as SearchResult
+from keras_transformer.decoding.rules import MISSING_SCORE as MISSING_SCORE
+from keras_transformer.decoding.rules import UNFINISHED as UNFINISHED
+from keras_transformer.decoding.rules import SearchResult as SearchResult
 from keras_transformer.decoding.searches import beam_search as beam_search
 from keras_transformer.decoding.searches import greedy_search as greedy_search
 from keras_transformer.decoding.searches import sample as sample

@@ -7,26 +7,20 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.backend import Tensor
-from keras_transformer.decoding.results import (
+from keras_transformer.decoding.rules import (
     MISSING_SCORE,
     SearchResult,
-    length_penalty,
-)
-from keras_transformer.decoding.rules import (
     allowed_candidates,
-    fail_at_wrong_prefix,
-    forbid_repeats,
-    force_prefix,
     is_banned,
+    length_penalty,
+    steer,
 )
 from keras_transformer.decoding.selection import (
     block_size,
     count_tokens,
-    float32_logits,
     gather_rows,
     int_range,
     is_failure,
-    log_normalizer,
     row_numbers,
     write_column,
 )
@@ -58,13 +52,11 @@ def search_beams(step, cache, max_lengths, rules, size, reorder, num_best, run):
         def grow(state, cache):
             live_ids = ops.reshape(state.live_last_ids, (-1,))  # [B * W]
             logits, cache = step(live_ids, cache, state.index)
-            logits = float32_logits(logits)  # [B * W, V]
             candidates = _best_candidates(logits, state, sentences, rules)
-            choice = _choose_beams(
+            state, parents = _next_beams(
                 candidates, state, sentences, config, stopping
             )
-            state = _next_beams(choice, state, sentences)
-            cache = reorder(cache, choice.rows[:, beam_size:] - beam_size)
+            cache = reorder(cache, parents)
             state = state._replace(
                 done=state.done
                 | (state.index >= state.max_lengths)
@@ -123,23 +115,6 @@ class Candidates(typing.NamedTuple):
     log_probs: Tensor
 
 
-class Choice(typing.NamedTuple):
-    """The hypotheses of the next position.
-
-    Attributes:
-        rows: int32 `[B, 2W]`, the row of `BeamState.ids` that each finished,
-            then each live hypothesis continues.
-        ids: int32 `[B, 2W]`, the token that continues it; PAD if none does.
-        finished_scores: float32 `[B, W]`.
-        live_log_probs: float32 `[B, W]`.
-    """
-
-    rows: Tensor
-    ids: Tensor
-    finished_scores: Tensor
-    live_log_probs: Tensor
-
-
 def _first_beams(max_lengths, size, beam_size):
     """One live hypothesis per sentence, BOS; all other places are free."""
     zeros = ops.zeros_like(max_lengths)[:, None]  # [B] -> [B, 1]
@@ -161,12 +136,11 @@ def _first_beams(max_lengths, size, beam_size):
 def _best_candidates(logits, state, sentences, rules):
     """The 2W best continuations of W hypotheses, of W * V: `Candidates`."""
     beam_size = state.live_log_probs.shape[1]
-    steered = force_prefix(logits, state.index, rules)
+    ids = None
     if rules.config.no_repeat_ngram:
-        ids = _live_ids(state)
-        steered = forbid_repeats(steered, ids, state.index, rules)
-    normalizer = log_normalizer(logits)
-    normalizer = fail_at_wrong_prefix(normalizer, logits, state.index, rules)
+        # ids [B, 2W, T] -> [B * W, T] of the live hypotheses
+        ids = ops.reshape(state.ids[:, beam_size:], (-1, state.ids.shape[2]))
+    logits, normalizer = steer(logits, ids, state.index, rules)
     # Logits plus these are log-probabilities of whole hypotheses: [B * W]
     offsets = ops.reshape(state.live_log_probs, (-1,)) - normalizer
 
@@ -181,14 +155,14 @@ def _best_candidates(logits, state, sentences, rules):
     size = block_size(logits.shape[-1], 2 * beam_size)
     if size is None or rules.prefix is not None:
         values, ids = allowed_candidates(
-            steered, 2 * beam_size, state.index, rules
+            logits, 2 * beam_size, state.index, rules
         )  # [B * W, V] -> [B * W, k]
         shape = (-1, beam_size, ids.shape[-1])
         values, ids = (ops.reshape(x, shape) for x in (values, ids))
         rows = hypotheses
     else:
         values, ids, rows = _blocks_of_best(
-            steered, size, total, hypotheses, state.index, rules
+            logits, size, total, hypotheses, state.index, rules
         )
     # [B, M, k], where all k continue one hypothesis, rows [B, M]
     values = total(values, rows)
@@ -211,17 +185,13 @@ def _blocks_of_best(logits, size, total, hypotheses, index, rules):
     equals. The other blocks are not searched.
 
     Args:
-        logits: float32 [B * W, V].
-        size: Tokens of a block.
-        total: Function of logits [..., k] and of hypotheses int32 [...] that
-            returns the log-probability of each hypothesis with each token.
-        hypotheses: int32 [B, W], the rows of the hypotheses.
-        index: The position.
-        rules: The `Rules`, without a prefix.
+        logits: float32 [B * W, V], in blocks of `size` tokens.
+        total: Makes log-probabilities of logits [..., k] of hypotheses [...].
+        hypotheses: int32 [B, W], their rows in the logits.
 
     Returns:
-        Logits float32 [B, 2W, size], -inf for tokens that may not be emitted;
-        their ids, int32; and the rows of the hypotheses int32 [B, 2W].
+        Logits [B, 2W, size], -inf for tokens that may not be emitted; their
+        ids; and the rows of the hypotheses, int32 [B, 2W].
     """
     beam_size, num_blocks = hypotheses.shape[1], logits.shape[-1] // size
     blocks = ops.reshape(logits, (-1, size))
@@ -246,8 +216,8 @@ def _blocks_of_best(logits, size, total, hypotheses, index, rules):
     return ops.where(banned, -np.inf, values), ids, rows
 
 
-def _choose_beams(candidates, state, sentences, config, stopping):
-    """The finished and the live hypotheses after this position: `Choice`.
+def _next_beams(candidates, state, sentences, config, stopping):
+    """The `BeamState` after a position, and the parents [B, W] of the live.
 
     The pool has 3W places: the W finished so far, then the 2W candidates. The
     lower place wins a tie. A frozen sentence does not change.
@@ -258,8 +228,11 @@ def _choose_beams(candidates, state, sentences, config, stopping):
     scores = candidates.log_probs / length_penalty(config, state.index + 1)
     finishes, dies, old_scores = ends & ~done, ends, state.finished_scores
     survivors = stopping.survivors(state, scores, ends)
-    if survivors is not None:
-        finishes, dies = finishes & survivors.finish, ends | ~survivors.live
+    if survivors.finish is not None:
+        finishes = finishes & survivors.finish
+    if survivors.live is not None:
+        dies = dies | ~survivors.live
+    if survivors.stay is not None:
         old_scores = ops.where(survivors.stay | done, old_scores, -np.inf)
     new_scores = ops.where(finishes, scores, -np.inf)
     pool = ops.concatenate([old_scores, new_scores], axis=1)
@@ -276,28 +249,18 @@ def _choose_beams(candidates, state, sentences, config, stopping):
     )  # [B, 3W]
     pool_ids = ops.concatenate([kept + PAD, candidates.ids], axis=1)  # [B, 3W]
     rows = gather_rows(pool_rows, places, sentences)  # [B, 3W] -> [B, 2W]
-    ids = gather_rows(pool_ids, places, sentences)
-    return Choice(
-        rows=ops.where(done, int_range(2 * beam_size), rows),
-        ids=ops.where(done, PAD, ids),
+    rows = ops.where(done, int_range(2 * beam_size), rows)
+    last_ids = gather_rows(pool_ids, places, sentences)
+    last_ids = ops.where(done, PAD, last_ids)
+    ids = gather_rows(state.ids, rows, sentences)  # [B, 2W, T]
+    state = state._replace(
+        index=state.index + 1,
+        ids=write_column(ids, last_ids, state.index),
         finished_scores=scores,
         live_log_probs=ops.where(done, state.live_log_probs, log_probs),
+        live_last_ids=last_ids[:, beam_size:],
     )
-
-
-def _next_beams(choice, state, sentences):
-    """Reorders the token buffers as the choice says, and extends them."""
-    beam_size = state.finished_scores.shape[1]
-    ids = gather_rows(state.ids, choice.rows, sentences)  # [B, 2W, T]
-    return BeamState(
-        index=state.index + 1,
-        ids=write_column(ids, choice.ids, state.index),
-        finished_scores=choice.finished_scores,
-        live_log_probs=choice.live_log_probs,
-        live_last_ids=choice.ids[:, beam_size:],
-        max_lengths=state.max_lengths,
-        done=state.done,
-    )
+    return state, rows[:, beam_size:] - beam_size
 
 
 def _ranked_result(state, sentences, config, stopping):
@@ -334,12 +297,6 @@ def _ranked_result(state, sentences, config, stopping):
         ),
         lengths=count_tokens(ids),
     )
-
-
-def _live_ids(state):
-    """The tokens of live hypotheses: ids [B, 2W, T] -> [B * W, T]."""
-    beam_size = state.live_log_probs.shape[1]
-    return ops.reshape(state.ids[:, beam_size:], (-1, state.ids.shape[2]))
 
 
 def gather_nest(nest, parents):

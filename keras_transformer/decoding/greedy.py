@@ -1,28 +1,25 @@
-"""Greedy search, and the loop that sampling shares: a row for each sentence."""
+"""Greedy search and sampling: a row for each sentence."""
 
 import typing
 
+import keras
 import numpy as np
 from keras import ops
 
 from keras_transformer.backend import Tensor
-from keras_transformer.decoding.results import (
+from keras_transformer.decoding.rules import (
     MISSING_SCORE,
     SearchResult,
-    length_penalty,
-)
-from keras_transformer.decoding.rules import (
     allowed_candidates,
-    fail_at_wrong_prefix,
-    forbid_repeats,
-    force_prefix,
+    is_banned,
+    length_penalty,
+    steer,
 )
 from keras_transformer.decoding.selection import (
     count_tokens,
     first_position,
-    float32_logits,
+    int_range,
     is_failure,
-    log_normalizer,
     value_at,
     write_column,
 )
@@ -35,6 +32,57 @@ def choose_best(logits, index, rules):
     best = ops.max(values, axis=-1, keepdims=True)
     rank = first_position(values == best)  # the lowest of equal ids
     return value_at(ids, rank), best[:, 0]
+
+
+def make_sampler(max_lengths, max_length, seed):
+    """A function that samples a token of each row, for `follow_rows`.
+
+    Args:
+        max_lengths: int32 [B].
+        max_length: Maximum number of tokens, as an int.
+        seed: The seed of `search`.
+    """
+    # One number in [0, 1) for each token, made before the loop: a loop body
+    # cannot advance a generator on every backend.
+    numbers = keras.random.uniform(
+        (ops.shape(max_lengths)[0], max_length), dtype="float32", seed=seed
+    )
+
+    def choose(logits, index, rules):
+        config = rules.config
+        every_id = int_range(logits.shape[-1])[None]  # [1, V]
+        banned = is_banned(every_id, index, rules)  # [N, V]
+        allowed = ops.where(banned, -np.inf, logits)
+        values, ids = _tokens_to_sample_from(
+            allowed, config.top_k, config.top_p
+        )
+        number = ops.take(numbers, index, axis=1)[:, None]  # [N, T] -> [N, 1]
+        rank = _sampled_rank(values / config.temperature, number, config.top_p)
+        return value_at(ids, rank), value_at(values, rank)
+
+    return choose
+
+
+def _tokens_to_sample_from(logits, top_k, top_p):
+    """Logits [N, V] -> values and ids [N, k], sorted if need be."""
+    vocab_size = logits.shape[-1]
+    if top_k or top_p < 1.0:
+        return ops.top_k(logits, min(top_k or vocab_size, vocab_size))
+    every_id = int_range(vocab_size)[None]  # [1, V]
+    return logits, ops.broadcast_to(every_id, ops.shape(logits))
+
+
+def _sampled_rank(values, number, top_p):
+    """Samples by probability: values [N, k], number [N, 1] -> int32 [N]."""
+    weights = ops.exp(values - ops.max(values, axis=-1, keepdims=True))
+    mass = ops.cumsum(weights, axis=-1)
+    kept = weights > 0.0
+    if top_p < 1.0:
+        total = ops.max(mass, axis=-1, keepdims=True)
+        kept = kept & (mass - weights < top_p * total)
+    mass = ops.where(kept, mass, 0.0)
+    total = ops.max(mass, axis=-1, keepdims=True)  # [N, 1]
+    return first_position(mass > number * total)
 
 
 class RowState(typing.NamedTuple):
@@ -75,13 +123,8 @@ def follow_rows(step, cache, max_lengths, rules, size, choose, run):
 
     def extend(state, cache):
         logits, cache = step(state.last_ids, cache, state.index)
-        logits = float32_logits(logits)
-        steered = force_prefix(logits, state.index, rules)
-        if rules.config.no_repeat_ngram:
-            steered = forbid_repeats(steered, state.ids, state.index, rules)
-        ids, id_logits = choose(steered, state.index, rules)
-        gains = id_logits - log_normalizer(logits)  # [N]
-        gains = fail_at_wrong_prefix(gains, logits, state.index, rules)
+        logits, normalizer = steer(logits, state.ids, state.index, rules)
+        ids, id_logits = choose(logits, state.index, rules)
         ids = ops.where(state.done, PAD, ids)
         index = state.index + 1
         state = RowState(
@@ -89,7 +132,9 @@ def follow_rows(step, cache, max_lengths, rules, size, choose, run):
             last_ids=ids,
             ids=write_column(state.ids, ids, state.index),
             log_probs=ops.where(
-                state.done, state.log_probs, state.log_probs + gains
+                state.done,
+                state.log_probs,
+                state.log_probs + (id_logits - normalizer),
             ),
             max_lengths=state.max_lengths,
             done=state.done | (ids == EOS) | (index >= state.max_lengths),

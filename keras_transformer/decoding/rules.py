@@ -1,4 +1,4 @@
-"""The rules of a search: which tokens may be emitted where."""
+"""The rules of a search: which tokens may be emitted, and how results rank."""
 
 import typing
 
@@ -6,14 +6,62 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.backend import Tensor
+from keras_transformer.backend import Tensor, integer_ids
 from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding.selection import (
     blockwise_top_k,
+    float32_logits,
     int_range,
+    log_normalizer,
     row_numbers,
 )
 from keras_transformer.vocabulary import BOS, EOS, PAD
+
+MISSING_SCORE = -1e9  # replaces -inf in results: no such hypothesis
+UNFINISHED = -1  # the length of hypotheses whose search has not ended
+
+
+class SearchResult(typing.NamedTuple):
+    """The hypotheses of each sentence, best first.
+
+    Where fewer than W hypotheses exist, the rest are empty: ids `PAD`, length
+    0, score and log-probability `MISSING_SCORE`.
+
+    Attributes:
+        ids: int32 `[B, W, T]`, without BOS; EOS, then PAD. No EOS where the
+            length limit truncated the hypothesis.
+        scores: float32 `[B, W]`, log-probabilities after length penalty; NaN if
+            the search of this sentence failed.
+        log_probs: float32 `[B, W]`, natural logarithm; NaN likewise.
+        lengths: int32 `[B, W]`, in tokens, EOS included; `UNFINISHED` if
+            `max_steps` ended the search of this sentence.
+    """
+
+    ids: Tensor
+    scores: Tensor
+    log_probs: Tensor
+    lengths: Tensor
+
+
+def length_penalty(config: DecodingConfig, lengths: Tensor) -> Tensor:
+    """The divisors of log-probabilities that make hypotheses comparable.
+
+    Args:
+        config: The `DecodingConfig`.
+        lengths: int32, in tokens, EOS included.
+
+    Returns:
+        float32, of the same shape.
+    """
+    lengths = ops.cast(lengths, "float32")
+    match config.length_normalization:
+        case "wu":
+            return ops.power((lengths + 5.0) / 6.0, config.length_penalty)
+        case "power":
+            # A row that is not searched has no tokens.
+            return ops.power(ops.maximum(lengths, 1.0), config.length_penalty)
+        case other:
+            raise ValueError(f"no such length_normalization: {other!r}")
 
 
 class Rules(typing.NamedTuple):
@@ -41,24 +89,37 @@ def is_banned(ids, index, rules):
     return banned
 
 
-def force_prefix(logits, index, rules):
-    """-inf for all tokens but the forced one, if any: [N, V] -> [N, V]."""
-    if rules.prefix is None:
-        return logits
-    forced = ops.take(rules.prefix, index, axis=1)[:, None]  # [N, T] -> [N, 1]
-    every_id = int_range(logits.shape[-1])[None]  # [1, V]
-    return ops.where((forced == PAD) | (forced == every_id), logits, -np.inf)
-
-
-def forbid_repeats(logits, ids, index, rules):
-    """-inf for tokens that would repeat an n-gram: [N, V] -> [N, V].
+def steer(logits, ids, index, rules):
+    """What prefix and n-grams leave of the logits of a position.
 
     Args:
-        logits: float32 [N, V].
-        ids: int32 [N, T], the tokens before position `index`.
+        logits: float [N, V].
+        ids: int32 [N, T], the tokens before; None without `no_repeat_ngram`.
         index: The position.
         rules: The `Rules`.
+
+    Returns:
+        Logits, float32 [N, V], -inf for forbidden tokens; and [N], what makes
+        them log-probabilities if it is subtracted, NaN where the forced token
+        is outside [0, V).
     """
+    logits = float32_logits(logits)
+    normalizer = log_normalizer(logits)
+    if rules.prefix is not None:
+        forced = ops.take(rules.prefix, index, axis=1)  # [N, T] -> [N]
+        known = (forced >= 0) & (forced < logits.shape[-1])
+        normalizer = ops.where(known, normalizer, np.nan)
+        forced = forced[:, None]  # [N, 1]
+        every_id = int_range(logits.shape[-1])[None]  # [1, V]
+        allowed = (forced == PAD) | (forced == every_id)
+        logits = ops.where(allowed, logits, -np.inf)
+    if rules.config.no_repeat_ngram:
+        logits = _forbid_repeats(logits, ids, index, rules)
+    return logits, normalizer
+
+
+def _forbid_repeats(logits, ids, index, rules):
+    """-inf for tokens that would repeat an n-gram: [N, V] -> [N, V]."""
     size = rules.config.no_repeat_ngram
     length, vocab_size = ids.shape[1], logits.shape[1]
     if size > length:
@@ -87,16 +148,6 @@ def forbid_repeats(logits, ids, index, rules):
     )
     counts = ops.reshape(counts, (-1, vocab_size))
     return ops.where(counts > 0.0, -np.inf, logits)
-
-
-def fail_at_wrong_prefix(values, logits, index, rules):
-    """NaN where the forced token is outside [0, V): [N, ...] -> [N, ...]."""
-    if rules.prefix is None:
-        return values
-    forced = ops.take(rules.prefix, index, axis=1)  # [N, T] -> [N]
-    known = (forced >= 0) & (forced < logits.shape[-1])
-    known = ops.reshape(known, (-1,) + (1,) * (len(values.shape) - 1))
-    return ops.where(known, values, np.nan)
 
 
 def allowed_candidates(logits, k, index, rules):
@@ -131,21 +182,16 @@ def pad_prefix(prefix, max_length, beam_size):
             f" Received: prefix.shape={tuple(prefix.shape)},"
             f" max_length={max_length}"
         )
-    prefix = int32_ids(prefix)
+    prefix = int32_prefix(prefix)
     free = ops.zeros_like(prefix[:, :1])  # [B, 1]
     free = free + ops.zeros((max_length,), "int32")  # [B, 1] -> [B, T]
     padded = ops.concatenate([prefix, free], axis=1)[:, :max_length]
     return ops.repeat(padded, beam_size, axis=0)
 
 
-def int32_ids(ids):
+def int32_prefix(ids):
     """Integers of any size as int32; -1 for those outside its range."""
-    dtype = keras.backend.standardize_dtype(ids.dtype)
-    if "int" not in dtype:
-        raise ValueError(
-            f"prefix must be integers. Received: a prefix of dtype {dtype}"
-        )
-    if dtype in ("uint32", "int64", "uint64"):
-        ids = ops.cast(ids, "int64")
+    ids = integer_ids(ids, "prefix")
+    if keras.backend.standardize_dtype(ids.dtype) == "int64":
         ids = ops.where((ids >= 0) & (ids < 2**31), ids, -1)
     return ops.cast(ids, "int32")

@@ -11,11 +11,18 @@ from keras_transformer import row_loop
 from keras_transformer.backend import Tensor
 from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding.beam import gather_nest, search_beams
-from keras_transformer.decoding.greedy import choose_best, follow_rows
-from keras_transformer.decoding.results import UNFINISHED, SearchResult
-from keras_transformer.decoding.rules import Rules, pad_prefix
-from keras_transformer.decoding.sampling import make_sampler
-from keras_transformer.fields import is_of_kind
+from keras_transformer.decoding.greedy import (
+    choose_best,
+    follow_rows,
+    make_sampler,
+)
+from keras_transformer.decoding.rules import (
+    UNFINISHED,
+    Rules,
+    SearchResult,
+    pad_prefix,
+)
+from keras_transformer.fields import check_positive
 
 Cache: typing.TypeAlias = typing.Any  # a nest of tensors
 Step: typing.TypeAlias = Callable[[Tensor, Cache, Tensor], tuple[Tensor, Cache]]
@@ -76,8 +83,7 @@ def search(
     """
     beam_size = 1 if config.sampling else config.beam_size
     num_best = beam_size if num_best is None else num_best
-    _check_count("num_best", num_best)
-    _check_count("max_length", max_length)
+    check_positive(num_best=num_best, max_length=max_length)
     if num_best > beam_size:
         raise ValueError(
             "num_best must be at most beam_size."
@@ -93,7 +99,7 @@ def search(
         )
     size = max_length
     if max_steps is not None:
-        _check_count("max_steps", max_steps)
+        check_positive(max_steps=max_steps)
         size = min(max_steps, max_length)
     max_lengths = ops.convert_to_tensor(max_lengths, dtype="int32")
     if len(max_lengths.shape) != 1:
@@ -154,19 +160,10 @@ def greedy_search(
     Of equally probable tokens it takes the one with the lowest id.
 
     Args:
-        step: The function described above, N = B.
-        cache: Nest of tensors `[B, ...]` for position 0.
-        max_lengths: As in `search`.
-        max_length: As in `search`.
-        length_penalty: Exponent of the length penalty, as a float.
-        min_length: Minimum length in tokens, EOS included.
-        prefix: As in `search`.
+        step, cache, max_lengths, max_length, prefix: As in `search`, N = B.
+        length_penalty, min_length: As in `DecodingConfig`.
 
-    Returns:
-        A `SearchResult` with W = 1.
-
-    Raises:
-        ValueError: An argument is outside its range, or shapes do not fit.
+    Returns, Raises: As `search`, with W = 1.
 
     >>> p = ops.array([[.1, .1, .2, .6], [.1, .1, .7, .1]])
     >>> logits = ops.log(p)[:, None]
@@ -212,21 +209,10 @@ def beam_search(
     probable.
 
     Args:
-        step: The function described above, N = B * beam_size.
-        cache: Nest of tensors `[B * beam_size, ...]` for position 0.
-        max_lengths: As in `search`.
-        max_length: As in `search`.
-        beam_size: W, the number of hypotheses, as an int.
-        length_penalty: Exponent of the length penalty, as a float.
-        min_length: Minimum length in tokens, EOS included.
-        prefix: As in `search`.
-        reorder: As in `search`.
+        step, cache, max_lengths, max_length, prefix, reorder: As in `search`.
+        beam_size, length_penalty, min_length: As in `DecodingConfig`.
 
-    Returns:
-        A `SearchResult`.
-
-    Raises:
-        ValueError: An argument is outside its range, or shapes do not fit.
+    Returns, Raises: As `search`, with W = beam_size.
 
     >>> p = ops.array([[[.1, .1, .2, .6]] * 2, [[.1, .1, .7, .1]] * 2])
     >>> logits = ops.log(p)
@@ -280,23 +266,12 @@ def sample(
     another backend.
 
     Args:
-        step: The function described above, N = B.
-        cache: Nest of tensors `[B, ...]` for position 0.
-        max_lengths: As in `search`.
-        max_length: As in `search`.
-        length_penalty: Exponent of the length penalty, as a float.
-        temperature: Divides the logits, as a float.
-        top_k: Number of tokens to sample from, as an int; 0 for all.
-        top_p: Probability to sample from, as a float in (0, 1]; 1 for all.
-        seed: As in `search`.
-        min_length: Minimum length in tokens, EOS included.
-        prefix: As in `search`.
+        step, cache, max_lengths, max_length, seed, prefix: As in `search`,
+            N = B.
+        length_penalty, temperature, top_k, top_p, min_length: As in
+            `DecodingConfig`; `top_k=0` and `top_p=1` sample from all tokens.
 
-    Returns:
-        A `SearchResult` with W = 1.
-
-    Raises:
-        ValueError: An argument is outside its range, or shapes do not fit.
+    Returns, Raises: As `search`, with W = 1.
 
     >>> p = ops.array([[.1, .1, .2, .6], [.1, .1, .7, .1]])
     >>> logits = ops.log(p)[:, None]
@@ -324,13 +299,6 @@ def sample(
         prefix=prefix,
         seed=seed,
     )
-
-
-def _check_count(name, number):
-    if not is_of_kind(number, int) or number < 1:
-        raise ValueError(
-            f"{name} must be an int of at least 1. Received: {name}={number!r}"
-        )
 
 
 def _check_cache(cache, max_lengths, beam_size):

@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_transformer.backend import Tensor
 from keras_transformer.config import DecodingConfig
-from keras_transformer.decoding.results import length_penalty
+from keras_transformer.decoding.rules import length_penalty
 from keras_transformer.decoding.selection import (
     count_tokens,
     gather_rows,
@@ -23,17 +23,18 @@ from keras_transformer.vocabulary import EOS
 class Survivors(typing.NamedTuple):
     """The hypotheses that may have a place.
 
-    All are bool. An array that is the same for all sentences has no axis B.
+    All are bool; None means all of them. An array that is the same for all
+    sentences has no axis B.
 
     Attributes:
-        stay: `[B, W]`, the finished ones that stay.
         finish: `[B, 2W]`, the candidates that may finish if they are EOS.
         live: `[B, 2W]`, the candidates that may live on if they are not EOS.
+        stay: `[B, W]`, the finished ones that stay.
     """
 
-    stay: Tensor
-    finish: Tensor
-    live: Tensor
+    finish: Tensor | None = None
+    live: Tensor | None = None
+    stay: Tensor | None = None
 
 
 class Exact:
@@ -50,8 +51,8 @@ class Exact:
         self.config = config
         self.num_best = num_best
 
-    def survivors(self, state, scores, ends) -> Survivors | None:
-        """The `Survivors` after a position; None if all hypotheses may survive.
+    def survivors(self, state, scores, ends) -> Survivors:
+        """The `Survivors` after a position.
 
         Args:
             state: The `BeamState`.
@@ -59,7 +60,7 @@ class Exact:
                 log-probability comes first.
             ends: bool `[B, 2W]`, whether a candidate is EOS.
         """
-        return None
+        return Survivors()
 
     def is_over(self, state, limit_penalties) -> Tensor:
         """Whether no later hypothesis counts: bool `[B]`.
@@ -92,10 +93,12 @@ class Transformers(Exact):
     score than the worst of W finished ones.
     """
 
+    # Live ones rank as if EOS, which costs nothing, were added to each.
+    extra_length = 1
+
     def survivors(self, state, scores, ends):
         beam_size = state.finished_scores.shape[1]
-        ranks = int_range(2 * beam_size)
-        return Survivors(ranks[:beam_size] >= 0, ranks < beam_size, ranks >= 0)
+        return Survivors(finish=int_range(2 * beam_size) < beam_size)
 
     def is_over(self, state, limit_penalties):
         beam_size = state.live_log_probs.shape[1]
@@ -105,19 +108,9 @@ class Transformers(Exact):
         return best_now <= state.finished_scores[:, -1]
 
     def at_limit(self, state, sentences):
-        """Live ones rank as if EOS, which costs nothing, were added to each."""
-        return self._finish_live(state, sentences, extra_length=1)
-
-    def _finish_live(self, state, sentences, extra_length):
-        """Ranks live hypotheses among the finished, unless the search was over.
-
-        Args:
-            state: The `BeamState`.
-            sentences: `row_numbers` of the sentences.
-            extra_length: Added to the length of each live hypothesis.
-        """
+        """Live ones rank with the finished, unless the search was over."""
         beam_size = state.live_log_probs.shape[1]
-        lengths = count_tokens(state.ids[:, beam_size:]) + extra_length
+        lengths = count_tokens(state.ids[:, beam_size:]) + self.extra_length
         scores = state.live_log_probs / length_penalty(self.config, lengths)
         is_over = self.is_over(state, None)
         scores = ops.where(is_over[:, None], -np.inf, scores)
@@ -155,9 +148,7 @@ class Fairseq(Transformers):
         ends = ops.cast(ends & (ranks < beam_size), "int32")
         earlier = ops.cumsum(ends, axis=1) - ends  # [B, 2W]
         free = earlier < beam_size - count_finished(state)
-        return Survivors(
-            ranks[:beam_size] >= 0, free & (ranks < beam_size), ranks >= 0
-        )
+        return Survivors(finish=free & (ranks < beam_size))
 
     def is_over(self, state, limit_penalties):
         return state.finished_scores[:, -1] > -np.inf  # W have finished
@@ -173,14 +164,15 @@ class Marian(Fairseq):
     rank with the finished ones.
     """
 
+    extra_length = 0
+
     def survivors(self, state, scores, ends):
         beam_size = state.finished_scores.shape[1]
         ranks = int_range(2 * beam_size)
         counts = ranks < beam_size - count_finished(state)
-        return Survivors(ranks[:beam_size] >= 0, counts, counts)
+        return Survivors(finish=counts, live=counts)
 
-    def at_limit(self, state, sentences):
-        return self._finish_live(state, sentences, extra_length=0)
+    at_limit = Transformers.at_limit
 
 
 class OpenNMTTF(Exact):
@@ -196,8 +188,8 @@ class OpenNMTTF(Exact):
         chosen = ops.any(
             best[:, :, None] == int_range(3 * beam_size), axis=1
         )  # [B, W] -> [B, 3W]
-        stays, new = chosen[:, :beam_size], chosen[:, beam_size:]
-        return Survivors(stays, new, new)
+        new = chosen[:, beam_size:]
+        return Survivors(finish=new, live=new, stay=chosen[:, :beam_size])
 
     def is_over(self, state, limit_penalties):
         return state.live_log_probs[:, 0] == -np.inf

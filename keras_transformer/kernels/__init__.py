@@ -1,5 +1,5 @@
 """The values of Keras' classes in fewer operations.
 
-Each file is independent: using Keras' own class instead changes nothing but
-speed. A test for each file checks that the values are the same.
+Each class is independent: using Keras' own class instead changes nothing but
+speed. Tests check that the values are the same.
 """

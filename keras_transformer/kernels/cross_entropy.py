@@ -5,8 +5,7 @@ import typing
 
 from keras import ops
 
-from keras_transformer.backend import precise_dtype
-from keras_transformer.kernels.gradient import with_gradient
+from keras_transformer.backend import precise_dtype, with_gradient
 
 
 def is_in_vocabulary(labels, vocab_size):

@@ -7,13 +7,12 @@ operations as wide as the vocabulary. R-Drop's explicit gradient makes a step of
 
 from keras import ops
 
-from keras_transformer.backend import after, precise_dtype
+from keras_transformer.backend import after, precise_dtype, with_gradient
 from keras_transformer.kernels.cross_entropy import (
     checked_labels,
     gradient_scales,
     likelihoods,
 )
-from keras_transformer.kernels.gradient import with_gradient
 
 
 def projected_cross_entropy(labels, x, matrix, bias, label_smoothing):

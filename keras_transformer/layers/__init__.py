@@ -1,4 +1,4 @@
-"""The parts of the Transformer, a file for each part of the paper's section 3.
+"""The parts of the Transformer: section 3 of the paper.
 
 Letters of shapes: see the legend in `keras_transformer/__init__.py`.
 
@@ -6,12 +6,8 @@ In a half-precision policy, softmax and positions are computed in float32, and
 logits are converted to float32. With dtype float64, all three are float64.
 """
 
-from keras_transformer.layers.attention import KeyValue as KeyValue
 from keras_transformer.layers.attention import (
     MultiHeadAttention as MultiHeadAttention,
-)
-from keras_transformer.layers.attention import (
-    attention_weights as attention_weights,
 )
 from keras_transformer.layers.attention import (
     recorded_weights as recorded_weights,
@@ -31,11 +27,9 @@ from keras_transformer.layers.embeddings import (
 from keras_transformer.layers.embeddings import (
     positional_encoding as positional_encoding,
 )
-from keras_transformer.layers.feed_forward import FeedForward as FeedForward
 from keras_transformer.layers.relative_attention import (
     RelativeAttention as RelativeAttention,
 )
-from keras_transformer.layers.residual import Residual as Residual
 from keras_transformer.layers.restricted_attention import (
     RestrictedAttention as RestrictedAttention,
 )
@@ -43,4 +37,5 @@ from keras_transformer.layers.stacks import Decoder as Decoder
 from keras_transformer.layers.stacks import DecoderLayer as DecoderLayer
 from keras_transformer.layers.stacks import Encoder as Encoder
 from keras_transformer.layers.stacks import EncoderLayer as EncoderLayer
-from keras_transformer.layers.traced import TracedLayer as TracedLayer
+from keras_transformer.layers.sublayers import FeedForward as FeedForward
+from keras_transformer.layers.sublayers import Residual as Residual

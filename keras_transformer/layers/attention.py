@@ -2,6 +2,7 @@
 
 import contextlib
 import contextvars
+import functools
 import typing
 from collections.abc import Callable, Iterator
 
@@ -9,12 +10,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.backend import Tensor, precise_dtype
-from keras_transformer.kernels.dropout import Dropout
-from keras_transformer.kernels.linear import Linear
+from keras_transformer.backend import Tensor, TracedLayer, precise_dtype
+from keras_transformer.fields import check_positive
+from keras_transformer.kernels.layers import Dropout, Linear
 from keras_transformer.layers.cache import Position, Slots
-from keras_transformer.layers.checks import check_sizes
-from keras_transformer.layers.traced import TracedLayer
 
 # A score that softmax turns into zero. It is finite, so that a row that may
 # attend to nothing gives no NaN.
@@ -167,18 +166,19 @@ class MultiHeadAttention(TracedLayer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        check_sizes(num_heads=num_heads, d_key=d_key, d_value=d_value)
+        check_positive(num_heads=num_heads, d_key=d_key, d_value=d_value)
         self.num_heads = num_heads
         self.d_key = d_key
         self.d_value = d_value
         self.use_bias = use_bias
-        project = _linear(self.dtype_policy, use_bias)
+        project = functools.partial(
+            Linear, use_bias=use_bias, dtype=self.dtype_policy
+        )
         self.query_projection = project(num_heads * d_key, name="query")
         self.key_projection = project(num_heads * d_key, name="key")
         self.value_projection = project(num_heads * d_value, name="value")
-        self.output_projection: typing.Any = (
-            None  # W^O: as wide as the query, see build
-        )
+        # W^O: as wide as the query, see build.
+        self.output_projection: typing.Any = None
         self.weight_dropout = Dropout(
             dropout, dtype=self.dtype_policy, name="weight_dropout"
         )
@@ -187,8 +187,11 @@ class MultiHeadAttention(TracedLayer):
         self.query_projection.build(query_shape)
         self.key_projection.build(value_shape)
         self.value_projection.build(value_shape)
-        self.output_projection = _linear(self.dtype_policy, self.use_bias)(
-            query_shape[-1], name="output"
+        self.output_projection = Linear(
+            query_shape[-1],
+            use_bias=self.use_bias,
+            dtype=self.dtype_policy,
+            name="output",
         )
         self.output_projection.build(
             (None, None, self.num_heads * self.d_value)
@@ -398,10 +401,19 @@ def record_weights(
         record[layer] = make_weights()
 
 
-def _linear(dtype, use_bias):
-    """Makes the projections of sec. 3.2.2, which have no biases there."""
+def check_self_attention(
+    layer: typing.Any, query: Tensor, keys: Tensor
+) -> None:
+    """Raises ValueError if queries and keys cannot be of one sequence.
 
-    def make(units, name):
-        return Linear(units, use_bias=use_bias, dtype=dtype, name=name)
-
-    return make
+    Args:
+        layer: The attention layer, for the message.
+        query, keys: Projected, `[B, H, T, K]`.
+    """
+    lengths = query.shape[2], keys.shape[2]
+    if None not in lengths and lengths[0] != lengths[1]:
+        raise ValueError(
+            f"{layer.name}: {type(layer).__name__} is self-attention: queries"
+            " and keys must be of one sequence. Received:"
+            f" {lengths[0]} queries, {lengths[1]} keys"
+        )

@@ -83,7 +83,7 @@ class Chunks(typing.NamedTuple):
     def split_with_margins(self, x: Tensor) -> Tensor:
         """[B, H, n, K] -> [B, H, G, M, K]; zeros where there is no position."""
         x = self.split(x)
-        if _is_zero(self.before) and _is_zero(self.after):
+        if _is(self.before, 0) and _is(self.after, 0):
             return x
         end = x[:, :, :, self.size - self.before :]
         beginning = x[:, :, :, : self.after]
@@ -171,7 +171,7 @@ def by_key(x: Tensor, num_keys: Size) -> Tensor:
            [5, 6, 7]], dtype=int32)
     """
     *others, num_queries, width = ops.shape(x)
-    if _is_one(num_queries):
+    if _is(num_queries, 1):
         return x
     # Row i begins one column earlier than row i - 1: in one line of numbers,
     # rows of one column more than they are.
@@ -190,7 +190,7 @@ def by_distance(x: Tensor) -> Tensor:
            [5, 6, 7, 0]], dtype=int32)
     """
     *others, num_queries, num_keys = ops.shape(x)
-    if _is_one(num_queries):
+    if _is(num_queries, 1):
         return x
     first = num_queries - 1
     width = num_keys + first
@@ -212,16 +212,13 @@ def by_distance(x: Tensor) -> Tensor:
 
 def _extended(x, number):
     """[B, H, n, K] with a number of zeros after its n positions."""
-    if _is_zero(number):
+    if _is(number, 0):
         return x
     batch_size, num_heads, _, size = ops.shape(x)
     zeros = ops.zeros((batch_size, num_heads, number, size), x.dtype)
     return ops.concatenate([x, zeros], axis=2)
 
 
-def _is_zero(size):
-    return isinstance(size, int) and size == 0
-
-
-def _is_one(size):
-    return isinstance(size, int) and size == 1
+def _is(size, number):
+    """Whether a size is known, and is this number."""
+    return isinstance(size, int) and size == number

@@ -6,11 +6,15 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.backend import Tensor, precise_dtype
-from keras_transformer.config import SINUSOIDS, check_even
-from keras_transformer.kernels.dropout import Dropout
-from keras_transformer.layers.checks import check_choice, check_sizes
-from keras_transformer.layers.traced import TracedLayer
+from keras_transformer.backend import (
+    Tensor,
+    TracedLayer,
+    integer_ids,
+    precise_dtype,
+)
+from keras_transformer.config import TransformerConfig, check_even
+from keras_transformer.fields import check_positive, check_values
+from keras_transformer.kernels.layers import Dropout
 from keras_transformer.vocabulary import PAD
 
 
@@ -47,7 +51,7 @@ def positional_encoding(
            [0.84, 0.54, 0.01, 1.  ]], dtype=float32)
     """
     check_even(d_model)
-    check_choice(SINUSOIDS, sinusoids=sinusoids)
+    check_values(TransformerConfig, sinusoids=sinusoids)
     exponents = {
         "paper": np.arange(0, d_model, 2) / d_model,
         "t2t": np.linspace(0, 1, d_model // 2),
@@ -59,12 +63,23 @@ def positional_encoding(
     return ops.reshape(pairs, (-1, d_model))  # [T, D / 2, 2] -> [T, D]
 
 
-class _Softmax:
+class _Softmax(keras.layers.Layer):
     """The softmax projection of a layer that has `softmax_matrix`, `[V, D]`."""
 
     softmax_matrix: typing.Any
-    logits_bias: typing.Any  # [V], or None
-    compute_dtype: str
+    logits_bias: typing.Any = None  # [V]
+
+    def _add_table(self, name):
+        """A vector `[D]` for each token; and a bias of its logit, if asked."""
+        table = _add_table(self, name, self.vocab_size, self.d_model)
+        if self.has_logits_bias:
+            self.logits_bias = self.add_weight(
+                name="logits_bias",
+                shape=(self.vocab_size,),
+                initializer="zeros",
+                autocast=False,  # half precision would round it
+            )
+        return table
 
     def logits(self, x: Tensor) -> Tensor:
         """Scores of every token, x W^T, and a bias if there is one.
@@ -141,10 +156,11 @@ class PositionalEmbedding(_Softmax, TracedLayer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        check_sizes(vocab_size=vocab_size, d_model=d_model)
+        check_positive(vocab_size=vocab_size, d_model=d_model)
         check_even(d_model)
-        check_choice((*SINUSOIDS, None), sinusoids=sinusoids)
-        if first_position and sinusoids is None:
+        if sinusoids is not None:
+            check_values(TransformerConfig, sinusoids=sinusoids)
+        elif first_position:
             raise ValueError(
                 "first_position is an option of sinusoids. Received:"
                 f" first_position={first_position}, sinusoids=None"
@@ -155,17 +171,12 @@ class PositionalEmbedding(_Softmax, TracedLayer):
         self.first_position = first_position
         self.scale = d_model**0.5 if scale else 1.0
         self.has_logits_bias = logits_bias
-        self.logits_bias: typing.Any = None  # [V]
         self.sum_dropout = Dropout(
             dropout, dtype=self.dtype_policy, name="sum_dropout"
         )
 
     def build(self, ids_shape=None):
-        self.embeddings = _add_table(
-            self, "embeddings", self.vocab_size, self.d_model
-        )
-        if self.has_logits_bias:
-            self.logits_bias = _add_logits_bias(self, self.vocab_size)
+        self.embeddings = self._add_table("embeddings")
         self.sum_dropout.build((None, None, self.d_model))
 
     def call(self, ids, start=0):
@@ -180,7 +191,7 @@ class PositionalEmbedding(_Softmax, TracedLayer):
         Returns:
             float32 `[B, T, D]`; float64 if that is the dtype of the weights.
         """
-        ids = _checked_ids(ids)
+        ids = integer_ids(ids, "ids")
         dtype = precise_dtype(self.variable_dtype)
         known = ops.clip(ids, 0, self.vocab_size - 1)
         # In the factor, where the check costs no pass over [B, T, D].
@@ -190,20 +201,17 @@ class PositionalEmbedding(_Softmax, TracedLayer):
         x = ops.take(self.embeddings, known, axis=0)  # [B, T] -> [B, T, D]
         x = ops.cast(x, dtype) * scale
         if self.sinusoids is not None:
-            x += self._sinusoids(ops.shape(ids)[1], start, dtype)
+            if self.first_position:  # else no operation is added
+                start = start + self.first_position
+            length = ops.shape(ids)[1]
+            x += positional_encoding(
+                length, self.d_model, start, dtype, self.sinusoids
+            )
         return x
 
     def finish(self, x: Tensor) -> Tensor:
         """Dropout of the sum: float `[B, T, D]` in the compute dtype."""
         return self.sum_dropout(ops.cast(x, self.compute_dtype))
-
-    def _sinusoids(self, length, start, dtype):
-        """PE of `length` places from `start` on: [T, D]."""
-        if self.first_position:  # else no operation is added
-            start = start + self.first_position
-        return positional_encoding(
-            length, self.d_model, start, dtype, self.sinusoids
-        )
 
     @property
     def softmax_matrix(self):
@@ -214,7 +222,7 @@ class PositionalEmbedding(_Softmax, TracedLayer):
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class SoftmaxProjection(_Softmax, keras.layers.Layer):
+class SoftmaxProjection(_Softmax):
     """A matrix of the softmax that is no embedding matrix: `logits` is x W^T.
 
     Differs from the paper, which has one matrix for both (sec. 3.4): models of
@@ -241,16 +249,13 @@ class SoftmaxProjection(_Softmax, keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        check_sizes(vocab_size=vocab_size, d_model=d_model)
+        check_positive(vocab_size=vocab_size, d_model=d_model)
         self.vocab_size = vocab_size
         self.d_model = d_model
         self.has_logits_bias = logits_bias
-        self.logits_bias: typing.Any = None  # [V]
 
     def build(self, input_shape=None):
-        self.matrix = _add_table(self, "matrix", self.vocab_size, self.d_model)
-        if self.has_logits_bias:
-            self.logits_bias = _add_logits_bias(self, self.vocab_size)
+        self.matrix = self._add_table("matrix")
 
     @property
     def softmax_matrix(self):
@@ -264,16 +269,6 @@ def _add_table(layer, name, num_rows, width):
         shape=(num_rows, width),
         initializer=keras.initializers.RandomNormal(stddev=width**-0.5),
         autocast=False,  # a lookup reads few rows of a large matrix
-    )
-
-
-def _add_logits_bias(layer, vocab_size):
-    """A bias `[V]` of a layer's logits, which half precision would round."""
-    return layer.add_weight(
-        name="logits_bias",
-        shape=(vocab_size,),
-        initializer="zeros",
-        autocast=False,
     )
 
 
@@ -314,7 +309,7 @@ class LearnedPositions(TracedLayer):
 
     def __init__(self, max_positions: int, d_model: int, **kwargs):
         super().__init__(autocast=False, **kwargs)
-        check_sizes(max_positions=max_positions, d_model=d_model)
+        check_positive(max_positions=max_positions, d_model=d_model)
         self.max_positions = max_positions
         self.d_model = d_model
 
@@ -337,16 +332,3 @@ class LearnedPositions(TracedLayer):
 
     def compute_output_shape(self, x_shape, ids_shape):
         return x_shape
-
-
-def _checked_ids(ids):
-    """Ids as int32; as int64 if their dtype has ids that int32 has not."""
-    ids = ops.convert_to_tensor(ids)
-    dtype = keras.backend.standardize_dtype(ids.dtype)
-    if "int" not in dtype:
-        raise ValueError(
-            "ids must be integers: floats of half precision cannot tell ids"
-            f" above 256 apart. Received: ids of dtype {dtype}"
-        )
-    is_large = dtype in ("uint32", "int64", "uint64")
-    return ops.cast(ids, "int64" if is_large else "int32")

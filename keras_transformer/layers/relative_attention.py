@@ -6,14 +6,15 @@ import keras
 from keras import ops
 
 from keras_transformer.backend import Tensor
+from keras_transformer.fields import check_positive
 from keras_transformer.layers.attention import (
     KeyValue,
     MultiHeadAttention,
+    check_self_attention,
     masked_softmax,
     scaled,
 )
 from keras_transformer.layers.cache import Position
-from keras_transformer.layers.checks import check_self_attention, check_sizes
 from keras_transformer.layers.chunks import by_distance, by_key
 
 
@@ -33,14 +34,8 @@ class RelativeAttention(MultiHeadAttention):
         max_relative_position: Maximum distance, to each side, that has vectors
             of its own.
 
-    Call arguments:
-        query, value: The same float `[B, T, D]`.
-        attention_mask: bool, broadcastable to `[B, H, T, T]`; `True` = may
-            attend. None hides nothing.
-        training: Whether dropout is active.
-
-    Returns:
-        float `[B, T, D]` in the compute dtype.
+    Call arguments, Returns: As in `MultiHeadAttention`; `query` and `value`
+        are the same sequence.
 
     Raises:
         ValueError: A size is below 1, or `query` and `value` have different
@@ -61,7 +56,7 @@ class RelativeAttention(MultiHeadAttention):
         **kwargs,
     ):
         super().__init__(num_heads, d_key, d_value, **kwargs)
-        check_sizes(max_relative_position=max_relative_position)
+        check_positive(max_relative_position=max_relative_position)
         self.max_relative_position = max_relative_position
         self.relative_keys: typing.Any = None  # [2 * maximum + 1, K]
         self.relative_values: typing.Any = None  # [2 * maximum + 1, Vd]

@@ -7,10 +7,10 @@ from keras_transformer.fields import is_of_kind
 from keras_transformer.layers.attention import (
     MultiHeadAttention,
     attention_weights,
+    check_self_attention,
     checked_mask,
     record_weights,
 )
-from keras_transformer.layers.checks import check_self_attention
 from keras_transformer.layers.chunks import Neighborhood, divide
 from keras_transformer.masking import band_mask
 
@@ -30,14 +30,8 @@ class RestrictedAttention(MultiHeadAttention):
         neighborhood: How many positions before and after its own a query sees,
             such as `(64, 63)`.
 
-    Call arguments:
-        query, value: The same float `[B, T, D]`.
-        attention_mask: bool, broadcastable to `[B, H, T, T]`; `True` = may
-            attend. None hides nothing.
-        training: Whether dropout is active.
-
-    Returns:
-        float `[B, T, D]` in the compute dtype.
+    Call arguments, Returns: As in `MultiHeadAttention`; `query` and `value`
+        are the same sequence.
 
     Raises:
         ValueError: A size is below 1, or the neighborhood is not two numbers,
@@ -100,13 +94,9 @@ def _checked_neighborhood(neighborhood):
 
 
 def _chunk_mask(chunks, mask):
-    """A mask of whole sequences as chunks have it: bool [B, H, G, C, M].
+    """A mask, broadcastable to [B, H, n, n] or None, as bool [B, H, G, C, M].
 
     False where a margin, or the last chunk, has no position.
-
-    Args:
-        chunks: The `Chunks`.
-        mask: bool, broadcastable to `[B, H, n, n]`; None hides nothing.
     """
     if mask is None:
         mask = ops.ones((1, 1, 1, 1), "bool")

@@ -5,20 +5,18 @@ import typing
 
 import keras
 
-from keras_transformer.backend import Tensor
+from keras_transformer.backend import Tensor, TracedLayer
 from keras_transformer.config import TransformerConfig
-from keras_transformer.kernels.normalization import LayerNorm
+from keras_transformer.kernels.layers import LayerNorm
 from keras_transformer.layers.attention import KeyValue, MultiHeadAttention
 from keras_transformer.layers.cache import Position, Slots
 from keras_transformer.layers.chunks import (
     centered_neighborhood,
     last_neighborhood,
 )
-from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.relative_attention import RelativeAttention
-from keras_transformer.layers.residual import Residual
 from keras_transformer.layers.restricted_attention import RestrictedAttention
-from keras_transformer.layers.traced import TracedLayer
+from keras_transformer.layers.sublayers import FeedForward, Residual
 
 
 class Memory(typing.NamedTuple):
@@ -131,16 +129,6 @@ class _Block(TracedLayer):
             name=name,
         )
 
-    def _final_norm(self):
-        """The norm that ends a pre-norm stack; a post-norm stack has none."""
-        if not self.config.pre_norm:
-            return None
-        return LayerNorm(
-            epsilon=self.config.layer_norm_epsilon,
-            dtype=self.dtype_policy,
-            name="final_norm",
-        )
-
     def _check_width(self, x_shape):
         """Raises ValueError unless the residual stream is as wide as told."""
         if x_shape[-1] != self.config.d_model:
@@ -149,7 +137,7 @@ class _Block(TracedLayer):
                 f" {self.config.d_model}. Received: shape {tuple(x_shape)}"
             )
 
-    def compute_output_shape(self, x_shape):
+    def compute_output_shape(self, x_shape, memory_shape=None):
         return x_shape
 
 
@@ -302,91 +290,70 @@ class DecoderLayer(_Block):
         )
         return self.feed_forward_residual(x, sublayer=self.feed_forward), cache
 
-    def compute_output_shape(self, x_shape, memory_shape):
-        return x_shape
 
+class _Stack(_Block):
+    """A stack of layers, and a norm at its end if it is a pre-norm stack."""
 
-@keras.saving.register_keras_serializable("keras_transformer")
-class Encoder(_Block):
-    """A stack of N encoder layers (sec. 3.1).
-
-    Args:
-        config: A `TransformerConfig`; or its fields as keywords.
-
-    Call arguments:
-        x: float `[B, S, D]`, embedded source.
-        attention_mask: bool, broadcastable to `[B, H, S, S]`; `True` = may
-            attend. None hides nothing.
-        training: Whether dropout is active.
-
-    Returns:
-        float `[B, S, D]` in the compute dtype.
-
-    Raises:
-        ValueError: `x` is not `d_model` wide, or a mask is not bool.
-    """
-
-    def __init__(self, config: TransformerConfig | None = None, **kwargs):
-        super().__init__(config, **kwargs)
+    def _pile(self, kind, number):
+        """Makes the layers and the norm."""
         self.blocks = [
-            EncoderLayer(
-                self.config, dtype=self.dtype_policy, name=f"layer_{i}"
-            )
-            for i in range(self.config.num_layers)
+            kind(self.config, dtype=self.dtype_policy, name=f"layer_{i}")
+            for i in range(number)
         ]
-        self.final_norm = self._final_norm()
+        self.final_norm = None
+        if self.config.pre_norm:
+            self.final_norm = LayerNorm(
+                epsilon=self.config.layer_norm_epsilon,
+                dtype=self.dtype_policy,
+                name="final_norm",
+            )
 
-    def build(self, x_shape):
+    def _build_all(self, x_shape, *memory_shape):
         for block in self.blocks:
-            block.build(x_shape)
+            block.build(x_shape, *memory_shape)
         if self.final_norm is not None:
             self.final_norm.build(x_shape)
 
-    def call(self, x, attention_mask=None):
-        for block in self.blocks:
-            x = block(x, attention_mask)
+    def _finish(self, x):
         return x if self.final_norm is None else self.final_norm(x)
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class Decoder(_Block):
-    """A stack of N decoder layers (sec. 3.1).
+class Encoder(_Stack):
+    """A stack of N encoder layers (sec. 3.1).
 
-    Args:
-        config: A `TransformerConfig`; or its fields as keywords.
-
-    Call arguments:
-        x: float `[B, T, D]`, embedded target.
-        memory: float `[B, S, D']`, the encoder's output; or the result of
-            `project`.
-        self_attention_mask: bool, broadcastable to `[B, H, T, T]`, usually
-            `causal_mask(T)`; `True` = may attend. None hides nothing.
-        cross_attention_mask: bool, broadcastable to `[B, H, T, S]`, usually
-            `padding_mask(source_ids)`.
-        training: Whether dropout is active.
-
-    Returns:
-        float `[B, T, D]` in the compute dtype.
-
-    Raises:
-        ValueError: `x` is not `d_model` wide, or a mask is not bool.
+    Args, call arguments, results and errors are those of `EncoderLayer`; the
+    input is the embedded source.
     """
 
     def __init__(self, config: TransformerConfig | None = None, **kwargs):
         super().__init__(config, **kwargs)
-        self.blocks = [
-            DecoderLayer(
-                self.config, dtype=self.dtype_policy, name=f"layer_{i}"
-            )
-            for i in range(self.config.decoder_depth)
-        ]
-        self.final_norm = self._final_norm()
+        self._pile(EncoderLayer, self.config.num_layers)
+
+    def build(self, x_shape):
+        self._build_all(x_shape)
+
+    def call(self, x, attention_mask=None):
+        for block in self.blocks:
+            x = block(x, attention_mask)
+        return self._finish(x)
+
+
+@keras.saving.register_keras_serializable("keras_transformer")
+class Decoder(_Stack):
+    """A stack of N decoder layers (sec. 3.1).
+
+    Args, call arguments, results and errors are those of `DecoderLayer`, except
+    that `memory` is the encoder's output, float `[B, S, D']`, or the result of
+    `project`; the input is the embedded target.
+    """
+
+    def __init__(self, config: TransformerConfig | None = None, **kwargs):
+        super().__init__(config, **kwargs)
+        self._pile(DecoderLayer, self.config.decoder_depth)
 
     def build(self, x_shape, memory_shape):
-        for block in self.blocks:
-            block.build(x_shape, memory_shape)
-        if self.final_norm is not None:
-            self.final_norm.build(x_shape)
+        self._build_all(x_shape, memory_shape)
 
     def call(
         self, x, memory, self_attention_mask=None, cross_attention_mask=None
@@ -469,9 +436,3 @@ class Decoder(_Block):
         if not isinstance(cache, GrowingCache):
             count = cache.layers[0].keys.shape[2] // beam_size
         return Slots(count, beam_size, self.config.attention_window)
-
-    def _finish(self, x):
-        return x if self.final_norm is None else self.final_norm(x)
-
-    def compute_output_shape(self, x_shape, memory_shape):
-        return x_shape

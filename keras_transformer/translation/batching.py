@@ -56,9 +56,10 @@ class BatchedInference:
         """
         results = [([list[int]()], np.zeros(1)) for _ in rows]
         lengths = [len(row) if len(row) > 1 else 0 for row in rows]
-        # With static shapes a cache has room for the longest output, and a
-        # step grows with that room. So the first round makes few steps, which
-        # suffice for most sentences; the second one searches the others again.
+        # With static shapes a cache has room for the longest output, and the
+        # cost of a step grows with it. So the first round makes few steps,
+        # which suffice for most sentences; the second searches the others
+        # again.
         is_sampling = self.inference.decoding.sampling
         has_two_rounds = self.has_static_shapes and not is_sampling
         for in_first_steps in (True, False) if has_two_rounds else (False,):

@@ -19,7 +19,7 @@ import jax  # noqa: E402
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
 
-from keras_transformer.kernels.dropout import random_uint16  # noqa: E402
+from keras_transformer.kernels.layers import random_uint16  # noqa: E402
 from keras_transformer.kernels.projected_loss import (  # noqa: E402
     projected_cross_entropy,
     projected_r_drop,

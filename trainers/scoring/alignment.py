@@ -16,15 +16,21 @@ from trainers.scoring.test_sets import check_lines, read_test_pairs, read_text
 Links = set[tuple[int, int]]
 
 
-def read_gold(path: str) -> list[tuple[Links, Links]]:
-    """The sure and the possible links of each line; sure links are possible.
+def read_gold(
+    path: str, pairs: Sequence[tuple[str, str]]
+) -> list[tuple[Links, Links]]:
+    """The sure and the possible links of each pair; sure links are possible.
 
     Raises:
-        ValueError: A link is malformed, or the file is not UTF-8.
+        ValueError: The file is not UTF-8 or has not a line for each pair, or a
+            link is malformed or beyond the words of its pair.
         OSError: It cannot be read.
     """
+    lines = read_text(path)
+    check_lines(path, lines, pairs)
     found = []
-    for number, line in enumerate(read_text(path), 1):
+    for number, (line, pair) in enumerate(zip(lines, pairs, strict=True), 1):
+        sizes = [len(text.split()) for text in pair]
         sure: Links = set()
         possible: Links = set()
         for link in line.split():
@@ -34,31 +40,18 @@ def read_gold(path: str) -> list[tuple[Links, Links]]:
                     f"{path}, line {number}: a link must look like 0-0 or 0p0."
                     f" Received: {link!r}"
                 )
-            place = int(match[1]), int(match[3])
-            possible.add(place)
-            if match[2] == "-":
-                sure.add(place)
-        found.append((sure, possible))
-    return found
-
-
-def check_gold(
-    path: str,
-    gold: Sequence[tuple[Links, Links]],
-    pairs: Sequence[tuple[str, str]],
-) -> None:
-    """Raises ValueError if a link is beyond the words of its pair."""
-    for number, (pair, (_, possible)) in enumerate(
-        zip(pairs, gold, strict=True), 1
-    ):
-        sizes = tuple(len(text.split()) for text in pair)
-        for source, target in sorted(possible):
+            source, target = int(match[1]), int(match[3])
             if source >= sizes[0] or target >= sizes[1]:
                 raise ValueError(
                     f"{path}, line {number}: the pair has {sizes[0]} and"
                     f" {sizes[1]} words, counted from 0. Received: a link of"
                     f" {source} and {target}"
                 )
+            possible.add((source, target))
+            if match[2] == "-":
+                sure.add((source, target))
+        found.append((sure, possible))
+    return found
 
 
 def error_rate(
@@ -169,21 +162,14 @@ def output_lines(translator, pairs, gold, given) -> Iterator[str]:
 def run(
     arguments: flags.Arguments, alignment_layer: int | None, gold: str | None
 ) -> None:
-    """Aligns the pairs of a command line.
-
-    Args:
-        arguments: The command line.
-        alignment_layer, gold: As the flags.
-    """
+    """Aligns the pairs of a command line."""
     workdir = WorkDirectory(arguments.build(TranslatorOptions).workdir)
     links = None
     with flags.user_errors():
         data = workdir.read_section("data", DataConfig)
         pairs = list(read_test_pairs(data, arguments.build(TestOptions)))
         if gold:
-            links = read_gold(gold)
-            check_lines(gold, links, pairs)
-            check_gold(gold, links, pairs)
+            links = read_gold(gold, pairs)
     translator = load_translator(arguments)
     lines = output_lines(translator, pairs, links, alignment_layer)
     write_lines(lines, sys.stdout.buffer)

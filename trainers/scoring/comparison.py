@@ -6,7 +6,6 @@ good systems. sacreBLEU computes it (`sacrebleu.significance`); its samples
 depend on the environment variable SACREBLEU_SEED (12345).
 """
 
-import typing
 from collections.abc import Iterator, Sequence
 
 from sacrebleu.metrics.base import Metric
@@ -17,20 +16,8 @@ TESTS = {"bs": "paired_bootstrap", "ar": "approximate_randomization"}
 SIGNIFICANT = 0.05  # below it, a line of the table has a mark
 
 
-class System(typing.NamedTuple):
-    """The translations of a system.
-
-    Attributes:
-        name: Its path on the command line.
-        outputs: Its translations.
-    """
-
-    name: str
-    outputs: list[str]
-
-
 def compare(
-    systems: Sequence[System],
+    systems: dict[str, list[str]],
     references: Sequence[Sequence[str]],
     metrics: dict[str, Metric],
     samples: dict[str, int] | None = None,
@@ -38,7 +25,7 @@ def compare(
     """Compares systems with the first of them, the baseline.
 
     Args:
-        systems: The baseline, then the others.
+        systems: Translations by name: the baseline's, then the others'.
         references: Lists of reference translations, each as long as a system's
             outputs.
         metrics: sacreBLEU's metrics by name.
@@ -52,31 +39,40 @@ def compare(
         also have the bootstrap's mean and half its 95 % interval. A system with
         the outputs of the baseline has the p-value None; see `least_p_value`.
     """
-    found = {}
+    described: list[dict] = [
+        {"name": name} | {metric: {} for metric in metrics} for name in systems
+    ]
     signatures = {}
+    baseline, *_ = systems.values()
+    changed = [
+        sum(map(str.__ne__, outputs, baseline)) for outputs in systems.values()
+    ]
     for test, name in TESTS.items():
         paired = PairedTest(
-            [(system.name, system.outputs) for system in systems],
+            list(systems.items()),
             metrics,
             references,
             test_type=test,
             n_samples=(samples or {}).get(test, 0),
         )
-        test_signatures, found[name] = paired()
+        test_signatures, found = paired()
         signatures[name] = {
             metric: str(signature)
             for metric, signature in test_signatures.items()
         }
-    described: list[dict] = []
-    for i, system in enumerate(systems):
-        results = {metric: _describe(found, metric, i) for metric in metrics}
-        if i:
-            number = sum(map(str.__ne__, system.outputs, systems[0].outputs))
-            for result in results.values():
-                least = least_p_value(number, result["difference"])
-                for name, value in least.items():
-                    result[name] = max(result[name], value) if number else None
-        described.append({"name": system.name, **results})
+        for metric in metrics:
+            for i, result in enumerate(found[metric]):
+                values = described[i][metric]
+                if test == "bs":
+                    values["score"] = float(result.score)
+                    values["mean"] = float(result.mean)
+                    values["confidence"] = float(result.ci)
+                if i:  # the baseline is not compared with itself
+                    difference = float(result.score - found[metric][0].score)
+                    values.setdefault("difference", difference)
+                    least = least_p_value(changed[i], values["difference"])
+                    p_value = max(float(result.p_value), least[name])
+                    values[name] = p_value if changed[i] else None
     return {
         "baseline": described[0],
         "systems": described[1:],
@@ -104,24 +100,6 @@ def least_p_value(number: int, difference: float) -> dict[str, float]:
     if not difference:
         return {bootstrap: 1.0, randomization: 1.0}
     return {bootstrap: 0.0, randomization: 2.0 ** (1 - number)}
-
-
-def _describe(found, metric, index):
-    """One system's results in one metric."""
-    bootstrap, randomization = (
-        found[name][metric][index] for name in TESTS.values()
-    )
-    result = {
-        "score": float(bootstrap.score),
-        "mean": float(bootstrap.mean),
-        "confidence": float(bootstrap.ci),
-    }
-    if index:  # the baseline is not compared with itself
-        baseline = found[TESTS["bs"]][metric][0]
-        result["difference"] = float(bootstrap.score - baseline.score)
-        result["paired_bootstrap"] = float(bootstrap.p_value)
-        result["approximate_randomization"] = float(randomization.p_value)
-    return result
 
 
 def table(comparison: dict, metrics: Sequence[str]) -> Iterator[str]:

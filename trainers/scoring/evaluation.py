@@ -18,11 +18,6 @@ from trainers.scoring.test_sets import check_lines, read_references, read_text
 def open_metric(arguments, workdir, data):
     """The `TranslationMetric` of a command line with `MetricOptions`.
 
-    Args:
-        arguments: The command line.
-        workdir: The `WorkDirectory`, whose tokenizer is the default.
-        data: Its `DataConfig`.
-
     Raises:
         ValueError: The tokenizer or Moses' file cannot be used.
     """
@@ -36,16 +31,9 @@ def open_metric(arguments, workdir, data):
 
 
 def read_systems(paths, sources, data):
-    """The translations of the systems to compare with, by path.
+    """The translations of the systems to compare, by path.
 
-    Args:
-        paths: Paths of files or work directories.
-        sources: The sentences that they translate.
-        data: The `DataConfig` of the evaluated work directory.
-
-    Returns:
-        A dictionary, with None for a work directory, which has not translated
-        yet.
+    A work directory, which has not translated yet, has None.
 
     Raises:
         ValueError: A file has another number of lines, a work directory has
@@ -78,11 +66,6 @@ def read_systems(paths, sources, data):
 def files_read(data, test, others):
     """The files that the command reads, which no output may replace.
 
-    Args:
-        data: The `DataConfig` of the work directory.
-        test: The `TestOptions`.
-        others: Paths of other files.
-
     Raises:
         FileNotFoundError: One is missing.
     """
@@ -98,23 +81,15 @@ def files_read(data, test, others):
 def show_comparison(systems, arguments, sources, references, metric):
     """Shows the table of systems; returns their part of the JSON object.
 
-    Args:
-        systems: Translations by path, including the baseline's, or None for a
-            work directory, which translates now.
-        arguments: The command line.
-        sources, references: The test set.
-        metric: The `TranslationMetric`.
+    A work directory, which has None in the result of `read_systems`, translates
+    now.
     """
     for path, outputs in systems.items():
         if outputs is None:
             other = load_translator(arguments, path)
             systems[path] = other.translate(sources)
     metrics = metric.metrics()
-    result = comparison.compare(
-        [comparison.System(*system) for system in systems.items()],
-        references,
-        metrics,
-    )
+    result = comparison.compare(systems, references, metrics)
     flags.show(*comparison.table(result, list(metrics)))
     return result
 
@@ -122,12 +97,7 @@ def show_comparison(systems, arguments, sources, references, metric):
 def run(
     arguments: flags.Arguments, output: str | None, compare: tuple[str, ...]
 ) -> None:
-    """Translates the test set, and shows the scores.
-
-    Args:
-        arguments: The command line.
-        output, compare: As the flags.
-    """
+    """Translates the test set, and shows the scores."""
     path = arguments.build(TranslatorOptions).workdir
     test = arguments.build(TestOptions)
     workdir = WorkDirectory(path)

@@ -1,6 +1,5 @@
 """The work of `trainers.score`: log-probabilities of given translations."""
 
-import dataclasses
 import itertools
 import json
 import math
@@ -16,37 +15,6 @@ from trainers.run.config import DataConfig
 from trainers.run.options import TestOptions, TranslatorOptions
 from trainers.run.translating import CHUNK, load_translator, write_lines
 from trainers.scoring.test_sets import read_test_pairs
-
-
-@dataclasses.dataclass
-class Totals:
-    """Sums over pairs.
-
-    Attributes:
-        log_prob: Sum of the log-probabilities of all translations.
-        tokens: Number of tokens of all translations, EOS included.
-        pairs: Number of pairs.
-        truncated: Number of pairs that exceed the model's limits.
-    """
-
-    log_prob: float = 0.0
-    tokens: int = 0
-    pairs: int = 0
-    truncated: int = 0
-
-    def summary(self) -> dict[str, float | int | None]:
-        """The last line of the command, before JSON.
-
-        A perplexity that overflows is None, since JSON has no infinity.
-        """
-        nll = -self.log_prob / self.tokens
-        return {
-            "perplexity": math.exp(nll) if nll < 700 else None,
-            "log_prob": self.log_prob,
-            "tokens": self.tokens,
-            "pairs": self.pairs,
-            "truncated": self.truncated,
-        }
 
 
 def score_lines(
@@ -67,13 +35,14 @@ def score_lines(
         RunError: The model's logits are not finite.
     """
     pieces = translator.tokenizer.target.pieces
-    totals, pairs = Totals(), iter(pairs)
+    pairs = iter(pairs)
+    total, num_tokens, num_pairs, truncated = 0.0, 0, 0, 0
     while chunk := list(itertools.islice(pairs, chunk_size)):
         try:
             scores = translator.score(chunk)
         except FloatingPointError as error:
             raise flags.RunError(str(error)) from error
-        for number, score in enumerate(scores, totals.pairs + 1):
+        for number, score in enumerate(scores, num_pairs + 1):
             for note in score.notes:
                 logging.warning("line %d %s", number, note)
             log_prob = math.fsum(score.log_probs)
@@ -82,20 +51,24 @@ def score_lines(
                 columns.append(" ".join(pieces[id] for id in score.ids))
                 columns.append(" ".join(f"{x:.6f}" for x in score.log_probs))
             yield "\t".join(columns)
-            totals.log_prob += log_prob
-            totals.tokens += len(score.ids)
-            totals.truncated += score.truncated
-            totals.pairs += 1
-    yield json.dumps(totals.summary())
+            total += log_prob
+            num_tokens += len(score.ids)
+            truncated += score.truncated
+        num_pairs += len(scores)
+    nll = -total / num_tokens
+    summary = {
+        # JSON has no infinity.
+        "perplexity": math.exp(nll) if nll < 700 else None,
+        "log_prob": total,
+        "tokens": num_tokens,
+        "pairs": num_pairs,
+        "truncated": truncated,
+    }
+    yield json.dumps(summary)
 
 
 def run(arguments: flags.Arguments, show_tokens: bool) -> None:
-    """Scores the pairs of a command line.
-
-    Args:
-        arguments: The command line.
-        show_tokens: As the flag.
-    """
+    """Scores the pairs of a command line."""
     workdir = WorkDirectory(arguments.build(TranslatorOptions).workdir)
     with flags.user_errors():
         data = workdir.read_section("data", DataConfig)

@@ -9,11 +9,12 @@ Differs from Moses: the built-in abbreviations are our own lists, for English,
 German and French. Moses' files of non-breaking prefixes can be given instead.
 """
 
-import functools
 import os
 import pathlib
 
 import regex
+
+from keras_transformer.data.pairs import read_lines
 
 DOTS = "\x00"  # stands for a dot of "..."; such characters are removed before
 DIGITS = tuple("0123456789")
@@ -122,7 +123,7 @@ class MosesTokenizer:
         if self.language not in _APOSTROPHES:
             return text.replace("'", " ' ")
         for pattern, replacement in _APOSTROPHES[self.language]:
-            text = _compiled(pattern).sub(replacement, text)
+            text = regex.sub(pattern, replacement, text)
         return text
 
     def _split_periods(self, words):
@@ -144,28 +145,17 @@ class MosesTokenizer:
         )
 
 
-@functools.cache
-def _compiled(pattern):
-    return regex.compile(pattern)
-
-
 def read_prefixes(
     path: str | os.PathLike,
 ) -> tuple[frozenset[str], frozenset[str]]:
     """Reads a file of prefixes: non-breaking always, and before numbers."""
     always: set[str] = set()
     before_numbers: set[str] = set()
-    try:
-        text = pathlib.Path(path).read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{path}: not UTF-8 ({error.reason}, byte {error.start + 1})"
-        ) from error
-    for line in text.split("\n"):
-        if not line.strip() or line.startswith("#"):
+    for line in read_lines(pathlib.Path(path)):
+        if not line or line.startswith("#"):
             continue
         # The condition is #NUMERIC_ONLY#: an abbreviation before a number.
-        word, _, condition = line.strip().partition(" ")
+        word, _, condition = line.partition(" ")
         (before_numbers if condition else always).add(word)
     return frozenset(always), frozenset(before_numbers)
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from sacrebleu import utils as sacrebleu_sets
 from sacrebleu.dataset import DATASETS
@@ -15,8 +15,8 @@ from trainers.run.options import TestOptions
 
 def read_test_pairs(
     data: DataConfig, options: TestOptions
-) -> Iterable[tuple[str, str]]:
-    """The pairs to work on, an iterable of (source, target).
+) -> Collection[tuple[str, str]]:
+    """The pairs to work on, (source, target).
 
     If a test set has several references, the first one is used.
 
@@ -31,14 +31,29 @@ def read_test_pairs(
     if options.test_set:
         sources, references = read_test_set(data, options.test_set)
         return list(zip(sources, references[0], strict=True))
-    files = options.test_files
+    return read_pairs(data, "test", options.test_files)
+
+
+def read_pairs(
+    data: DataConfig, split: str, files: tuple[str, ...]
+) -> Collection[tuple[str, str]]:
+    """The pairs of a split ("valid", "test"), or of files in its place.
+
+    Raises:
+        ValueError: There are none, or they cannot be read.
+        OSError: Likewise.
+    """
     if files:
         data = dataclasses.replace(
-            data, dataset="files", train_files=files, test_files=files
+            data,
+            dataset="files",
+            train_files=files,
+            valid_files=files,
+            test_files=files,
         )
-    pairs = read_split(data, "test")
+    pairs = read_split(data, split)
     if not pairs:
-        raise ValueError("expected --test_files=PREFIX. Received: none")
+        raise ValueError(f"expected --{split}_files=PREFIX. Received: none")
     return pairs
 
 

@@ -12,10 +12,10 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory, write_atomically
 from trainers.run.config import DataConfig
-from trainers.run.corpora import read_split
 from trainers.run.options import TranslatorOptions
 from trainers.run.translating import load_translator
 from trainers.scoring.evaluation import open_metric
+from trainers.scoring.test_sets import read_pairs
 
 TUNED = ("beam_size", "length_penalty")
 
@@ -35,13 +35,7 @@ def try_options(
     beam_sizes: Iterable[int],
     length_penalties: Iterable[float],
 ) -> list[Trial]:
-    """Translates once with each pair of options.
-
-    Args:
-        translator: The `Translator`, whose own options are tried, too.
-        sources: Sentences.
-        score: Function of their translations.
-        beam_sizes, length_penalties: Values to combine.
+    """Translates once with each pair of options, and with the translator's own.
 
     Returns:
         One `Trial` per combination, sorted by beam size and length penalty.
@@ -68,12 +62,7 @@ def best_of(trials: Iterable[Trial]) -> Trial:
 
 
 def table(trials: Sequence[Trial], label: str) -> list[str]:
-    """The scores as lines: a row for each length penalty, the best starred.
-
-    Args:
-        trials: Trials.
-        label: Name of the score.
-    """
+    """The scores as lines: a row for each length penalty, the best starred."""
     beam_sizes = sorted({trial.beam_size for trial in trials})
     scores = {(t.beam_size, t.length_penalty): t.score for t in trials}
     best = best_of(trials)
@@ -113,28 +102,6 @@ def save_decoding(workdir: WorkDirectory, decoding: DecodingConfig) -> None:
             write_atomically(workdir.flags_path, text)
 
 
-def read_valid_pairs(
-    data: DataConfig, valid_files: tuple[str, ...]
-) -> list[tuple[str, str]]:
-    """The validation pairs of a work directory, or of other files.
-
-    Raises:
-        ValueError: There are none, or they cannot be read.
-        OSError: They cannot be read.
-    """
-    if valid_files:
-        data = dataclasses.replace(
-            data,
-            dataset="files",
-            train_files=valid_files,
-            valid_files=valid_files,
-        )
-    pairs = list(read_split(data, "valid"))
-    if not pairs:
-        raise ValueError("expected --valid_files=PREFIX. Received: none")
-    return pairs
-
-
 def run(
     arguments: flags.Arguments,
     valid_files: tuple[str, ...],
@@ -142,18 +109,13 @@ def run(
     length_penalties: Sequence[float],
     save: bool,
 ) -> None:
-    """Chooses the options of the search, and shows the scores.
-
-    Args:
-        arguments: The command line.
-        valid_files, beam_sizes, length_penalties, save: As the flags.
-    """
+    """Chooses the options of the search, and shows the scores."""
     workdir = WorkDirectory(arguments.build(TranslatorOptions).workdir)
     started = time.monotonic()
     with flags.user_errors():
         data = workdir.read_section("data", DataConfig)
         metric = open_metric(arguments, workdir, data)
-        pairs = read_valid_pairs(data, valid_files)
+        pairs = read_pairs(data, "valid", valid_files)
     sources, references = (list(side) for side in zip(*pairs, strict=True))
     translator = load_translator(arguments)
     if translator.decoding.sampling:
@@ -170,7 +132,7 @@ def run(
     )
     flags.show(*table(trials, metric.label))
     best = best_of(trials)
-    own = (translator.decoding.beam_size, translator.decoding.length_penalty)
+    own = tuple(getattr(translator.decoding, name) for name in TUNED)
     [before] = [trial for trial in trials if trial[:2] == own]
     if save:
         kept = workdir.read_section("decoding", DecodingConfig)

@@ -3,8 +3,8 @@
     index.json, tokenizer.model, 00000.shard ...   the finished corpus
     unfinished/settings.json                       the settings of this run
     unfinished/tokenizer.model                     its vocabulary
-    unfinished/00000.part ...                      ids, hashes, counts of a part
-    unfinished/duplicates                          which pairs are duplicates
+    unfinished/00000.hashes ...                    of the pairs in a shard
+    unfinished/00000.json ...                      its entry, and counts
     .lock                                          locked while a command runs
 
 `unfinished` and `.lock` are removed when all is done.
@@ -78,7 +78,7 @@ class Folder:
         return self.unfinished / f"{number:05}.{ending}"
 
     def publish(self, name):
-        """Moves a file from the unfinished to the finished ones."""
+        """Moves a file to the finished ones, unless a killed run has."""
         if (self.unfinished / name).exists():
             os.replace(self.unfinished / name, self.path / name)
 

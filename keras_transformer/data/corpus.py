@@ -172,8 +172,7 @@ def encode_and_select(
             "max_length must be at least 2: a token and EOS."
             f" Received: max_length={max_length}"
         )
-    largest = max(tokenizer.source.vocab_size, tokenizer.target.vocab_size)
-    dtype = np.uint16 if largest <= 2**16 else np.int32
+    dtype = np.result_type(tokenizer.source.id_dtype, tokenizer.target.id_dtype)
     kept_rows, selected = [], []
     empty = too_long = 0
     for source, target in _encode_chunks(pairs, tokenizer):

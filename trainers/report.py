@@ -29,7 +29,6 @@ from trainers.run.options import WorkdirOptions
 
 if typing.TYPE_CHECKING:
     from keras_transformer.translator import Translator
-    from keras_transformer.workdir import Checkpoints
     from trainers.reporting.records import Records
     from trainers.run.progress import Progress
 
@@ -82,19 +81,13 @@ class Options(WorkdirOptions):
 
 
 class Translation(typing.NamedTuple):
-    """A sentence, translated.
-
-    Attributes:
-        source, reference, output: The texts.
-        bleu: Sentence BLEU of the output.
-        length: Number of source tokens, EOS not counted.
-    """
+    """A sentence, translated."""
 
     source: str
     reference: str
     output: str
-    bleu: float
-    length: int
+    bleu: float  # sentence BLEU of the output
+    length: int  # source tokens, EOS not counted
 
 
 @dataclasses.dataclass
@@ -136,6 +129,7 @@ def read_run(path: str, name: str) -> Run:
     """
     from keras_transformer.workdir import WorkDirectory
     from trainers.reporting.records import read_records
+    from trainers.run.progress import Progress
 
     workdir = WorkDirectory(path)
     sections = {
@@ -152,27 +146,18 @@ def read_run(path: str, name: str) -> Run:
         # Not `splitlines`: a path may have a character such as U+2028.
         text = workdir.flags_path.read_text(encoding="utf-8")
         lines = text.removesuffix("\n").split("\n")
+    try:
+        # The last record may be older, and has no time without validation.
+        prefix = workdir.latest.find_intact()  # which names the corrupt ones
+    except ValueError:  # all are
+        prefix = None
     return Run(
         name,
         sections,
         lines,
         read_records(workdir.logs),
-        read_progress(workdir.latest),
+        Progress.read(prefix) if prefix else None,
     )
-
-
-def read_progress(checkpoints: "Checkpoints") -> "Progress | None":
-    """The `Progress` in the newest intact checkpoint.
-
-    The last record may be older, and has no time without validation.
-    """
-    from trainers.run.progress import Progress
-
-    try:
-        prefix = checkpoints.find_intact()  # which names the corrupt ones
-    except ValueError:  # all are
-        return None
-    return Progress.read(prefix) if prefix else None
 
 
 def names_of(paths: list[str]) -> list[str]:
@@ -285,12 +270,11 @@ def score_by_length(
         about equal size; lengths in source tokens.
     """
     ordered = sorted(translations, key=lambda one: one.length)
-    groups: list[list[Translation]] = []
-    size = max(1, -(-len(ordered) // 6))
+    groups: list[list[Translation]] = [[]]
     for one in ordered:
-        is_full = groups and len(groups[-1]) >= size
+        is_full = 6 * len(groups[-1]) >= len(ordered)
         # Sentences of one length stay together.
-        if not groups or (is_full and groups[-1][-1].length != one.length):
+        if is_full and groups[-1][-1].length != one.length:
             groups.append([])
         groups[-1].append(one)
     return [
@@ -306,18 +290,13 @@ def score_by_length(
 
 def check_comparable(runs: list[Run]) -> None:
     """Raises ValueError unless runs translate between the same languages."""
-    languages = [
-        tuple(run.sections["data"][f"{side}_language"] for side in SIDES)
-        for run in runs
-    ]
-    if len(set(languages)) > 1:
+    data = [run.sections["data"] for run in runs]
+    pairs = [f"{d['source_language']}-{d['target_language']}" for d in data]
+    if len(set(pairs)) > 1:
         raise ValueError(
             "compare must name a run of the same languages. Received:"
-            f" {' and '.join('-'.join(pair) for pair in languages)}"
+            f" {' and '.join(pairs)}"
         )
-
-
-SIDES = ("source", "target")
 
 
 def read_runs(options: Options) -> tuple[list[Run], str]:

@@ -474,7 +474,10 @@ def test_starting_over_can_be_killed(
         except Killed:
             pass
     settings = json.loads((prepared / "index.json").read_text())["settings"]
-    assert folder.check({**settings, "max_ratio": 9}, False) == "new"
+    # Before the index is removed, all is as it was.
+    untouched = folder.index.exists()
+    assert untouched == (number == 1)
+    assert folder.check({**settings, "max_ratio": 9}, untouched) == "new"
     folder.clear()
     assert not any(out.iterdir())
 

@@ -43,7 +43,6 @@ class Folder:
         self.tokenizer = self.path / shards.TOKENIZER
         self.unfinished = self.path / "unfinished"
         self.settings = self.unfinished / "settings.json"
-        self._abandoned = self.unfinished / "abandoned"
         self._lock = self.path / ".lock"
 
     @contextlib.contextmanager
@@ -95,14 +94,14 @@ class Folder:
         Raises:
             ValueError: They differ, or the directory has other files.
         """
-        if self._abandoned.exists():
-            return "new"
         if self.index.exists():
             state, before = "finished", shards.read_index(self.path)["settings"]
         elif self.settings.exists():
             state, before = "begun", read_json(self.settings)
         else:
             others = set(self.path.glob("*")) - {self.unfinished, self._lock}
+            if self.unfinished.exists():  # `clear` was killed
+                others -= {self.tokenizer, *self.path.glob("[0-9]*.shard")}
             if others:
                 raise ValueError(f"{self.path} has other files: {min(others)}")
             return "new"
@@ -126,22 +125,16 @@ class Folder:
             return
         # If killed from here on, the next command starts over.
         self.unfinished.mkdir(exist_ok=True)
-        self._abandoned.touch()
-        self.index.unlink(missing_ok=True)
-        self.tokenizer.unlink(missing_ok=True)
+        for path in (self.index, self.settings, self.tokenizer):
+            path.unlink(missing_ok=True)
         for path in self.path.glob("[0-9]*.shard"):
             path.unlink()
         self.remove_unfinished()
 
     def remove_unfinished(self):
-        """Removes unfinished files; the file that marks them goes last."""
-        if not self.unfinished.exists():
-            return
-        for path in self.unfinished.iterdir():
-            if path not in (self.settings, self._abandoned):
-                path.unlink()
-        self.settings.unlink(missing_ok=True)
-        shutil.rmtree(self.unfinished)
+        """Removes unfinished files and their folder."""
+        if self.unfinished.exists():
+            shutil.rmtree(self.unfinished)
 
 
 def write_json(path, value):

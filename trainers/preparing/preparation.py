@@ -198,10 +198,10 @@ class Preparation:
         self._pairs = pairs
         self._tokenizer = tokenizer
         self._tokenizer_sha256 = sha256(tokenizer.model_bytes)
-        self._rules = cleaning_options.rules()
         self._drop_duplicates = (
             cleaning_options.clean and cleaning_options.drop_duplicates
         )
+        self._rules = cleaning_options.rules()
         self._shard_pairs = options.shard_pairs
         self._num_processes = options.workers or count_cores()
         self.num_parts = -(-len(pairs) // options.shard_pairs)
@@ -298,16 +298,11 @@ class Preparation:
         if self._drop_duplicates:
             keep = find_new(hashes, seen)
             dropped["duplicate"] = int(np.sum(~keep))
-        sides = [
-            cleaning.select_rows(
-                *(
-                    np.concatenate([result[side][array] for result in results])
-                    for array in (0, 1)  # ids, lengths
-                ),
-                keep,
-            )
-            for side in ("source", "target")
-        ]
+        sides = []
+        for side in ("source", "target"):
+            arrays = zip(*(result[side] for result in results), strict=True)
+            ids, lengths = map(np.concatenate, arrays)
+            sides.append(cleaning.select_rows(ids, lengths, keep))
         path = self.folder.part(number, "shard")
         record = shards.write_shard(path, *sides)
         if record["pairs"]:

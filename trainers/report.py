@@ -94,30 +94,19 @@ class Translation(typing.NamedTuple):
 class Run:
     """The content of a report about one run.
 
-    Attributes:
-        name: Its name in the report.
-        sections: The sections of `config.json`, by name.
-        flag_lines: The lines of `flags.txt`; empty if there is none.
-        records: The `Records`.
-        progress: The `Progress` of the newest checkpoint; None if there is no
-            checkpoint.
-        checkpoint: Name of the checkpoint that translated; empty if none did.
-        num_parameters: Number of parameters; 0 if the model was not loaded.
-        translations: The `Translation`s; empty without samples.
-        scores: Corpus scores of the translations, by name.
-        decoding: A description of the search.
+    From `checkpoint` on, it is set by `translate`.
     """
 
     name: str
-    sections: dict[str, dict]
-    flag_lines: list[str]
+    sections: dict[str, dict]  # of `config.json`
+    flag_lines: list[str]  # of `flags.txt`
     records: "Records"
-    progress: "Progress | None" = None
-    checkpoint: str = ""
+    progress: "Progress | None" = None  # of the newest checkpoint
+    checkpoint: str = ""  # the name of that which translated
     num_parameters: int = 0
     translations: list[Translation] = dataclasses.field(default_factory=list)
     scores: dict[str, typing.Any] = dataclasses.field(default_factory=dict)
-    decoding: str = ""
+    decoding: str = ""  # a description of the search
 
 
 def read_run(path: str, name: str) -> Run:

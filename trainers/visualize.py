@@ -363,13 +363,11 @@ def plot_learning_rate(
     schedule = make_schedule(model, training)
     last = training.train_steps
     _, peak = peak_learning_rate(model, training)
-    name = f"{training.schedule}, warmup_steps {training.updates_to_peak:,}"
+    warmup = f"warmup_steps {training.updates_to_peak:,}"
+    name = f"{training.schedule}, {warmup}"
     if training.schedule == "noam":
-        name = (
-            f"d_model {model.d_model}, warmup_steps"
-            f" {training.updates_to_peak:,}, scale"
-            f" {training.learning_rate_scale:g}"
-        )
+        scale = f"scale {training.learning_rate_scale:g}"
+        name = f"d_model {model.d_model}, {warmup}, {scale}"
     steps = np.unique(
         np.append(np.linspace(1, last, POINTS).round(), peak)
     ).astype(int)

@@ -320,12 +320,11 @@ class Batches:
         pairs = np.argsort(self.corpus.longer_side, kind="stable")
         fitting = int(np.sum(self.corpus.longer_side <= length))
         pairs = pairs[max(0, fitting - rows) : fitting]
-
-        def generate():
-            for number in replicas:
-                yield self._assemble_rows(number, num_replicas, pairs, shape, 0)
-
-        return _as_dataset(generate, rank=2)
+        batches = [
+            self._assemble_rows(number, num_replicas, pairs, shape, 0)
+            for number in replicas
+        ]
+        return _as_dataset(lambda: batches, rank=2)
 
     def assemble(
         self, indices: np.ndarray, shape: Shape, epoch: int = 0
@@ -465,15 +464,10 @@ def shift_right(labels):
 
 
 def _batch_spans(counts, rows):
-    """Divides a sequence of pairs, sorted by bucket, into batches.
+    """Divides pairs, sorted by bucket, into batches: `(start, stop, bucket)`.
 
-    Args:
-        counts: Pairs of each bucket.
-        rows: Rows of a batch of each bucket.
-
-    Returns:
-        List of `(start, stop, bucket)`. The remainder of a bucket belongs to
-        the next; only the last span may be short.
+    The remainder of a bucket belongs to the next; only the last span may be
+    short. `counts` has the pairs of each bucket, `rows` those of its batches.
 
     >>> _batch_spans([5, 3], [4, 2])
     [(0, 4, 0), (4, 6, 1), (6, 8, 1)]

@@ -108,11 +108,16 @@ class Rules(typing.NamedTuple):
         if not source or not target:
             return "empty"
         both = f"{source} {target}"
-        if self.drop_unreadable and _unreadable(both):
+        # Quick tests, which most pairs pass, come before exact ones.
+        if self.drop_unreadable and (
+            _REPLACEMENT in both
+            or (not both.isprintable() and _CONTROL.search(both))
+        ):
             return "unreadable"
         if self.drop_identical and source == target:
             return "identical"
-        if self.max_word_length and _long_word(both, self.max_word_length):
+        limit = self.max_word_length or len(both)
+        if max(map(len, both.split())) > limit and longest_word(both) > limit:
             return "long_word"
         if self.min_letter_share:
             shares = [
@@ -257,19 +262,6 @@ def _is_by_word(model_bytes):
         and SPACE in pieces  # else unknown characters would join across it
         and not any(SPACE in piece[1:] for piece in pieces)
     )
-
-
-def _unreadable(text):
-    """Whether there is a control character or U+FFFD."""
-    if _REPLACEMENT in text:
-        return True
-    return not text.isprintable() and _CONTROL.search(text) is not None
-
-
-def _long_word(text, limit):
-    """Whether the longest word has more characters than `limit`."""
-    # The quick test comes first.
-    return max(map(len, text.split())) > limit and longest_word(text) > limit
 
 
 def _surely_letters(text, share):

@@ -188,15 +188,7 @@ class SampledCorpus:
 
 
 class _Side:
-    """The words of one side of the pairs.
-
-    Args:
-        tokenizer: The `Tokenizer`.
-        sampler: The `Sampler` of its vocabulary.
-        strings: Sequence of `str`.
-        canonical: `TokenRows` of their canonical segmentation.
-        number: 0 for the source, 1 for the target; seeds the samples.
-    """
+    """The words of one side: `number` 0, the source, or 1, the target."""
 
     def __init__(self, tokenizer, sampler, strings, canonical, number):
         self._tokenizer = tokenizer
@@ -253,12 +245,7 @@ class _Side:
 
 
 def _join_unknown(ids, offsets):
-    """Makes neighbouring `UNK` of a row one, as SentencePiece does.
-
-    Args:
-        ids: Integers `[tokens]`.
-        offsets: Integers `[rows + 1]`, as of `TokenRows`.
-    """
+    """Makes neighbouring `UNK` of a row one, as SentencePiece does."""
     again = np.zeros(len(ids), bool)
     again[1:] = (ids[1:] == UNK) & (ids[:-1] == UNK)
     begins = offsets[:-1]
@@ -268,13 +255,9 @@ def _join_unknown(ids, offsets):
 
 
 def _replace_rows(rows, numbers, others, start):
-    """The `TokenRows` of a chunk with some rows of a corpus in their place.
+    """The rows of a chunk, some of them as in `others`, the whole corpus.
 
-    Args:
-        rows: `TokenRows` of the chunk.
-        numbers: Integers, which rows to replace.
-        others: `TokenRows` of the corpus.
-        start: The row of these that stands for the chunk's first.
+    Row 0 of the chunk is row `start` of the corpus.
     """
     if not len(numbers):
         return rows

@@ -65,10 +65,6 @@ def run(data, options, corpus, cleaning_options, vocab_size):
 def open_given_tokenizer(corpus, vocab_size):
     """The tokenizer that the flags name, or None; and the `CorpusOptions`.
 
-    Args:
-        corpus: The `CorpusOptions`.
-        vocab_size: The number of entries on the command line, or None.
-
     Raises:
         CommandError: It cannot be read, belongs to an imported model, or has
             another number of entries than `vocab_size`.
@@ -145,12 +141,6 @@ def open_preparation(
     """The `Preparation` of a command line; None if all is done already.
 
     Bad input is found here, before work begins.
-
-    Args:
-        folder: The locked `Folder`.
-        data: The `DataConfig` that names the pairs.
-        options, corpus, cleaning_options: The sections of the command line.
-        tokenizer: The `Tokenizer` that it names, or None.
 
     Raises:
         ValueError, OSError: The input is bad.
@@ -281,13 +271,8 @@ class Preparation:
     def _write_part(self, number, chunks, seen):
         """Writes a part; its .json, which makes it count, comes last.
 
-        Args:
-            number: Of the part.
-            chunks: Its results of `clean_chunks`.
-            seen: The hashes of all pairs of earlier parts, sorted.
-
-        Returns:
-            The same with this part's.
+        Takes the sorted hashes of all earlier parts, and returns them with this
+        part's.
         """
         results = [result for _, result in chunks]
         dropped = collections.Counter()

@@ -25,11 +25,7 @@ import numpy as np
 import tqdm
 
 from keras_transformer.data.cleaning import REASONS
-from keras_transformer.data.corpus import (
-    JoinedIds,
-    SameEveryEpoch,
-    TokenRows,
-)
+from keras_transformer.data.corpus import JoinedIds, SameEveryEpoch, TokenRows
 from keras_transformer.machine import count_cores
 
 FORMAT_VERSION = 1
@@ -258,8 +254,8 @@ def read_prepared(directory: str | os.PathLike) -> PreparedCorpus:
     source_ids, target_ids, *lengths = zip(*shards, strict=True)
     source_lengths, target_lengths = map(np.concatenate, lengths)
     return PreparedCorpus(
-        TokenRows(JoinedIds(source_ids), _offsets(source_lengths)),
-        TokenRows(JoinedIds(target_ids), _offsets(target_lengths)),
+        TokenRows.of_lengths(JoinedIds(source_ids), source_lengths),
+        TokenRows.of_lengths(JoinedIds(target_ids), target_lengths),
         np.maximum(source_lengths, target_lengths),
         PreparedCounts(index["read"], index["dropped"]),
         _checksum_of(index["shards"]),
@@ -307,10 +303,3 @@ def _checksum_of(records):
     sizes = ("pairs", "source_tokens", "target_tokens", "crc32")
     contents = [[record[name] for name in sizes] for record in records]
     return zlib.crc32(repr(contents).encode())
-
-
-def _offsets(lengths):
-    """The first position of each row, and the end of the last."""
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, dtype=np.int64, out=offsets[1:])
-    return offsets

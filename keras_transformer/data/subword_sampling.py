@@ -156,18 +156,23 @@ class SampledCorpus:
         with self._lock:
             if epoch in self._epochs:
                 return
-            self._epochs[epoch] = concurrent.futures.Future()
+            future: concurrent.futures.Future = concurrent.futures.Future()
+            self._epochs[epoch] = future
             # Ends with the process, even in the middle of an epoch's ids.
             threading.Thread(
-                target=_resolve,
-                args=(self._epochs[epoch], self._make_epoch, epoch),
+                target=self._resolve,
+                args=(future, epoch),
                 name=f"epoch {epoch}",
                 daemon=True,
             ).start()
 
-    def _make_epoch(self, epoch):
-        """The `Corpus` of an epoch after the first."""
-        corpus, num_long = self._sample_epoch(epoch)
+    def _resolve(self, future, epoch):
+        """Makes the `Corpus` of an epoch, or an error, a future's result."""
+        try:
+            corpus, num_long = self._sample_epoch(epoch)
+        except BaseException as error:
+            future.set_exception(error)
+            return
         logging.info(
             "epoch %d: %d of %d rows have more than %d tokens and keep the"
             " canonical segmentation",
@@ -176,7 +181,7 @@ class SampledCorpus:
             2 * len(self),
             self.longest,
         )
-        return corpus
+        future.set_result(corpus)
 
     def _sample_epoch(self, epoch):
         """The `Corpus` of an epoch, and how many of its rows are canonical."""
@@ -265,19 +270,9 @@ def _replace_rows(rows, numbers, others, start):
     for number in numbers:
         first, end = others.offsets[start + number : start + number + 2]
         arrays[number] = others.ids[first:end]
-    lengths = [len(array) for array in arrays]
-    return TokenRows(
-        np.concatenate(arrays), np.concatenate([[0], np.cumsum(lengths)])
-    )
+    lengths = np.array([len(array) for array in arrays])
+    return TokenRows.of_lengths(np.concatenate(arrays), lengths)
 
 
 def _num_tokens(corpus):
     return len(corpus.source.ids) + len(corpus.target.ids)
-
-
-def _resolve(future, function, *arguments):
-    """Calls a function; its result or error becomes the future's."""
-    try:
-        future.set_result(function(*arguments))
-    except BaseException as error:
-        future.set_exception(error)

@@ -65,12 +65,8 @@ class Folder:
             self._lock.unlink()
             os.close(descriptor)
             for path in made:
-                try:
+                if not any(path.iterdir()):
                     path.rmdir()
-                except OSError as error:
-                    if error.errno != errno.ENOTEMPTY:
-                        raise
-                    break
 
     def part(self, number, ending):
         """A part file of a shard."""

@@ -94,21 +94,22 @@ def settings_of(corpus, cleaning_options, options, tokenizer):
 
     Files are known by size and time of change, a tokenizer by its content.
     """
-    settings = {
+    languages = corpus.source_language, corpus.target_language
+    paths = [
+        find_file(prefix, language)
+        for prefix in corpus.train_files
+        for language in languages
+    ]
+    return {
         **dataclasses.asdict(corpus),
         **dataclasses.asdict(cleaning_options),
         "shard_pairs": options.shard_pairs,
         "tokenizer": sha256(tokenizer.model_bytes) if tokenizer else "",
-        "train_files": [],
+        "train_files": [
+            f"{path} ({status.st_size} bytes, {status.st_mtime_ns})"
+            for path, status in ((path, path.stat()) for path in paths)
+        ],
     }
-    for prefix in corpus.train_files:
-        for language in (corpus.source_language, corpus.target_language):
-            path = find_file(prefix, language)
-            status = path.stat()
-            settings["train_files"].append(
-                f"{path} ({status.st_size} bytes, {status.st_mtime_ns})"
-            )
-    return settings
 
 
 def open_vocabulary(folder, corpus, pairs, rules, given):

@@ -324,10 +324,9 @@ def plot_positional_encoding(
             )
         check_position_limit(model, length=options.length)
         if model.positions == "learned":
-            table = Translator.load(
-                options.workdir
-            ).model.source_positions.table
-            rows = np.asarray(table)[: options.length]
+            trained = Translator.load(options.workdir).model
+            table = np.asarray(trained.source_positions.table)
+            rows = table[: options.length]
         elif model.positions == "sinusoidal":
             rows = np.asarray(
                 positional_encoding(

@@ -11,19 +11,16 @@
 """
 
 import contextlib
-import errno
 import json
 import os
 import pathlib
 import shutil
 
-from keras_transformer.commands.flags import RunError
+from keras_transformer.commands.flags import DISK_ERRORS, RunError
 from keras_transformer.data import cleaning, shards
 from keras_transformer.data.shards import read_json
 from keras_transformer.locking import lock_file
 from keras_transformer.workdir import write_atomically
-
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # disk, quota, file size
 
 
 class Folder:
@@ -140,10 +137,7 @@ def write_json(path, value):
 
 @contextlib.contextmanager
 def run_errors(path):
-    """Turns a full disk and a lost process into one line.
-
-    Args:
-        path: Where the work is.
+    """Turns a full disk at a path and a lost process into one line.
 
     Raises:
         RunError: In place of the system's error; bugs keep their traceback.
@@ -151,7 +145,7 @@ def run_errors(path):
     try:
         yield
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno not in DISK_ERRORS:
             raise
         reason = f"cannot write to {path}: {error.strerror}"
     except cleaning.LostProcessError as error:

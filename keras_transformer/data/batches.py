@@ -8,8 +8,8 @@ batch that was next.
 
 import functools
 import hashlib
-import itertools
 import math
+import sys
 import typing
 from collections.abc import Callable, Iterator, Sequence
 
@@ -351,34 +351,31 @@ class Batches:
         self, start_epoch, start_step, epochs, end_step
     ) -> Iterator[tuple[np.ndarray, Shape, int]]:
         """Yields `(indices, shape, epoch)`; the arguments are `dataset`'s."""
-        begin = 0  # the step at which an epoch begins
-        for epoch in itertools.count(start_epoch):
-            if epochs is not None and epoch >= epochs:
-                return
-            if end_step is not None and begin >= end_step:
-                return  # before it orders an epoch for nothing
+        last = sys.maxsize if epochs is None else epochs
+        stop = sys.maxsize if end_step is None else end_step
+        epoch, begin = start_epoch, 0  # the step at which the epoch begins
+        while epoch < last and begin < stop:
             end = begin + self.steps_of(epoch)
             if end > start_step:
-                is_last = epoch + 1 == epochs
-                if not is_last and (end_step is None or end < end_step):
+                if epoch + 1 < last and end < stop:
                     self.corpus.prepare(epoch + 1)
-                order = self.epoch_order(epoch)
-                skip = max(0, start_step - begin)
-                stop = None if end_step is None else end_step - begin
-                for indices, shape in order[skip:stop]:
+                section = slice(
+                    max(0, start_step - begin), min(end, stop) - begin
+                )
+                for indices, shape in self.epoch_order(epoch)[section]:
                     yield indices, shape, epoch
-            begin = end
+            epoch, begin = epoch + 1, end
 
     def _count(self, start_epoch, start_step, epochs, end_step):
         """Number of batches that `_steps` yields; None if it is not known."""
+        ends: list[float] = [math.inf]
+        if end_step is not None:
+            ends.append(end_step)
         if epochs is not None:
             if not isinstance(self.corpus, SameEveryEpoch):
                 return None
-            last = (epochs - start_epoch) * self.steps_per_epoch
-            end_step = last if end_step is None else min(last, end_step)
-        if end_step is None:
-            return math.inf
-        return max(0, end_step - start_step)
+            ends.append((epochs - start_epoch) * self.steps_per_epoch)
+        return max(0, min(ends) - start_step)
 
     def _groups(self, steps) -> Iterator[list]:
         """Yields lists of batches of one shape: `steps_per_call`, or one."""

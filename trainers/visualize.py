@@ -188,7 +188,7 @@ def figure_of_workdir(
     """The attention of the model in a work directory.
 
     Raises:
-        CommandError: The work directory or the sentence cannot be used.
+        ValueError, OSError: The work directory or the sentence cannot be used.
         RunError: The model's logits are not finite.
     """
     # Not at the top: they import TensorFlow; see `main`.
@@ -196,23 +196,20 @@ def figure_of_workdir(
     from keras_transformer.translator import Translator
     from keras_transformer.workdir import WorkDirectory
 
-    with flags.user_errors():
-        workdir = WorkDirectory(options.workdir)
-        before = workdir.read_section("decoding", DecodingConfig)
-        decoding = arguments.build(DecodingConfig, **dataclasses.asdict(before))
-        data = workdir.read_config().get("data", {})
-        translator = Translator.load(
-            options.workdir, decoding, options.checkpoint
+    workdir = WorkDirectory(options.workdir)
+    before = workdir.read_section("decoding", DecodingConfig)
+    decoding = arguments.build(DecodingConfig, **dataclasses.asdict(before))
+    data = workdir.read_config().get("data", {})
+    translator = Translator.load(options.workdir, decoding, options.checkpoint)
+    try:
+        return attention_figure(
+            translator,
+            options.text,
+            options.reference or None,
+            (data.get("source_language"), data.get("target_language")),
         )
-        try:
-            return attention_figure(
-                translator,
-                options.text,
-                options.reference or None,
-                (data.get("source_language"), data.get("target_language")),
-            )
-        except FloatingPointError as error:
-            raise flags.RunError(str(error)) from error
+    except FloatingPointError as error:
+        raise flags.RunError(str(error)) from error
 
 
 def figure_of_export(
@@ -395,14 +392,13 @@ def plot_learning_rate(
 
 def draw_attention(options: Options, arguments: flags.Arguments) -> None:
     """Writes the page, or the figure."""
-    if options.export:
-        with flags.user_errors():
+    with flags.user_errors():
+        if options.export:
             figure = figure_of_export(
                 options.export, options.text, options.reference
             )
-    else:
-        figure = figure_of_workdir(options, arguments)
-    with flags.user_errors():
+        else:
+            figure = figure_of_workdir(options, arguments)
         figure.save(options.output, **options.choice())
     name = "reference:  " if figure.forced else "translation:"
     flags.show(f"source:      {figure.source}", f"{name} {figure.target}")

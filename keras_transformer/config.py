@@ -5,11 +5,14 @@ import typing
 
 from keras_transformer.fields import Fields, hp
 
-# Upper bounds that catch typing errors.
-MOST_TOKENS = 10**8  # in a vocabulary
-MOST_POSITIONS = 10**6  # in a sentence
-GREATEST_WIDTH = 10**6
-MOST_LAYERS = 10**4
+# Ranges of fields; their upper bounds catch typing errors.
+_Range = dict[str, typing.Any]
+_TOKENS: _Range = {"low": 5, "high": 10**8}  # in a vocabulary
+_WIDTH: _Range = {"low": 1, "high": 10**6}
+_LAYERS: _Range = {"low": 1, "high": 10**4}
+_POSITIONS: _Range = {"low": 1, "high": 10**6}  # in a sentence
+_COUNT: _Range = {"low": 0, "high": 10**6}  # of positions or tokens in it
+_SHARE: _Range = {"low": 0.0, "high": 1.0}
 PRECISIONS = ("float32", "bfloat16")  # of a `Translator`
 # A work directory serves the first of these that exists.
 CHECKPOINT_KINDS = ("averaged", "best", "latest")
@@ -71,74 +74,59 @@ class TransformerConfig(Fields):
         37000,
         "Tokens in the vocabulary, special ones included: the shared"
         " vocabulary, or the target's.",
-        low=5,
-        high=MOST_TOKENS,
+        **_TOKENS,
     )
     source_vocab_size: int | None = hp(
         None,
         "Tokens in the source vocabulary, if the source has its own vocabulary"
         " and embeddings. Default: one vocabulary is shared.",
-        low=5,
-        high=MOST_TOKENS,
+        **_TOKENS,
     )
     d_model: int = hp(
         512,
         "Width of the residual stream and of the embeddings.",
         low=2,
-        high=GREATEST_WIDTH,
+        high=10**6,
     )
     d_ff: int = hp(
-        2048,
-        "Width of the feed-forward layer (sec. 3.3).",
-        low=1,
-        high=GREATEST_WIDTH,
+        2048, "Width of the feed-forward layer (sec. 3.3).", **_WIDTH
     )
-    num_heads: int = hp(
-        8, "Attention heads, h in the paper.", low=1, high=GREATEST_WIDTH
-    )
-    num_layers: int = hp(
-        6, "Encoder layers, N in the paper.", low=1, high=MOST_LAYERS
-    )
+    num_heads: int = hp(8, "Attention heads, h in the paper.", **_WIDTH)
+    num_layers: int = hp(6, "Encoder layers, N in the paper.", **_LAYERS)
     num_decoder_layers: int | None = hp(
         None,
         "Decoder layers. Default: as many as encoder layers.",
-        low=1,
-        high=MOST_LAYERS,
+        **_LAYERS,
         resolved_by="decoder_depth",
     )
     d_key: int | None = hp(
         None,
         "Key size of a head. Default: d_model / num_heads.",
-        low=1,
-        high=GREATEST_WIDTH,
+        **_WIDTH,
         resolved_by="key_size",
     )
     d_value: int | None = hp(
         None,
         "Value size of a head. Default: d_model / num_heads.",
-        low=1,
-        high=GREATEST_WIDTH,
+        **_WIDTH,
         resolved_by="value_size",
     )
     dropout: float = hp(
         0.1,
         "Dropout of sub-layer outputs and embedding sums (sec. 5.4).",
-        low=0.0,
-        high=1.0,
+        **_SHARE,
         changeable=True,
     )
     attention_dropout: float = hp(
         0.0,
         "Dropout of attention weights (the paper: 0).",
-        low=0.0,
-        high=1.0,
+        **_SHARE,
         changeable=True,
     )
     activation_dropout: float = hp(
         0.0,
         "Dropout after the activation of sec. 3.3 (the paper: 0).",
-        low=0.0,
-        high=1.0,
+        **_SHARE,
         changeable=True,
     )
     pre_norm: bool = hp(
@@ -156,7 +144,7 @@ class TransformerConfig(Fields):
         "With learned positions: rows of a table, so the longest sentence in"
         f" tokens, EOS included. Default: {LEARNED_POSITIONS}.",
         low=2,
-        high=MOST_POSITIONS,
+        high=10**6,
         option_of=("positions", "learned"),
         resolved_by="position_limit",
     )
@@ -165,8 +153,7 @@ class TransformerConfig(Fields):
         "With relative positions: maximum distance, to each side, with weights"
         " of its own; greater distances share them. Default:"
         f" {RELATIVE_DISTANCE}.",
-        low=1,
-        high=MOST_POSITIONS,
+        **_POSITIONS,
         option_of=("positions", "relative"),
         resolved_by="relative_distance",
     )
@@ -174,8 +161,7 @@ class TransformerConfig(Fields):
         None,
         "Positions that a query of self-attention sees, r in Table 1: around it"
         " in the encoder, up to it in the decoder. Default: all.",
-        low=1,
-        high=MOST_POSITIONS,
+        **_POSITIONS,
     )
     activation: str = hp(
         "relu",
@@ -210,8 +196,7 @@ class TransformerConfig(Fields):
     first_position: int = hp(
         0,
         "With sinusoidal positions: number of the first one.",
-        low=0,
-        high=MOST_POSITIONS,
+        **_COUNT,
         option_of=("positions", "sinusoidal"),
     )
     share_embeddings: str | None = hp(
@@ -374,34 +359,27 @@ class SearchConfig(Fields, changeable=True):
         50,
         "Maximum length of the output, EOS included: source tokens, without"
         " EOS, plus this.",
-        low=0,
-        high=MOST_POSITIONS,
+        **_COUNT,
     )
     max_output_length: int | None = hp(
         None,
         "Maximum length of the output, EOS included, for any source. Default:"
         " extra_length decides.",
-        low=1,
-        high=MOST_POSITIONS,
+        **_POSITIONS,
     )
     min_length: int = hp(
-        0,
-        "Minimum length of the output in tokens, EOS included.",
-        low=0,
-        high=MOST_POSITIONS,
+        0, "Minimum length of the output in tokens, EOS included.", **_COUNT
     )
     no_repeat_ngram: int = hp(
         0,
         "No output repeats a sequence of n tokens; 0 allows repetition.",
-        low=0,
-        high=MOST_POSITIONS,
+        **_COUNT,
     )
     alignment_layer: int | None = hp(
         None,
         "Decoder layer, from 1, whose attention aligns words. Default: the"
         " middle one.",
-        low=1,
-        high=MOST_LAYERS,
+        **_LAYERS,
     )
 
 
@@ -419,7 +397,7 @@ class DecodingConfig(SearchConfig, changeable=True):
         0,
         "Sampling: only the k most probable tokens; 0: all.",
         low=0,
-        high=MOST_TOKENS,
+        high=10**8,
     )
     top_p: float = hp(
         1.0,
@@ -438,7 +416,7 @@ class LengthConfig(Fields):
         "Maximum number of tokens on a side, EOS included; longer pairs are"
         " dropped.",
         low=2,
-        high=MOST_POSITIONS,
+        high=10**6,
         changeable=True,
         inherited=True,
     )

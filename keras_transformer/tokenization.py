@@ -145,6 +145,11 @@ class Tokenizer:
         return model.SerializeToString(deterministic=True)
 
     @property
+    def id_dtype(self) -> str:
+        """The smallest dtype for the ids of a corpus: uint16 or int32."""
+        return "uint16" if self.vocab_size <= 2**16 else "int32"
+
+    @property
     def source(self) -> "Tokenizer":
         """The tokenizer of the source language: itself."""
         return self

@@ -286,8 +286,11 @@ def test_japanese_stands_upright():
 @pytest.mark.parametrize(
     "choice, message",
     [
-        ({"kind": "both"}, "kind must be one of encoder, decoder, cross."),
-        ({"view": "list"}, "view must be one of lines, heat_map."),
+        (
+            {"kind": "both"},
+            "kind must be one of 'encoder', 'decoder', 'cross'.",
+        ),
+        ({"view": "list"}, "view must be one of 'lines', 'heat_map'."),
         ({"layer": 3}, "layer must be from 1 to 2. Received: layer=3"),
         ({"heads": [1, 0]}, "heads must be from 1 to 2. Received: heads=0"),
         ({"heads": []}, "heads must name at least one."),

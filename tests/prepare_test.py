@@ -4,7 +4,6 @@ import fcntl
 import itertools
 import json
 import multiprocessing
-import os
 import pathlib
 import random
 import resource
@@ -28,15 +27,7 @@ from trainers.preparing import preparation
 from trainers.run import corpora
 
 VOCAB_SIZE = 120
-LOOSE = {
-    "drop_unreadable": False,
-    "drop_identical": False,
-    "max_word_length": 0,
-    "min_letter_share": 0,
-    "min_length": 2,
-    "max_length": 1000,
-    "max_ratio": 0,
-}
+LOOSE = cleaning.Rules(max_length=1000)
 ODD = [
     ("", "leer"),
     ("empty", " "),
@@ -134,18 +125,22 @@ def rows_of(corpus):
     ],
 )
 def test_rules_of_text(source, target, reason):
-    rules = cleaning.TextRules(True, True, 10, 0.5)
+    rules = cleaning.Rules(
+        max_length=9,
+        drop_unreadable=True,
+        drop_identical=True,
+        max_word_length=10,
+        min_letter_share=0.5,
+    )
     assert rules.judge(source, target) == reason
-    rules = cleaning.TextRules(False, False, 0, 0)
     kept = "empty" if reason == "empty" else cleaning.KEPT
-    assert rules.judge(source, target) == kept
+    assert LOOSE.judge(source, target) == kept
 
 
-def test_rules_of_tokens(tokenizer):
-    rules = {**LOOSE, "min_length": 3, "max_length": 12, "max_ratio": 2.0}
-    cleaner = cleaning.Cleaner(tokenizer.read_bytes(), **rules)
+def test_rules_of_tokens():
+    rules = cleaning.Rules(min_length=3, max_length=12, max_ratio=2.0)
     lengths = [(2, 4), (4, 2), (3, 3), (6, 3), (7, 3), (12, 6), (13, 12)]
-    masks = cleaner.judge_lengths(*np.array([*lengths, (4, 9), (2, 13)]).T)
+    masks = rules.judge_lengths(*np.array([*lengths, (4, 9), (2, 13)]).T)
     assert {name: np.flatnonzero(m).tolist() for name, m in masks.items()} == {
         "too_short": [0, 1, 8],
         "too_long": [6],
@@ -154,7 +149,7 @@ def test_rules_of_tokens(tokenizer):
 
 
 def test_hashes_are_of_both_sides(tokenizer):
-    cleaner = cleaning.Cleaner(tokenizer.read_bytes(), **LOOSE)
+    cleaner = cleaning.Cleaner(tokenizer.read_bytes(), LOOSE)
     pairs = [("a b", "c"), ("a", "b c"), ("a", "b d"), ("b", "b c")]
     hashes = cleaner.clean(*zip(*pairs, pairs[1], strict=True))["hashes"]
     assert len(set(hashes.tolist())) == 4
@@ -304,14 +299,6 @@ def test_without_cleaning_it_is_the_corpus(command, pairs, tokenizer, tmp_path):
     assert corpus.counts.dropped["too_long"] == expected.counts.too_long
 
 
-def test_duplicates_in_many_partitions(
-    command, prepared, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(preparation, "PARTITION_PAIRS", 50)
-    prepare.main([*command, f"--output={tmp_path}/out"])
-    assert contents(tmp_path / "out") == contents(prepared)
-
-
 def test_processes_and_chunks_change_nothing(
     command, prepared, tmp_path, monkeypatch
 ):
@@ -370,12 +357,11 @@ class Killed(BaseException):
         (preparation, "write_json", 1),  # settings
         (preparation, "write_json", 4),  # the third part
         (shards, "write_shard", 3),
-        (preparation.Preparation, "find_duplicates", 1),
-        (preparation, "write_json", 10),  # the first shard
-        (preparation, "write_json", 13),
-        (shards, "write_shard", 9),
-        (os, "replace", 31),
-        (preparation_folder.Folder, "publish", 4),
+        (preparation_folder.Folder, "publish", 6),  # a shard
+        (preparation.Preparation, "finish", 1),
+        (preparation_folder.Folder, "publish", 8),  # the vocabulary
+        (preparation, "write_json", 9),  # the index
+        (preparation_folder.Folder, "publish", 9),
         (preparation_folder.Folder, "remove_unfinished", 1),
     ],
     ids=lambda place: f"{place[1]}-{place[2]}",
@@ -405,8 +391,9 @@ def test_killed_and_resumed(command, prepared, tmp_path, monkeypatch):
     real = preparation.Preparation._write_part
 
     def slow(*args):
-        real(*args)
+        seen = real(*args)
         time.sleep(0.3)
+        return seen
 
     argv = [*command, f"--output={tmp_path}/out", "--workers=1"]
     monkeypatch.setattr(preparation.Preparation, "_write_part", slow)
@@ -415,7 +402,7 @@ def test_killed_and_resumed(command, prepared, tmp_path, monkeypatch):
         target=prepare.main, args=(argv,)
     )
     process.start()
-    second = tmp_path / "out/unfinished/00001.part.json"
+    second = tmp_path / "out/unfinished/00001.json"
     deadline = time.monotonic() + 60
     while not second.exists():
         assert process.is_alive() and time.monotonic() < deadline
@@ -428,7 +415,7 @@ def test_killed_and_resumed(command, prepared, tmp_path, monkeypatch):
     cleaners = children.read_text().split() if children.exists() else []
     process.kill()
     process.join()
-    done = len(list((tmp_path / "out/unfinished").glob("*.part.json")))
+    done = len(list((tmp_path / "out/unfinished").glob("0*.json")))
     assert 2 <= done < 7
     assert not (tmp_path / "out/index.json").exists()
     monkeypatch.setattr(preparation.Preparation, "_write_part", real)
@@ -444,7 +431,7 @@ def test_a_replaced_vocabulary_is_not_resumed_with(
 ):
     argv = [*command, f"--output={tmp_path}/out", "--workers=1"]
     with monkeypatch.context() as patch:
-        patch.setattr(preparation.Preparation, "find_duplicates", _killed)
+        patch.setattr(preparation.Preparation, "finish", _killed)
         with pytest.raises(Killed):
             prepare.main(argv)
     vocabulary = tmp_path / "out/unfinished/tokenizer.model"
@@ -487,7 +474,10 @@ def test_starting_over_can_be_killed(
         except Killed:
             pass
     settings = json.loads((prepared / "index.json").read_text())["settings"]
-    assert folder.check({**settings, "max_ratio": 9}, False) == "new"
+    # Before the index is removed, all is as it was.
+    untouched = folder.index.exists()
+    assert untouched == (number == 1)
+    assert folder.check({**settings, "max_ratio": 9}, untouched) == "new"
     folder.clear()
     assert not any(out.iterdir())
 
@@ -669,17 +659,6 @@ def test_a_full_output_is_not_the_directorys_fault(
     argv = ["--dataset=phrasebook", "--phrasebook_pairs=9"]
     argv += [f"--output={tmp_path}/out"]
     fails_without_room(prepare.main, argv, monkeypatch, capsys)
-
-
-def test_a_mask_takes_its_room_at_once(tmp_path, small_disk):
-    """A write to mapped memory on a full disk would kill the process."""
-    mask = preparation._make_mask(tmp_path / "mask", 100_000)
-    assert mask.shape == (100_000,) and not mask.any()
-    assert (tmp_path / "mask").stat().st_blocks * 512 >= 100_000
-    small_disk(1000)
-    with pytest.raises(OSError) as error:
-        preparation._make_mask(tmp_path / "other", 100_000)
-    assert error.value.errno in preparation_folder.FULL
 
 
 def test_a_lost_process_is_one_line(command, tmp_path, capsys, monkeypatch):

@@ -313,7 +313,7 @@ def test_curves_have_the_records_of_both_runs(runs, monkeypatch):
     figures = []
     monkeypatch.setattr(report_page, "_inline", figures.append)
     found = [report.read_run(path, path.name) for path in runs]
-    curves = list(report_page._curves(found, 60))
+    curves = list(report_page._curves(found))
     assert [curve["title"] for curve in curves] == [
         "Loss",
         "Perplexity",
@@ -425,7 +425,6 @@ def test_groups_have_every_sentence_once():
     for low, high, number, bleu in groups:
         inside = [one for one in translations if low <= one.length <= high]
         assert len(inside) == number == bleu
-    assert report.score_by_length([], score) == []
 
 
 def test_a_report_without_records_or_samples_says_so(tmp_path, capsys):

@@ -53,21 +53,27 @@ def test_a_page_and_a_figure_of_a_work_directory(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     "flags, message",
     [
-        ((PAGE, "--text=a"), "either --workdir=DIR or --export=DIR"),
-        ((*FROM_RUN, PAGE, "--export=x"), "either --workdir=DIR or --export="),
+        ((PAGE, "--text=a"), "needs either --workdir or --export."),
+        (
+            (*FROM_RUN, PAGE, "--export=x"),
+            "needs either --workdir or --export.",
+        ),
         (FROM_RUN, "expected --output=FILE. Received: no output"),
         (
             (*FROM_RUN, "--output=a.gif"),
             "with .html or .svg or .png or .pdf.",
         ),
         ((FROM_RUN[0], PAGE, "--text= "), "expected --text=SENTENCE"),
-        ((*FROM_RUN, PAGE, "--reference= "), "reference must have a word"),
+        (
+            (*FROM_RUN, PAGE, "--reference= "),
+            "a word in reference, too. Received",
+        ),
         (
             (*FROM_RUN, PAGE, "--layer=1"),
             "layer is an option of .svg, .png",
         ),
         ((*FROM_RUN, SVG, "--heads=1,x"), "heads must be whole numbers"),
-        ((*FROM_RUN, PAGE, "--length=9"), "--plot=positional_encoding"),
+        ((*FROM_RUN, PAGE, "--length=9"), "plot=positional_encoding"),
         ((*FROM_RUN, PAGE, "--preset=base"), "preset is an option of --plot="),
         (
             ("--export=x", "--text=a", PAGE, "--checkpoint=best"),
@@ -84,14 +90,14 @@ def test_a_page_and_a_figure_of_a_work_directory(tmp_path, capsys, monkeypatch):
             " beam_size, reference",
         ),
         ((*FROM_RUN, "--output=/proc/a.svg"), "cannot be written: /proc: No"),
-        ((SVG, "--plot=learning_rate"), "either --workdir=DIR or --preset="),
+        ((SVG, "--plot=learning_rate"), "needs either --workdir or --preset."),
         (
             (*FROM_BASE, SVG, "--plot=learning_rate", "--text=a"),
-            "text is an option of --plot=attention. Received: text=a",
+            "text is an option of plot=attention. Received: text='a'",
         ),
         (
             (*FROM_BASE, SVG, "--plot=learning_rate", "--length=7"),
-            "length is an option of --plot=positional_encoding",
+            "length is an option of plot=positional_encoding",
         ),
         (
             (*FROM_BASE, PAGE, "--plot=positional_encoding"),

@@ -13,7 +13,7 @@ import dataclasses
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
 from keras_transformer.config import TransformerConfig
-from keras_transformer.data import shards
+from keras_transformer.data import cleaning, shards
 from keras_transformer.fields import Fields, hp
 from trainers.run.config import DataConfig, same_field
 
@@ -99,23 +99,19 @@ class CleaningOptions(Fields):
                 f" min_length={self.min_length}, max_length={self.max_length}"
             )
 
-    def text_rules(self):
-        """The arguments of `TextRules`."""
-        return {
-            "drop_unreadable": self.clean,
-            "drop_identical": self.clean and self.drop_identical,
-            "max_word_length": self.max_word_length if self.clean else 0,
-            "min_letter_share": self.min_letter_share if self.clean else 0.0,
-        }
-
     def rules(self):
-        """The arguments of `Cleaner`, except for the vocabulary."""
-        return {
-            **self.text_rules(),
-            "min_length": self.min_length if self.clean else 2,
-            "max_length": self.max_length,
-            "max_ratio": self.max_ratio if self.clean else 0.0,
-        }
+        """The `Rules` of `cleaning`; that for duplicates is not among them."""
+        if not self.clean:
+            return cleaning.Rules(self.max_length)
+        return cleaning.Rules(
+            drop_unreadable=True,
+            drop_identical=self.drop_identical,
+            max_word_length=self.max_word_length,
+            min_letter_share=self.min_letter_share,
+            min_length=self.min_length,
+            max_length=self.max_length,
+            max_ratio=self.max_ratio,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,13 +142,6 @@ class Options(Fields):
             raise ValueError("expected --output=DIR. Received: no output")
 
 
-def make_data_config(corpus):
-    """The `DataConfig` that names the same pairs."""
-    names = {field.name for field in dataclasses.fields(DataConfig)}
-    values = dataclasses.asdict(corpus)
-    return DataConfig(**{n: values[n] for n in values.keys() & names})
-
-
 def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
     with flags.exit_status("trainers.prepare"):
@@ -162,9 +151,11 @@ def main(argv: list[str] | None = None) -> None:
         options = arguments.build(Options)
         cleaning_options = arguments.build(CleaningOptions)
         corpus = arguments.build(CorpusOptions)
+        names = {field.name for field in dataclasses.fields(DataConfig)}
+        values = dataclasses.asdict(corpus)
         with flags.user_errors():
-            data = make_data_config(corpus)
-        load("trainers.preparing.session").run(
+            data = DataConfig(**{n: values[n] for n in values.keys() & names})
+        load("trainers.preparing.preparation").run(
             data,
             options,
             corpus,

@@ -28,7 +28,6 @@ from trainers.run.config import DataConfig, TrainingConfig
 from trainers.run.options import WorkdirOptions
 
 if typing.TYPE_CHECKING:
-    from keras_transformer.checkpoints import Checkpoints
     from keras_transformer.translator import Translator
     from trainers.reporting.records import Records
     from trainers.run.progress import Progress
@@ -82,49 +81,32 @@ class Options(WorkdirOptions):
 
 
 class Translation(typing.NamedTuple):
-    """A sentence, translated.
-
-    Attributes:
-        source, reference, output: The texts.
-        bleu: Sentence BLEU of the output.
-        length: Number of source tokens, EOS not counted.
-    """
+    """A sentence, translated."""
 
     source: str
     reference: str
     output: str
-    bleu: float
-    length: int
+    bleu: float  # sentence BLEU of the output
+    length: int  # source tokens, EOS not counted
 
 
 @dataclasses.dataclass
 class Run:
     """The content of a report about one run.
 
-    Attributes:
-        name: Its name in the report.
-        sections: The sections of `config.json`, by name.
-        flag_lines: The lines of `flags.txt`; empty if there is none.
-        records: The `Records`.
-        progress: The `Progress` of the newest checkpoint; None if there is no
-            checkpoint.
-        checkpoint: Name of the checkpoint that translated; empty if none did.
-        num_parameters: Number of parameters; 0 if the model was not loaded.
-        translations: The `Translation`s; empty without samples.
-        scores: Corpus scores of the translations, by name.
-        decoding: A description of the search.
+    From `checkpoint` on, it is set by `translate`.
     """
 
     name: str
-    sections: dict[str, dict]
-    flag_lines: list[str]
+    sections: dict[str, dict]  # of `config.json`
+    flag_lines: list[str]  # of `flags.txt`
     records: "Records"
-    progress: "Progress | None" = None
-    checkpoint: str = ""
+    progress: "Progress | None" = None  # of the newest checkpoint
+    checkpoint: str = ""  # the name of that which translated
     num_parameters: int = 0
     translations: list[Translation] = dataclasses.field(default_factory=list)
     scores: dict[str, typing.Any] = dataclasses.field(default_factory=dict)
-    decoding: str = ""
+    decoding: str = ""  # a description of the search
 
 
 def read_run(path: str, name: str) -> Run:
@@ -136,6 +118,7 @@ def read_run(path: str, name: str) -> Run:
     """
     from keras_transformer.workdir import WorkDirectory
     from trainers.reporting.records import read_records
+    from trainers.run.progress import Progress
 
     workdir = WorkDirectory(path)
     sections = {
@@ -152,27 +135,18 @@ def read_run(path: str, name: str) -> Run:
         # Not `splitlines`: a path may have a character such as U+2028.
         text = workdir.flags_path.read_text(encoding="utf-8")
         lines = text.removesuffix("\n").split("\n")
+    try:
+        # The last record may be older, and has no time without validation.
+        prefix = workdir.latest.find_intact()  # which names the corrupt ones
+    except ValueError:  # all are
+        prefix = None
     return Run(
         name,
         sections,
         lines,
         read_records(workdir.logs),
-        read_progress(workdir.latest),
+        Progress.read(prefix) if prefix else None,
     )
-
-
-def read_progress(checkpoints: "Checkpoints") -> "Progress | None":
-    """The `Progress` in the newest intact checkpoint.
-
-    The last record may be older, and has no time without validation.
-    """
-    from trainers.run.progress import Progress
-
-    try:
-        prefix = checkpoints.find_intact()  # which names the corrupt ones
-    except ValueError:  # all are
-        return None
-    return Progress.read(prefix) if prefix else None
 
 
 def names_of(paths: list[str]) -> list[str]:
@@ -285,12 +259,11 @@ def score_by_length(
         about equal size; lengths in source tokens.
     """
     ordered = sorted(translations, key=lambda one: one.length)
-    groups: list[list[Translation]] = []
-    size = max(1, -(-len(ordered) // 6))
+    groups: list[list[Translation]] = [[]]
     for one in ordered:
-        is_full = groups and len(groups[-1]) >= size
+        is_full = 6 * len(groups[-1]) >= len(ordered)
         # Sentences of one length stay together.
-        if not groups or (is_full and groups[-1][-1].length != one.length):
+        if is_full and groups[-1][-1].length != one.length:
             groups.append([])
         groups[-1].append(one)
     return [
@@ -306,18 +279,13 @@ def score_by_length(
 
 def check_comparable(runs: list[Run]) -> None:
     """Raises ValueError unless runs translate between the same languages."""
-    languages = [
-        tuple(run.sections["data"][f"{side}_language"] for side in SIDES)
-        for run in runs
-    ]
-    if len(set(languages)) > 1:
+    data = [run.sections["data"] for run in runs]
+    pairs = [f"{d['source_language']}-{d['target_language']}" for d in data]
+    if len(set(pairs)) > 1:
         raise ValueError(
             "compare must name a run of the same languages. Received:"
-            f" {' and '.join('-'.join(pair) for pair in languages)}"
+            f" {' and '.join(pairs)}"
         )
-
-
-SIDES = ("source", "target")
 
 
 def read_runs(options: Options) -> tuple[list[Run], str]:

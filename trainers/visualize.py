@@ -42,6 +42,7 @@ COMMAND = "trainers.visualize"
 SIGNATURE = "attention_maps"  # of savedmodel/saved_model.py
 LENGTHS = ("extra_length", "max_output_length")  # a reference has them, too
 POINTS = 500  # of the curve of a learning rate
+ATTENTION = ("plot", "attention")  # that many options belong to
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +51,9 @@ class Options(Fields):
 
     workdir: str = hp("", "Directory that trainers.wmt made.")
     export: str = hp(
-        "", "Instead of --workdir: a SavedModel that savedmodel.export wrote."
+        "",
+        "Instead of --workdir: a SavedModel that savedmodel.export wrote.",
+        option_of=ATTENTION,
     )
     preset: str = hp(
         "",
@@ -67,117 +70,116 @@ class Options(Fields):
         "The plot to draw.",
         choices=("attention", "positional_encoding", "learning_rate"),
     )
-    text: str = hp("", "The sentence. Required for attention.")
-    reference: str = hp("", "A translation to force. Default: the model's own.")
+    text: str = hp(
+        "", "The sentence. Required for attention.", option_of=ATTENTION
+    )
+    reference: str = hp(
+        "",
+        "A translation to force. Default: the model's own.",
+        option_of=ATTENTION,
+    )
     checkpoint: str | None = hp(
         None,
         "averaged, best, latest, or a path. Default: the first of these that"
         " exists.",
+        option_of=ATTENTION,
     )
     kind: str = hp(
         "encoder",
         "In a figure: encoder or decoder self-attention, or cross, from the"
         " decoder to the encoder.",
         choices=("encoder", "decoder", "cross"),
+        option_of=ATTENTION,
     )
     layer: int | None = hp(
-        None, "In a figure: the layer, from 1 on. Default: the last.", low=1
+        None,
+        "In a figure: the layer, from 1 on. Default: the last.",
+        low=1,
+        option_of=ATTENTION,
     )
     heads: tuple[str, ...] = hp(
         (),
         "In a figure: numbers of heads from 1 on, separated by commas. Default:"
         " all.",
+        option_of=ATTENTION,
     )
     token: int | None = hp(
         None,
         "In a figure: the only token to draw, from 1 on. Default: all.",
         low=1,
+        option_of=ATTENTION,
     )
     view: str = hp(
         "lines",
         "In a figure: lines, or heat_map, the mean over the heads.",
         choices=("lines", "heat_map"),
+        option_of=ATTENTION,
     )
     length: int = hp(
-        100, "With --plot=positional_encoding: number of positions.", low=1
+        100,
+        "With --plot=positional_encoding: number of positions.",
+        low=1,
+        option_of=("plot", "positional_encoding"),
     )
 
     def __post_init__(self):
         super().__post_init__()
         if not self.output:
             raise ValueError("expected --output=FILE. Received: no output")
-        if self.plot == "attention":
-            self._check_attention()
-        else:
-            self._check_plot()
-
-    def _check_attention(self):
-        if bool(self.workdir) == bool(self.export):
+        is_plot = self.plot != "attention"
+        other = "preset" if is_plot else "export"
+        if self.preset and not is_plot:
             raise ValueError(
-                "expected either --workdir=DIR or --export=DIR. Received:"
-                f" workdir={self.workdir!r}, export={self.export!r}"
+                "preset is an option of --plot=positional_encoding or"
+                f" learning_rate. Received: preset={self.preset}"
             )
-        if not self.text.strip():
+        if bool(self.workdir) == bool(getattr(self, other)):
             raise ValueError(
-                "expected --text=SENTENCE, with a word in it."
-                f" Received: text={self.text!r}"
+                f"plot={self.plot} needs either --workdir or --{other}."
+                f" Received: workdir={self.workdir!r},"
+                f" {other}={getattr(self, other)!r}"
             )
-        self._refuse(
-            "an option of --plot=positional_encoding or learning_rate", "preset"
-        )
-        self._refuse("an option of --plot=positional_encoding", "length")
-        if self.reference and not self.reference.strip():
+        if is_plot:
+            saving.suffix_of(self.output, saving.SUFFIXES)
+            return
+        if not self.text.strip() or self.reference.isspace():
             raise ValueError(
-                "reference must have a word."
-                f" Received: reference={self.reference!r}"
+                "expected --text=SENTENCE, with a word in it, and a word in"
+                f" reference, too. Received: text={self.text!r},"
+                f" reference={self.reference!r}"
             )
-        if self.export:
-            self._refuse("an option of --workdir", "checkpoint")
-        suffixes = (".html", *saving.SUFFIXES)
-        if saving.suffix_of(self.output, suffixes) == ".html":
-            self._refuse("an option of .svg, .png and .pdf", *CHOICE)
-        self.head_numbers()
-
-    def _check_plot(self):
-        if bool(self.workdir) == bool(self.preset):
+        if self.export and self.checkpoint:
             raise ValueError(
-                f"plot={self.plot} needs either --workdir=DIR or"
-                f" --preset=NAME. Received: workdir={self.workdir!r},"
-                f" preset={self.preset!r}"
+                "checkpoint is an option of --workdir."
+                f" Received: checkpoint={self.checkpoint}"
             )
-        self._refuse(
-            "an option of --plot=attention",
-            *("export", "text", "reference", "checkpoint", *CHOICE),
-        )
-        if self.plot != "positional_encoding":
-            self._refuse("an option of --plot=positional_encoding", "length")
-        saving.suffix_of(self.output, saving.SUFFIXES)
+        suffix = saving.suffix_of(self.output, (".html", *saving.SUFFIXES))
+        choice = self.choice()
+        if suffix == ".html" and choice:
+            raise ValueError(
+                f"{min(choice)} is an option of .svg, .png and .pdf."
+                f" Received: output={self.output!r}"
+            )
 
-    def _refuse(self, owner, *names):
-        """Raises ValueError if an option without effect is given."""
-        for name in names:
-            value = getattr(self, name)
-            if value != getattr(type(self), name):
-                raise ValueError(f"{name} is {owner}. Received: {name}={value}")
-
-    def head_numbers(self) -> list[int] | None:
-        """The heads to draw; None for all."""
+    def choice(self) -> dict[str, typing.Any]:
+        """The arguments of `AttentionFigure.save` that are given."""
         if not all(head.isdecimal() for head in self.heads):
             raise ValueError(
                 "heads must be whole numbers, separated by commas."
                 f" Received: heads={','.join(self.heads)}"
             )
-        return [int(head) for head in self.heads] or None
-
-    def choice(self) -> dict[str, typing.Any]:
-        """The arguments of `AttentionFigure.save`; a page has everything."""
-        if pathlib.Path(self.output).suffix.lower() == ".html":
-            return {}
-        others = {n: getattr(self, n) for n in CHOICE if n != "heads"}
-        return {**others, "heads": self.head_numbers()}
-
-
-CHOICE = ("kind", "layer", "heads", "token", "view")
+        choice = {
+            "kind": self.kind,
+            "layer": self.layer,
+            "heads": [int(head) for head in self.heads],
+            "token": self.token,
+            "view": self.view,
+        }
+        return {
+            name: value
+            for name, value in choice.items()
+            if getattr(self, name) != getattr(type(self), name)
+        }
 
 
 def figure_of_workdir(
@@ -186,7 +188,7 @@ def figure_of_workdir(
     """The attention of the model in a work directory.
 
     Raises:
-        CommandError: The work directory or the sentence cannot be used.
+        ValueError, OSError: The work directory or the sentence cannot be used.
         RunError: The model's logits are not finite.
     """
     # Not at the top: they import TensorFlow; see `main`.
@@ -194,23 +196,20 @@ def figure_of_workdir(
     from keras_transformer.translator import Translator
     from keras_transformer.workdir import WorkDirectory
 
-    with flags.user_errors():
-        workdir = WorkDirectory(options.workdir)
-        before = workdir.read_section("decoding", DecodingConfig)
-        decoding = arguments.build(DecodingConfig, **dataclasses.asdict(before))
-        data = workdir.read_config().get("data", {})
-        translator = Translator.load(
-            options.workdir, decoding, options.checkpoint
+    workdir = WorkDirectory(options.workdir)
+    before = workdir.read_section("decoding", DecodingConfig)
+    decoding = arguments.build(DecodingConfig, **dataclasses.asdict(before))
+    data = workdir.read_config().get("data", {})
+    translator = Translator.load(options.workdir, decoding, options.checkpoint)
+    try:
+        return attention_figure(
+            translator,
+            options.text,
+            options.reference or None,
+            (data.get("source_language"), data.get("target_language")),
         )
-        try:
-            return attention_figure(
-                translator,
-                options.text,
-                options.reference or None,
-                (data.get("source_language"), data.get("target_language")),
-            )
-        except FloatingPointError as error:
-            raise flags.RunError(str(error)) from error
+    except FloatingPointError as error:
+        raise flags.RunError(str(error)) from error
 
 
 def figure_of_export(
@@ -285,41 +284,17 @@ def find_export(path: str) -> pathlib.Path:
     Raises:
         ValueError: There is none.
     """
-    versions = [
-        directory
-        for directory in pathlib.Path(path).glob("*")
-        if directory.name.isdecimal()
-    ]
+    below = pathlib.Path(path).glob("*")
+    versions = [directory for directory in below if directory.name.isdecimal()]
     versions.sort(key=lambda directory: int(directory.name), reverse=True)
     for directory in (pathlib.Path(path), *versions):
-        if (directory / "saved_model.pb").is_file() and (
-            directory / "export.json"
-        ).is_file():
+        files = (directory / name for name in ("saved_model.pb", "export.json"))
+        if all(file.is_file() for file in files):
             return directory
     raise ValueError(
         "expected a SavedModel that savedmodel.export wrote."
         f" Received: export={path!r}"
     )
-
-
-def read_sections(
-    options: Options,
-) -> tuple[TransformerConfig, TrainingConfig]:
-    """The model and the recipe of a plot.
-
-    Raises:
-        CommandError: The work directory cannot be used.
-    """
-    from keras_transformer.workdir import WorkDirectory
-
-    if options.preset:
-        return preset(options.preset), TrainingConfig()
-    with flags.user_errors():
-        workdir = WorkDirectory(options.workdir)
-        return (
-            workdir.read_section("model", TransformerConfig),
-            workdir.read_section("training", TrainingConfig),
-        )
 
 
 def plot_positional_encoding(
@@ -334,6 +309,7 @@ def plot_positional_encoding(
 
     from keras_transformer.figures.plots import matrix_plot
     from keras_transformer.layers import positional_encoding
+    from keras_transformer.translator import Translator
 
     with flags.user_errors():
         if model.positions == "relative" or (
@@ -345,7 +321,9 @@ def plot_positional_encoding(
             )
         check_position_limit(model, length=options.length)
         if model.positions == "learned":
-            rows = learned_positions(options.workdir)[: options.length]
+            trained = Translator.load(options.workdir).model
+            table = np.asarray(trained.source_positions.table)
+            rows = table[: options.length]
         elif model.positions == "sinusoidal":
             rows = np.asarray(
                 positional_encoding(
@@ -365,20 +343,6 @@ def plot_positional_encoding(
     )
 
 
-def learned_positions(workdir: str) -> typing.Any:
-    """The table of the source in a work directory: float `[P, D]`.
-
-    Raises:
-        ValueError: The work directory cannot be used.
-    """
-    import numpy as np
-
-    from keras_transformer.translator import Translator
-
-    model = Translator.load(workdir).model
-    return np.asarray(model.source_positions.table)
-
-
 def plot_learning_rate(
     model: TransformerConfig, training: TrainingConfig
 ) -> "Figure":
@@ -395,13 +359,11 @@ def plot_learning_rate(
     schedule = make_schedule(model, training)
     last = training.train_steps
     _, peak = peak_learning_rate(model, training)
-    name = f"{training.schedule}, warmup_steps {training.updates_to_peak:,}"
+    warmup = f"warmup_steps {training.updates_to_peak:,}"
+    name = f"{training.schedule}, {warmup}"
     if training.schedule == "noam":
-        name = (
-            f"d_model {model.d_model}, warmup_steps"
-            f" {training.updates_to_peak:,}, scale"
-            f" {training.learning_rate_scale:g}"
-        )
+        scale = f"scale {training.learning_rate_scale:g}"
+        name = f"d_model {model.d_model}, {warmup}, {scale}"
     steps = np.unique(
         np.append(np.linspace(1, last, POINTS).round(), peak)
     ).astype(int)
@@ -430,14 +392,13 @@ def plot_learning_rate(
 
 def draw_attention(options: Options, arguments: flags.Arguments) -> None:
     """Writes the page, or the figure."""
-    if options.export:
-        with flags.user_errors():
+    with flags.user_errors():
+        if options.export:
             figure = figure_of_export(
                 options.export, options.text, options.reference
             )
-    else:
-        figure = figure_of_workdir(options, arguments)
-    with flags.user_errors():
+        else:
+            figure = figure_of_workdir(options, arguments)
         figure.save(options.output, **options.choice())
     name = "reference:  " if figure.forced else "translation:"
     flags.show(f"source:      {figure.source}", f"{name} {figure.target}")
@@ -445,7 +406,14 @@ def draw_attention(options: Options, arguments: flags.Arguments) -> None:
 
 def draw_plot(options: Options) -> None:
     """Writes a plot of the model or of its recipe."""
-    model, training = read_sections(options)
+    from keras_transformer.workdir import WorkDirectory
+
+    model, training = preset(options.preset or "base"), TrainingConfig()
+    if options.workdir:
+        with flags.user_errors():
+            workdir = WorkDirectory(options.workdir)
+            model = workdir.read_section("model", TransformerConfig)
+            training = workdir.read_section("training", TrainingConfig)
     if options.plot == "learning_rate":
         figure = plot_learning_rate(model, training)
     elif options.plot == "positional_encoding":

@@ -6,11 +6,10 @@ corpus, every pair is in exactly one batch, and a resumed run continues with the
 batch that was next.
 """
 
-import dataclasses
 import functools
 import hashlib
-import itertools
 import math
+import sys
 import typing
 from collections.abc import Callable, Iterator, Sequence
 
@@ -66,19 +65,12 @@ def make_batches(
     return Batches(corpus, shapes, seed, steps_per_call)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Division:
-    """How the pairs of an epoch divide into batches.
+class _Division(typing.NamedTuple):
+    """How the pairs of an epoch divide into batches."""
 
-    Attributes:
-        corpus: `Corpus` or `PreparedCorpus` with the ids of the epoch.
-        buckets: uint16 `[pairs]`; which of the shapes each pair belongs to.
-        spans: As `_batch_spans` returns them.
-    """
-
-    corpus: Corpus | PreparedCorpus
-    buckets: np.ndarray
-    spans: list[tuple[int, int, int]]
+    corpus: Corpus | PreparedCorpus  # with the ids of the epoch
+    buckets: np.ndarray  # uint16 [pairs]: the shape that each pair belongs to
+    spans: list[tuple[int, int, int]]  # as `_batch_spans` returns them
 
 
 class Batches:
@@ -122,18 +114,15 @@ class Batches:
         self.shapes = shapes
         self._seed = seed
         self._steps_per_call = steps_per_call
-        self._first = self._divide(corpus.of_epoch(0))
+        self._first: _Division | None = None
+        self._first = self._divide(0)
         self._steps_of: dict[int, int] = {}  # of the epochs ordered so far
+        self.steps_per_epoch = len(self._first.spans)
         positions = sum(
-            2 * shapes[bucket][0] * shapes[bucket][1]
-            for _, _, bucket in self._first.spans
+            2 * math.prod(shapes[bucket]) for _, _, bucket in self._first.spans
         )
         tokens = len(corpus.source.ids) + len(corpus.target.ids)
         self.padding_share = 1 - tokens / positions
-
-    @property
-    def steps_per_epoch(self) -> int:
-        return len(self._first.spans)
 
     def __str__(self):
         shapes = ", ".join(f"{rows} x {length}" for rows, length in self.shapes)
@@ -153,7 +142,7 @@ class Batches:
         Of a sampled corpus this samples the epoch, unless it has begun.
         """
         if epoch not in self._steps_of:
-            self._steps_of[epoch] = len(self._divide_epoch(epoch).spans)
+            self._steps_of[epoch] = len(self._divide(epoch).spans)
         return self._steps_of[epoch]
 
     def epoch_order(self, epoch: int) -> list[tuple[np.ndarray, Shape]]:
@@ -166,7 +155,7 @@ class Batches:
             List of `(indices, shape)`, one for each batch: the pairs, at most
             `shape[0]`, and the shape that they are padded to.
         """
-        division = self._divide_epoch(epoch)
+        division = self._divide(epoch)
         pairs = np.arange(len(division.buckets), dtype=np.int32)
         batches = np.arange(len(division.spans))
         if self._seed is not None:
@@ -187,15 +176,11 @@ class Batches:
             order.append((pairs[start:stop], self.shapes[bucket]))
         return order
 
-    def _divide_epoch(self, epoch):
+    def _divide(self, epoch):
         """The `_Division` of an epoch."""
         corpus = self.corpus.of_epoch(epoch)
-        if corpus is self._first.corpus:
+        if self._first and corpus is self._first.corpus:
             return self._first
-        return self._divide(corpus)
-
-    def _divide(self, corpus):
-        """The `_Division` of the ids of one epoch."""
         buckets = np.searchsorted(
             [length for _, length in self.shapes], corpus.longer_side
         ).astype(np.uint16)  # two bytes sort in linear time
@@ -254,17 +239,16 @@ class Batches:
 
         self._check_replicas(replicas, num_replicas)
         stacked = self._steps_per_call > 1
-        dataset = _as_dataset(
-            lambda: self.arrays(
-                start_step,
-                epochs,
-                start_epoch=start_epoch,
-                end_step=end_step,
-                replicas=replicas,
-                num_replicas=num_replicas,
-            ),
-            rank=3 if stacked else 2,
+        arrays = functools.partial(
+            self.arrays,
+            start_step,
+            epochs,
+            start_epoch=start_epoch,
+            end_step=end_step,
+            replicas=replicas,
+            num_replicas=num_replicas,
         )
+        dataset = _as_dataset(arrays, rank=3 if stacked else 2)
         count = self._count(start_epoch, start_step, epochs, end_step)
         if not stacked and count is not None:
             count *= len(replicas)
@@ -310,10 +294,8 @@ class Batches:
         for group in self._groups(steps):
             for number in replicas:
                 batches = [
-                    self._assemble_rows(
-                        indices, shape, epoch, number, num_replicas
-                    )
-                    for indices, shape, epoch in group
+                    self._assemble_rows(number, num_replicas, *batch)
+                    for batch in group
                 ]
                 yield (
                     _stack(batches) if self._steps_per_call > 1 else batches[0]
@@ -349,7 +331,7 @@ class Batches:
         pairs = np.argsort(self.corpus.longer_side, kind="stable")
         fitting = int(np.sum(self.corpus.longer_side <= length))
         pairs = pairs[max(0, fitting - rows) : fitting]
-        return self._assemble_rows(pairs, shape, 0, replica, num_replicas)
+        return self._assemble_rows(replica, num_replicas, pairs, shape, 0)
 
     def assemble(
         self, indices: np.ndarray, shape: Shape, epoch: int = 0
@@ -376,34 +358,31 @@ class Batches:
         self, start_epoch, start_step, epochs, end_step
     ) -> Iterator[tuple[np.ndarray, Shape, int]]:
         """Yields `(indices, shape, epoch)`; the arguments are `dataset`'s."""
-        begin = 0  # the step at which an epoch begins
-        for epoch in itertools.count(start_epoch):
-            if epochs is not None and epoch >= epochs:
-                return
-            if end_step is not None and begin >= end_step:
-                return  # before it orders an epoch for nothing
+        last = sys.maxsize if epochs is None else epochs
+        stop = sys.maxsize if end_step is None else end_step
+        epoch, begin = start_epoch, 0  # the step at which the epoch begins
+        while epoch < last and begin < stop:
             end = begin + self.steps_of(epoch)
             if end > start_step:
-                is_last = epoch + 1 == epochs
-                if not is_last and (end_step is None or end < end_step):
+                if epoch + 1 < last and end < stop:
                     self.corpus.prepare(epoch + 1)
-                order = self.epoch_order(epoch)
-                skip = max(0, start_step - begin)
-                stop = None if end_step is None else end_step - begin
-                for indices, shape in order[skip:stop]:
+                section = slice(
+                    max(0, start_step - begin), min(end, stop) - begin
+                )
+                for indices, shape in self.epoch_order(epoch)[section]:
                     yield indices, shape, epoch
-            begin = end
+            epoch, begin = epoch + 1, end
 
     def _count(self, start_epoch, start_step, epochs, end_step):
         """Number of batches that `_steps` yields; None if it is not known."""
+        ends: list[float] = [math.inf]
+        if end_step is not None:
+            ends.append(end_step)
         if epochs is not None:
             if not isinstance(self.corpus, SameEveryEpoch):
                 return None
-            last = (epochs - start_epoch) * self.steps_per_epoch
-            end_step = last if end_step is None else min(last, end_step)
-        if end_step is None:
-            return math.inf
-        return max(0, end_step - start_step)
+            ends.append((epochs - start_epoch) * self.steps_per_epoch)
+        return max(0, min(ends) - start_step)
 
     def _groups(self, steps) -> Iterator[list]:
         """Yields lists of batches of one shape: `steps_per_call`, or one."""
@@ -418,7 +397,7 @@ class Batches:
                 group = []
         yield from ([single] for single in group)
 
-    def _assemble_rows(self, indices, shape, epoch, number, num_replicas):
+    def _assemble_rows(self, number, num_replicas, indices, shape, epoch):
         """The rows of a replica in a batch."""
         rows = shape[0] // num_replicas
         indices = indices[number * rows : (number + 1) * rows]
@@ -489,15 +468,10 @@ def shift_right(labels):
 
 
 def _batch_spans(counts, rows):
-    """Divides a sequence of pairs, sorted by bucket, into batches.
+    """Divides pairs, sorted by bucket, into batches: `(start, stop, bucket)`.
 
-    Args:
-        counts: Pairs of each bucket.
-        rows: Rows of a batch of each bucket.
-
-    Returns:
-        List of `(start, stop, bucket)`. The remainder of a bucket belongs to
-        the next; only the last span may be short.
+    The remainder of a bucket belongs to the next; only the last span may be
+    short. `counts` has the pairs of each bucket, `rows` those of its batches.
 
     >>> _batch_spans([5, 3], [4, 2])
     [(0, 4, 0), (4, 6, 1), (6, 8, 1)]

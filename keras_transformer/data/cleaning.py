@@ -18,6 +18,7 @@ import re
 import signal
 import string
 import threading
+import typing
 import unicodedata
 
 import numpy as np
@@ -73,24 +74,31 @@ def longest_word(text):
     return max(map(len, words))
 
 
-class TextRules:
-    """The rules that need no tokenizer; a limit of 0 turns a rule off.
+class Rules(typing.NamedTuple):
+    """What drops a pair; by default, only an empty side.
 
-    Args:
+    Token counts include EOS.
+
+    Attributes:
         drop_unreadable: Whether control and replacement characters matter.
         drop_identical: Whether the two sides must differ.
-        max_word_length: Most characters of a word, as `longest_word` counts.
+        max_word_length: Most characters of a word, as `longest_word` counts;
+            0: any.
         min_letter_share: Smallest share of letters among the characters of a
             side, in [0, 1]; 0: a side needs no letter at all.
+        min_length: Fewest tokens of a side, at least 2.
+        max_length: Maximum number of tokens on a side, below 65,536.
+        max_ratio: Maximum tokens of the longer side for each of the shorter;
+            0: any.
     """
 
-    def __init__(
-        self, drop_unreadable, drop_identical, max_word_length, min_letter_share
-    ):
-        self._drop_unreadable = drop_unreadable
-        self._drop_identical = drop_identical
-        self._max_word_length = max_word_length
-        self._min_letter_share = min_letter_share
+    max_length: int
+    drop_unreadable: bool = False
+    drop_identical: bool = False
+    max_word_length: int = 0
+    min_letter_share: float = 0.0
+    min_length: int = 2
+    max_ratio: float = 0.0
 
     def judge(self, source, target):
         """The reason to drop a pair of strings, or `KEPT`.
@@ -100,60 +108,54 @@ class TextRules:
         if not source or not target:
             return "empty"
         both = f"{source} {target}"
-        if self._drop_unreadable and _unreadable(both):
+        # Quick tests, which most pairs pass, come before exact ones.
+        if self.drop_unreadable and (
+            _REPLACEMENT in both
+            or (not both.isprintable() and _CONTROL.search(both))
+        ):
             return "unreadable"
-        if self._drop_identical and source == target:
+        if self.drop_identical and source == target:
             return "identical"
-        if self._max_word_length and _long_word(both, self._max_word_length):
+        limit = self.max_word_length or len(both)
+        if max(map(len, both.split())) > limit and longest_word(both) > limit:
             return "long_word"
-        if self._min_letter_share:
+        if self.min_letter_share:
             shares = [
                 letter_share(side)
                 for side in (source, target)
-                if not _surely_letters(side, self._min_letter_share)
+                if not _surely_letters(side, self.min_letter_share)
             ]
             if 0 in shares:
                 return "no_letter"
-            if shares and min(shares) < self._min_letter_share:
+            if shares and min(shares) < self.min_letter_share:
                 return "few_letters"
         return KEPT
-
-
-class Cleaner:
-    """All rules except the rule for duplicates, and the ids of kept pairs.
-
-    Token counts include EOS.
-
-    Args:
-        model_bytes: A SentencePiece model, as in `Tokenizer.model_bytes`.
-        min_length: Fewest tokens of a side, at least 2.
-        max_length: Maximum number of tokens on a side, below 65,536.
-        max_ratio: Maximum tokens of the longer side for each of the shorter;
-            0: any.
-        **text_rules: As `TextRules` takes them.
-    """
-
-    def __init__(
-        self, model_bytes, min_length, max_length, max_ratio, **text_rules
-    ):
-        self._encoder = Encoder(model_bytes)
-        self._text_rules = TextRules(**text_rules)
-        self._min_length = min_length
-        self._max_length = max_length
-        self._max_ratio = max_ratio or np.inf
 
     def judge_lengths(self, source_lengths, target_lengths):
         """Masks of the pairs to drop by token counts, by reason; disjoint."""
         shorter = np.minimum(source_lengths, target_lengths)
         longer = np.maximum(source_lengths, target_lengths)
-        too_short = shorter < self._min_length
-        too_long = ~too_short & (longer > self._max_length)
-        uneven = longer > self._max_ratio * shorter
+        too_short = shorter < self.min_length
+        too_long = ~too_short & (longer > self.max_length)
+        uneven = longer > (self.max_ratio or np.inf) * shorter
         return {
             "too_short": too_short,
             "too_long": too_long,
             "uneven": ~too_short & ~too_long & uneven,
         }
+
+
+class Cleaner:
+    """All rules except the rule for duplicates, and the ids of kept pairs.
+
+    Args:
+        model_bytes: A SentencePiece model, as in `Tokenizer.model_bytes`.
+        rules: The `Rules`.
+    """
+
+    def __init__(self, model_bytes, rules):
+        self._encoder = Encoder(model_bytes)
+        self._rules = rules
 
     def clean(self, sources, targets):
         """The pairs that are left, as ids.
@@ -166,7 +168,7 @@ class Cleaner:
             uint64 `[pairs]`, by the text of both sides; and `source` and
             `target`, each the flat ids and the uint16 lengths of its rows.
         """
-        reasons = list(map(self._text_rules.judge, sources, targets))
+        reasons = list(map(self._rules.judge, sources, targets))
         dropped = collections.Counter(reasons)
         del dropped[KEPT]
         keep = [reason == KEPT for reason in reasons]
@@ -175,7 +177,7 @@ class Cleaner:
         source_ids, source_lengths = self._encoder.encode(sources)
         target_ids, target_lengths = self._encoder.encode(targets)
         keep = np.ones(len(sources), bool)
-        judged = self.judge_lengths(source_lengths, target_lengths)
+        judged = self._rules.judge_lengths(source_lengths, target_lengths)
         for reason, drop in judged.items():
             dropped[reason] += int(drop.sum())
             keep &= ~drop
@@ -185,8 +187,8 @@ class Cleaner:
                 itertools.compress(sources, keep),
                 itertools.compress(targets, keep),
             ),
-            "source": _select(source_ids, source_lengths, keep),
-            "target": _select(target_ids, target_lengths, keep),
+            "source": select_rows(source_ids, source_lengths, keep),
+            "target": select_rows(target_ids, target_lengths, keep),
         }
 
 
@@ -206,8 +208,7 @@ class Encoder:
 
     def __init__(self, model_bytes):
         self._tokenizer = Tokenizer(model_bytes)
-        small = self._tokenizer.vocab_size <= 2**16
-        self._dtype = np.uint16 if small else np.int32
+        self._dtype = np.dtype(self._tokenizer.id_dtype)
         self.by_word = _is_by_word(model_bytes)
         self._words = {}  # word -> ids, as bytes
 
@@ -263,19 +264,6 @@ def _is_by_word(model_bytes):
     )
 
 
-def _unreadable(text):
-    """Whether there is a control character or U+FFFD."""
-    if _REPLACEMENT in text:
-        return True
-    return not text.isprintable() and _CONTROL.search(text) is not None
-
-
-def _long_word(text, limit):
-    """Whether the longest word has more characters than `limit`."""
-    # The quick test comes first.
-    return max(map(len, text.split())) > limit and longest_word(text) > limit
-
-
 def _surely_letters(text, share):
     """A quick test: true only if `letter_share` is at least `share`."""
     least = share * (len(text) - text.count(" "))
@@ -295,8 +283,8 @@ def _hash_pairs(sources, targets):
     return np.frombuffer(digests, "<u8")
 
 
-def _select(ids, lengths, keep):
-    """The rows where `keep` is true: ids and lengths."""
+def select_rows(ids, lengths, keep):
+    """The rows where `keep` is true: flat ids, and uint16 lengths."""
     return ids[np.repeat(keep, lengths)], lengths[keep].astype(np.uint16)
 
 
@@ -315,7 +303,7 @@ def clean_chunks(chunks, num_processes, model_bytes, rules):
     Args:
         chunks: Iterable of `(tag, sources, targets)`.
         num_processes: Number of processes, which end with the chunks.
-        model_bytes, rules: Arguments of `Cleaner`, the rules as a dictionary.
+        model_bytes, rules: Arguments of `Cleaner`.
 
     Yields:
         `(tag, result)` of each chunk, in order; the result is that of
@@ -341,8 +329,7 @@ def clean_chunks(chunks, num_processes, model_bytes, rules):
                 if len(pending) > 2 * num_processes:
                     done, future = pending.popleft()
                     yield done, future.result()
-            while pending:
-                done, future = pending.popleft()
+            for done, future in pending:
                 yield done, future.result()
         except concurrent.futures.process.BrokenProcessPool:
             raise LostProcessError("a cleaning process ended early") from None
@@ -356,7 +343,7 @@ def _start_process(model_bytes, rules):
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    _cleaner = Cleaner(model_bytes, **rules)
+    _cleaner = Cleaner(model_bytes, rules)
 
 
 def _end_with(parent):

@@ -54,6 +54,9 @@ class JoinedIds:
         return found
 
 
+Ids = np.ndarray | JoinedIds
+
+
 @dataclasses.dataclass(frozen=True)
 class TokenRows:
     """Rows of ids, one after the other in a flat array.
@@ -68,8 +71,15 @@ class TokenRows:
         offsets: int64 `[rows + 1]`; first position of each row, then the end.
     """
 
-    ids: np.ndarray | JoinedIds
+    ids: Ids
     offsets: np.ndarray
+
+    @classmethod
+    def of_lengths(cls, ids: Ids, lengths: np.ndarray) -> TokenRows:
+        """The rows that have these numbers of tokens, integers `[rows]`."""
+        offsets = np.zeros(len(lengths) + 1, np.int64)
+        np.cumsum(lengths, dtype=np.int64, out=offsets[1:])
+        return cls(ids, offsets)
 
     @property
     def lengths(self) -> np.ndarray:
@@ -172,8 +182,7 @@ def encode_and_select(
             "max_length must be at least 2: a token and EOS."
             f" Received: max_length={max_length}"
         )
-    largest = max(tokenizer.source.vocab_size, tokenizer.target.vocab_size)
-    dtype = np.uint16 if largest <= 2**16 else np.int32
+    dtype = np.result_type(tokenizer.source.id_dtype, tokenizer.target.id_dtype)
     kept_rows, selected = [], []
     empty = too_long = 0
     for source, target in _encode_chunks(pairs, tokenizer):
@@ -229,23 +238,19 @@ def _encode_chunk(pairs, tokenizer):
 
 def _flatten(rows):
     """Lists of ids as `TokenRows`."""
-    offsets = np.cumsum([0, *map(len, rows)])
+    lengths = np.array([len(row) for row in rows])
     ids = itertools.chain.from_iterable(rows)
-    return TokenRows(np.fromiter(ids, np.int32, offsets[-1]), offsets)
+    ids = np.fromiter(ids, np.int32, lengths.sum())
+    return TokenRows.of_lengths(ids, lengths)
 
 
 def _select_rows(rows, keep, dtype):
     """The rows where `keep` is true."""
-    lengths = rows.lengths
-    offsets = np.concatenate([[0], np.cumsum(lengths[keep])])
-    return TokenRows(rows.ids[np.repeat(keep, lengths)].astype(dtype), offsets)
+    ids = rows.ids[np.repeat(keep, rows.lengths)].astype(dtype)
+    return TokenRows.of_lengths(ids, rows.lengths[keep])
 
 
 def concatenate_rows(chunks: Iterable[TokenRows]) -> TokenRows:
     """The rows of all chunks, in order."""
-    chunks = list(chunks)
-    lengths = np.concatenate([rows.lengths for rows in chunks])
-    return TokenRows(
-        ids=np.concatenate([rows.ids for rows in chunks]),
-        offsets=np.concatenate([[0], np.cumsum(lengths)]),
-    )
+    arrays = zip(*((rows.ids, rows.lengths) for rows in chunks), strict=True)
+    return TokenRows.of_lengths(*map(np.concatenate, arrays))

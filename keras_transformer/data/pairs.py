@@ -58,11 +58,9 @@ def read_parallel_files(
         raise ValueError(
             f"prefixes must be a list. Received: prefixes={prefixes!r}"
         )
+    languages = source_language, target_language
     corpora = [
-        (
-            find_file(prefix, source_language),
-            find_file(prefix, target_language),
-        )
+        [find_file(prefix, language) for language in languages]
         for prefix in prefixes
     ]
     num_pairs = sum(_count_pairs(*paths) for paths in corpora)
@@ -73,10 +71,8 @@ def read_parallel_files(
         )
 
     def read():
-        for source_path, target_path in corpora:
-            yield from zip(
-                read_lines(source_path), read_lines(target_path), strict=True
-            )
+        for paths in corpora:
+            yield from zip(*map(read_lines, paths), strict=True)
 
     return Pairs(read, num_pairs)
 
@@ -188,7 +184,8 @@ def read_tfds(
         reason = str(error).splitlines()[0]
         raise ValueError(f"No such data set: {name!r} ({reason})") from error
     features = builder.info.features
-    for language in (source_language, target_language):
+    languages = source_language, target_language
+    for language in languages:
         if language not in features:
             raise ValueError(
                 f"Languages of {name} must be among"
@@ -204,15 +201,8 @@ def read_tfds(
 
     def read():
         for examples in dataset.as_numpy_iterator():
-            yield from zip(
-                _clean_strings(examples[source_language]),
-                _clean_strings(examples[target_language]),
-                strict=True,
-            )
+            for pair in zip(*map(examples.get, languages), strict=True):
+                source, target = (side.decode() for side in pair)
+                yield with_single_spaces(source), with_single_spaces(target)
 
     return Pairs(read, builder.info.splits[split].num_examples)
-
-
-def _clean_strings(values):
-    """Decodes an array of UTF-8 strings; white space as in files."""
-    return [with_single_spaces(value.decode()) for value in values]

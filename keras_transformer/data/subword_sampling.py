@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import itertools
+import operator
 import threading
 import typing
 import zlib
@@ -19,7 +20,6 @@ from absl import logging
 
 from keras_transformer.data.corpus import (
     Corpus,
-    CorpusCounts,
     TokenRows,
     concatenate_rows,
     encode_and_select,
@@ -83,59 +83,43 @@ class SampledCorpus:
             raise ValueError(
                 f"alpha must be above 0 and below 1. Received: alpha={alpha}"
             )
-        samplers = self._make_samplers(tokenizer, alpha)
+        samplers = {
+            of_side: make_sampler(of_side, alpha)
+            for of_side in {tokenizer.source, tokenizer.target}
+        }
         pairs = list(pairs)
         self.canonical, kept = encode_and_select(pairs, tokenizer, max_length)
-        sides = zip(*itertools.compress(pairs, kept), strict=True)
-        self._sides = [
-            _Side(of_side, sampler, list(strings))
-            for of_side, sampler, strings in zip(
-                (tokenizer.source, tokenizer.target),
-                samplers,
-                sides,
-                strict=True,
-            )
-        ]
-        self.alpha = alpha
+        self.counts = self.canonical.counts
+        sources, targets = zip(*itertools.compress(pairs, kept), strict=True)
+        source, target = tokenizer.source, tokenizer.target
+        self._sides = (
+            _Side(source, samplers[source], sources, self.canonical.source, 0),
+            _Side(target, samplers[target], targets, self.canonical.target, 1),
+        )
+        self._model_type = tokenizer.source.model_type
         self._seed = seed
+        self.alpha = alpha
         self._lock = threading.RLock()
         self._epochs: dict[int, concurrent.futures.Future] = {}
         self.longest = max_length
         self.first, self.num_long = self._sample_epoch(0)
-        self._check_texts()
+        self.source, self.target = self.first.source, self.first.target
+        for side, rows in zip(
+            self._sides, (self.source, self.target), strict=True
+        ):
+            side.check_texts(rows)
         self.longer_side = np.maximum(
             self.canonical.longer_side, self.first.longer_side
         )
         self.longest = int(self.longer_side.max())
-
-    @staticmethod
-    def _make_samplers(tokenizer, alpha):
-        """A sampler of each side; the same one, if it is one vocabulary."""
-        sampler = make_sampler(tokenizer.source, alpha)
-        if tokenizer.target is tokenizer.source:
-            return sampler, sampler
-        return sampler, make_sampler(tokenizer.target, alpha)
-
-    @property
-    def counts(self) -> CorpusCounts:
-        return self.canonical.counts
-
-    @property
-    def source(self) -> TokenRows:
-        return self.first.source
-
-    @property
-    def target(self) -> TokenRows:
-        return self.first.target
 
     def __len__(self):
         return self.counts.kept
 
     def __str__(self):
         growth = _num_tokens(self.first) / _num_tokens(self.canonical)
-        model_type = self._sides[0].tokenizer.model_type
         return (
-            f"{model_type} vocabulary, alpha {self.alpha:g},"
+            f"{self._model_type} vocabulary, alpha {self.alpha:g},"
             f" {growth:.2f} times the tokens in the first epoch;"
             f" {self.num_long:,} rows of it had more than"
             f" {self.counts.max_length} tokens, and rows with more than"
@@ -172,18 +156,23 @@ class SampledCorpus:
         with self._lock:
             if epoch in self._epochs:
                 return
-            self._epochs[epoch] = concurrent.futures.Future()
+            future: concurrent.futures.Future = concurrent.futures.Future()
+            self._epochs[epoch] = future
             # Ends with the process, even in the middle of an epoch's ids.
             threading.Thread(
-                target=_resolve,
-                args=(self._epochs[epoch], self._make_epoch, epoch),
+                target=self._resolve,
+                args=(future, epoch),
                 name=f"epoch {epoch}",
                 daemon=True,
             ).start()
 
-    def _make_epoch(self, epoch):
-        """The `Corpus` of an epoch after the first."""
-        corpus, num_long = self._sample_epoch(epoch)
+    def _resolve(self, future, epoch):
+        """Makes the `Corpus` of an epoch, or an error, a future's result."""
+        try:
+            corpus, num_long = self._sample_epoch(epoch)
+        except BaseException as error:
+            future.set_exception(error)
+            return
         logging.info(
             "epoch %d: %d of %d rows have more than %d tokens and keep the"
             " canonical segmentation",
@@ -192,96 +181,76 @@ class SampledCorpus:
             2 * len(self),
             self.longest,
         )
-        return corpus
+        future.set_result(corpus)
 
     def _sample_epoch(self, epoch):
         """The `Corpus` of an epoch, and how many of its rows are canonical."""
-        sides = [], []
-        num_long = 0
-        for start in range(0, len(self), CHUNK_PAIRS):
-            for number, (side, rows, canonical) in enumerate(
-                zip(
-                    self._sides,
-                    sides,
-                    (self.canonical.source, self.canonical.target),
-                    strict=True,
-                )
-            ):
-                random = np.random.default_rng(
-                    [self._seed, epoch, start, number]
-                )
-                sampled = side.sample(
-                    start,
-                    min(start + CHUNK_PAIRS, len(self)),
-                    random,
-                    canonical.ids.dtype,
-                )
-                long = np.flatnonzero(sampled.lengths > self.longest)
-                num_long += len(long)
-                rows.append(_replace_rows(sampled, long, canonical, start))
-        source, target = map(concatenate_rows, sides)
-        return Corpus(source, target, self.counts), num_long
-
-    def _check_texts(self):
-        """Checks that sampled ids decode to the text they are sampled from.
-
-        Raises:
-            ValueError: It is not, for a vocabulary of a kind not thought of.
-        """
-        for side, sampled, canonical in zip(
-            self._sides,
-            (self.first.source, self.first.target),
-            (self.canonical.source, self.canonical.target),
-            strict=True,
-        ):
-            texts = [
-                side.tokenizer.to_strings(_first_rows(rows, CHECKED_PAIRS))
-                for rows in (sampled, canonical)
-            ]
-            wrong = sum(a != b for a, b in zip(*texts, strict=True))
-            if wrong:
-                raise ValueError(
-                    "segmentations of this vocabulary cannot be sampled."
-                    f" Received: another text for {wrong} of"
-                    f" {len(texts[0])} sentences"
-                )
+        sides = [
+            side.sample(self._seed, epoch, self.longest) for side in self._sides
+        ]
+        (source, target), num_long = zip(*sides, strict=True)
+        return Corpus(source, target, self.counts), sum(num_long)
 
 
 class _Side:
-    """The words of one side of the pairs.
+    """The words of one side: `number` 0, the source, or 1, the target."""
 
-    Args:
-        tokenizer: The `Tokenizer`.
-        sampler: The `Sampler` of its vocabulary.
-        strings: List of `str`.
-    """
-
-    def __init__(self, tokenizer, sampler, strings):
-        self.tokenizer = tokenizer
+    def __init__(self, tokenizer, sampler, strings, canonical, number):
+        self._tokenizer = tokenizer
+        self._canonical = canonical
         self._sampler = sampler
+        self._number = number
         self._words, self._offsets = sampler.number_words(
-            tokenizer.normalize(strings)
+            tokenizer.normalize(list(strings))
         )
 
-    def sample(self, start, stop, random, dtype):
-        """`TokenRows` of some rows, sampled with a random generator."""
-        first = self._offsets[start : stop + 1]
+    def sample(self, seed, epoch, longest):
+        """`TokenRows` of an epoch, and how many rows are canonical.
+
+        These would have more tokens than `longest`.
+        """
+        chunks, num_long = [], 0
+        for start in range(0, len(self._offsets) - 1, CHUNK_PAIRS):
+            random = np.random.default_rng([seed, epoch, start, self._number])
+            rows = self._sample_chunk(start, random)
+            long = np.flatnonzero(rows.lengths > longest)
+            num_long += len(long)
+            chunks.append(_replace_rows(rows, long, self._canonical, start))
+        return concatenate_rows(chunks), num_long
+
+    def _sample_chunk(self, start, random):
+        """`TokenRows` of a chunk, sampled with a random generator."""
+        first = self._offsets[start : start + CHUNK_PAIRS + 1]
         ids, counts = self._sampler.sample(
             self._words[first[0] : first[-1]], random
         )
         ends = np.concatenate([[0], np.cumsum(counts)])  # of the words
         ids, offsets = _join_unknown(ids, ends[first - first[0]])
-        ids = np.insert(ids, offsets[1:], EOS)
-        return TokenRows(ids.astype(dtype), offsets + np.arange(len(offsets)))
+        ids = np.insert(ids, offsets[1:], EOS).astype(self._canonical.ids.dtype)
+        return TokenRows(ids, offsets + np.arange(len(offsets)))
+
+    def check_texts(self, sampled):
+        """Checks that sampled ids decode to the text they are sampled from.
+
+        Raises:
+            ValueError: It is not, for a vocabulary of a kind not thought of.
+        """
+        texts, expected = (
+            self._tokenizer.to_strings(
+                np.split(rows.ids, rows.offsets[1 : CHECKED_PAIRS + 1])[:-1]
+            )
+            for rows in (sampled, self._canonical)
+        )
+        wrong = sum(map(operator.ne, texts, expected))
+        if wrong:
+            raise ValueError(
+                "segmentations of this vocabulary cannot be sampled. Received:"
+                f" another text for {wrong} of {len(texts)} sentences"
+            )
 
 
 def _join_unknown(ids, offsets):
-    """Makes neighbouring `UNK` of a row one, as SentencePiece does.
-
-    Args:
-        ids: Integers `[tokens]`.
-        offsets: Integers `[rows + 1]`, as of `TokenRows`.
-    """
+    """Makes neighbouring `UNK` of a row one, as SentencePiece does."""
     again = np.zeros(len(ids), bool)
     again[1:] = (ids[1:] == UNK) & (ids[:-1] == UNK)
     begins = offsets[:-1]
@@ -290,20 +259,10 @@ def _join_unknown(ids, offsets):
     return ids[~again], offsets - dropped[offsets]
 
 
-def _first_rows(rows, number):
-    """The first rows, a list of arrays."""
-    number = min(number, len(rows.lengths))
-    return np.split(rows.ids[: rows.offsets[number]], rows.offsets[1:number])
-
-
 def _replace_rows(rows, numbers, others, start):
-    """The `TokenRows` of a chunk with some rows of a corpus in their place.
+    """The rows of a chunk, some of them as in `others`, the whole corpus.
 
-    Args:
-        rows: `TokenRows` of the chunk.
-        numbers: Integers, which rows to replace.
-        others: `TokenRows` of the corpus.
-        start: The row of these that stands for the chunk's first.
+    Row 0 of the chunk is row `start` of the corpus.
     """
     if not len(numbers):
         return rows
@@ -311,19 +270,9 @@ def _replace_rows(rows, numbers, others, start):
     for number in numbers:
         first, end = others.offsets[start + number : start + number + 2]
         arrays[number] = others.ids[first:end]
-    lengths = [len(array) for array in arrays]
-    return TokenRows(
-        np.concatenate(arrays), np.concatenate([[0], np.cumsum(lengths)])
-    )
+    lengths = np.array([len(array) for array in arrays])
+    return TokenRows.of_lengths(np.concatenate(arrays), lengths)
 
 
 def _num_tokens(corpus):
     return len(corpus.source.ids) + len(corpus.target.ids)
-
-
-def _resolve(future, function, *arguments):
-    """Calls a function; its result or error becomes the future's."""
-    try:
-        future.set_result(function(*arguments))
-    except BaseException as error:
-        future.set_exception(error)

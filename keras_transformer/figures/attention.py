@@ -22,6 +22,7 @@ from keras_transformer.figures import saving
 from keras_transformer.figures.colors import head_color
 from keras_transformer.figures.pages import render_page
 from keras_transformer.figures.writing import direction, is_wide
+from keras_transformer.layers.checks import check_choice
 from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import EOS, SPACE, UNK
 from keras_transformer.workdir import write_atomically
@@ -37,17 +38,11 @@ NAMED = 5  # unknown texts that a note names
 
 
 class Kind(typing.NamedTuple):
-    """One of the three uses of attention (sec. 3.2.3).
-
-    Attributes:
-        title: Its name.
-        queries, keys: The tokens that attend and those attended to: "source",
-            "written" or "read".
-    """
+    """One of the three uses of attention (sec. 3.2.3)."""
 
     title: str
-    queries: str
-    keys: str
+    queries: str  # the tokens that attend: "source", "written" or "read"
+    keys: str  # the tokens attended to
 
 
 KINDS = {
@@ -58,18 +53,11 @@ KINDS = {
 
 
 class Token(typing.NamedTuple):
-    """A token as it is shown.
+    """A token as it is shown."""
 
-    Attributes:
-        text: The piece without its sign for a space; for an unknown token, UNK
-            and the text that it stands for.
-        starts: Whether it starts a word.
-        special: Whether it is BOS, EOS or UNK.
-    """
-
-    text: str
-    starts: bool
-    special: bool
+    text: str  # the piece without its sign for a space; of UNK, see `_shown`
+    starts: bool  # a word
+    special: bool  # BOS, EOS or UNK
 
 
 class AttentionFigure:
@@ -126,13 +114,9 @@ class AttentionFigure:
             "read": [_shown("<s>"), *written[:-1]],
         }
         self.maps = {kind: np.asarray(maps[kind], np.float32) for kind in KINDS}
-        for kind, (_, queries, keys) in KINDS.items():
-            _check_map(
-                kind,
-                self.maps[kind],
-                len(self.tokens[queries]),
-                len(self.tokens[keys]),
-            )
+        for kind, weights in self.maps.items():
+            _, *sides = KINDS[kind]
+            _check_map(kind, weights, *(len(self.tokens[s]) for s in sides))
 
     def html(self) -> str:
         """The page, one HTML file without references to others."""
@@ -157,12 +141,19 @@ class AttentionFigure:
             "kinds": [
                 {
                     "name": name,
-                    **kind._asdict(),
-                    "layers": self.maps[name].shape[0],
-                    "heads": self.maps[name].shape[1],
-                    "colors": _head_colors(self.maps[name].shape[1]),
+                    **KINDS[name]._asdict(),
+                    "layers": num_layers,
+                    "heads": num_heads,
+                    "colors": {
+                        mode: [
+                            head_color(head, num_heads, mode == "dark")
+                            for head in range(num_heads)
+                        ]
+                        for mode in ("light", "dark")
+                    },
                 }
-                for name, kind in KINDS.items()
+                for name, weights in self.maps.items()
+                for num_layers, num_heads in [weights.shape[:2]]
             ],
             "whole": WHOLE,
             "weights": _pack(self.maps.values()),
@@ -220,30 +211,29 @@ class AttentionFigure:
         """One layer as a matplotlib `Figure`; arguments as for `save`."""
         from keras_transformer.figures import attention_plots
 
-        for name, value, choices in (
-            ("kind", kind, KINDS),
-            ("view", view, VIEWS),
-        ):
-            if value not in choices:
-                raise ValueError(
-                    f"{name} must be one of {', '.join(choices)}."
-                    f" Received: {name}={value!r}"
-                )
+        check_choice(KINDS, kind=kind)
+        check_choice(VIEWS, view=view)
         weights = self.maps[kind]
         num_layers, num_heads, num_queries, _ = weights.shape
         layer = num_layers if layer is None else layer
         heads = range(1, num_heads + 1) if heads is None else heads
-        _check_number("layer", layer, num_layers)
-        for head in heads:
-            _check_number("heads", head, num_heads)
         if not heads:
             raise ValueError("heads must name at least one. Received: none")
-        if token is not None:
-            _check_number("token", token, num_queries)
-            if view != "lines":
-                raise ValueError(
-                    f"token is an option of view=lines. Received: view={view!r}"
-                )
+        for name, limit, numbers in (
+            ("layer", num_layers, [layer]),
+            ("heads", num_heads, heads),
+            ("token", num_queries, [] if token is None else [token]),
+        ):
+            for number in numbers:
+                if not 1 <= number <= limit:
+                    raise ValueError(
+                        f"{name} must be from 1 to {limit}."
+                        f" Received: {name}={number}"
+                    )
+        if token is not None and view != "lines":
+            raise ValueError(
+                f"token is an option of view=lines. Received: view={view!r}"
+            )
         indices = [head - 1 for head in heads]
         title, queries, keys = KINDS[kind]
         drawing = attention_plots.Drawing(
@@ -345,17 +335,10 @@ def attention_figure(
 
 
 def _read_tokens(name, tokenizer, text, max_length):
-    """The tokens of a text as the model reads them.
+    """The ids of a text as the model reads them, at most `max_length`.
 
-    Args:
-        name: The name of the text in a note.
-        tokenizer: Its `Tokenizer`.
-        text: The text.
-        max_length: Maximum number of tokens, EOS included.
-
-    Returns:
-        Its ids, EOS included; the texts that become `UNK`; and a list of notes,
-        with one if the text is truncated.
+    Also the texts that become `UNK`; and a list of notes, with one that says
+    that the text, called `name`, is truncated if it is.
     """
     [tokens] = tokenizer.tokens([text])
     limit, notes = max_length - 1, []
@@ -399,9 +382,9 @@ def _name_unknown(texts):
     if not distinct:
         return []
     listed = ", ".join(map(_named, distinct[:NAMED]))
-    if len(distinct) > NAMED:
-        listed += f" and {len(distinct) - NAMED} more"
-    return [f"Not in the vocabulary, read as UNK: {listed}."]
+    more = len(distinct) - NAMED
+    ending = f" and {more} more" if more > 0 else ""
+    return [f"Not in the vocabulary, read as UNK: {listed}{ending}."]
 
 
 def _named(text):
@@ -410,17 +393,6 @@ def _named(text):
         return text
     name = " ".join([f"U+{ord(text):04X}", unicodedata.name(text, "")])
     return f"{text} ({name.rstrip()})"
-
-
-def _head_colors(num_heads):
-    """The colors of heads, in light and in dark mode."""
-    return {
-        name: [
-            head_color(head, num_heads, name == "dark")
-            for head in range(num_heads)
-        ]
-        for name in ("light", "dark")
-    }
 
 
 def _marked(token):
@@ -446,14 +418,6 @@ def _check_map(kind, weights, num_queries, num_keys):
         raise ValueError(
             f"each row of the weights of {kind!r} must sum to 1. Received: a"
             f" row that is off by {error:.3g}"
-        )
-
-
-def _check_number(name, value, limit):
-    """Raises ValueError unless a number is from 1 to a limit."""
-    if not 1 <= value <= limit:
-        raise ValueError(
-            f"{name} must be from 1 to {limit}. Received: {name}={value}"
         )
 
 

@@ -38,24 +38,15 @@ Microsoft YaHei, Malgun Gothic, Arial Unicode MS
 
 
 class Drawing(typing.NamedTuple):
-    """The content of a figure.
+    """The content of a figure."""
 
-    Attributes:
-        title: Title of the file.
-        queries, keys: The tokens, as they are shown.
-        weights: float `[H, T, S]`, of the heads that are shown.
-        heads: Their numbers, counted from 0, H of them.
-        num_heads: Number of heads in the layer.
-        notes: Sentences below the figure, such as that the source is truncated.
-    """
-
-    title: str
+    title: str  # of the file
     queries: Sequence[str]
     keys: Sequence[str]
-    weights: np.ndarray
-    heads: Sequence[int]
-    num_heads: int
-    notes: Sequence[str] = ()
+    weights: np.ndarray  # float [H, T, S], of the heads that are shown
+    heads: Sequence[int]  # their numbers, counted from 0
+    num_heads: int  # in the layer
+    notes: Sequence[str] = ()  # sentences below the figure
 
 
 def draw_lines(drawing: Drawing, token: int | None = None) -> Figure:

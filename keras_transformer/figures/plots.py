@@ -21,25 +21,15 @@ NUM_TICKS = 5  # at most, on an axis that is not logarithmic
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    """Points of one kind.
+    """Points of one kind."""
 
-    Attributes:
-        name: Its entry in the legend.
-        points: `(x, y)`, finite numbers, in the order in which they are joined.
-        color: Color of the points and of the line.
-        joined: Whether a line joins them.
-        dashed: Whether that line is dashed.
-        opacity: Opacity of all of it.
-        marked: Whether each point has a mark.
-    """
-
-    name: str
-    points: Sequence[tuple[float, float]]
-    color: str = COLORS[0]
-    joined: bool = True
-    dashed: bool = False
+    name: str  # in the legend
+    points: Sequence[tuple[float, float]]  # (x, y), finite, in drawing order
+    color: str = COLORS[0]  # of the points and the line
+    joined: bool = True  # by a line
+    dashed: bool = False  # the line
     opacity: float = 1.0
-    marked: bool = False
+    marked: bool = False  # each point
 
 
 def spell(number: float, position: float | None = None) -> str:

@@ -1,1 +1,1 @@
-"""The stages of `trainers.prepare` and their directory."""
+"""The work of `trainers.prepare` and its directory."""

@@ -3,27 +3,24 @@
     index.json, tokenizer.model, 00000.shard ...   the finished corpus
     unfinished/settings.json                       the settings of this run
     unfinished/tokenizer.model                     its vocabulary
-    unfinished/00000.part ...                      ids, hashes, counts of a part
-    unfinished/duplicates                          which pairs are duplicates
+    unfinished/00000.hashes ...                    of the pairs in a shard
+    unfinished/00000.json ...                      its entry, and counts
     .lock                                          locked while a command runs
 
 `unfinished` and `.lock` are removed when all is done.
 """
 
 import contextlib
-import errno
 import json
 import os
 import pathlib
 import shutil
 
-from keras_transformer.commands.flags import RunError
+from keras_transformer.commands.flags import DISK_ERRORS, RunError
 from keras_transformer.data import cleaning, shards
 from keras_transformer.data.shards import read_json
 from keras_transformer.locking import lock_file
 from keras_transformer.workdir import write_atomically
-
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # disk, quota, file size
 
 
 class Folder:
@@ -43,7 +40,6 @@ class Folder:
         self.tokenizer = self.path / shards.TOKENIZER
         self.unfinished = self.path / "unfinished"
         self.settings = self.unfinished / "settings.json"
-        self._abandoned = self.unfinished / "abandoned"
         self._lock = self.path / ".lock"
 
     @contextlib.contextmanager
@@ -66,19 +62,15 @@ class Folder:
             self._lock.unlink()
             os.close(descriptor)
             for path in made:
-                try:
+                if not any(path.iterdir()):
                     path.rmdir()
-                except OSError as error:
-                    if error.errno != errno.ENOTEMPTY:
-                        raise
-                    break
 
     def part(self, number, ending):
         """A part file of a shard."""
         return self.unfinished / f"{number:05}.{ending}"
 
     def publish(self, name):
-        """Moves a file from the unfinished to the finished ones."""
+        """Moves a file to the finished ones, unless a killed run has."""
         if (self.unfinished / name).exists():
             os.replace(self.unfinished / name, self.path / name)
 
@@ -95,14 +87,14 @@ class Folder:
         Raises:
             ValueError: They differ, or the directory has other files.
         """
-        if self._abandoned.exists():
-            return "new"
         if self.index.exists():
             state, before = "finished", shards.read_index(self.path)["settings"]
         elif self.settings.exists():
             state, before = "begun", read_json(self.settings)
         else:
             others = set(self.path.glob("*")) - {self.unfinished, self._lock}
+            if self.unfinished.exists():  # `clear` was killed
+                others -= {self.tokenizer, *self.path.glob("[0-9]*.shard")}
             if others:
                 raise ValueError(f"{self.path} has other files: {min(others)}")
             return "new"
@@ -126,22 +118,16 @@ class Folder:
             return
         # If killed from here on, the next command starts over.
         self.unfinished.mkdir(exist_ok=True)
-        self._abandoned.touch()
-        self.index.unlink(missing_ok=True)
-        self.tokenizer.unlink(missing_ok=True)
+        for path in (self.index, self.settings, self.tokenizer):
+            path.unlink(missing_ok=True)
         for path in self.path.glob("[0-9]*.shard"):
             path.unlink()
         self.remove_unfinished()
 
     def remove_unfinished(self):
-        """Removes unfinished files; the file that marks them goes last."""
-        if not self.unfinished.exists():
-            return
-        for path in self.unfinished.iterdir():
-            if path not in (self.settings, self._abandoned):
-                path.unlink()
-        self.settings.unlink(missing_ok=True)
-        shutil.rmtree(self.unfinished)
+        """Removes unfinished files and their folder."""
+        if self.unfinished.exists():
+            shutil.rmtree(self.unfinished)
 
 
 def write_json(path, value):
@@ -151,10 +137,7 @@ def write_json(path, value):
 
 @contextlib.contextmanager
 def run_errors(path):
-    """Turns a full disk and a lost process into one line.
-
-    Args:
-        path: Where the work is.
+    """Turns a full disk at a path and a lost process into one line.
 
     Raises:
         RunError: In place of the system's error; bugs keep their traceback.
@@ -162,7 +145,7 @@ def run_errors(path):
     try:
         yield
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno not in DISK_ERRORS:
             raise
         reason = f"cannot write to {path}: {error.strerror}"
     except cleaning.LostProcessError as error:

@@ -1,4 +1,4 @@
-"""The work of `trainers.prepare`: opened, then done stage by stage.
+"""The work of `trainers.prepare`: opened, then done part by part.
 
 The command itself, `prepare.py`, has the flags; this file is imported after
 they are parsed, since it imports TensorFlow.
@@ -8,21 +8,85 @@ import collections
 import contextlib
 import dataclasses
 import itertools
-import os
+import time
 
 import numpy as np
 import tqdm
 
-from keras_transformer.commands.flags import CommandError, show
+from keras_transformer.commands import flags
 from keras_transformer.data import cleaning, shards
 from keras_transformer.data.pairs import find_file
 from keras_transformer.data.shards import read_json
 from keras_transformer.machine import count_cores
 from keras_transformer.tokenization import Tokenizer
-from trainers.preparing.folder import write_json
+from trainers.preparing.folder import Folder, run_errors, write_json
 from trainers.run.corpora import read_split, sha256
 
-PARTITION_PAIRS = 2**20  # compared with each other at a time, for duplicates
+
+def run(data, options, corpus, cleaning_options, vocab_size):
+    """Prepares a corpus, or resumes its preparation.
+
+    Args:
+        data: The `DataConfig` that names the pairs.
+        options, corpus, cleaning_options: The sections of the command line.
+        vocab_size: The number of entries on the command line, or None.
+    """
+    start = time.monotonic()
+    tokenizer, corpus = open_given_tokenizer(corpus, vocab_size)
+    folder = Folder(options.output)
+    with contextlib.ExitStack() as stack:
+        with flags.user_errors(), run_errors(folder.path):
+            stack.enter_context(folder.lock())
+            preparation = open_preparation(
+                folder, data, options, corpus, cleaning_options, tokenizer
+            )
+        if preparation is None:
+            return
+        try:
+            with run_errors(folder.path):
+                encoded = preparation.encode()
+                counts = preparation.finish()
+        except KeyboardInterrupt:
+            flags.show("stopped; rerun the same command to resume")
+            raise SystemExit(130) from None
+    seconds = time.monotonic() - start
+    flags.show(
+        f"{counts.read:>15,} pairs read",
+        *(
+            f"{-number:>15,} with {cleaning.REASONS[reason]} ({reason})"
+            for reason, number in counts.dropped.items()
+        ),
+        f"{counts.kept:>15,} pairs kept ({counts.kept / counts.read:.1%})",
+        f"{folder.path}: {encoded:,} pairs cleaned and encoded in"
+        f" {seconds:.0f} s",
+    )
+
+
+def open_given_tokenizer(corpus, vocab_size):
+    """The tokenizer that the flags name, or None; and the `CorpusOptions`.
+
+    Raises:
+        CommandError: It cannot be read, belongs to an imported model, or has
+            another number of entries than `vocab_size`.
+    """
+    if not corpus.tokenizer:
+        return None, corpus
+    with flags.user_errors():
+        tokenizer = Tokenizer.load(corpus.tokenizer)
+    if tokenizer.has_table:
+        raise flags.CommandError(
+            "expected a tokenizer trained here: the vocabulary of an imported"
+            " model, which has a table of ids, cannot be prepared; train with"
+            " --dataset=files instead."
+            f" Received: tokenizer={corpus.tokenizer!r}"
+        )
+    if vocab_size not in (None, tokenizer.vocab_size):
+        raise flags.CommandError(
+            f"vocab_size must be {tokenizer.vocab_size}, the size of"
+            f" {corpus.tokenizer}. Received: vocab_size={vocab_size}"
+        )
+    corpus = dataclasses.replace(corpus, vocab_size=tokenizer.vocab_size)
+    return tokenizer, corpus
 
 
 def settings_of(corpus, cleaning_options, options, tokenizer):
@@ -30,24 +94,25 @@ def settings_of(corpus, cleaning_options, options, tokenizer):
 
     Files are known by size and time of change, a tokenizer by its content.
     """
-    settings = {
+    languages = corpus.source_language, corpus.target_language
+    paths = [
+        find_file(prefix, language)
+        for prefix in corpus.train_files
+        for language in languages
+    ]
+    return {
         **dataclasses.asdict(corpus),
         **dataclasses.asdict(cleaning_options),
         "shard_pairs": options.shard_pairs,
         "tokenizer": sha256(tokenizer.model_bytes) if tokenizer else "",
-        "train_files": [],
+        "train_files": [
+            f"{path} ({status.st_size} bytes, {status.st_mtime_ns})"
+            for path, status in ((path, path.stat()) for path in paths)
+        ],
     }
-    for prefix in corpus.train_files:
-        for language in (corpus.source_language, corpus.target_language):
-            path = find_file(prefix, language)
-            status = path.stat()
-            settings["train_files"].append(
-                f"{path} ({status.st_size} bytes, {status.st_mtime_ns})"
-            )
-    return settings
 
 
-def open_vocabulary(folder, corpus, pairs, cleaning_options, given):
+def open_vocabulary(folder, corpus, pairs, rules, given):
     """The vocabulary of an earlier run; else the one given; else a new one."""
     path = folder.unfinished / shards.TOKENIZER
     if folder.settings.exists():
@@ -55,15 +120,14 @@ def open_vocabulary(folder, corpus, pairs, cleaning_options, given):
     tokenizer = given
     if tokenizer is None:
         step = -(-len(pairs) // corpus.vocabulary_pairs)
-        show(
+        flags.show(
             f"training a vocabulary of {corpus.vocab_size:,} subwords on"
             f" {-(-len(pairs) // step):,} pairs"
         )
-        judge = cleaning.TextRules(**cleaning_options.text_rules()).judge
         lines = (
             line
             for pair in itertools.islice(pairs, 0, None, step)
-            if judge(*pair) == cleaning.KEPT
+            if rules.judge(*pair) == cleaning.KEPT
             for line in pair
         )
         tokenizer = Tokenizer.train(lines, corpus.vocab_size)
@@ -79,12 +143,6 @@ def open_preparation(
 
     Bad input is found here, before work begins.
 
-    Args:
-        folder: The locked `Folder`.
-        data: The `DataConfig` that names the pairs.
-        options, corpus, cleaning_options: The sections of the command line.
-        tokenizer: The `Tokenizer` that it names, or None.
-
     Raises:
         ValueError, OSError: The input is bad.
     """
@@ -92,30 +150,22 @@ def open_preparation(
     state = folder.check(settings, options.overwrite)
     if state == "finished":
         folder.remove_unfinished()
-        show(f"{folder.path} is finished already")
+        flags.show(f"{folder.path} is finished already")
         return None
     pairs = read_split(data, "train")
     if state == "new":
         folder.clear()
     tokenizer = open_vocabulary(
-        folder, corpus, pairs, cleaning_options, tokenizer
+        folder, corpus, pairs, cleaning_options.rules(), tokenizer
     )
     if state == "new":
         write_json(folder.settings, settings)
     preparation = Preparation(
-        folder,
-        pairs,
-        tokenizer,
-        cleaning_options.rules(),
-        drop_duplicates=(
-            cleaning_options.clean and cleaning_options.drop_duplicates
-        ),
-        shard_pairs=options.shard_pairs,
-        num_processes=options.workers or count_cores(),
+        folder, pairs, tokenizer, options, cleaning_options
     )
     if state == "begun":
         preparation.check_vocabulary()
-        show(
+        flags.show(
             f"resuming: {preparation.parts_done()} of"
             f" {preparation.num_parts} shards are encoded"
         )
@@ -123,68 +173,36 @@ def open_preparation(
 
 
 class Preparation:
-    """The work on one corpus, stage by stage.
+    """The work on one corpus: a shard for each part of it, then the index.
 
-        encode             text -> part files: ids, hashes and counts
-        find_duplicates    hashes of all parts -> which pairs came before
-        write_shards       parts without duplicates -> shards
-        finish             the index
-
-    Each stage writes its results to disk and skips existing ones.
+    Each part is on disk before the next one begins; existing ones are skipped.
 
     Args:
         folder: The `Folder`, its settings written.
         pairs: The pairs of the corpus; they have a length.
         tokenizer: The `Tokenizer`.
-        rules: The arguments of `Cleaner`, except for the vocabulary.
-        drop_duplicates: Whether to drop a pair that came before.
-        shard_pairs: Pairs read for a shard.
-        num_processes: Processes that clean.
+        options, cleaning_options: The sections of the command line.
     """
 
-    def __init__(
-        self,
-        folder,
-        pairs,
-        tokenizer,
-        rules,
-        *,
-        drop_duplicates,
-        shard_pairs,
-        num_processes,
-    ):
+    def __init__(self, folder, pairs, tokenizer, options, cleaning_options):
         self.folder = folder
         self._pairs = pairs
         self._tokenizer = tokenizer
         self._tokenizer_sha256 = sha256(tokenizer.model_bytes)
-        self._rules = rules
-        self._drop_duplicates = drop_duplicates
-        self._shard_pairs = shard_pairs
-        self._num_processes = num_processes
-        self.num_parts = -(-len(pairs) // shard_pairs)
-        small = tokenizer.vocab_size <= 2**16
-        self._ids = np.dtype(np.uint16 if small else np.int32)
-
-    def run(self):
-        """Runs the remaining stages.
-
-        Returns:
-            Number of pairs cleaned and encoded, and the `PreparedCounts`.
-
-        Raises:
-            CommandError: No pair is left; the directory is cleared.
-        """
-        encoded = self.encode()
-        self.check_not_empty()
-        self.write_shards(self.find_duplicates())
-        return encoded, self.finish()
+        self._drop_duplicates = (
+            cleaning_options.clean and cleaning_options.drop_duplicates
+        )
+        self._rules = cleaning_options.rules()
+        self._shard_pairs = options.shard_pairs
+        self._num_processes = options.workers or count_cores()
+        self.num_parts = -(-len(pairs) // options.shard_pairs)
 
     def parts_done(self):
         """Number of parts on disk; they are written in order."""
         return next(
             number
             for number in itertools.count()
-            if not self.folder.part(number, "part.json").exists()
+            if not self.folder.part(number, "json").exists()
         )
 
     def check_vocabulary(self):
@@ -193,18 +211,15 @@ class Preparation:
         Raises:
             ValueError: They have not: its file was replaced.
         """
-        for number in range(self.parts_done()):
-            # Version 0.1 did not write it.
-            expected = self._part(number).get(
-                "tokenizer_sha256", self._tokenizer_sha256
+        if not self.parts_done():
+            return
+        expected = self._part(0)["tokenizer_sha256"]
+        if expected != self._tokenizer_sha256:
+            raise ValueError(
+                f"{self.folder.unfinished}: expected the vocabulary that part 0"
+                f" was encoded with, of SHA-256 {expected}. Received:"
+                f" {self._tokenizer_sha256}. --overwrite starts over"
             )
-            if expected != self._tokenizer_sha256:
-                raise ValueError(
-                    f"{self.folder.unfinished}: expected the vocabulary that"
-                    f" part {number} was encoded with, of SHA-256 {expected}."
-                    f" Received: {self._tokenizer_sha256}."
-                    " --overwrite starts over"
-                )
 
     def encode(self):
         """Writes the parts that are not there yet.
@@ -215,6 +230,11 @@ class Preparation:
         first = self.parts_done()
         if first == self.num_parts:
             return 0
+        hashes = [
+            np.fromfile(self.folder.part(number, "hashes"), "<u8")
+            for number in range(first)
+        ]
+        seen = np.sort(np.concatenate([np.empty(0, "<u8"), *hashes]))
         results = cleaning.clean_chunks(
             self._read_chunks(first),
             self._num_processes,
@@ -225,7 +245,7 @@ class Preparation:
             for number, chunks in itertools.groupby(
                 results, lambda result: result[0][0]
             ):
-                self._write_part(number, list(chunks))
+                seen = self._write_part(number, list(chunks), seen)
         return len(self._pairs) - first * self._shard_pairs
 
     def _read_chunks(self, first):
@@ -249,22 +269,35 @@ class Preparation:
                 left -= len(chunk)
                 yield (number, len(chunk)), *map(list, zip(*chunk, strict=True))
 
-    def _write_part(self, number, chunks):
-        """Writes a part; its .json, which makes it count, comes last."""
+    def _write_part(self, number, chunks, seen):
+        """Writes a part; its .json, which makes it count, comes last.
+
+        Takes the sorted hashes of all earlier parts, and returns them with this
+        part's.
+        """
         results = [result for _, result in chunks]
         dropped = collections.Counter()
         for result in results:
             dropped.update(result["dropped"])
-        sides = [
-            tuple(zip(*(result[side] for result in results), strict=True))
-            for side in ("source", "target")
-        ]
-        record = shards.write_shard(self.folder.part(number, "part"), *sides)
         hashes = np.concatenate([result["hashes"] for result in results])
+        keep = np.ones(len(hashes), bool)
+        if self._drop_duplicates:
+            keep = find_new(hashes, seen)
+            dropped["duplicate"] = int(np.sum(~keep))
+        sides = []
+        for side in ("source", "target"):
+            arrays = zip(*(result[side] for result in results), strict=True)
+            ids, lengths = map(np.concatenate, arrays)
+            sides.append(cleaning.select_rows(ids, lengths, keep))
+        path = self.folder.part(number, "shard")
+        record = shards.write_shard(path, *sides)
+        if record["pairs"]:
+            self.folder.publish(path.name)
+        new = hashes[keep] if self._drop_duplicates else hashes[:0]
         # Not `tofile`, whose error on a full disk has no number.
-        self.folder.part(number, "hashes").write_bytes(hashes.data)
+        self.folder.part(number, "hashes").write_bytes(new.data)
         write_json(
-            self.folder.part(number, "part.json"),
+            self.folder.part(number, "json"),
             {
                 "tokenizer_sha256": self._tokenizer_sha256,
                 "read": sum(read for (_, read), _ in chunks),
@@ -272,105 +305,32 @@ class Preparation:
                 "shard": record,
             },
         )
-
-    def check_not_empty(self):
-        """At least one pair must be left.
-
-        Raises:
-            CommandError: None is; the directory is cleared.
-        """
-        counts = self._counts()
-        if not counts.kept:
-            self.folder.clear()
-            raise CommandError(f"no sentence pair is left. Received: {counts}")
-
-    def find_duplicates(self):
-        """Which pairs of the parts are the same as an earlier one.
-
-        The hashes are compared in partitions by their value, so that only one
-        partition has to fit into memory.
-
-        Returns:
-            bool `[pairs]`, in a file.
-        """
-        paths = [
-            self.folder.part(number, "hashes")
-            for number in range(self.num_parts)
-        ]
-        num_pairs = sum(path.stat().st_size for path in paths) // 8
-        found = _make_mask(self.folder.unfinished / "duplicates", num_pairs)
-        if not self._drop_duplicates:
-            return found
-        num_partitions = 1
-        while num_partitions * PARTITION_PAIRS < num_pairs:
-            num_partitions *= 2
-        for partition in tqdm.trange(
-            num_partitions, desc="duplicates", disable=None
-        ):
-            hashes, indices = _select_hashes(paths, partition, num_partitions)
-            # Stable: of equal pairs, the one that was read first comes first.
-            order = np.argsort(hashes, kind="stable")
-            equal = hashes[order[1:]] == hashes[order[:-1]]
-            found[indices[order[1:][equal]]] = True
-        return found
-
-    def write_shards(self, duplicates):
-        """Writes the shards that are not there yet.
-
-        Args:
-            duplicates: The result of `find_duplicates`.
-        """
-        start = 0
-        for number in tqdm.trange(
-            self.num_parts, desc="write shards", disable=None
-        ):
-            stop = start + self._part(number)["shard"]["pairs"]
-            if not self.folder.part(number, "shard.json").exists():
-                self._write_shard(number, ~duplicates[start:stop])
-            start = stop
-
-    def _write_shard(self, number, keep):
-        """Writes the pairs of a part where `keep` is true."""
-        part = self.folder.part(number, "part")
-        path = self.folder.path / f"{number:05}.shard"
-        record = self._part(number)["shard"]
-        if keep.all():
-            if part.exists():  # else moved before the command was killed
-                os.replace(part, path)
-            record = {**record, "file": path.name}
-        else:
-            source_ids, target_ids, *lengths = shards.open_shard(
-                part.parent, record, self._ids
-            )
-            source, target = (
-                ([ids[np.repeat(keep, rows)]], [rows[keep]])
-                for ids, rows in zip(
-                    (source_ids, target_ids), lengths, strict=True
-                )
-            )
-            record = shards.write_shard(
-                self.folder.part(number, "shard"), source, target
-            )
-            self.folder.publish(path.name)
-        write_json(self.folder.part(number, "shard.json"), record)
-        part.unlink(missing_ok=True)
+        seen = np.concatenate([seen, new])
+        seen.sort(kind="stable")  # fast where most of it is sorted
+        return seen
 
     def finish(self):
         """Writes the index, which makes the directory a prepared corpus.
 
         Returns:
             `PreparedCounts`.
+
+        Raises:
+            CommandError: No pair is left; the directory is cleared.
         """
-        records = [
-            read_json(self.folder.part(number, "shard.json"))
-            for number in range(self.num_parts)
-        ]
-        counts = self._counts()
-        kept = sum(record["pairs"] for record in records)
-        counts.dropped["duplicate"] = counts.kept - kept
-        for record in records:
-            if not record["pairs"]:
-                (self.folder.path / record["file"]).unlink(missing_ok=True)
+        parts = [self._part(number) for number in range(self.num_parts)]
+        counts = shards.PreparedCounts(
+            sum(part["read"] for part in parts),
+            {
+                reason: sum(part["dropped"][reason] for part in parts)
+                for reason in cleaning.REASONS
+            },
+        )
+        if not counts.kept:
+            self.folder.clear()
+            raise flags.CommandError(
+                f"no sentence pair is left. Received: {counts}"
+            )
         settings = read_json(self.folder.settings)
         self.folder.publish(shards.TOKENIZER)
         index = {
@@ -379,13 +339,13 @@ class Preparation:
             "target_language": settings["target_language"],
             "vocab_size": self._tokenizer.vocab_size,
             "tokenizer_sha256": self._tokenizer_sha256,
-            "max_length": self._rules["max_length"],
-            "ids": self._ids.name,
+            "max_length": self._rules.max_length,
+            "ids": self._tokenizer.id_dtype,
             "read": counts.read,
             "kept": counts.kept,
             "dropped": counts.dropped,
             "settings": settings,
-            "shards": [record for record in records if record["pairs"]],
+            "shards": [p["shard"] for p in parts if p["shard"]["pairs"]],
         }
         write_json(self.folder.unfinished / shards.INDEX, index)
         self.folder.publish(shards.INDEX)
@@ -393,34 +353,19 @@ class Preparation:
         return counts
 
     def _part(self, number):
-        return read_json(self.folder.part(number, "part.json"))
-
-    def _counts(self):
-        """`PreparedCounts` of all parts, without duplicates so far."""
-        parts = [self._part(number) for number in range(self.num_parts)]
-        dropped = dict.fromkeys(cleaning.REASONS, 0)
-        for part in parts:
-            for reason, number in part["dropped"].items():
-                dropped[reason] += number
-        return shards.PreparedCounts(sum(p["read"] for p in parts), dropped)
+        return read_json(self.folder.part(number, "json"))
 
 
-def _make_mask(path, size):
-    """A new file of `size` booleans, all false, mapped into memory."""
-    with open(path, "wb") as file:
-        # Without room, a write to the mapped memory would kill the process.
-        os.posix_fallocate(file.fileno(), 0, size)
-    return np.memmap(path, bool, "r+", shape=size)
+def find_new(hashes, seen):
+    """Which hashes are neither seen nor equal to an earlier one: a mask.
 
-
-def _select_hashes(paths, partition, num_partitions):
-    """The hashes of a partition, and the numbers of their pairs."""
-    found, start = [], 0
-    for path in paths:
-        hashes = np.fromfile(path, "<u8")
-        inside = np.flatnonzero(
-            hashes & np.uint64(num_partitions - 1) == partition
-        )
-        found.append((hashes[inside], inside + start))
-        start += len(hashes)
-    return map(np.concatenate, zip(*found, strict=True))
+    >>> find_new(np.array([7, 3, 7, 5]), seen=np.array([1, 5]))
+    array([ True,  True, False, False])
+    """
+    values, first = np.unique(hashes, return_index=True)
+    left, right = (
+        np.searchsorted(seen, values, side) for side in ("left", "right")
+    )
+    is_new = np.zeros(len(hashes), bool)
+    is_new[first[left == right]] = True
+    return is_new

@@ -27,24 +27,14 @@ NO_SCORES = ("loss", "perplexity", "wall_seconds")
 
 
 class Curve(typing.NamedTuple):
-    """A plot of records.
-
-    Attributes:
-        title: Its heading.
-        unit: Name of the y axis.
-        names: The records of training and of validation; None if there are
-            none.
-        logarithmic: Whether the y axis is.
-        y_low: Lower limit of the y axis; None for the least value.
-        noisy: Whether the records of training vary from one to the next.
-    """
+    """A plot of records."""
 
     title: str
-    unit: str
-    names: tuple[str | None, str | None]
-    logarithmic: bool = False
-    y_low: float | None = None
-    noisy: bool = False
+    unit: str  # the name of the y axis
+    names: tuple[str | None, str | None]  # records of training, of validation
+    logarithmic: bool = False  # the y axis
+    y_low: float | None = None  # where it begins; None for the least value
+    noisy: bool = False  # the records of training
 
 
 CURVES = (
@@ -81,7 +71,6 @@ def make_page(runs: Sequence, what: str) -> str:
         what: A description of the translated pairs; empty if there are none.
     """
     names = [run.name for run in runs]
-    last_step = max(run.records.last_step() for run in runs)
     return render_page(
         "trainers.reporting",
         "report.html",
@@ -91,10 +80,10 @@ def make_page(runs: Sequence, what: str) -> str:
         runs=runs,
         what=what,
         summary=_summary(runs, what),
-        left=_percent(LEFT, WIDTH),
-        right=_percent(RIGHT, WIDTH),
+        left=f"{100 * LEFT / WIDTH:.2f}%",
+        right=f"{100 * RIGHT / WIDTH:.2f}%",
         limit=NUMBERS,
-        curves=list(_curves(runs, last_step)),
+        curves=list(_curves(runs)),
         lengths=_lengths(runs) if what else None,
         translations=_translations(runs) if what else (),
         recipe=_recipe(runs),
@@ -162,43 +151,34 @@ def _last_values(runs):
 
 
 def _score_names(runs):
-    """Names of the records that are validation scores."""
-    found = {
-        name
-        for run in runs
-        for name in run.records.curves
-        if name.startswith("validation/")
-        and name.split("/")[1] not in NO_SCORES
-    }
-    return sorted(found)
-
-
-def _spell_score(name):
-    """The usual spelling of a score's name."""
-    short = name.split("/")[1]
-    return {"bleu": "BLEU", "chrf": "chrF"}.get(short, short)
+    """Validation scores: the name of the records, the usual spelling."""
+    found = {name for run in runs for name in run.records.curves}
+    for name in sorted(found):
+        kind, _, score = name.partition("/")
+        if kind == "validation" and score not in NO_SCORES:
+            yield name, {"bleu": "BLEU", "chrf": "chrF"}.get(score, score)
 
 
 def _best_scores(runs):
     """Rows of the best validations."""
-    for name in _score_names(runs):
+    for name, spelled in _score_names(runs):
         values = []
         for run in runs:
             curve = run.records.curves.get(name)
-            if not curve:
+            if curve:
+                step, value = max(curve, key=lambda point: point[1])
+                values.append(f"{value:.2f} at step {step:,}")
+            else:
                 values.append("not recorded")
-                continue
-            step, value = max(curve, key=lambda point: point[1])
-            values.append(f"{value:.2f} at step {step:,}")
-        yield f"best validation {_spell_score(name)}", values
+        yield f"best validation {spelled}", values
 
 
-def _curves(runs, last_step):
+def _curves(runs):
     """A plot for each kind of records; all have the same x axis."""
+    last_step = max(run.records.last_step() for run in runs)
     scores = [
         Curve(f"Validation {spelled}", spelled, (None, name), y_low=0.0)
-        for name in _score_names(runs)
-        for spelled in [_spell_score(name)]
+        for name, spelled in _score_names(runs)
     ]
     for curve in (*CURVES[:2], *scores, *CURVES[2:]):
         series = _series_of(curve, runs)
@@ -295,11 +275,6 @@ def _readings(series, last_step):
     return strips
 
 
-def _percent(part, whole):
-    """A share in the notation of CSS."""
-    return f"{100 * part / whole:.2f}%"
-
-
 def _thin(points, number):
     """At most `number` of many points, the last one among them."""
     step = max(1, -(-len(points) // number))
@@ -315,33 +290,23 @@ def _spread(number, most):
 def _translations(runs):
     """Headings and translations: evenly spread, the best and the worst."""
     number = len(runs[0].translations)
-    order = sorted(range(number), key=lambda i: -_mean_bleu(runs, i))
+    scores = [[run.translations[i].bleu for run in runs] for i in range(number)]
+    order = sorted(range(number), key=lambda i: -sum(scores[i]))
+    mean = ", by the mean of both" if len(runs) > 1 else ""
     lists = [
         ("Spread evenly over the pairs", _spread(number, LISTED)),
-        (_order_title("Best", runs), order[:LISTED]),
-        (_order_title("Worst", runs), order[::-1][:LISTED]),
+        (f"Best by sentence BLEU{mean}", order[:LISTED]),
+        (f"Worst by sentence BLEU{mean}", order[::-1][:LISTED]),
     ]
     if len(runs) > 1:
-        gains = sorted(range(number), key=lambda i: -abs(_gain(runs, i)))
+        gains = sorted(
+            range(number), key=lambda i: -abs(scores[i][1] - scores[i][0])
+        )
         lists.append(("Where the two differ most", gains[:LISTED]))
     return [
         (heading, [_sample(runs, i) for i in indices])
         for heading, indices in lists
     ]
-
-
-def _order_title(which, runs):
-    mean = ", by the mean of both" if len(runs) > 1 else ""
-    return f"{which} by sentence BLEU{mean}"
-
-
-def _mean_bleu(runs, i):
-    return sum(run.translations[i].bleu for run in runs) / len(runs)
-
-
-def _gain(runs, i):
-    """How much better the second run translates a sentence."""
-    return runs[1].translations[i].bleu - runs[0].translations[i].bleu
 
 
 def _lengths(runs):
@@ -382,13 +347,10 @@ def _lengths(runs):
 
 def _sample(runs, i):
     """A sentence, its reference and translations: rows of four cells."""
-    source_language, target_language = (
-        runs[0].sections["data"][f"{side}_language"]
-        for side in ("source", "target")
-    )
-    one = runs[0].translations[i]
+    data, one = runs[0].sections["data"], runs[0].translations[i]
+    target_language = data["target_language"]
     rows = [
-        ("source", one.source, source_language, ""),
+        ("source", one.source, data["source_language"], ""),
         ("reference", one.reference, target_language, ""),
     ]
     for run in runs:

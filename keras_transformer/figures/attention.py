@@ -22,7 +22,6 @@ from keras_transformer.figures import saving
 from keras_transformer.figures.colors import head_color
 from keras_transformer.figures.pages import render_page
 from keras_transformer.figures.writing import direction, is_wide
-from keras_transformer.layers.checks import check_choice
 from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import EOS, SPACE, UNK
 from keras_transformer.workdir import write_atomically
@@ -211,8 +210,13 @@ class AttentionFigure:
         """One layer as a matplotlib `Figure`; arguments as for `save`."""
         from keras_transformer.figures import attention_plots
 
-        check_choice(KINDS, kind=kind)
-        check_choice(VIEWS, view=view)
+        given = ("kind", kind, KINDS), ("view", view, VIEWS)
+        for name, value, choices in given:
+            if value not in choices:
+                raise ValueError(
+                    f"{name} must be one of {', '.join(map(repr, choices))}."
+                    f" Received: {name}={value!r}"
+                )
         weights = self.maps[kind]
         num_layers, num_heads, num_queries, _ = weights.shape
         layer = num_layers if layer is None else layer

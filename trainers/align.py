@@ -18,7 +18,7 @@ The chosen layer is the value for --alignment_layer of other commands.
 import dataclasses
 
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import load
+from keras_transformer.commands.startup import choose_backend, load
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp
 from trainers.run.config import same_field
@@ -44,9 +44,10 @@ def main(argv: list[str] | None = None) -> None:
             argv, __doc__, TranslatorOptions, TestOptions, Options
         )
         options = arguments.build(Options)
-        for section in (TestOptions, TranslatorOptions):
-            arguments.build(section)  # refused now if it is wrong
+        arguments.build(TestOptions)  # refused now if it is wrong
+        translator = arguments.build(TranslatorOptions)
         flags.check_streams("stdout")
+        choose_backend(translator.backend, translator.device)
         load("trainers.scoring.alignment").run(
             arguments, options.alignment_layer, options.gold
         )

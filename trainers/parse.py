@@ -72,6 +72,7 @@ def main(argv: list[str] | None = None) -> None:
             configuration,
             options.workdir,
             options.dry_run,
+            options.device,
             lambda _: ParsingMetric(),
         )
 

@@ -9,7 +9,11 @@ used, if it has any. The last line is a JSON object.
 import dataclasses
 
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import load, prepare_search
+from keras_transformer.commands.startup import (
+    choose_backend,
+    load,
+    prepare_search,
+)
 from keras_transformer.fields import Fields, hp
 from trainers.parse_text import ParserOptions
 from trainers.parsing.config import ParserDecoding
@@ -39,7 +43,9 @@ def main(argv: list[str] | None = None) -> None:
         )
         options = arguments.build(Options)
         flags.check_streams("stdout")
-        prepare_search(arguments.build(ParserOptions).jit_compile)
+        translator = arguments.build(ParserOptions)
+        choose_backend(translator.backend, translator.device)
+        prepare_search(translator.jit_compile)
         load("trainers.parsing.evaluation").run(
             arguments, options.trees, options.output
         )

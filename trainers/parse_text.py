@@ -11,6 +11,7 @@ import dataclasses
 
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import (
+    choose_backend,
     end_on_interrupt,
     load,
     prepare_search,
@@ -46,7 +47,9 @@ def main(argv: list[str] | None = None) -> None:
         )
         options = arguments.build(Options)
         flags.check_streams("stdin", "stdout")
-        prepare_search(arguments.build(ParserOptions).jit_compile)
+        translator = arguments.build(ParserOptions)
+        choose_backend(translator.backend, translator.device)
+        prepare_search(translator.jit_compile)
         load("trainers.parsing.text").run(arguments, options.tokenized)
 
 

@@ -11,7 +11,7 @@ spaces. The last line is a JSON object with the perplexity per token.
 import dataclasses
 
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import load
+from keras_transformer.commands.startup import choose_backend, load
 from keras_transformer.fields import Fields, hp
 from trainers.run.options import TestOptions, TranslatorOptions
 
@@ -32,9 +32,10 @@ def main(argv: list[str] | None = None) -> None:
             argv, __doc__, TranslatorOptions, TestOptions, Options
         )
         options = arguments.build(Options)
-        for section in (TestOptions, TranslatorOptions):
-            arguments.build(section)  # refused now if it is wrong
+        arguments.build(TestOptions)  # refused now if it is wrong
+        translator = arguments.build(TranslatorOptions)
         flags.check_streams("stdout")
+        choose_backend(translator.backend, translator.device)
         load("trainers.scoring.log_probs").run(arguments, options.tokens)
 
 

@@ -12,6 +12,7 @@ import dataclasses
 
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import (
+    choose_backend,
     end_on_interrupt,
     load,
     prepare_search,
@@ -51,7 +52,9 @@ def main(argv: list[str] | None = None) -> None:
         )
         options = arguments.build(Options)
         flags.check_streams("stdin", "stdout")
-        prepare_search(arguments.build(TranslatorOptions).jit_compile)
+        translator = arguments.build(TranslatorOptions)
+        choose_backend(translator.backend, translator.device)
+        prepare_search(translator.jit_compile)
         load("trainers.run.translating").run(
             arguments, **dataclasses.asdict(options)
         )

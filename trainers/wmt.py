@@ -19,17 +19,23 @@ import sys
 from importlib.resources.abc import Traversable
 
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import count_slices, load, prepare_cpu
+from keras_transformer.commands.startup import (
+    choose_backend,
+    count_slices,
+    load,
+    prepare_cpu,
+)
 from keras_transformer.config import (
     PRESETS,
     DecodingConfig,
     TransformerConfig,
 )
 from keras_transformer.data.shards import read_index
-from keras_transformer.fields import Fields, hp
+from keras_transformer.fields import hp
 from trainers.run.cluster import find_cluster
 from trainers.run.config import Configuration, DataConfig, TrainingConfig
 from trainers.run.inheritance import inherit_data, inherit_model, read_parent
+from trainers.run.options import DeviceOptions
 
 RECIPES = importlib.resources.files("trainers") / "configs"
 PARSERS = "parse"  # prefix of the recipes of trainers.parse
@@ -54,7 +60,7 @@ def recipe_names(of_parsers: bool = False) -> tuple[str, ...]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(Fields):
+class Options(DeviceOptions):
     """The run."""
 
     workdir: str = hp("", "Directory of the run, new or existing. Required.")
@@ -180,7 +186,7 @@ def given_vocab_sizes(data: DataConfig) -> dict[str, int]:
 
 
 def prepare_process(arguments: flags.Arguments, default_tokens: int) -> None:
-    """Sets the environment that TensorFlow reads when it is imported.
+    """Chooses the backend and sets the environment that TensorFlow reads.
 
     With several workers its network logs errors from several threads;
     `Workers.watch` sums them up in one line.
@@ -189,6 +195,8 @@ def prepare_process(arguments: flags.Arguments, default_tokens: int) -> None:
         arguments: The command line.
         default_tokens: The default of `batch_tokens`.
     """
+    options = arguments.build(DeviceOptions)
+    choose_backend(options.backend, options.device)
     training = arguments.build(TrainingConfig)
     batch_tokens = arguments.given.get("batch_tokens", default_tokens)
     num_slices = count_slices(
@@ -209,7 +217,7 @@ def main(argv: list[str] | None = None) -> None:
         prepare_process(arguments, DataConfig.batch_tokens)
         configuration = read_configuration(arguments, options.preset)
         load("trainers.run.session").run(
-            configuration, options.workdir, options.dry_run
+            configuration, options.workdir, options.dry_run, options.device
         )
 
 

@@ -1,6 +1,6 @@
-"""How a command starts: TensorFlow's threads, memory and log, Ctrl-C.
+"""How a command starts: backend, TensorFlow's threads and log, Ctrl-C.
 
-A command's file has its options and imports nothing that needs TensorFlow,
+A command's file has its options and imports nothing that needs a backend,
 whose import takes seconds: help and bad flags are answered at once. When the
 flags are right, `load` imports the module that does the work.
 """
@@ -11,8 +11,11 @@ import signal
 import sys
 import types
 
+from keras_transformer.commands.flags import CommandError
 from keras_transformer.machine import count_cores, find_gpus, memory_limit
 
+BACKENDS = ("tensorflow", "jax")
+DEVICES = ("gpu", "tpu", "cpu")
 SLICE_TOKENS = 256  # minimum on each side in a slice of a training batch
 # Each slice has gradients of its own: more slices cost more memory and time
 # than they save.
@@ -77,6 +80,31 @@ def prepare_cpu(cpu_threads: int | None, num_slices: int | None = None) -> None:
     os.environ.setdefault("TF_CPU_BFC_MEM_LIMIT_IN_MB", str(memory // 2**20))
 
 
+def choose_backend(backend: str | None, device: str | None) -> None:
+    """Sets the Keras backend of this process; on request, hides accelerators.
+
+    Call it before `load`. Whether there is the wanted device is checked when
+    the backend looks at its devices.
+
+    Args:
+        backend: A name in `BACKENDS`; None keeps `KERAS_BACKEND`.
+        device: A name in `DEVICES`, or None.
+
+    Raises:
+        CommandError: This process has begun with another backend.
+    """
+    chosen = backend or backend_name()
+    keras = sys.modules.get("keras")
+    if keras is not None and keras.backend.backend() != chosen:
+        raise CommandError(
+            f"this process uses the backend {keras.backend.backend()}."
+            f" Received: backend={chosen}"
+        )
+    os.environ["KERAS_BACKEND"] = chosen
+    if device == "cpu" and "jax" not in sys.modules:
+        os.environ["JAX_PLATFORMS"] = "cpu"
+
+
 def prepare_search(jit_compile: bool) -> None:
     """Sets how TensorFlow uses the cores for translating on a CPU.
 
@@ -116,9 +144,23 @@ def load(name: str) -> types.ModuleType:
 
     Args:
         name: The module's full name.
+
+    Raises:
+        CommandError: The backend is not installed.
     """
-    if backend_name() == "tensorflow":
-        load_tensorflow()
+    backend = backend_name()
+    try:
+        if backend == "tensorflow":
+            load_tensorflow()
+        importlib.import_module("keras")
+    except ModuleNotFoundError as error:
+        if error.name not in BACKENDS:
+            raise
+        others = " or ".join(b for b in BACKENDS if b != backend)
+        raise CommandError(
+            f"backend={backend} is not installed:"
+            f" pip install {backend}, or choose --backend={others}"
+        ) from error
     return importlib.import_module(name)
 
 

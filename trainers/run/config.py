@@ -382,9 +382,11 @@ class TrainingConfig(Fields, changeable=True):
         "Compile forward and backward pass with XLA. Default: on accelerators,"
         " not on CPUs.",
     )
-    precision: str = hp(
-        "float32",
-        "Precision of computation; weights stay float32.",
+    precision: str | None = hp(
+        None,
+        "Precision of computation; weights stay float32. Default:"
+        " mixed_bfloat16 on TPUs and on GPUs that compute it faster, else"
+        " float32.",
         choices=PRECISIONS,
         changeable=False,
     )

@@ -23,6 +23,23 @@ from keras_transformer.commands.flags import RunError
 TOTALS = ("loss", "nll", "target_tokens", "source_tokens")
 
 
+def check_device(device: str | None, kind: str, description: str) -> None:
+    """Checks that the device that computes is of the wanted kind.
+
+    Args:
+        device: The wanted kind, "gpu", "tpu" or "cpu", or None.
+        kind: The kind that computes.
+        description: `Devices.description`.
+
+    Raises:
+        ValueError: It is of another kind.
+    """
+    if device not in (None, kind):
+        raise ValueError(
+            f"device={device} is not there. Received: {description}"
+        )
+
+
 class OutOfMemoryError(Exception):
     """The memory of a device is too small for a batch."""
 
@@ -91,6 +108,7 @@ class Devices(typing.Protocol):
         workers: The `Workers`.
         description: The devices in one line, or why a GPU cannot be used.
         num_gpus: GPUs of this worker.
+        precision: The fastest precision that trains as well as float32.
         framework: Name and version of the framework.
     """
 
@@ -99,6 +117,7 @@ class Devices(typing.Protocol):
     workers: Workers
     description: str
     num_gpus: int
+    precision: str
     framework: str
 
     def make_engine(self, experiment: typing.Any) -> "Engine":

@@ -19,15 +19,15 @@ from keras_transformer.training.rematerialization import rematerialize
 from keras_transformer.training.token_losses import TokenLosses
 from keras_transformer.vocabulary import PAD
 from trainers.run.budget import counted
-from trainers.run.engine import OutOfMemoryError, Steps
+from trainers.run.engine import OutOfMemoryError, Steps, check_device
 from trainers.run.jax_workers import Workers, connect
 
 PREFETCH = 4  # batches that are on the devices before they are needed
 CUDA = "pip install 'keras-transformer-nmt[jax-cuda]' installs it"
 
 
-def open_devices(training):
-    """The `Devices` of a recipe.
+def open_devices(training, device):
+    """The `Devices` of a recipe, which must be of the wanted kind.
 
     Raises:
         ValueError: An option has no effect under JAX, or there are no such
@@ -35,11 +35,14 @@ def open_devices(training):
     """
     _check_options(training)
     connect(training.strategy)
-    return JaxDevices(training)
+    devices = JaxDevices(training)
+    check_device(device, jax.default_backend(), devices.description)
+    return devices
 
 
-def count_searches():
-    """How many batches of sentences are best translated at the same time."""
+def count_searches(device=None):
+    """As `devices.count_searches`."""
+    check_device(device, jax.default_backend(), describe(jax.devices()))
     return count_cores() if jax.default_backend() == "cpu" else 1
 
 
@@ -94,6 +97,10 @@ class JaxDevices:
         self.workers = Workers()
         self.description = describe(devices)
         self.num_gpus = len(jax.local_devices()) if platform == "gpu" else 0
+        fast = platform == "tpu" or (
+            platform == "gpu" and float(devices[0].compute_capability) >= 8
+        )
+        self.precision = "mixed_bfloat16" if fast else "float32"
 
     def make_engine(self, experiment):
         return JaxEngine(experiment, self.mesh, self.workers)
@@ -117,10 +124,11 @@ def describe(devices):
             divided = f" as {len(devices)} devices"
         cores = counted(count_cores(), "core")
         return f"device: CPU, {cores}{divided} (no GPU found; {version})"
+    if os.environ.get("JAX_PLATFORMS") == "cpu":
+        cores = counted(count_cores(), "core")
+        return f"device: CPU, {cores} (the GPUs are not used; {version})"
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if os.environ.get("JAX_PLATFORMS", "") == "cpu":
-        reason = "JAX_PLATFORMS=cpu"
-    elif hidden is not None:
+    if hidden is not None:
         reason = f"CUDA_VISIBLE_DEVICES={hidden!r} selects none"
     else:
         reason = f"JAX's CUDA plugin is missing or cannot load; {CUDA}"

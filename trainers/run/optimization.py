@@ -65,6 +65,6 @@ def make_optimizer(
         optimizer.exclude_from_weight_decay(
             [v for v in model.trainable_variables if len(v.shape) < 2]
         )
-    if LOSS_SCALE[training.precision]:
+    if training.precision and LOSS_SCALE[training.precision]:
         return keras.optimizers.LossScaleOptimizer(optimizer)
     return optimizer

@@ -2,9 +2,28 @@
 
 import dataclasses
 
+from keras_transformer.commands.startup import BACKENDS, DEVICES
 from keras_transformer.config import PRECISIONS
 from keras_transformer.fields import Fields, hp
 from trainers.run.config import TrainingConfig, same_field
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceOptions(Fields):
+    """The device."""
+
+    backend: str | None = hp(
+        None,
+        "Framework that computes. Default: the environment variable"
+        " KERAS_BACKEND, else tensorflow.",
+        choices=BACKENDS,
+    )
+    device: str | None = hp(
+        None,
+        "Kind of device that must compute: the command ends with an error if"
+        " there is none. Default: the fastest kind that there is.",
+        choices=DEVICES,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,7 +39,7 @@ class WorkdirOptions(Fields):
 
 
 @dataclasses.dataclass(frozen=True)
-class TranslatorOptions(WorkdirOptions):
+class TranslatorOptions(DeviceOptions, WorkdirOptions):
     """The translator."""
 
     checkpoint: str | None = hp(

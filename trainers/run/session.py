@@ -3,6 +3,7 @@
 A run has one session or, if it is stopped and resumed, several.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable
 
@@ -11,7 +12,7 @@ from keras_transformer.commands.flags import CommandError
 from keras_transformer.workdir import WorkDirectory, write_atomically
 from trainers.run.budget import budget_lines, memory_of_replica
 from trainers.run.checkpoints import average
-from trainers.run.config import Configuration
+from trainers.run.config import Configuration, TrainingConfig
 from trainers.run.devices import open_devices
 from trainers.run.experiment import open_experiment
 from trainers.run.loop import Trainer
@@ -26,6 +27,7 @@ def run(
     configuration: Configuration,
     path: str,
     dry_run: bool,
+    device: str | None = None,
     make_metric: MakeMetric = make_translation_metric,
 ) -> None:
     """Trains to the end, or until a signal; a dry run ends before its steps.
@@ -34,13 +36,16 @@ def run(
         configuration: The `Configuration`.
         path: Path of the work directory.
         dry_run: Whether to write nothing, and to train nothing.
+        device: Kind of device that must compute, or None.
         make_metric: Makes the `Metric` that validation and test are scored by.
 
     Raises:
         CommandError: The flags, the data or the work directory are wrong.
         RunError: Training has diverged, or lost a worker, or cannot save.
     """
-    trainer = open_trainer(configuration, path, not dry_run, make_metric)
+    trainer = open_trainer(
+        configuration, path, not dry_run, device, make_metric
+    )
     if dry_run:
         return
     ending = trainer.run()
@@ -69,6 +74,7 @@ def open_trainer(
     configuration: Configuration,
     path: str,
     keep: bool,
+    device: str | None = None,
     make_metric: MakeMetric = make_translation_metric,
 ) -> Trainer:
     """A `Trainer` in the state of the work directory.
@@ -80,16 +86,20 @@ def open_trainer(
         configuration: The `Configuration`.
         path: Path of the work directory.
         keep, make_metric: As in `open_experiment`.
+        device: As in `run`.
 
     Raises:
         CommandError: Something is wrong with them.
     """
     workdir = WorkDirectory(path)
     with flags.user_errors():
-        devices = open_devices(configuration.training)
+        devices = open_devices(configuration.training, device)
         workers = devices.workers
+        configuration, told = with_precision(configuration, workdir, devices)
     if workers.is_chief:
         log(devices.description)
+        for line in told:
+            log(line)
     with flags.user_errors(), workers.watch():
         experiment = open_in_turn(
             workdir, configuration, devices, make_metric, keep
@@ -104,6 +114,24 @@ def open_trainer(
     if workers.is_chief:
         log_start(trainer, seconds_per_step, restored)
     return trainer
+
+
+def with_precision(configuration, workdir, devices):
+    """The configuration with a precision, and lines that tell a default.
+
+    Without one, a run keeps the precision that it began with; a new run has the
+    fastest one of its devices.
+    """
+    if configuration.training.precision is not None:
+        return configuration, []
+    precision, told = devices.precision, []
+    if workdir.latest.prefixes() and workdir.config_path.exists():
+        before = workdir.read_section("training", TrainingConfig)
+        precision = before.precision or "float32"
+    elif precision != "float32":
+        told = [f"precision: {precision}, the default on this device"]
+    training = dataclasses.replace(configuration.training, precision=precision)
+    return dataclasses.replace(configuration, training=training), told
 
 
 def open_in_turn(workdir, configuration, devices, make_metric, keep):

@@ -13,6 +13,7 @@ import contextlib
 import os
 import re
 import sys
+import typing
 
 import tensorflow as tf
 
@@ -64,7 +65,7 @@ def device_line(strategy: tf.distribute.Strategy) -> str:
     if is_tpu(strategy):
         replicas = strategy.num_replicas_in_sync
         return f"device: TPU, {counted(replicas, 'core')} ({version})"
-    gpus = tf.config.list_physical_devices("GPU")
+    gpus = tf.config.get_visible_devices("GPU")
     if gpus:
         names = [
             tf.config.experimental.get_device_details(gpu).get(
@@ -75,6 +76,9 @@ def device_line(strategy: tf.distribute.Strategy) -> str:
         cuda = tf.sysconfig.get_build_info().get("cuda_version", "unknown")
         return f"device: {', '.join(names)} ({version}, CUDA {cuda})"
     present = find_gpus()
+    if tf.config.list_physical_devices("GPU"):
+        cores = counted(count_cores(), "core")
+        return f"device: CPU, {cores} (the GPUs are not used)"
     if not present:
         cores = counted(count_cores(), "core")
         return f"device: CPU, {cores} (no GPU found)"
@@ -120,19 +124,31 @@ def count_slices(
     return startup.count_slices(max(1, threads), num_tokens, jit_compile)
 
 
-def count_searches(strategy: tf.distribute.Strategy | None = None) -> int:
+def searches_of(strategy: tf.distribute.Strategy) -> int:
     """How many batches of sentences are best translated at the same time.
 
     Args:
-        strategy: The model's strategy; None for the default one.
+        strategy: The model's strategy.
 
     Returns:
         The CPU cores of this process; 1 with a GPU, or with several replicas.
     """
-    has_replicas = strategy is not None and strategy.num_replicas_in_sync > 1
-    if has_replicas or tf.config.list_physical_devices("GPU"):
+    has_replicas = strategy.num_replicas_in_sync > 1
+    if has_replicas or tf.config.get_visible_devices("GPU"):
         return 1
     return count_cores()
+
+
+def hide_gpus(device: str | None) -> None:
+    """Hides the GPUs if the wanted device is "cpu"; call it first."""
+    if device == "cpu":
+        tf.config.set_visible_devices([], "GPU")
+
+
+def has_bfloat16(gpu: typing.Any) -> bool:
+    """Whether a GPU multiplies bfloat16 faster: NVIDIA's Ampere and later."""
+    details = tf.config.experimental.get_device_details(gpu)
+    return details.get("compute_capability", (0, 0)) >= (8, 0)
 
 
 def _make_workers_strategy(cluster):

@@ -18,20 +18,27 @@ from keras_transformer.training.step import (
     spread_seeds,
 )
 from keras_transformer.training.token_losses import TokenLosses
-from trainers.run.engine import TOTALS, OutOfMemoryError, Steps
+from trainers.run.engine import (
+    TOTALS,
+    OutOfMemoryError,
+    Steps,
+    check_device,
+)
 from trainers.run.strategies import (
     Workers,
-    count_searches,
     count_slices,
     device_line,
     distribute,
+    has_bfloat16,
+    hide_gpus,
     is_tpu,
     make_strategy,
+    searches_of,
 )
 
 
-def open_devices(training):
-    """The `Devices` of a recipe.
+def open_devices(training, device):
+    """The `Devices` of a recipe, which must be of the wanted kind.
 
     Raises:
         ValueError: An option has no effect under TensorFlow, or as
@@ -43,7 +50,16 @@ def open_devices(training):
             raise ValueError(
                 f"{option} needs --backend=jax. Received: {option}={received}"
             )
-    return TensorFlowDevices(training.strategy, training.tpu)
+    return TensorFlowDevices(training.strategy, training.tpu, device)
+
+
+def count_searches(device):
+    """As `devices.count_searches`."""
+    hide_gpus(device)
+    kind = "gpu" if tf.config.get_visible_devices("GPU") else "cpu"
+    strategy = tf.distribute.get_strategy()
+    check_device(device, kind, device_line(strategy))
+    return searches_of(strategy)
 
 
 class TensorFlowDevices:
@@ -51,20 +67,30 @@ class TensorFlowDevices:
 
     Args:
         name, tpu: As in `make_strategy`.
+        device: Kind of device that must compute, or None.
 
     Raises:
-        ValueError: As `make_strategy`.
+        ValueError: As `make_strategy`, or there is no such device.
     """
 
     framework = f"TensorFlow {tf.__version__}"
 
-    def __init__(self, name, tpu):
+    def __init__(self, name, tpu, device=None):
+        hide_gpus(device)
         self._strategy = make_strategy(name, tpu)
         self.num_replicas = self._strategy.num_replicas_in_sync
-        self.num_searches = count_searches(self._strategy)
+        self.num_searches = searches_of(self._strategy)
         self.workers = Workers(self._strategy)
         self.description = device_line(self._strategy)
-        self.num_gpus = len(tf.config.list_physical_devices("GPU"))
+        gpus = tf.config.get_visible_devices("GPU")
+        self.num_gpus = len(gpus)
+        kind = "gpu" if gpus else "cpu"
+        if is_tpu(self._strategy):
+            kind = "tpu"
+        check_device(device, kind, self.description)
+        self.precision = "float32"
+        if is_tpu(self._strategy) or (gpus and all(map(has_bfloat16, gpus))):
+            self.precision = "mixed_bfloat16"
 
     def make_engine(self, experiment):
         return TensorFlowEngine(experiment, self._strategy, self.workers.size)

@@ -46,12 +46,13 @@ def load_translator(
             kind = None
         options = dataclasses.replace(options, workdir=other, checkpoint=kind)
     with flags.user_errors():
+        searches = devices.count_searches(options.device)
         workdir = WorkDirectory(options.workdir)
         before = workdir.read_section("decoding", DecodingConfig)
         decoding = arguments.build(DecodingConfig, **dataclasses.asdict(before))
         others = {
             "jit_compile": options.jit_compile,
-            "num_threads": options.num_threads or devices.count_searches(),
+            "num_threads": options.num_threads or searches,
         }
         if options.max_source_length is not None:
             others["max_source_length"] = options.max_source_length

@@ -1,9 +1,8 @@
-"""Reads TensorFlow's checkpoints: version 0.1's, and those of other systems.
+"""Reads the checkpoints of version 0.1: `ckpt-STEP.index` and its data."""
 
-A checkpoint is `ckpt-STEP.index` and its data.
-"""
-
+import contextlib
 import typing
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -12,7 +11,7 @@ SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 class TensorFlowFile:
-    """A `checkpoints.Checkpoint` that version 0.1 wrote.
+    """A `checkpoints.Checkpoint` that TensorFlow wrote.
 
     Args:
         prefix: Path, without ending.
@@ -22,55 +21,36 @@ class TensorFlowFile:
     """
 
     def __init__(self, prefix: str):
-        try:
+        with _one_kind_of_error():
             self._reader = tf.train.load_checkpoint(prefix)
-        except (RuntimeError, tf.errors.OpError) as error:
-            raise ValueError(str(error)) from error
+            shapes = self._reader.get_variable_to_shape_map()
         # TensorFlow spells the dots of a name twice.
-        names = {
-            name.removesuffix(SUFFIX).replace("..", "."): name
-            for name in self._reader.get_variable_to_shape_map()
-            if name.endswith(SUFFIX)
+        self._keys = {
+            key.removesuffix(SUFFIX).replace("..", "."): key
+            for key in shapes
+            if key.endswith(SUFFIX)
         }
-        self._names = names
-        shapes = self._reader.get_variable_to_shape_map()
-        self.progress = {}
-        self.shapes = {}
-        for name, spelled in names.items():
+        self.progress: dict[str, typing.Any] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        for name, key in self._keys.items():
             group, _, rest = name.partition("/")
-            if group == "progress":
-                self.progress[rest] = _plain(self.read(name))
-            else:
-                self.shapes[name] = tuple(shapes[spelled])
+            if group != "progress":
+                self.shapes[name] = tuple(shapes[key])
+                continue
+            value = self.read(name)
+            is_text = isinstance(value, bytes)
+            self.progress[rest] = value.decode() if is_text else value.item()
 
     def read(self, name: str) -> np.ndarray:
         """As `Checkpoint.read`."""
-        return read_tensor(self._reader, self._names[name])
+        with _one_kind_of_error():
+            return self._reader.get_tensor(self._keys[name])
 
 
-def read_tensor(reader: typing.Any, name: str) -> np.ndarray:
-    """A tensor of a TensorFlow checkpoint, compared with its checksum.
-
-    Raises:
-        ValueError: It cannot be read.
-    """
+@contextlib.contextmanager
+def _one_kind_of_error() -> Iterator[None]:
+    """Turns the half a dozen kinds that TensorFlow's reader raises into one."""
     try:
-        return reader.get_tensor(name)
-    except (RuntimeError, ValueError, tf.errors.OpError) as error:
+        yield
+    except Exception as error:
         raise ValueError(str(error)) from error
-
-
-def corruption(prefix: str) -> str | None:
-    """Why a TensorFlow checkpoint cannot be read, in one line, or None."""
-    try:
-        reader = tf.train.load_checkpoint(prefix)
-        for name in reader.get_variable_to_shape_map():
-            read_tensor(reader, name)
-    except (RuntimeError, ValueError, tf.errors.OpError) as error:
-        return " ".join(str(error).split()) or type(error).__name__
-    return None
-
-
-def _plain(value):
-    """A tensor of one value as a Python object."""
-    return value.decode() if isinstance(value, bytes) else value.item()

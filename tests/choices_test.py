@@ -43,10 +43,14 @@ from trainers import (
 )
 from trainers.experiments.formulas import multiply_adds
 from trainers.parse import Options as ParseOptions
-from trainers.run import corpora, strategies
+from trainers.run import corpora, devices, strategies
 from trainers.run.config import Configuration, DataConfig, TrainingConfig
 from trainers.run.optimization import make_optimizer, make_schedule
-from trainers.run.options import MetricOptions, TranslatorOptions
+from trainers.run.options import (
+    DeviceOptions,
+    MetricOptions,
+    TranslatorOptions,
+)
 from trainers.scoring.metrics import make_translation_metric
 
 SMALL = TransformerConfig(
@@ -150,6 +154,9 @@ PLACES = {
         lambda value: Transformer(SMALL, dtype=value),
         optimize,
     ],
+    (TrainingConfig, "remat"): [],  # by tests/jax_engine: of JAX only
+    (DeviceOptions, "backend"): [devices.ENGINES.__getitem__],
+    (DeviceOptions, "device"): [],  # compared with the kinds of a backend
     (MetricOptions, "bleu_tokenizer"): [make_metric],
     (export.ExportOptions, "format"): [
         formats.load_exporter,

@@ -4,10 +4,12 @@ import os
 
 import pytest
 import tensorflow as tf
+from commands import fails
 
 from keras_transformer import machine
 from keras_transformer.commands import startup
-from trainers.run import strategies
+from trainers import wmt
+from trainers.run import strategies, tensorflow_engine
 
 CORES = len(os.sched_getaffinity(0))
 
@@ -140,7 +142,7 @@ def test_a_run_names_its_device(gpus, visible, expected, monkeypatch):
 
 
 def test_a_gpu_is_named_with_its_versions(monkeypatch):
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: ["gpu"])
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda _: ["gpu"])
     monkeypatch.setattr(
         tf.config.experimental,
         "get_device_details",
@@ -153,3 +155,36 @@ def test_a_gpu_is_named_with_its_versions(monkeypatch):
     assert line == (
         f"device: NVIDIA H100 (TensorFlow {tf.__version__}, CUDA 12.5)"
     )
+
+
+@pytest.mark.parametrize(
+    "capability, precision",
+    [
+        ((9, 0), "mixed_bfloat16"),
+        ((8, 0), "mixed_bfloat16"),
+        ((7, 5), "float32"),
+    ],
+)
+def test_the_default_precision_is_the_fast_one(
+    capability, precision, monkeypatch
+):
+    """Simulated: Ampere and later multiply bfloat16 faster."""
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda _: ["gpu"])
+    monkeypatch.setattr(
+        tf.config.experimental,
+        "get_device_details",
+        lambda _: {"device_name": "A", "compute_capability": capability},
+    )
+    devices = tensorflow_engine.TensorFlowDevices("one_device", "", "gpu")
+    assert devices.precision == precision
+    with pytest.raises(ValueError, match="device=tpu is not there. Received: "):
+        tensorflow_engine.TensorFlowDevices("one_device", "", "tpu")
+
+
+def test_a_wanted_device_that_is_not_there(tmp_path, capsys):
+    argv = [f"--workdir={tmp_path}/run", "--device=gpu"]
+    message = fails(wmt.main, argv, capsys)
+    assert "device=gpu is not there. Received: device: CPU, " in message
+    assert not (tmp_path / "run").exists()
+    devices = tensorflow_engine.TensorFlowDevices("one_device", "", "cpu")
+    assert devices.precision == "float32"

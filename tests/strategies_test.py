@@ -644,14 +644,14 @@ def test_wrong_tf_config(config, problem, monkeypatch, tmp_path, capsys):
                 "cluster": {"worker": TWO},
                 "task": {"type": "worker", "index": 1},
             },
-            Cluster(2, "worker 1"),
+            Cluster(tuple(TWO), 1, "worker 1"),
         ),
         (
             {
                 "cluster": {"chief": TWO[:1], "worker": TWO},
                 "task": {"type": "chief", "index": 0},
             },
-            Cluster(3, "chief 0"),
+            Cluster((TWO[0], *TWO), 0, "chief 0"),
         ),
     ],
 )

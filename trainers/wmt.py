@@ -20,6 +20,7 @@ from importlib.resources.abc import Traversable
 
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import (
+    backend_name,
     choose_backend,
     count_slices,
     load,
@@ -205,6 +206,8 @@ def prepare_process(arguments: flags.Arguments, default_tokens: int) -> None:
         bool(training.jit_compile),
     )
     prepare_cpu(training.cpu_threads, num_slices)
+    if backend_name() != "tensorflow":
+        return
     with flags.user_errors():
         if find_cluster(training.strategy):
             os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

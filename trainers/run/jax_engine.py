@@ -22,6 +22,7 @@ from trainers.run.budget import counted
 from trainers.run.engine import OutOfMemoryError, Steps, check_device
 from trainers.run.jax_workers import Workers, connect
 
+REMATERIALIZE = {"none": lambda model: None, "layers": rematerialize}
 PREFETCH = 4  # batches that are on the devices before they are needed
 CUDA = "pip install 'keras-transformer-nmt[jax-cuda]' installs it"
 
@@ -160,8 +161,7 @@ class JaxEngine:
         self._workers = workers
         with _on_host():
             self.model = experiment.make_model()
-            if config.remat == "layers":
-                rematerialize(self.model)
+            REMATERIALIZE[config.remat](self.model)
             self.optimizer = experiment.make_optimizer(self.model)
             self._step = JaxStep(
                 self.model,

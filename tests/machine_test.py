@@ -181,6 +181,17 @@ def test_the_default_precision_is_the_fast_one(
         tensorflow_engine.TensorFlowDevices("one_device", "", "tpu")
 
 
+def test_a_backend_that_no_command_has(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    message = fails(wmt.main, [f"--workdir={tmp_path}/run"], capsys)
+    assert "one of tensorflow, jax. Received: KERAS_BACKEND='torch'" in message
+    monkeypatch.delenv("KERAS_BACKEND")
+    argv = [f"--workdir={tmp_path}/run", "--backend=jax"]
+    assert "this process uses the backend tensorflow" in fails(
+        wmt.main, argv, capsys
+    )
+
+
 def test_a_wanted_device_that_is_not_there(tmp_path, capsys):
     argv = [f"--workdir={tmp_path}/run", "--device=gpu"]
     message = fails(wmt.main, argv, capsys)

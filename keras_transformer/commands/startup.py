@@ -123,8 +123,18 @@ def prepare_search(jit_compile: bool) -> None:
 
 
 def backend_name() -> str:
-    """The Keras backend of this process: `KERAS_BACKEND`, or TensorFlow."""
-    return os.environ.get("KERAS_BACKEND", "tensorflow")
+    """The Keras backend of this process: `KERAS_BACKEND`, or TensorFlow.
+
+    Raises:
+        CommandError: It is not one of `BACKENDS`.
+    """
+    name = os.environ.get("KERAS_BACKEND", "tensorflow")
+    if name not in BACKENDS:
+        raise CommandError(
+            "the environment variable KERAS_BACKEND must be one of"
+            f" {', '.join(BACKENDS)}. Received: KERAS_BACKEND={name!r}"
+        )
+    return name
 
 
 def load_tensorflow() -> None:

@@ -5,7 +5,14 @@
 
 import os
 import sys
+import tempfile
 
+# Programs that several tests need are compiled once, which saves most of the
+# time.
+COMPILED = tempfile.TemporaryDirectory()
+os.environ["JAX_COMPILATION_CACHE_DIR"] = COMPILED.name
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "0"
 os.environ["KERAS_BACKEND"] = "jax"
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = (

@@ -392,6 +392,8 @@ def in_background(items: Iterable, size: int) -> Iterator:
         try:
             for item in items:
                 put("item", item)
+                if ended.is_set():
+                    return
             put("end", None)
         except BaseException as error:
             put("error", error)

@@ -306,8 +306,7 @@ def assign(checkpoint: Checkpoint, group: str, variables: dict | list) -> None:
         else variables.items()
     )
     for name, variable in members:
-        array = checkpoint.read(f"{group}/{name}")
-        variable.assign(array.astype(str(variable.dtype), copy=False))
+        variable.assign(checkpoint.read(f"{group}/{name}"))
 
 
 def restore_weights(

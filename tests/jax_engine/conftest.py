@@ -7,13 +7,13 @@ import contextlib
 import io
 import os
 import re
+import shutil
 import sys
 import tempfile
 
-# Programs that several tests need are compiled once, which saves most of the
+# Programs that several tests need are compiled once: that saves most of the
 # time.
-COMPILED = tempfile.TemporaryDirectory()
-os.environ["JAX_COMPILATION_CACHE_DIR"] = COMPILED.name
+os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp()
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "0"
 os.environ["KERAS_BACKEND"] = "jax"
@@ -56,6 +56,10 @@ RECIPE = [
 def pytest_configure(config):
     installed = {"tensorflow", "tensorflow_text"} & set(sys.modules)
     assert not installed, f"{installed} must not be imported"
+
+
+def pytest_unconfigure(config):
+    shutil.rmtree(os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

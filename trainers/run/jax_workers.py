@@ -106,7 +106,7 @@ class Workers:
 
 
 def _exit_at_once():
-    """Ends this process, which would wait for the lost worker and then abort."""
+    """Ends this process, which would wait for the lost worker, then abort."""
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):

@@ -1,12 +1,15 @@
-"""Two processes under JAX: equal to one, and what they owe each other."""
+"""Trainings in processes: two are equal to one, and a killed one resumes."""
 
 import contextlib
 import json
 import os
+import pathlib
+import random
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 import numpy as np
@@ -19,28 +22,26 @@ SECONDS = 240  # for anything that a test waits for
 LEVEL = "--xla_backend_optimization_level=0"
 
 
-class Worker:
-    """A worker of a training, in a process of its own.
+class Training:
+    """A training, or a worker of one, in a process of its own.
 
     Args:
         argv: Arguments of trainers.wmt.
-        index, hosts: The worker's place in the cluster.
-        num_devices: Its simulated devices.
         directory: For what it prints.
+        num_devices: Its simulated devices.
+        cluster: The contents of TF_CONFIG.
     """
 
-    def __init__(self, argv, index, hosts, num_devices, directory):
-        task = {"type": "worker", "index": index}
-        cluster = {"cluster": {"worker": hosts}, "task": task}
+    def __init__(self, argv, directory, num_devices=1, cluster=None):
         devices = f"--xla_force_host_platform_device_count={num_devices}"
-        name = f"{hosts[0].split(':')[1]}.{index}"
-        self._paths = [directory / f"{name}.{end}" for end in ("out", "err")]
+        name = tempfile.mktemp(dir=directory)
+        self._paths = [pathlib.Path(f"{name}.{end}") for end in ("out", "err")]
         with open(self._paths[0], "w") as out, open(self._paths[1], "w") as err:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "trainers.wmt", *argv],
                 env={
                     **os.environ,
-                    "TF_CONFIG": json.dumps(cluster),
+                    "TF_CONFIG": json.dumps(cluster or {}),
                     "XLA_FLAGS": f"{devices} {LEVEL}",
                 },
                 stdout=out,
@@ -82,7 +83,15 @@ def start(tmp_path):
             ports = [each.getsockname()[1] for each in sockets]
         hosts = [f"localhost:{port}" for port in ports]
         workers = [
-            Worker(argv, index, hosts, num_devices, tmp_path)
+            Training(
+                argv,
+                tmp_path,
+                num_devices,
+                {
+                    "cluster": {"worker": hosts},
+                    "task": {"type": "worker", "index": index},
+                },
+            )
             for index in range(2)
         ]
         started.extend(workers)
@@ -197,3 +206,39 @@ def test_workers_have_rows_of_their_own(exact, tmp_path, opened, monkeypatch):
         np.testing.assert_array_equal(
             sorted(map(tuple, np.concatenate(parts))), sorted(map(tuple, whole))
         )
+
+
+def test_a_killed_run_resumes_exactly(command, tmp_path):
+    """Killed at random moments, it ends with the same arrays, bit for bit.
+
+    Its pairs are segmented anew in every epoch; units are dropped.
+    """
+    argv = [flag for flag in command if "valid" not in flag]
+    argv = [flag for flag in argv if "test_files" not in flag]
+    argv += ["--num_buckets=1", "--train_steps=60", "--checkpoint_steps=4"]
+    argv += ["--dropout=0.1", "--subword_sampling=0.1", "--ema_decay=0.9"]
+    out = Training([*argv, f"--workdir={tmp_path}/one"], tmp_path).ends()
+    expected = losses_in(out)
+    argv.append(f"--workdir={tmp_path}/two")
+    losses = {}
+    seed = random.randrange(1000)
+    print(f"seed {seed}")
+    moments = random.Random(seed)
+    for first in (5, 25):
+        training = Training(argv, tmp_path)
+        training.read_until(f"step {first} ")
+        time.sleep(moments.uniform(0, 0.3))
+        training.process.kill()
+        training.process.wait()
+        losses.update(losses_in(training.out.rpartition("\n")[0]))
+    out = Training(argv, tmp_path).ends()
+    assert "resuming at step " in out
+    losses.update(losses_in(out))
+    assert losses == expected and len(losses) == 60
+    one, two = (
+        arrays_of(tmp_path / name / "checkpoints/ckpt-60")
+        for name in ("one", "two")
+    )
+    assert one.keys() == two.keys()
+    for name, value in one.items():
+        np.testing.assert_array_equal(two[name], value, err_msg=name)

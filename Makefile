@@ -3,13 +3,14 @@ PYTHON ?= python3
 WORKDIR ?= quickstart
 VENV := .venv
 BIN := $(VENV)/bin
+VENV_JAX := .venv-jax
 
-.PHONY: help quickstart test lint format clean
+.PHONY: help quickstart test test-jax lint format clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this text.
 	@echo "make TARGET [PYTHON=python3] [WORKDIR=quickstart]"
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /:/' \
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /:/' \
 	    | awk -F: '{ printf "  %-12s %s\n", $$1, $$2 }'
 
 quickstart: $(VENV)/installed  ## Train a translator on the built-in corpus.
@@ -18,6 +19,10 @@ quickstart: $(VENV)/installed  ## Train a translator on the built-in corpus.
 
 test: $(VENV)/installed-test  ## Run the tests, in two processes.
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+test-jax: $(VENV_JAX)/installed  ## Run the tests of JAX, without TensorFlow.
+	$(VENV_JAX)/bin/python -m pytest -o addopts=-ra \
+	    --confcutdir=tests/jax_engine tests/jax_engine
 
 lint: $(VENV)/installed-test  ## Check style, format and types.
 	$(BIN)/ruff check .
@@ -28,8 +33,8 @@ format: $(VENV)/installed-test  ## Format the code, and fix what can be fixed.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-clean:  ## Remove the environment and what was built.
-	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache
+clean:  ## Remove the environments and what was built.
+	rm -rf $(VENV) $(VENV_JAX) build *.egg-info .mypy_cache .pytest_cache .ruff_cache
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -41,3 +46,9 @@ $(VENV)/installed: setup.py pyproject.toml | $(VENV)/bin/python
 $(VENV)/installed-test: setup.py pyproject.toml | $(VENV)/bin/python
 	$(BIN)/pip install --quiet --editable ".[test]"
 	touch $@ $(VENV)/installed
+
+$(VENV_JAX)/installed: setup.py pyproject.toml requirements-jax.txt
+	$(PYTHON) -m venv $(VENV_JAX)
+	$(VENV_JAX)/bin/pip install --quiet -r requirements-jax.txt "pytest>=8,<10"
+	$(VENV_JAX)/bin/pip install --quiet --no-deps --editable .
+	touch $@

@@ -34,6 +34,10 @@ NAME = r"ckpt-(0|[1-9]\d*)"  # ckpt-0006 is none: no step is spelled so
 Groups: typing.TypeAlias = dict[str, dict[str, typing.Any] | list[typing.Any]]
 
 
+class NeedsTensorFlowError(ValueError):
+    """A checkpoint of version 0.1, where TensorFlow is not installed."""
+
+
 class Checkpoint(typing.Protocol):
     """A checkpoint on disk.
 
@@ -165,13 +169,14 @@ def open_checkpoint(prefix: str) -> Checkpoint:
 
     Raises:
         FileNotFoundError: There is none.
+        NeedsTensorFlowError: TensorFlow is not installed, and wrote it.
         ValueError: It cannot be read.
     """
     if not os.path.exists(prefix + ENDING) and is_there(prefix):
         try:
             from keras_transformer.tensorflow_checkpoints import TensorFlowFile
         except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(
+            raise NeedsTensorFlowError(
                 f"{prefix} is a checkpoint of version 0.1, which needs"
                 " TensorFlow to be read: pip install tensorflow"
             ) from error
@@ -248,6 +253,9 @@ def corruption(prefix: str) -> str | None:
     """Why a checkpoint cannot be used, in one line; None if it is intact.
 
     Reads every array and compares its checksum; weights must be finite.
+
+    Raises:
+        NeedsTensorFlowError: As `open_checkpoint`; it may well be intact.
     """
     try:
         checkpoint = open_checkpoint(prefix)
@@ -256,6 +264,8 @@ def corruption(prefix: str) -> str | None:
             group, _, weight = name.partition("/")
             if group == "weights" and not is_finite(array):
                 return f"{weight} is not finite"
+    except NeedsTensorFlowError:
+        raise
     except (OSError, ValueError) as error:
         return " ".join(str(error).split()) or type(error).__name__
     return None
@@ -306,9 +316,7 @@ def assign(checkpoint: Checkpoint, group: str, variables: dict | list) -> None:
         else variables.items()
     )
     for name, variable in members:
-        array = checkpoint.read(f"{group}/{name}")
-        dtype = keras.backend.standardize_dtype(variable.dtype)
-        variable.assign(array.astype(dtype, copy=False))
+        variable.assign(checkpoint.read(f"{group}/{name}"))
 
 
 def restore_weights(

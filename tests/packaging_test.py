@@ -150,6 +150,18 @@ def project():
     return tomllib.loads(text)["project"]
 
 
+def test_requirements_of_jax_are_those_of_the_project():
+    """But for TensorFlow; and JAX as the tests have it."""
+    lines = (ROOT / "requirements-jax.txt").read_text("utf-8").splitlines()
+    required = [line for line in lines if not line.startswith("#")]
+    dependencies = project()["dependencies"]
+    expected = [x for x in dependencies if not x.startswith("tensorflow")]
+    extra = project()["optional-dependencies"]["test"]
+    [jax] = [x for x in extra if x.startswith("jax")]
+    assert len(expected) < len(dependencies)
+    assert sorted(required) == sorted([*expected, jax])
+
+
 def test_what_is_to_be_installed_exists():
     """Pages and messages name this distribution and its extras."""
     extras = project()["optional-dependencies"]

@@ -3,9 +3,19 @@
 `make test-jax` runs them in an environment of their own.
 """
 
+import contextlib
+import io
 import os
+import re
+import shutil
 import sys
+import tempfile
 
+# Programs that several tests need are compiled once: that saves most of the
+# time.
+os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp()
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "0"
 os.environ["KERAS_BACKEND"] = "jax"
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = (
@@ -19,7 +29,9 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 
 import pytest
 
-from trainers import phrasebook
+from keras_transformer.checkpoints import open_checkpoint
+from trainers import phrasebook, wmt
+from trainers.run import loop, session
 
 MODEL = [
     "--vocab_size=150",
@@ -46,6 +58,10 @@ def pytest_configure(config):
     assert not installed, f"{installed} must not be imported"
 
 
+def pytest_unconfigure(config):
+    shutil.rmtree(os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
+
+
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory):
     """Flags that name a small corpus in files."""
@@ -66,3 +82,57 @@ def corpus(tmp_path_factory):
 def command(corpus):
     """Flags of a small training, but for its work directory."""
     return [*corpus, *MODEL, *RECIPE]
+
+
+@pytest.fixture(scope="session")
+def exact(command):
+    """Flags of a training whose batches have the same rows on 8 devices."""
+    argv = [flag for flag in command if "valid" not in flag]
+    argv += ["--dropout=0", "--num_buckets=1", "--max_length=40"]
+    # 16 rows, whether they divide by 1, 2, 8 or 16.
+    argv += ["--batch_tokens=660", "--train_steps=3"]
+    return [*argv, "--checkpoint_steps=1", "--keep_checkpoints=9"]
+
+
+def losses_in(text):
+    """The loss of each step that a training logs."""
+    found = re.findall(r"^step (\d+) \|.*?\| loss (\S+)", text, re.MULTILINE)
+    return {int(step): float(loss) for step, loss in found}
+
+
+def arrays_of(path, *groups):
+    """The arrays of a checkpoint, of some groups or of all."""
+    checkpoint = open_checkpoint(str(path))
+    return {
+        name: checkpoint.read(name)
+        for name in checkpoint.shapes
+        if not groups or name.split("/")[0] in groups
+    }
+
+
+@pytest.fixture(scope="session")
+def one_device(exact, tmp_path_factory):
+    """The work directory of the exact training on one device, its losses."""
+    path = tmp_path_factory.mktemp("one")
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        wmt.main([*exact, "--strategy=one_device", f"--workdir={path}"])
+    return path, losses_in(out.getvalue())
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """The `Trainer` of a command line of trainers.wmt, before it runs."""
+
+    def open_trainer(argv):
+        arguments, options = wmt.read_arguments(argv)
+        configuration = wmt.read_configuration(arguments, options.preset)
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                loop.Trainer, "try_largest_batches", lambda self: 1e-3
+            )
+            return session.open_trainer(
+                configuration, options.workdir, keep=True
+            )
+
+    return open_trainer

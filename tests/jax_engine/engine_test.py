@@ -1,7 +1,8 @@
 """The laws of the JAX engine: one update, however its rows are divided."""
 
 import json
-import re
+import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,31 +12,15 @@ import jax
 import keras
 import numpy as np
 import pytest
+from conftest import arrays_of, losses_in
 
 import keras_transformer as kt
-from keras_transformer.checkpoints import open_checkpoint
 from trainers import align, average, evaluate, score, wmt
-from trainers.run import jax_engine, loop, session
+from trainers.run import jax_engine, loop
 from trainers.run.config import TrainingConfig
 from trainers.run.jax_engine import in_background
 
-ONE_DEVICE = pytest.StashKey()
-
-
-def losses_in(text):
-    """The loss of each step that a training logs."""
-    found = re.findall(r"^step (\d+) \|.*?\| loss (\S+)", text, re.MULTILINE)
-    return {int(step): float(loss) for step, loss in found}
-
-
-def arrays_of(path, *groups):
-    """The arrays of a checkpoint, of some groups or of all."""
-    checkpoint = open_checkpoint(str(path))
-    return {
-        name: checkpoint.read(name)
-        for name in checkpoint.shapes
-        if not groups or name.split("/")[0] in groups
-    }
+MOMENTS = "checkpoints/ckpt-1"
 
 
 def trained(argv, path, capsys):
@@ -43,17 +28,7 @@ def trained(argv, path, capsys):
     capsys.readouterr()
     wmt.main([*argv, f"--workdir={path}"])
     losses = losses_in(capsys.readouterr().out)
-    return losses, arrays_of(path / "checkpoints/ckpt-1", "optimizer")
-
-
-@pytest.fixture(scope="session")
-def exact(command):
-    """Flags of a training whose batches have the same rows on 8 devices."""
-    argv = [flag for flag in command if "valid" not in flag]
-    argv += ["--dropout=0", "--num_buckets=1", "--max_length=40"]
-    # 16 rows, whether they divide by 1, 2, 8 or 16.
-    argv += ["--batch_tokens=660", "--train_steps=3"]
-    return [*argv, "--checkpoint_steps=1", "--keep_checkpoints=9"]
+    return losses, arrays_of(path / MOMENTS, "optimizer")
 
 
 @pytest.mark.parametrize(
@@ -69,7 +44,8 @@ def exact(command):
 )
 def test_rows_may_be_divided(flags, exact, one_device, tmp_path, capsys):
     losses, moments = trained([*exact, *flags.split()], tmp_path, capsys)
-    expected, its_moments = one_device
+    path, expected = one_device
+    its_moments = arrays_of(path / MOMENTS, "optimizer")
     assert losses == pytest.approx(expected, rel=1e-4) and len(losses) == 3
     assert moments.keys() == its_moments.keys()
     for name, moment in its_moments.items():
@@ -78,24 +54,13 @@ def test_rows_may_be_divided(flags, exact, one_device, tmp_path, capsys):
         )
 
 
-@pytest.fixture
-def one_device(exact, tmp_path_factory, capsys, request):
-    """`trained` on one device, once."""
-    cache = request.session.stash.setdefault(ONE_DEVICE, {})
-    if not cache:
-        path = tmp_path_factory.mktemp("one")
-        argv = [*exact, "--strategy=one_device"]
-        cache["found"] = trained(argv, path, capsys)
-    return cache["found"]
-
-
 @pytest.mark.parametrize("clip_norm", [0.05, 100.0])
 def test_the_gradient_of_all_devices_is_clipped(
     clip_norm, exact, one_device, tmp_path, capsys
 ):
     argv = [*exact, f"--clip_norm={clip_norm}", "--train_steps=1"]
     _, moments = trained([*argv, "--shard_parameters"], tmp_path, capsys)
-    free = norm_of_gradient(one_device[1])
+    free = norm_of_gradient(arrays_of(one_device[0] / MOMENTS, "optimizer"))
     assert free > 0.1
     assert norm_of_gradient(moments) == pytest.approx(
         min(free, clip_norm), rel=1e-3
@@ -109,10 +74,8 @@ def norm_of_gradient(moments):
     return 10 * np.sqrt(sum(np.sum(array**2) for array in momenta))
 
 
-def test_parameters_are_stored_in_parts(exact, tmp_path, monkeypatch):
-    trainer = open_trainer(
-        [*exact, "--shard_parameters", f"--workdir={tmp_path}"], monkeypatch
-    )
+def test_parameters_are_stored_in_parts(exact, tmp_path, opened):
+    trainer = opened([*exact, "--shard_parameters", f"--workdir={tmp_path}"])
     state = trainer.engine._state
     matrix = max(state.trained, key=lambda array: array.size)
     assert not matrix.sharding.is_fully_replicated
@@ -124,37 +87,21 @@ def test_parameters_are_stored_in_parts(exact, tmp_path, monkeypatch):
     )
 
 
-def open_trainer(argv, monkeypatch):
-    """The `Trainer` of a command that makes no step."""
-    opened = []
-
-    def keep(trainer):
-        opened.append(trainer)
-        return loop.Ending("not run")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(loop.Trainer, "run", keep)
-        patch.setattr(session, "average", lambda *_: ([], ""))
-        with pytest.raises(SystemExit):  # nothing is saved
-            wmt.main(argv)
-    return opened[0]
-
-
 def test_several_steps_in_one_call(exact, one_device, tmp_path, capsys):
     """The same steps as one by one: with one shape, in the same order."""
     argv = [*exact, "--steps_per_call=3", "--checkpoint_steps=3"]
     wmt.main([*argv, f"--workdir={tmp_path}"])
     losses = losses_in(capsys.readouterr().out)
-    mean = np.mean(list(one_device[0].values()))
+    mean = np.mean(list(one_device[1].values()))
     assert list(losses) == [3] and losses[3] == pytest.approx(mean, rel=0.01)
 
 
 def test_dropout_has_new_units_in_each_step_and_on_each_device(
-    exact, tmp_path, monkeypatch
+    exact, tmp_path, opened
 ):
     """Equal rows on all devices: without dropout equal losses."""
     argv = [*exact, "--dropout=0.5", f"--workdir={tmp_path}"]
-    engine = open_trainer(argv, monkeypatch).engine
+    engine = opened(argv).engine
     step = engine._step
     rows = np.tile(np.array([[5, 6, 7, 2]], np.int32), (16, 1))
     inputs = {"source_ids": rows, "target_ids": rows}
@@ -340,6 +287,24 @@ def test_an_option_that_jax_does_not_have(
     err = capsys.readouterr().err
     assert message in err and err.count("\n") == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_a_checkpoint_of_version_0_1_needs_tensorflow(
+    tmp_path, monkeypatch, capsys
+):
+    fixture = pathlib.Path(__file__).parents[1] / "fixtures/workdir_0_1"
+    shutil.copytree(fixture, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    flags = json.loads(pathlib.Path("expected.json").read_text())["flags"]
+    for main, argv in (
+        (wmt.main, [*flags, "--train_steps=8"]),
+        (evaluate.main, ["--test_files=pairs"]),
+    ):
+        with pytest.raises(SystemExit) as status:
+            main([*argv, "--workdir=run"])
+        err = capsys.readouterr().err
+        assert status.value.code == 2 and err.count("\n") == 1, err
+        assert "is a checkpoint of version 0.1, which needs TensorFlow" in err
 
 
 def test_a_batch_that_does_not_fit(command, tmp_path, monkeypatch, capsys):

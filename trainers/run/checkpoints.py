@@ -66,6 +66,7 @@ class TrainingCheckpoint:
         groups = self.engine.variables()
         weights = groups["weights"]
         prefix = WorkDirectory(path).restore_weights(weights, choice)
+        self.engine.synchronize()
         for name, variable in groups.get("trained", {}).items():
             variable.assign(weights[name].numpy())
         return prefix

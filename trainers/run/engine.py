@@ -90,6 +90,9 @@ class Workers(typing.Protocol):
     def barrier(self) -> None:
         """Returns when every worker has called it."""
 
+    def part(self) -> None:
+        """Ends the work together; every worker calls it, and is alone then."""
+
     def watch(self) -> contextlib.AbstractContextManager[None]:
         """Turns the network's errors about a lost worker into one line.
 

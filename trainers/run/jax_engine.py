@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import keras
 import numpy as np
+from jax.experimental import multihost_utils
 
 from keras_transformer.checkpoints import weight_name
 from keras_transformer.machine import count_cores, find_gpus
@@ -195,7 +196,7 @@ class JaxEngine:
         pass  # each device derives its own seeds in the step
 
     def try_batch(self, shape):
-        before = jax.tree.map(np.asarray, self._local_state())
+        before = self._on_this_host()
         rows, length = shape
         batch = self._step.place_rows(
             *self._experiment.train_batches.largest_rows(
@@ -236,7 +237,7 @@ class JaxEngine:
 
     def _make_step(self, batch):
         """Updates the state; returns the totals on the device."""
-        state, self._state = self._state, None
+        state, self._state, self._gathered = self._state, None, None
         self._state, totals = self._step(state, *batch, self._elapsed)
         return totals
 
@@ -270,34 +271,22 @@ class JaxEngine:
 
     def synchronize(self):
         """Collects arrays that are divided among hosts on each of them."""
-        self._gathered = None
         if self._config.shard_parameters and self._workers.size > 1:
-            self._gathered = self._local_state()
+            self._gathered = self._on_this_host()
 
-    def _local_state(self):
-        """The state with every array complete on this host's devices."""
-        if not self._config.shard_parameters or self._workers.size == 1:
-            return self._state
-        everywhere = jax.sharding.NamedSharding(
-            self._step.shardings.trained[0].mesh, jax.sharding.PartitionSpec()
-        )
-        return jax.tree.map(
-            lambda x: np.asarray(x.addressable_data(0)),
-            jax.jit(lambda state: state, out_shardings=everywhere)(self._state),
-        )
+    def _on_this_host(self):
+        """The state in NumPy, every array complete; every worker calls it."""
+        return jax.tree.map(complete, self._state)
 
     def read(self, field, index):
         """An array of the state, in NumPy."""
-        state = self._gathered or self._state
-        array = getattr(state, field)[index]
-        if isinstance(array, jax.Array) and not array.is_fully_addressable:
-            array = array.addressable_data(0)  # a copy on each host
-        return np.array(array)
+        return np.array(getattr(self._gathered or self._state, field)[index])
 
     def write(self, field, index, value):
         """Replaces an array of the state."""
         sharding = getattr(self._step.shardings, field)[index]
         getattr(self._state, field)[index] = place(value, sharding)
+        self._gathered = None
 
     def make_loss_sums(self, model):
         return make_loss_sums(model, self._config.label_smoothing)
@@ -327,6 +316,13 @@ class JaxEngine:
 
     def set_elapsed(self, share):
         self._elapsed = share
+
+
+def complete(array: jax.Array) -> np.ndarray:
+    """An array in NumPy, also if hosts have parts of it: all of them call."""
+    if array.is_fully_addressable or array.is_fully_replicated:
+        return np.array(array)
+    return np.array(multihost_utils.process_allgather(array, tiled=True))
 
 
 class _View:
@@ -400,6 +396,8 @@ def in_background(items: Iterable, size: int) -> Iterator:
         try:
             for item in items:
                 put("item", item)
+                if ended.is_set():
+                    return
             put("end", None)
         except BaseException as error:
             put("error", error)

@@ -5,7 +5,11 @@ On a TPU pod or under Slurm, `--strategy=multi_worker` without TF_CONFIG lets
 JAX find them.
 """
 
+import atexit
 import contextlib
+import logging
+import os
+import sys
 
 import jax
 import numpy as np
@@ -75,6 +79,15 @@ class Workers:
     def barrier(self) -> None:
         self.all_reduce_sum([0.0])
 
+    def part(self) -> None:
+        """At the end of its process a worker would wait for five minutes only.
+
+        The chief still translates the test set then, and JAX would abort it.
+        """
+        if self.size > 1:
+            self.barrier()  # which waits for as long as it takes
+            jax.distributed.shutdown()
+
     @contextlib.contextmanager
     def watch(self):
         try:
@@ -84,11 +97,21 @@ class Workers:
             is_lost = any(sign in str(error).lower() for sign in SIGNS)
             if self.size == 1 or not is_lost:
                 raise
+            atexit.register(_exit_at_once)
             raise LostWorkerError(
                 f"{self.name} has lost another worker ({reason})."
                 " Rerun the same command on every worker to resume from the"
                 " last checkpoint"
             ) from error
+
+
+def _exit_at_once():
+    """Ends this process, which would wait for the lost worker, then abort."""
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            stream.flush()
+    os._exit(1)
 
 
 def _first_line(error):

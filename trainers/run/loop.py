@@ -284,8 +284,7 @@ class Trainer:
                     if ending:
                         break
             self._save()
-            # A worker that leaves early would count as lost.
-            self.workers.barrier()
+            self.workers.part()
             self.reporter.log(f"{ending.reason} | step {self.progress.step}")
         return ending
 

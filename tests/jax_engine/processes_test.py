@@ -1,0 +1,244 @@
+"""Trainings in processes: two are equal to one, and a killed one resumes."""
+
+import contextlib
+import json
+import os
+import pathlib
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+import pytest
+from conftest import arrays_of, losses_in
+
+from trainers import wmt
+
+SECONDS = 240  # for anything that a test waits for
+LEVEL = "--xla_backend_optimization_level=0"
+
+
+class Training:
+    """A training, or a worker of one, in a process of its own.
+
+    Args:
+        argv: Arguments of trainers.wmt.
+        directory: For what it prints.
+        num_devices: Its simulated devices.
+        cluster: The contents of TF_CONFIG.
+    """
+
+    def __init__(self, argv, directory, num_devices=1, cluster=None):
+        devices = f"--xla_force_host_platform_device_count={num_devices}"
+        name = tempfile.mktemp(dir=directory)
+        self._paths = [pathlib.Path(f"{name}.{end}") for end in ("out", "err")]
+        with open(self._paths[0], "w") as out, open(self._paths[1], "w") as err:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "trainers.wmt", *argv],
+                env={
+                    **os.environ,
+                    "TF_CONFIG": json.dumps(cluster or {}),
+                    "XLA_FLAGS": f"{devices} {LEVEL}",
+                },
+                stdout=out,
+                stderr=err,
+            )
+
+    @property
+    def out(self):
+        return self._paths[0].read_text()
+
+    @property
+    def err(self):
+        return self._paths[1].read_text()
+
+    def read_until(self, text):
+        deadline = time.monotonic() + SECONDS
+        while text not in self.out:
+            assert time.monotonic() < deadline, (self.out, self.err)
+            assert self.process.poll() is None, (self.out, self.err)
+            time.sleep(0.05)
+
+    def ends(self, status=0):
+        """Waits for the end, which must have a status; the standard output."""
+        found = self.process.wait(SECONDS)
+        assert found == status, (self.out, self.err)
+        return self.out
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts two workers; those that a failed test leaves are killed."""
+    started = []
+
+    def start(argv, num_devices=1):
+        with contextlib.ExitStack() as stack:
+            sockets = [stack.enter_context(socket.socket()) for _ in range(2)]
+            for each in sockets:
+                each.bind(("localhost", 0))
+            ports = [each.getsockname()[1] for each in sockets]
+        hosts = [f"localhost:{port}" for port in ports]
+        workers = [
+            Training(
+                argv,
+                tmp_path,
+                num_devices,
+                {
+                    "cluster": {"worker": hosts},
+                    "task": {"type": "worker", "index": index},
+                },
+            )
+            for index in range(2)
+        ]
+        started.extend(workers)
+        return workers
+
+    yield start
+    for worker in started:
+        if worker.process.poll() is None:
+            worker.process.kill()
+            worker.process.wait()
+
+
+def assert_same(path, losses, expected):
+    """The losses of a training, and its first gradients, by their moments."""
+    expected_path, expected_losses = expected
+    assert losses == pytest.approx(expected_losses, rel=2e-5)
+    first = "checkpoints/ckpt-1"
+    moments = arrays_of(path / first, "optimizer")
+    for name, value in arrays_of(expected_path / first, "optimizer").items():
+        np.testing.assert_allclose(
+            moments[name], value, rtol=1e-4, atol=1e-7, err_msg=name
+        )
+
+
+def test_two_workers_are_one_device(exact, one_device, start, tmp_path):
+    """With four devices each."""
+    path = tmp_path / "run"
+    argv = [*exact, "--strategy=multi_worker", f"--workdir={path}"]
+    chief, other = start(argv, num_devices=4)
+    out = chief.ends()
+    assert "as 8 devices" in out
+    assert "step" not in other.ends()
+    assert_same(path, losses_in(out), one_device)
+
+
+def test_parameters_in_parts_on_two_workers(
+    exact, corpus, one_device, start, tmp_path, capsys
+):
+    """Validated and saved by one of them; one process resumes from it."""
+    path = tmp_path / "run"
+    valid = next(flag for flag in corpus if flag.startswith("--valid"))
+    argv = [flag for flag in exact if not flag.startswith("--test")]
+    argv += [f"--workdir={path}", "--shard_parameters"]
+    argv += [valid, "--valid_steps=2", "--train_steps=2"]
+    chief, other = start([*argv, "--strategy=multi_worker"])
+    out = chief.ends()
+    other.ends()
+    assert "validation" in out
+    two = {step: loss for step, loss in one_device[1].items() if step < 3}
+    assert_same(path, losses_in(out), (one_device[0], two))
+    rates = [line.split(" | lr ")[1].split()[0] for line in steps_in(out)]
+    assert float(rates[1]) == pytest.approx(2 * float(rates[0]), rel=1e-3)
+    capsys.readouterr()
+    argv += ["--strategy=one_device", "--train_steps=3", "--valid_steps=9"]
+    wmt.main(argv)
+    out = capsys.readouterr().out
+    assert "resuming at step 2" in out
+    assert losses_in(out)[3] == pytest.approx(one_device[1][3], rel=1e-4)
+
+
+def steps_in(out):
+    return [line for line in out.splitlines() if line.startswith("step ")]
+
+
+def test_a_lost_worker_ends_the_other_and_both_resume(exact, start, tmp_path):
+    """Steps that are made again have the losses that they had."""
+    path = tmp_path / "run"
+    argv = [*exact, "--strategy=multi_worker", f"--workdir={path}"]
+    argv += ["--dropout=0.1", "--checkpoint_steps=7", "--train_steps=100000"]
+    chief, other = start(argv)
+    chief.read_until("step 12 ")
+    other.process.kill()
+    lost_at = time.monotonic()
+    before = losses_in(chief.ends(1).rpartition("\n")[0])
+    assert time.monotonic() - lost_at < 20
+    [line] = chief.err.splitlines()
+    assert line.startswith("trainers.wmt: worker 0 of 2 has lost another work")
+    chief, other = start(argv)
+    chief.read_until(f"step {max(before) + 1} ")
+    other.process.send_signal(signal.SIGTERM)
+    out = chief.ends()
+    other.ends()
+    assert "stopped by SIGTERM | step " in out
+    resumed = int(out.split("resuming at step ")[1].split(":")[0])
+    assert resumed % 7 == 0 and resumed >= 7
+    after = losses_in(out)
+    again = before.keys() & after.keys()
+    assert len(again) >= 1
+    assert {s: after[s] for s in again} == {s: before[s] for s in again}
+    stopped = int(out.split("SIGTERM | step ")[1].split()[0])
+    assert (path / f"checkpoints/ckpt-{stopped}.safetensors").exists()
+    # Without its chief a worker does not wait, either.
+    chief, other = start(argv)
+    chief.read_until(f"step {stopped + 3} ")
+    chief.process.kill()
+    lost_at = time.monotonic()
+    assert other.process.wait(SECONDS) != 0
+    assert time.monotonic() - lost_at < 20
+
+
+def test_workers_have_rows_of_their_own(exact, tmp_path, opened, monkeypatch):
+    """Together they have those of one process."""
+    engine = opened([*exact, f"--workdir={tmp_path}"]).engine
+    monkeypatch.setattr(engine._step, "place_rows", lambda *batch: batch)
+
+    def rows(index, size):
+        engine._workers.index, engine._workers.size = index, size
+        return [labels for _, labels in engine.batches(1, 0, 4)]
+
+    for whole, *parts in zip(rows(0, 1), rows(0, 2), rows(1, 2), strict=True):
+        assert {len(part) for part in parts} == {len(whole) // 2}
+        np.testing.assert_array_equal(
+            sorted(map(tuple, np.concatenate(parts))), sorted(map(tuple, whole))
+        )
+
+
+def test_a_killed_run_resumes_exactly(command, tmp_path):
+    """Killed at random moments, it ends with the same arrays, bit for bit.
+
+    Its pairs are segmented anew in every epoch; units are dropped.
+    """
+    argv = [flag for flag in command if "valid" not in flag]
+    argv = [flag for flag in argv if "test_files" not in flag]
+    argv += ["--num_buckets=1", "--train_steps=60", "--checkpoint_steps=4"]
+    argv += ["--dropout=0.1", "--subword_sampling=0.1", "--ema_decay=0.9"]
+    out = Training([*argv, f"--workdir={tmp_path}/one"], tmp_path).ends()
+    expected = losses_in(out)
+    argv.append(f"--workdir={tmp_path}/two")
+    losses = {}
+    seed = random.randrange(1000)
+    print(f"seed {seed}")
+    moments = random.Random(seed)
+    for first in (5, 25):
+        training = Training(argv, tmp_path)
+        training.read_until(f"step {first} ")
+        time.sleep(moments.uniform(0, 0.3))
+        training.process.kill()
+        training.process.wait()
+        losses.update(losses_in(training.out.rpartition("\n")[0]))
+    out = Training(argv, tmp_path).ends()
+    assert "resuming at step " in out
+    losses.update(losses_in(out))
+    assert losses == expected and len(losses) == 60
+    one, two = (
+        arrays_of(tmp_path / name / "checkpoints/ckpt-60")
+        for name in ("one", "two")
+    )
+    assert one.keys() == two.keys()
+    for name, value in one.items():
+        np.testing.assert_array_equal(two[name], value, err_msg=name)

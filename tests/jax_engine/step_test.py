@@ -1,0 +1,162 @@
+"""The step of JAX on two devices, against its definition in NumPy."""
+
+import jax
+import keras
+import numpy as np
+import pytest
+
+import keras_transformer as kt
+from keras_transformer.training.jax_step import AXIS, JaxStep
+from keras_transformer.training.schedule import LinearSchedule, scheduled_adam
+from keras_transformer.training.token_losses import TokenLosses
+
+SIZES = dict(vocab_size=16, d_model=8, d_ff=16, num_heads=2, num_layers=1)
+SMOOTHING = 0.1
+RATE = 0.01
+
+
+def make_batch(seed):
+    """Rows of 2 to 9 tokens: the devices have different numbers of them."""
+    random = np.random.default_rng(seed)
+    labels = random.integers(4, 16, (6, 9)).astype("int32")
+    labels[np.arange(9) >= random.integers(2, 10, (6, 1))] = 0
+    sources = random.integers(4, 16, (6, 7)).astype("int32")
+    targets = np.pad(labels, ((0, 0), (1, 0)), constant_values=1)[:, :-1]
+    return {"source_ids": sources, "target_ids": targets}, labels
+
+
+def make_step(optimizer, num_devices=2, dropout=0.0, **options):
+    """A model, its step and the state."""
+    keras.utils.set_random_seed(5)
+    model = kt.Transformer(**SIZES, dropout=dropout)
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:num_devices]), (AXIS,))
+    step = JaxStep(model, optimizer, mesh, SMOOTHING, **options)
+    values = jax.tree.map(lambda v: np.asarray(v.value), step.variables)
+    return model, step, step.place(values)
+
+
+def make_gradients(model):
+    """Of the mean loss of the tokens of the whole batch, by the logits."""
+    loss = kt.SmoothedCrossEntropy(SMOOTHING)
+
+    @jax.jit
+    @jax.value_and_grad
+    def mean_loss(weights, inputs, labels):
+        pairs = zip(model.trainable_variables, weights, strict=True)
+        with keras.StatelessScope(list(pairs)):
+            return loss(labels, model(inputs))
+
+    def gradients(weights, inputs, labels):
+        mean, gradients = mean_loss(weights, inputs, labels)
+        return float(mean), [np.asarray(g, np.float64) for g in gradients]
+
+    return gradients
+
+
+@pytest.mark.parametrize("shard_parameters", [False, True])
+def test_clipped_adam_and_the_moving_average(shard_parameters):
+    """Three updates in a call and one alone, by the papers' formulas."""
+    clip_norm, decay = 0.5, 0.9
+    optimizer = scheduled_adam(RATE, 0.98)
+    model, step, state = make_step(
+        optimizer,
+        clip_norm=clip_norm,
+        ema_decay=decay,
+        shard_parameters=shard_parameters,
+    )
+    weights = [np.asarray(x, np.float64) for x in state.trained]
+    averages = [w.copy() for w in weights]
+    moments = [(np.zeros(w.shape), np.zeros(w.shape)) for w in weights]
+    batches = [make_batch(seed) for seed in range(4)]
+    gradients_of = make_gradients(model)
+    sums, were_clipped = [], []
+    for t, (inputs, labels) in enumerate(batches, 1):
+        mean, gradients = gradients_of(
+            [w.astype("float32") for w in weights], inputs, labels
+        )
+        sums.append(mean * np.count_nonzero(labels))
+        norm = np.sqrt(sum(np.sum(g**2) for g in gradients))
+        were_clipped.append(norm > clip_norm)
+        ema = min(decay, (1 + t) / (10 + t))
+        for i, g in enumerate(gradients):
+            g *= min(1.0, clip_norm / norm)
+            m, v = moments[i]
+            m, v = 0.9 * m + 0.1 * g, 0.98 * v + 0.02 * g**2
+            moments[i] = m, v
+            scale = RATE * np.sqrt(1 - 0.98**t) / (1 - 0.9**t)
+            weights[i] -= scale * m / (np.sqrt(v) + optimizer.epsilon)
+            averages[i] += (1 - ema) * (weights[i] - averages[i])
+    assert any(were_clipped)
+    together = jax.tree.map(lambda *rows: np.stack(rows), *batches[:3])
+    state, first = step(state, *step.place_rows(*together))
+    state, last = step(state, *step.place_rows(*batches[3]))
+    totals = np.asarray(first) + np.asarray(last)
+    assert totals[0] == pytest.approx(sum(sums), rel=1e-5)
+    assert totals[2] == sum(np.count_nonzero(labels) for _, labels in batches)
+    assert totals[3] == sum(
+        np.count_nonzero(inputs["source_ids"]) for inputs, _ in batches
+    )
+    for found, expected in (
+        (state.trained, weights),
+        (state.averages, averages),
+    ):
+        for array, value, (m, _) in zip(found, expected, moments, strict=True):
+            # Adam also moves by gradients that are only rounding errors.
+            real = np.abs(m) > 1e-6
+            np.testing.assert_allclose(
+                np.asarray(array)[real], value[real], rtol=1e-3, atol=1e-5
+            )
+
+
+def test_a_schedule_with_a_clock():
+    """The rate follows the time that the caller tells, not the steps."""
+    schedule = LinearSchedule(0.5, 1, 1000, timed=True)
+    model, step, state = make_step(
+        keras.optimizers.SGD(schedule), clock=schedule.elapsed
+    )
+    batch, gradients_of = make_batch(1), make_gradients(model)
+    for elapsed in (0.0, 0.25, 0.75):
+        weights = [np.asarray(x) for x in state.trained]
+        _, gradients = gradients_of(weights, *batch)
+        state, _ = step(state, *step.place_rows(*batch), elapsed)
+        schedule.elapsed.assign(elapsed)
+        rate = float(schedule(1))
+        assert rate == pytest.approx(0.5 * (1 - elapsed), rel=0.01)
+        for new, old, gradient in zip(
+            state.trained, weights, gradients, strict=True
+        ):
+            np.testing.assert_allclose(
+                new, old - rate * gradient, rtol=1e-3, atol=1e-5
+            )
+
+
+def test_r_drop_and_dropout_are_those_of_the_layers():
+    """The loss of a step is that of `TokenLosses` with the same seeds."""
+    model, step, state = make_step(
+        keras.optimizers.SGD(0.0), 1, dropout=0.3, r_drop=2.0
+    )
+    inputs, labels = make_batch(2)
+
+    @jax.jit
+    def losses_of(seeds):
+        """With R-Drop, and with hardly any."""
+        found = []
+        for alpha in (2.0, 1e-9):
+            pairs = zip(step.variables.seeds, seeds, strict=True)
+            with keras.StatelessScope(list(pairs)):
+                losses, _ = TokenLosses(model, SMOOTHING, alpha)(
+                    inputs, labels, training=True
+                )
+            found.append(losses)
+        return found
+
+    expected, without = (
+        float(np.sum(np.asarray(losses)[labels != 0]))
+        for losses in losses_of(state.seeds)
+    )
+    assert expected > without * 1.01
+    seeds = [np.asarray(seed) for seed in state.seeds]
+    state, totals = step(state, *step.place_rows(inputs, labels))
+    assert float(totals[0]) == pytest.approx(expected, rel=1e-5)
+    for before, after in zip(seeds, state.seeds, strict=True):
+        assert (before != np.asarray(after)).any()

@@ -1,0 +1,275 @@
+"""What a GPU computes: correctness, speed and a training, unattended.
+
+    python benchmarks/accelerator.py --minutes=30 --data=DATA \\
+        --results=accelerator.json
+
+Needs JAX and PyTorch, each with CUDA; no TensorFlow, no network. DATA has
+Multi30k: {train,val,test_2016_flickr}.{en,de}, .gz or not. Stages:
+
+    correctness  logits and 200 steps of training, the GPU against the CPU
+    training     tokens per second of `JaxStep`, base and big, in bfloat16
+    pipeline     tokens per second of the batches, without a training
+    decoding     sentences per second of greedy and beam search
+    multi30k     `python -m trainers.wmt` to its BLEU; needs --data
+    torch        the step of `training`, written in PyTorch
+
+Each is a process with a share of the time. Its rows are in the file when it
+ends, those before a failure or the time limit, too. A file that exists is
+continued, so that --stages may be run one by one. --small runs everything on a
+toy model in two minutes, on a CPU: a test of this script.
+
+A step's FLOPs are those of matrix products by formula (trainers/experiments/
+formulas.py); "of the product" relates FLOPs per second to those of one large
+bfloat16 product, which `training` and `torch` measure first.
+
+On a machine without a network, the packages must travel as wheels. One that has
+JAX, PyTorch, sentencepiece, sacrebleu, safetensors, tensorboard, h5py and rich
+lacks three. For Python 3.12, where there is a network:
+
+    python3 -m pip download --no-deps --only-binary=:all: \\
+        --python-version 3.12 --implementation cp \\
+        --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 \\
+        -d .carry/wheels keras==3.15.1 optree namex
+    cp /PATH/OF/multi30k/{train,val,test_2016_flickr}.{en,de}.gz .carry
+
+and on the machine, in the checkout:
+
+    python3 -m pip install -q --no-index --no-deps --target /tmp/site \\
+        .carry/wheels/*.whl
+    PYTHONPATH=/tmp/site python3 benchmarks/accelerator.py --data=.carry ...
+
+The others, if they are missing: jax[cuda13], absl-py, lazy-loader, tqdm, jinja2,
+regex, ml-dtypes, packaging, and what `pip show` lists as their requirements.
+The file of a run becomes the recorded result as
+benchmarks/results/accelerator.json, and then by `benchmarks/results.py`.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import pathlib
+import signal
+import statistics
+import subprocess
+import sys
+import time
+
+from results import as_json, machine, markdown, versions, write
+
+from keras_transformer.config import PRESETS, TransformerConfig, preset
+from keras_transformer.machine import find_gpus
+from trainers.experiments.formulas import training_flops
+
+ROOT = pathlib.Path(__file__).parents[1]
+TITLE = "An accelerator: correctness, speed, and a training"
+# Stage -> the script that runs it, and its share of the time.
+STAGES = {
+    "correctness": ("accelerator_jax.py", 3),
+    "training": ("accelerator_jax.py", 6),
+    "pipeline": ("accelerator_jax.py", 1),
+    "decoding": ("accelerator_jax.py", 5),
+    "multi30k": ("accelerator_jax.py", 8),
+    "torch": ("accelerator_torch.py", 5),
+}
+PACKAGES = "jax", "jaxlib", "keras", "numpy", "torch"
+# The training that the stages `training` and `torch` measure.
+BATCH_TOKENS = 25_000  # on each side (sec. 5.1)
+SPEED_CASES = ("base", 64), ("big", 64), ("base", 256), ("big", 256)
+LABEL_SMOOTHING = 0.1
+
+
+def main():
+    arguments = parse_arguments()
+    for module in ("keras", "optree"):
+        if importlib.util.find_spec(module) is None:
+            raise SystemExit(f"{module} is missing; see --help for the wheels")
+    path = pathlib.Path(arguments.results)
+    tables = {}
+    if path.exists():
+        tables = json.loads(path.read_text(encoding="utf-8"))["tables"]
+    deadline = time.monotonic() + 60 * arguments.minutes
+    for number, stage in enumerate(arguments.stages):
+        shares = [STAGES[name][1] for name in arguments.stages[number:]]
+        seconds = (deadline - time.monotonic()) * shares[0] / sum(shares)
+        print(f"{stage}: at most {seconds:.0f} s", flush=True)
+        found, outcome = run_stage(stage, max(seconds, 1), arguments)
+        for row in found:
+            print(json.dumps(row))
+        tables |= merged(tables, stage, found, outcome)
+        write(path, result(tables, arguments.commit))
+    for heading, rows in tables.items():
+        print(f"\n{heading}\n\n{markdown(rows)}", end="")
+    unfinished = [r["stage"] for r in tables["stages"] if r["outcome"] != "done"]
+    if unfinished:
+        raise SystemExit(f"not complete: {', '.join(unfinished)}")
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--minutes", type=float, help="default: 30; small: 2")
+    parser.add_argument("--small", action="store_true", help="a toy model")
+    parser.add_argument("--data", help="folder of Multi30k")
+    parser.add_argument("--results", default="accelerator.json")
+    parser.add_argument("--commit", help="of the code, where there is no git")
+    parser.add_argument(
+        "--stages", nargs="+", default=[*STAGES], choices=[*STAGES]
+    )
+    arguments = parser.parse_args()
+    if arguments.minutes is None:
+        arguments.minutes = 2 if arguments.small else 30
+    if "multi30k" in arguments.stages and not (
+        arguments.small or arguments.data
+    ):
+        parser.error("the stage multi30k needs --data")
+    return arguments
+
+
+def run_stage(stage, seconds, arguments):
+    """Runs a stage in a process of its own.
+
+    Returns:
+        The rows that it printed, dictionaries, and its row of the table
+        `stages`.
+    """
+    case = {"stage": stage, "small": arguments.small, "seconds": seconds}
+    if arguments.data and not arguments.small:
+        case["data"] = str(pathlib.Path(arguments.data).resolve())
+    script = str(ROOT / "benchmarks" / STAGES[stage][0])
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    started = time.monotonic()
+    process = subprocess.Popen(
+        [sys.executable, script, json.dumps(case)],
+        env={
+            **os.environ,
+            "KERAS_BACKEND": "jax",
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            "PYTHONUNBUFFERED": "1",
+            "TF_CPP_MIN_LOG_LEVEL": "2",
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # with a group, which can be ended
+    )
+    try:
+        output, errors = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, errors = process.communicate()
+        outcome = f"ended after its {seconds:.0f} s"
+    else:
+        outcome = "done"
+        if process.returncode:
+            print(errors[-3000:], file=sys.stderr)
+            lines = errors.strip().splitlines() or [f"{process.returncode=}"]
+            outcome = lines[-1][:200].replace("|", "/")
+    rows = [
+        json.loads(line)
+        for line in output.splitlines()
+        if line.startswith('{"table": ')
+    ]
+    took = round(time.monotonic() - started)
+    return rows, {"stage": stage, "seconds": took, "outcome": outcome}
+
+
+def merged(tables, stage, rows, outcome):
+    """The tables that a stage replaces: its own, and `stages`."""
+    new = {}
+    for row in rows:
+        cells = {name: cell for name, cell in row.items() if name != "table"}
+        new.setdefault(row["table"], []).append(cells)
+    others = [row for row in tables.get("stages", []) if row["stage"] != stage]
+    new["stages"] = [*others, outcome]
+    return new
+
+
+def result(tables, commit):
+    """The text of the file of results."""
+    fields = {"machine": ", ".join([*find_gpus(), machine()])}
+    if commit:
+        fields["commit"] = commit
+    return as_json(TITLE, tables, versions=versions(PACKAGES), **fields)
+
+
+# For the processes of the stages
+
+
+def emit(table, **cells):
+    """Prints a row of a table, for `run_stage`."""
+    print(json.dumps({"table": table, **cells}), flush=True)
+
+
+def config_of(name, small, **overrides):
+    """A preset, or the toy that stands for it."""
+    fields = {"vocab_size": 37_000, **overrides}
+    if small:
+        fields |= {"vocab_size": 500, "num_layers": 1, "num_heads": 2}
+        fields |= {"d_model": 64, "d_ff": 128}
+    return preset(name, **fields)
+
+
+def speed_cases(small):
+    """Name, `TransformerConfig`, rows and tokens of each row's sides."""
+    for name, length in SPEED_CASES[: 2 if small else None]:
+        batch_tokens = 512 if small else BATCH_TOKENS
+        yield name, config_of(name, small), batch_tokens // length, length
+
+
+def product_size(small):
+    return 256 if small else 8192
+
+
+def median_seconds(run, repeat, rounds=5):
+    """Median seconds of a call; `run(n)` makes n and waits for them."""
+    run(2)
+    times = []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        run(repeat)
+        times.append((time.perf_counter() - started) / repeat)
+    return statistics.median(times)
+
+
+def emit_product(system, size, seconds):
+    """Prints the row of a product of square matrices; returns its FLOP/s."""
+    rate = 2 * size**3 / seconds
+    emit(
+        f"bfloat16 product, {system}",
+        size=size,
+        **{"ms": round(1e3 * seconds, 3), "TFLOP/s": round(rate / 1e12, 3)},
+    )
+    return rate
+
+
+def emit_speed(
+    system, name, config: TransformerConfig, rows, length, seconds, product
+):
+    """Prints the row of a training step.
+
+    Args:
+        system: What computed it.
+        name: Key of `PRESETS`, and of a variant.
+        config: The model.
+        rows, length: Of a batch without padding.
+        seconds: Of a step.
+        product: FLOP/s of a large product.
+    """
+    flops = training_flops(config, 1, rows * length, length) / seconds
+    emit(
+        f"training, {system}",
+        model=name,
+        **{
+            "rows x tokens": f"{rows} x {length}",
+            "ms a step": round(1e3 * seconds, 2),
+            "source + target tokens/s": round(2 * rows * length / seconds),
+            "TFLOP/s by formula": round(flops / 1e12, 3),
+            "of the product": round(flops / product, 3),
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -16,7 +16,7 @@ Multi30k: {train,val,test_2016_flickr}.{en,de}, .gz or not. Stages:
 Each is a process with a share of the time. Its rows are in the file when it
 ends, those before a failure or the time limit, too. A file that exists is
 continued, so that --stages may be run one by one. --small runs everything on a
-toy model in two minutes, on a CPU: a test of this script.
+toy model in two minutes, on a CPU, too: a test of this script.
 
 A step's FLOPs are those of matrix products by formula (trainers/experiments/
 formulas.py); "of the product" relates FLOPs per second to those of one large
@@ -36,10 +36,10 @@ and on the machine, in the checkout:
 
     python3 -m pip install -q --no-index --no-deps --target /tmp/site \\
         .carry/wheels/*.whl
-    PYTHONPATH=/tmp/site python3 benchmarks/accelerator.py --data=.carry ...
+    PYTHONPATH=.:/tmp/site python3 benchmarks/accelerator.py --data=.carry ...
 
-The others, if they are missing: jax[cuda13], absl-py, lazy-loader, tqdm, jinja2,
-regex, ml-dtypes, packaging, and what `pip show` lists as their requirements.
+The others, if they are missing: jax[cuda13], absl-py, lazy-loader, tqdm,
+jinja2, regex, and what `pip show` lists as their requirements.
 The file of a run becomes the recorded result as
 benchmarks/results/accelerator.json, and then by `benchmarks/results.py`.
 """
@@ -57,7 +57,7 @@ import time
 
 from results import as_json, machine, markdown, versions, write
 
-from keras_transformer.config import PRESETS, TransformerConfig, preset
+from keras_transformer.config import preset
 from keras_transformer.machine import find_gpus
 from trainers.experiments.formulas import training_flops
 
@@ -65,7 +65,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 TITLE = "An accelerator: correctness, speed, and a training"
 # Stage -> the script that runs it, and its share of the time.
 STAGES = {
-    "correctness": ("accelerator_jax.py", 3),
+    "correctness": ("accelerator_jax.py", 5),
     "training": ("accelerator_jax.py", 6),
     "pipeline": ("accelerator_jax.py", 1),
     "decoding": ("accelerator_jax.py", 5),
@@ -91,16 +91,17 @@ def main():
     deadline = time.monotonic() + 60 * arguments.minutes
     for number, stage in enumerate(arguments.stages):
         shares = [STAGES[name][1] for name in arguments.stages[number:]]
-        seconds = (deadline - time.monotonic()) * shares[0] / sum(shares)
+        share = 1 if arguments.small else shares[0] / sum(shares)
+        seconds = max(1, share * (deadline - time.monotonic()))
         print(f"{stage}: at most {seconds:.0f} s", flush=True)
-        found, outcome = run_stage(stage, max(seconds, 1), arguments)
-        for row in found:
-            print(json.dumps(row))
-        tables |= merged(tables, stage, found, outcome)
+        tables |= run_stage(stage, seconds, arguments, tables)
+        print(f"  {tables['stages'][-1]}", flush=True)
         write(path, result(tables, arguments.commit))
     for heading, rows in tables.items():
         print(f"\n{heading}\n\n{markdown(rows)}", end="")
-    unfinished = [r["stage"] for r in tables["stages"] if r["outcome"] != "done"]
+    unfinished = [
+        r["stage"] for r in tables["stages"] if r["outcome"] != "done"
+    ]
     if unfinished:
         raise SystemExit(f"not complete: {', '.join(unfinished)}")
 
@@ -109,7 +110,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--minutes", type=float, help="default: 30; small: 2")
+    parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--small", action="store_true", help="a toy model")
     parser.add_argument("--data", help="folder of Multi30k")
     parser.add_argument("--results", default="accelerator.json")
@@ -118,8 +119,6 @@ def parse_arguments():
         "--stages", nargs="+", default=[*STAGES], choices=[*STAGES]
     )
     arguments = parser.parse_args()
-    if arguments.minutes is None:
-        arguments.minutes = 2 if arguments.small else 30
     if "multi30k" in arguments.stages and not (
         arguments.small or arguments.data
     ):
@@ -127,12 +126,11 @@ def parse_arguments():
     return arguments
 
 
-def run_stage(stage, seconds, arguments):
+def run_stage(stage, seconds, arguments, tables):
     """Runs a stage in a process of its own.
 
     Returns:
-        The rows that it printed, dictionaries, and its row of the table
-        `stages`.
+        The tables that it replaces: those whose rows it printed, and `stages`.
     """
     case = {"stage": stage, "small": arguments.small, "seconds": seconds}
     if arguments.data and not arguments.small:
@@ -146,7 +144,6 @@ def run_stage(stage, seconds, arguments):
             **os.environ,
             "KERAS_BACKEND": "jax",
             "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-            "PYTHONUNBUFFERED": "1",
             "TF_CPP_MIN_LOG_LEVEL": "2",
         },
         stdout=subprocess.PIPE,
@@ -154,36 +151,29 @@ def run_stage(stage, seconds, arguments):
         text=True,
         start_new_session=True,  # with a group, which can be ended
     )
+    outcome = "done"
     try:
         output, errors = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         output, errors = process.communicate()
         outcome = f"ended after its {seconds:.0f} s"
-    else:
-        outcome = "done"
-        if process.returncode:
-            print(errors[-3000:], file=sys.stderr)
-            lines = errors.strip().splitlines() or [f"{process.returncode=}"]
-            outcome = lines[-1][:200].replace("|", "/")
-    rows = [
-        json.loads(line)
-        for line in output.splitlines()
-        if line.startswith('{"table": ')
-    ]
-    took = round(time.monotonic() - started)
-    return rows, {"stage": stage, "seconds": took, "outcome": outcome}
+    if process.returncode:
+        print(errors[-3000:], file=sys.stderr)
+    if process.returncode and outcome == "done":
+        last = (errors.strip() or "it ended without a word").splitlines()[-1]
+        outcome = last[:200].replace("|", "/")
 
-
-def merged(tables, stage, rows, outcome):
-    """The tables that a stage replaces: its own, and `stages`."""
-    new = {}
-    for row in rows:
-        cells = {name: cell for name, cell in row.items() if name != "table"}
-        new.setdefault(row["table"], []).append(cells)
+    # The first line is the device; then there is a line for each row.
+    device, *lines = output.splitlines() or [""]
+    found = {}
+    for line in lines:
+        table, row = json.loads(line)
+        found.setdefault(table, []).append(row)
+    row = {"stage": stage, "seconds": round(time.monotonic() - started)}
+    row |= {"device": device, "outcome": outcome}
     others = [row for row in tables.get("stages", []) if row["stage"] != stage]
-    new["stages"] = [*others, outcome]
-    return new
+    return {**found, "stages": [*others, row]}
 
 
 def result(tables, commit):
@@ -197,29 +187,37 @@ def result(tables, commit):
 # For the processes of the stages
 
 
-def emit(table, **cells):
+def begin(device, is_accelerator):
+    """Prints the device; returns the case.
+
+    Raises:
+        SystemExit: It is a CPU, and the model is no toy.
+    """
+    case = json.loads(sys.argv[1])
+    print(device, flush=True)
+    if not is_accelerator and not case["small"]:
+        raise SystemExit(f"expected a GPU or --small. Received: {device}")
+    return case
+
+
+def emit(table, row):
     """Prints a row of a table, for `run_stage`."""
-    print(json.dumps({"table": table, **cells}), flush=True)
+    print(json.dumps([table, row]), flush=True)
 
 
-def config_of(name, small, **overrides):
+def config_of(name, small, vocab_size=37_000):
     """A preset, or the toy that stands for it."""
-    fields = {"vocab_size": 37_000, **overrides}
-    if small:
-        fields |= {"vocab_size": 500, "num_layers": 1, "num_heads": 2}
-        fields |= {"d_model": 64, "d_ff": 128}
-    return preset(name, **fields)
+    if not small:
+        return preset(name, vocab_size=vocab_size)
+    sizes = {"num_layers": 1, "num_heads": 2, "d_model": 64, "d_ff": 128}
+    return preset(name, vocab_size=500, **sizes)
 
 
 def speed_cases(small):
     """Name, `TransformerConfig`, rows and tokens of each row's sides."""
-    for name, length in SPEED_CASES[: 2 if small else None]:
+    for name, length in SPEED_CASES[: 1 if small else None]:
         batch_tokens = 512 if small else BATCH_TOKENS
         yield name, config_of(name, small), batch_tokens // length, length
-
-
-def product_size(small):
-    return 256 if small else 8192
 
 
 def median_seconds(run, repeat, rounds=5):
@@ -233,42 +231,56 @@ def median_seconds(run, repeat, rounds=5):
     return statistics.median(times)
 
 
-def emit_product(system, size, seconds):
-    """Prints the row of a product of square matrices; returns its FLOP/s."""
+def measure_product(system, make_matrices, wait, small):
+    """FLOP/s of a chain of products of square bfloat16 matrices.
+
+    Args:
+        system: What computes it.
+        make_matrices: Function of their size; returns two normal matrices.
+        wait: Function of the last product.
+        small: Whether they are small.
+    """
+    size = 256 if small else 8192
+    x, matrix = make_matrices(size)
+    matrix = matrix / size**0.5  # keeps the numbers in range
+
+    def run(number):
+        product = x
+        for _ in range(number):
+            product = product @ matrix
+        wait(product)
+
+    seconds = median_seconds(run, 20)
     rate = 2 * size**3 / seconds
-    emit(
-        f"bfloat16 product, {system}",
-        size=size,
-        **{"ms": round(1e3 * seconds, 3), "TFLOP/s": round(rate / 1e12, 3)},
-    )
+    row = {"size": size, "ms": round(1e3 * seconds, 3)}
+    emit(f"bfloat16 product, {system}", row | {"TFLOP/s": tera(rate)})
     return rate
 
 
-def emit_speed(
-    system, name, config: TransformerConfig, rows, length, seconds, product
-):
+def emit_speed(system, name, config, rows, length, seconds, product):
     """Prints the row of a training step.
 
     Args:
         system: What computed it.
-        name: Key of `PRESETS`, and of a variant.
-        config: The model.
+        name: The model's name.
+        config: Its `TransformerConfig`.
         rows, length: Of a batch without padding.
         seconds: Of a step.
         product: FLOP/s of a large product.
     """
-    flops = training_flops(config, 1, rows * length, length) / seconds
+    rate = training_flops(config, 1, rows * length, length) / seconds
+    row = {"model": name, "rows x tokens": f"{rows} x {length}"}
+    row |= {"ms a step": round(1e3 * seconds, 2)}
+    row |= {"source + target tokens/s": round(2 * rows * length / seconds)}
+    row |= {"TFLOP/s by formula": tera(rate)}
     emit(
         f"training, {system}",
-        model=name,
-        **{
-            "rows x tokens": f"{rows} x {length}",
-            "ms a step": round(1e3 * seconds, 2),
-            "source + target tokens/s": round(2 * rows * length / seconds),
-            "TFLOP/s by formula": round(flops / 1e12, 3),
-            "of the product": round(flops / product, 3),
-        },
+        row | {"of the product": round(rate / product, 3)},
     )
+
+
+def tera(rate):
+    return round(rate / 1e12, 3)
 
 
 if __name__ == "__main__":

@@ -5,16 +5,13 @@ autocast, fused AdamW, one batch on the device. Attention is PyTorch's fused
 function, with a mask of the source's padding, as batches of a corpus need it.
 """
 
-import json
-import sys
-
 import torch
 from accelerator import (
     LABEL_SMOOTHING,
-    emit_product,
+    begin,
     emit_speed,
+    measure_product,
     median_seconds,
-    product_size,
     speed_cases,
 )
 from torch import nn
@@ -119,14 +116,22 @@ class Transformer(nn.Module):
 
 
 def main():
-    small = json.loads(sys.argv[1])["small"]
-    product = measure_product(product_size(small))
+    name = torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU"
+    case = begin(
+        f"device: {name} (PyTorch {torch.__version__})", DEVICE == "cuda"
+    )
+    product = measure_product(
+        "PyTorch",
+        lambda size: torch.randn(2, size, size, device=DEVICE).bfloat16(),
+        lambda product: product[0, 0].item(),
+        case["small"],
+    )
     for compiled in (False, True):
-        for name, config, rows, length in speed_cases(small):
-            measure(name, config, rows, length, compiled, product, small)
+        for size in speed_cases(case["small"]):
+            measure(*size, compiled, product)
 
 
-def measure(name, config, rows, length, compiled, product, small):
+def measure(name, config, rows, length, compiled, product):
     """Prints the row of a training step."""
     torch.manual_seed(1)
     model = Transformer(config, length).to(DEVICE)
@@ -141,7 +146,7 @@ def measure(name, config, rows, length, compiled, product, small):
         weight_decay=0.0,
         fused=True,
     )
-    loss_of = torch.compile(model) if compiled else model
+    loss_of = torch.compile(model, dynamic=False) if compiled else model
     shape = (3, rows, length)
     batch = torch.randint(4, config.vocab_size, shape, device=DEVICE)
 
@@ -155,25 +160,9 @@ def measure(name, config, rows, length, compiled, product, small):
         if not torch.isfinite(loss):  # waits for the device
             raise SystemExit(f"the loss is not finite: {loss}")
 
-    seconds = median_seconds(run, 1 if small else 20)
+    seconds = median_seconds(run, 20 if DEVICE == "cuda" else 1)
     system = "PyTorch, torch.compile" if compiled else "PyTorch"
     emit_speed(system, name, config, rows, length, seconds, product)
-
-
-def measure_product(size):
-    """FLOP/s of products of square bfloat16 matrices, one after the other."""
-    x, matrix = (
-        torch.randn(size, size, device=DEVICE).bfloat16() for _ in range(2)
-    )
-    matrix = matrix / size**0.5  # keeps the numbers in range
-
-    def run(number):
-        product = x
-        for _ in range(number):
-            product = product @ matrix
-        product[0, 0].item()
-
-    return emit_product("PyTorch", size, median_seconds(run, 20))
 
 
 if __name__ == "__main__":

@@ -55,7 +55,14 @@ import subprocess
 import sys
 import time
 
-from results import as_json, machine, markdown, versions, write
+from results import (
+    as_json,
+    code_commit,
+    machine,
+    markdown,
+    versions,
+    write,
+)
 
 from keras_transformer.config import preset
 from keras_transformer.machine import find_gpus
@@ -85,9 +92,8 @@ def main():
         if importlib.util.find_spec(module) is None:
             raise SystemExit(f"{module} is missing; see --help for the wheels")
     path = pathlib.Path(arguments.results)
-    tables = {}
-    if path.exists():
-        tables = json.loads(path.read_text(encoding="utf-8"))["tables"]
+    fields = circumstances(arguments.commit)
+    tables = read_tables(path, fields) if path.exists() else {}
     deadline = time.monotonic() + 60 * arguments.minutes
     for number, stage in enumerate(arguments.stages):
         shares = [STAGES[name][1] for name in arguments.stages[number:]]
@@ -96,7 +102,7 @@ def main():
         print(f"{stage}: at most {seconds:.0f} s", flush=True)
         tables |= run_stage(stage, seconds, arguments, tables)
         print(f"  {tables['stages'][-1]}", flush=True)
-        write(path, result(tables, arguments.commit))
+        write(path, as_json(TITLE, tables, **fields))
     for heading, rows in tables.items():
         print(f"\n{heading}\n\n{markdown(rows)}", end="")
     unfinished = [
@@ -171,17 +177,31 @@ def run_stage(stage, seconds, arguments, tables):
         table, row = json.loads(line)
         found.setdefault(table, []).append(row)
     row = {"stage": stage, "seconds": round(time.monotonic() - started)}
-    row |= {"device": device, "outcome": outcome}
+    row |= {"device": device.removeprefix("device: "), "outcome": outcome}
     others = [row for row in tables.get("stages", []) if row["stage"] != stage]
     return {**found, "stages": [*others, row]}
 
 
-def result(tables, commit):
-    """The text of the file of results."""
-    fields = {"machine": ", ".join([*find_gpus(), machine()])}
-    if commit:
-        fields["commit"] = commit
-    return as_json(TITLE, tables, versions=versions(PACKAGES), **fields)
+def circumstances(commit):
+    """What must be the same for all stages of a file."""
+    return {
+        "commit": commit or code_commit(),
+        "machine": ", ".join([*find_gpus(), machine()]),
+        "versions": versions(PACKAGES),
+    }
+
+
+def read_tables(path, fields):
+    """The tables of the file that is continued.
+
+    Raises:
+        SystemExit: Its results were measured in other circumstances.
+    """
+    previous = json.loads(path.read_text(encoding="utf-8"))
+    others = [name for name in fields if fields[name] != previous[name]]
+    if others:
+        raise SystemExit(f"{path} has results of other {', '.join(others)}")
+    return previous["tables"]
 
 
 # For the processes of the stages

@@ -37,7 +37,7 @@ class TensorFlowFile:
             if group != "progress":
                 self.shapes[name] = tuple(shapes[key])
                 continue
-            value = self.read(name)
+            value: typing.Any = self.read(name)
             is_text = isinstance(value, bytes)
             self.progress[rest] = value.decode() if is_text else value.item()
 

@@ -28,6 +28,7 @@ from trainers import parse, phrasebook, wmt
 from trainers.run import strategies
 from trainers.run.cluster import Cluster, find_cluster, read_cluster
 from trainers.run.config import Configuration, DataConfig, TrainingConfig
+from trainers.run.engine import OutOfMemoryError
 from trainers.run.experiment import Experiment, read_experiment
 from trainers.run.tensorflow_engine import TensorFlowDevices, TensorFlowEngine
 from trainers.scoring.metrics import make_translation_metric
@@ -408,8 +409,31 @@ def test_too_long_a_batch_is_one_clear_line(command, tmp_path, monkeypatch):
         )
 
     monkeypatch.setattr(TensorFlowEngine, "_sum_over_replicas", out_of_memory)
-    with pytest.raises(CommandError, match="largest batch.*accumulate_steps"):
+    with pytest.raises(CommandError, match="largest batch.*--remat=layers"):
         open_trainer([*command, f"--workdir={tmp_path}"], try_largest=True)
+
+
+def test_what_fits_instead_is_named(command, tmp_path, monkeypatch):
+    """A part of the rows is tried, as large as a micro-batch of them."""
+    tried = []
+
+    def try_batch(self, shape):
+        tried.append(shape)
+        if shape[0] * shape[1] > 200:
+            raise OutOfMemoryError("OOM")
+        return 1.0
+
+    monkeypatch.setattr(TensorFlowEngine, "try_batch", try_batch)
+    argv = [*command, "--num_buckets=1", "--batch_tokens=800"]
+    with pytest.raises(CommandError) as error:
+        open_trainer([*argv, f"--workdir={tmp_path}"], try_largest=True)
+    (rows, length), *_, fitting = tried
+    parts = int(
+        re.search(r"--accumulate_steps=(\d+) fits", str(error.value))[1]
+    )
+    assert rows // parts == fitting[0]
+    assert f"--batch_tokens={fitting[0] * length} (" in str(error.value)
+    assert fitting[0] * length <= 200 < 2 * fitting[0] * length
 
 
 def test_dry_run_shows_and_writes_nothing(command, tmp_path, capsys):

@@ -16,12 +16,12 @@ from keras_transformer.data.batches import shift_right
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.translation.batching import (
-    Graphs,
     batches_of,
     pad_rows,
     room,
 )
 from keras_transformer.translation.inference import shortened_outputs
+from keras_transformer.translation.programs import make_runner
 from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import EOS, PAD, UNK
 from keras_transformer.workdir import WorkDirectory
@@ -87,7 +87,7 @@ def test_workers_give_the_same_answers_in_the_same_order(
     expected = translator.n_best(lines)
     monkeypatch.setattr(translator._batched, "batch_tokens", 16)
     monkeypatch.setattr(translator._batched, "num_threads", 2)
-    graph, met = translator._batched.graph, threading.Barrier(2, timeout=60)
+    graph, met = translator._batched.run, threading.Barrier(2, timeout=60)
     first = iter([True, True])
 
     def together(*arguments, **options):
@@ -95,7 +95,7 @@ def test_workers_give_the_same_answers_in_the_same_order(
             met.wait()
         return graph(*arguments, **options)
 
-    monkeypatch.setattr(translator._batched, "graph", together)
+    monkeypatch.setattr(translator._batched, "run", together)
     found = translator.n_best(lines)
     assert not met.broken and next(first, None) is None
     for one, two in zip(found, expected, strict=True):
@@ -114,7 +114,7 @@ def test_an_error_of_a_worker_is_raised(translator, monkeypatch):
     def fail(*_, **__):
         raise FloatingPointError("line 3")
 
-    monkeypatch.setattr(translator._batched, "graph", fail)
+    monkeypatch.setattr(translator._batched, "run", fail)
     with pytest.raises(FloatingPointError, match="line 3"):
         translator.translate(TEXT)
 
@@ -164,7 +164,7 @@ def test_a_position_has_few_operations(beam_size, of_a_layer, in_all):
 
 
 def test_blank_lines_do_not_reach_the_model(translator, monkeypatch):
-    monkeypatch.setattr(translator._batched, "graph", None)
+    monkeypatch.setattr(translator._batched, "run", None)
     assert translator.translate(["", "  ", "\t\n"]) == [""] * 3
     assert translator.translate([]) == []
 
@@ -252,16 +252,14 @@ def test_a_batch_holds_at_most_batch_tokens():
 def test_few_graphs(translator):
     translator = translator.with_decoding()  # without the graphs of others
     translator.translate(["fox"] * 3 + TEXT)
-    number = len(translator._batched.graph._graphs)
+    number = len(translator._batched.run._graphs)
     searches = [
-        key
-        for key in translator._batched.graph._graphs
-        if "translate" in key[0]
+        key for key in translator._batched.run._graphs if "translate" in key[0]
     ]
     # No source has more than 32 tokens, so one graph serves all lengths.
     assert len(searches) == len({room(n) for n in range(1, 31)}) == 1
     translator.translate(["dog", "the fox", *TEXT[::-1], "the lazy dog"])
-    assert len(translator._batched.graph._graphs) == number
+    assert len(translator._batched.run._graphs) == number
 
 
 def test_ids_and_scores_are_those_of_the_texts(translator):
@@ -528,7 +526,7 @@ def test_a_graph_has_room_for_its_sources():
     translator = make_translator(beam_size=1, max_source_length=100)
     lines = ["fox", "fox " * 20]
     found = translator.translate(lines)
-    rooms = {room_for for _, room_for, *_ in translator._batched.graph._graphs}
+    rooms = {room_for for _, room_for, *_ in translator._batched.run._graphs}
     assert rooms == {32, 64}
     assert [translator.translate([line])[0] for line in lines] == found
 
@@ -542,7 +540,7 @@ def test_xla_gives_the_same():
     def graphs(translator):
         return [
             g.function_def.attr
-            for g in translator._batched.graph._graphs.values()
+            for g in translator._batched.run._graphs.values()
         ]
 
     assert all(attr["_XlaMustCompile"].b for attr in graphs(compiled))
@@ -556,13 +554,13 @@ def test_few_steps_come_first_and_the_rest_is_searched_again(monkeypatch):
     expected = make_translator(**options).n_best(lines)
     translator = make_translator(**options, jit_compile=True)
     # XLA itself is another test's: here the same graphs, not compiled.
-    graph, rounds = Graphs(jit_compile=False), []
+    graph, rounds = make_runner(jit_compile=False), []
 
     def plain(method, *arrays, **of_graph):
         rounds.append((of_graph.get("max_steps"), len(arrays[0])))
         return graph(method, *arrays, **of_graph)
 
-    monkeypatch.setattr(translator._batched, "graph", plain)
+    monkeypatch.setattr(translator._batched, "run", plain)
     found = translator.n_best(lines)
     for one, two in zip(found, expected, strict=True):
         assert [text for text, _ in one] == [text for text, _ in two]

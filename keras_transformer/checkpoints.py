@@ -307,7 +307,8 @@ def assign(checkpoint: Checkpoint, group: str, variables: dict | list) -> None:
     )
     for name, variable in members:
         array = checkpoint.read(f"{group}/{name}")
-        variable.assign(array.astype(str(variable.dtype), copy=False))
+        dtype = keras.backend.standardize_dtype(variable.dtype)
+        variable.assign(array.astype(dtype, copy=False))
 
 
 def restore_weights(

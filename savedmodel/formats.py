@@ -73,7 +73,6 @@ FORMATS = {
     ),
     "huggingface": Format(
         precisions=("float32", "float16"),
-        requirements=("safetensors",),
         fixed={
             "pre_norm": False,
             "positions": "sinusoidal",

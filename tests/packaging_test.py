@@ -105,7 +105,7 @@ def test_metadata(metadata, wheel):
 
 
 def test_extra_of_the_tests_has_every_package_of_the_others(metadata):
-    """Except those of `ja` and `ko`, which are large."""
+    """Except large ones, and those of devices that are not there."""
     required = metadata.get_all("Requires-Dist")
     [own] = [line for line in required if line.startswith(DISTRIBUTION)]
     names, condition = re.fullmatch(
@@ -113,7 +113,14 @@ def test_extra_of_the_tests_has_every_package_of_the_others(metadata):
     ).groups()
     assert condition == 'extra == "test"'
     extras = set(metadata.get_all("Provides-Extra"))
-    assert set(names.split(",")) == extras - {"ja", "ko", "test"}
+    assert set(names.split(",")) == extras - {
+        "test",
+        "ja",
+        "ko",
+        "gpu",
+        "jax-cuda",
+        "jax-tpu",
+    }
 
 
 def test_readme_of_the_index_depends_on_no_other_file(metadata):

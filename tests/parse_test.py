@@ -211,7 +211,9 @@ def test_other_trees_may_follow(run, trees, tmp_path):
     def tokenizer_for(trees, command=command):
         write_trees(others, trees)
         arguments, options = wmt.read_arguments(
-            [*command, f"--train_trees={others}"], "", parse.SECTIONS
+            [*command, f"--train_trees={others}", "--precision=float32"],
+            "",
+            parse.SECTIONS,
         )
         configuration = parse.read_configuration(arguments, options.preset)
         check_same(WorkDirectory(path), configuration)

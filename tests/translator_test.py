@@ -581,7 +581,7 @@ def test_sampling_goes_on_anew_but_the_same_for_a_seed():
     assert [second.translate([TEXT[0]])[0] for _ in range(3)] == samples
     other = Translator(first.tokenizer, first.model, first.decoding, 30, seed=5)
     np.testing.assert_array_equal(
-        other.inference._seed.state, keras.random.SeedGenerator(5).state
+        other.inference.seed.state, keras.random.SeedGenerator(5).state
     )
 
 

@@ -5,14 +5,11 @@ pipe would never end) of limited size. `shown` quotes their values in messages.
 """
 
 import contextlib
-import importlib
 import json
 import pathlib
 import reprlib
 import typing
 from collections.abc import Iterator, Sequence
-
-from keras_transformer.commands import flags
 
 MAX_TEXT = 16 << 20  # bytes of a vocabulary or of a file of options
 MAX_WEIGHTS = 16 << 30  # bytes
@@ -21,21 +18,6 @@ MAX_WEIGHTS = 16 << 30  # bytes
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
 _SHORT.maxlevel = 3
-
-
-def import_library(name: str, path: typing.Any) -> typing.Any:
-    """A module of the extra `import`, which reads a file.
-
-    Raises:
-        ValueError: It is not installed.
-    """
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise ValueError(
-            f"reading {path} needs {name.partition('.')[0]}:"
-            f" {flags.how_to_install('import')}"
-        ) from None
 
 
 @contextlib.contextmanager

@@ -3,13 +3,9 @@
 import pathlib
 
 import numpy as np
+from safetensors.numpy import load_file
 
-from trainers.importers.files import (
-    check_file,
-    import_library,
-    named_errors,
-    read_json,
-)
+from trainers.importers.files import check_file, named_errors, read_json
 
 
 def read_safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
@@ -17,10 +13,9 @@ def read_safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
 
     Raises:
         ValueError: It is missing, is not such a file, is truncated, or its
-            header does not fit its data; or the library is not installed.
+            header does not fit its data.
         OSError: It cannot be read.
     """
-    load_file = import_library("safetensors.numpy", path).load_file
     check_file(path)
     with named_errors(path, "truncated or corrupt: "):
         return load_file(path)

@@ -9,8 +9,8 @@ import pathlib
 import typing
 from collections.abc import Iterator
 
+from keras_transformer.commands import flags
 from trainers.importers.files import (
-    import_library,
     named_errors,
     read_text,
     shown,
@@ -33,7 +33,7 @@ def read_options(path: pathlib.Path) -> dict[str, typing.Any]:
 
 def parse_options(text: str | bytes, path: typing.Any) -> dict[str, typing.Any]:
     """`read_options` of a text; messages name `path`."""
-    yaml = import_library("yaml", path)
+    yaml = _import_yaml(path)
     _check_events(yaml, text, path)
     # A tag such as !!bool before another scalar may raise nearly anything.
     with named_errors(path, "not YAML: "):
@@ -53,7 +53,7 @@ def read_strings(path: pathlib.Path) -> dict[str, str]:
         ValueError: It is not YAML, or not strings by strings.
         OSError: It cannot be read.
     """
-    yaml = import_library("yaml", path)
+    yaml = _import_yaml(path)
     events = _parse(yaml, read_text(path), path)
     found: dict[str, str] = {}
     if isinstance(next(events, None), yaml.MappingStartEvent):
@@ -105,3 +105,18 @@ def _check_events(yaml, text, path):
             raise ValueError(f"{path}: expected at most {MAX_NESTING} levels")
         if num_values > MAX_VALUES:
             raise ValueError(f"{path}: expected at most {MAX_VALUES} values")
+
+
+def _import_yaml(path):
+    """PyYAML, of the extra `import`.
+
+    Raises:
+        ValueError: It is not installed.
+    """
+    try:
+        import yaml
+    except ImportError:
+        raise ValueError(
+            f"reading {path} needs yaml: {flags.how_to_install('import')}"
+        ) from None
+    return yaml

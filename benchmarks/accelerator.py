@@ -76,7 +76,7 @@ STAGES = {
     "training": ("accelerator_jax.py", 6),
     "pipeline": ("accelerator_jax.py", 1),
     "decoding": ("accelerator_jax.py", 5),
-    "multi30k": ("accelerator_jax.py", 8),
+    "multi30k": ("accelerator_jax.py", 10),
     "torch": ("accelerator_torch.py", 5),
 }
 PACKAGES = "jax", "jaxlib", "keras", "numpy", "torch"

@@ -39,6 +39,16 @@ def record(name, title, tables, **fields):
 
     Args:
         name: Name of the file, without its ending.
+        title, tables, **fields: As in `as_json`.
+    """
+    write(FOLDER / f"{name}.json", as_json(title, tables, **fields))
+    write(FOLDER / PAGE, page())
+
+
+def as_json(title, tables, **fields):
+    """The text of a result's file.
+
+    Args:
         title: Name of the measurement.
         tables: Heading -> rows; a row maps columns to numbers or text.
         **fields: Values that override the fields of this process.
@@ -46,12 +56,11 @@ def record(name, title, tables, **fields):
     values = {"title": title, "command": command(), "date": today()}
     values |= {"commit": code_commit(), "machine": machine()}
     values |= {"versions": versions(), "notes": ""} | fields
-    for rows in tables.values():
+    for heading, rows in tables.items():
         if any(row.keys() != rows[0].keys() for row in rows):
-            raise ValueError(f"expected rows of the same columns in {name}")
+            raise ValueError(f"expected rows of the same columns in {heading}")
     text = json.dumps(values | {"tables": tables}, indent=1, ensure_ascii=False)
-    write(FOLDER / f"{name}.json", text + "\n")
-    write(FOLDER / PAGE, page())
+    return text + "\n"
 
 
 def read(name):
@@ -108,7 +117,12 @@ def today():
 
 
 def code_commit():
-    """The last commit that changed the code; "-dirty": it has changed since."""
+    """The last commit that changed the code; "-dirty": it has changed since.
+
+    Empty in a copy of the tree without its repository.
+    """
+    if not (ROOT / ".git").exists():
+        return ""
 
     def git(*words):
         output = subprocess.check_output(
@@ -136,10 +150,10 @@ def cpu_name():
     return f"{fields['model name']} ({', '.join(flags)})"
 
 
-def versions():
+def versions(packages=PACKAGES):
     """Package -> version: Python, and the packages that compute."""
     found = {"python": platform.python_version()}
-    for package in PACKAGES:
+    for package in packages:
         try:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:

@@ -507,6 +507,55 @@ def test_results_go_on_where_they_were(comparison, tmp_path, monkeypatch):
 
 
 @pytest.fixture
+def accelerator(tmp_path, monkeypatch):
+    """The module; its stages run scripts in a folder."""
+    module = load("accelerator")
+    names = ("pipeline", "training", "torch")
+    stages = {name: (str(tmp_path / f"{name}.py"), 1) for name in names}
+    monkeypatch.setattr(module, "STAGES", stages)
+    return module
+
+
+def test_rows_of_a_stage_that_fails_are_kept(
+    accelerator, tmp_path, monkeypatch
+):
+    path = tmp_path / "results.json"
+    row = "print('device: X', '[\"speed of NAME\", {\"ms\": 1}]', sep='\\n')\n"
+    (tmp_path / "pipeline.py").write_text(row.replace("NAME", "batches"))
+    (tmp_path / "training.py").write_text(
+        row.replace("NAME", "steps") + "raise SystemExit('no memory')"
+    )
+    (tmp_path / "torch.py").write_text("import time\ntime.sleep(600)")
+    flags = ["accelerator.py", f"--results={path}", "--stages"]
+
+    monkeypatch.setattr(sys, "argv", [*flags, "training", "pipeline"])
+    with pytest.raises(SystemExit, match="not complete: training"):
+        accelerator.main()
+    monkeypatch.setattr(sys, "argv", [*flags, "torch", "--minutes=0"])
+    with pytest.raises(SystemExit, match="not complete: training, torch"):
+        accelerator.main()
+
+    tables = json.loads(path.read_text())["tables"]
+    assert tables["speed of batches"] == tables["speed of steps"] == [{"ms": 1}]
+    assert [row["outcome"] for row in tables["stages"]] == [
+        "no memory",
+        "done",
+        "ended after its 1 s",
+    ]
+
+
+def test_a_result_is_of_one_machine(accelerator, tmp_path, monkeypatch):
+    path = tmp_path / "results.json"
+    monkeypatch.setattr(
+        sys, "argv", ["", f"--results={path}", "--stages", "torch"]
+    )
+    fields = accelerator.circumstances("abc1234") | {"machine": "another"}
+    path.write_text(json.dumps(fields | {"tables": {}}))
+    with pytest.raises(SystemExit, match="results of other commit, machine"):
+        accelerator.main()
+
+
+@pytest.fixture
 def results_folder(tmp_path, monkeypatch):
     """benchmarks/results, empty."""
     results = load("results")
@@ -580,7 +629,7 @@ def test_a_result_is_replaced_with_its_page(results_folder):
     assert "; commit abc; " in page and ". Idle.\n" in page
     table = "| n | s | what |\n|---|---|---|\n| 1,024 | 0.5 |  |\n"
     assert f"### a\n\n{table}| 1,024 | 0.5 | much |\n" in page
-    with pytest.raises(ValueError, match="same columns in some"):
+    with pytest.raises(ValueError, match="same columns in a"):
         results_folder.record("some", "New", {"a": [row, {"n": 1}]})
 
 

@@ -1,0 +1,307 @@
+"""What a GPU computes: correctness, speed and a training, unattended.
+
+    python benchmarks/accelerator.py --minutes=30 --data=DATA \\
+        --results=accelerator.json
+
+Needs JAX and PyTorch, each with CUDA; no TensorFlow, no network. DATA has
+Multi30k: {train,val,test_2016_flickr}.{en,de}, .gz or not. Stages:
+
+    correctness  logits and 200 steps of training, the GPU against the CPU
+    training     tokens per second of `JaxStep`, base and big, in bfloat16
+    pipeline     tokens per second of the batches, without a training
+    decoding     sentences per second of greedy and beam search
+    multi30k     `python -m trainers.wmt` to its BLEU; needs --data
+    torch        the step of `training`, written in PyTorch
+
+Each is a process with a share of the time. Its rows are in the file when it
+ends, those before a failure or the time limit, too. A file that exists is
+continued, so that --stages may be run one by one. --small runs everything on a
+toy model in two minutes, on a CPU, too: a test of this script.
+
+A step's FLOPs are those of matrix products by formula (trainers/experiments/
+formulas.py); "of the product" relates FLOPs per second to those of one large
+bfloat16 product, which `training` and `torch` measure first.
+
+On a machine without a network, the packages must travel as wheels. One that has
+JAX, PyTorch, sentencepiece, sacrebleu, safetensors, tensorboard, h5py and rich
+lacks three. For Python 3.12, where there is a network:
+
+    python3 -m pip download --no-deps --only-binary=:all: \\
+        --python-version 3.12 --implementation cp \\
+        --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 \\
+        -d .carry/wheels keras==3.15.1 optree namex
+    cp /PATH/OF/multi30k/{train,val,test_2016_flickr}.{en,de}.gz .carry
+
+and on the machine, in the checkout:
+
+    python3 -m pip install -q --no-index --no-deps --target /tmp/site \\
+        .carry/wheels/*.whl
+    PYTHONPATH=.:/tmp/site python3 benchmarks/accelerator.py --data=.carry ...
+
+The others, if they are missing: jax[cuda13], absl-py, lazy-loader, tqdm,
+jinja2, regex, and what `pip show` lists as their requirements.
+The file of a run becomes the recorded result as
+benchmarks/results/accelerator.json, and then by `benchmarks/results.py`.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import pathlib
+import signal
+import statistics
+import subprocess
+import sys
+import time
+
+from results import (
+    as_json,
+    code_commit,
+    machine,
+    markdown,
+    versions,
+    write,
+)
+
+from keras_transformer.config import preset
+from keras_transformer.machine import find_gpus
+from trainers.experiments.formulas import training_flops
+
+ROOT = pathlib.Path(__file__).parents[1]
+TITLE = "An accelerator: correctness, speed, and a training"
+# Stage -> the script that runs it, and its share of the time.
+STAGES = {
+    "correctness": ("accelerator_jax.py", 5),
+    "training": ("accelerator_jax.py", 6),
+    "pipeline": ("accelerator_jax.py", 1),
+    "decoding": ("accelerator_jax.py", 5),
+    "multi30k": ("accelerator_jax.py", 10),
+    "torch": ("accelerator_torch.py", 5),
+}
+PACKAGES = "jax", "jaxlib", "keras", "numpy", "torch"
+# The training that the stages `training` and `torch` measure.
+BATCH_TOKENS = 25_000  # on each side (sec. 5.1)
+SPEED_CASES = ("base", 64), ("big", 64), ("base", 256), ("big", 256)
+LABEL_SMOOTHING = 0.1
+
+
+def main():
+    arguments = parse_arguments()
+    for module in ("keras", "optree"):
+        if importlib.util.find_spec(module) is None:
+            raise SystemExit(f"{module} is missing; see --help for the wheels")
+    path = pathlib.Path(arguments.results)
+    fields = circumstances(arguments.commit)
+    tables = read_tables(path, fields) if path.exists() else {}
+    deadline = time.monotonic() + 60 * arguments.minutes
+    for number, stage in enumerate(arguments.stages):
+        shares = [STAGES[name][1] for name in arguments.stages[number:]]
+        share = 1 if arguments.small else shares[0] / sum(shares)
+        seconds = max(1, share * (deadline - time.monotonic()))
+        print(f"{stage}: at most {seconds:.0f} s", flush=True)
+        tables |= run_stage(stage, seconds, arguments, tables)
+        print(f"  {tables['stages'][-1]}", flush=True)
+        write(path, as_json(TITLE, tables, **fields))
+    for heading, rows in tables.items():
+        print(f"\n{heading}\n\n{markdown(rows)}", end="")
+    unfinished = [
+        r["stage"] for r in tables["stages"] if r["outcome"] != "done"
+    ]
+    if unfinished:
+        raise SystemExit(f"not complete: {', '.join(unfinished)}")
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--small", action="store_true", help="a toy model")
+    parser.add_argument("--data", help="folder of Multi30k")
+    parser.add_argument("--results", default="accelerator.json")
+    parser.add_argument("--commit", help="of the code, where there is no git")
+    parser.add_argument(
+        "--stages", nargs="+", default=[*STAGES], choices=[*STAGES]
+    )
+    arguments = parser.parse_args()
+    if "multi30k" in arguments.stages and not (
+        arguments.small or arguments.data
+    ):
+        parser.error("the stage multi30k needs --data")
+    return arguments
+
+
+def run_stage(stage, seconds, arguments, tables):
+    """Runs a stage in a process of its own.
+
+    Returns:
+        The tables that it replaces: those whose rows it printed, and `stages`.
+    """
+    case = {"stage": stage, "small": arguments.small, "seconds": seconds}
+    if arguments.data and not arguments.small:
+        case["data"] = str(pathlib.Path(arguments.data).resolve())
+    script = str(ROOT / "benchmarks" / STAGES[stage][0])
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    started = time.monotonic()
+    process = subprocess.Popen(
+        [sys.executable, script, json.dumps(case)],
+        env={
+            **os.environ,
+            "KERAS_BACKEND": "jax",
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            "TF_CPP_MIN_LOG_LEVEL": "2",
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # with a group, which can be ended
+    )
+    outcome = "done"
+    try:
+        output, errors = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, errors = process.communicate()
+        outcome = f"ended after its {seconds:.0f} s"
+    if process.returncode:
+        print(errors[-3000:], file=sys.stderr)
+    if process.returncode and outcome == "done":
+        last = (errors.strip() or "it ended without a word").splitlines()[-1]
+        outcome = last[:200].replace("|", "/")
+
+    # The first line is the device; then there is a line for each row.
+    device, *lines = output.splitlines() or [""]
+    found = {}
+    for line in lines:
+        table, row = json.loads(line)
+        found.setdefault(table, []).append(row)
+    row = {"stage": stage, "seconds": round(time.monotonic() - started)}
+    row |= {"device": device.removeprefix("device: "), "outcome": outcome}
+    others = [row for row in tables.get("stages", []) if row["stage"] != stage]
+    return {**found, "stages": [*others, row]}
+
+
+def circumstances(commit):
+    """What must be the same for all stages of a file."""
+    return {
+        "commit": commit or code_commit(),
+        "machine": ", ".join([*find_gpus(), machine()]),
+        "versions": versions(PACKAGES),
+    }
+
+
+def read_tables(path, fields):
+    """The tables of the file that is continued.
+
+    Raises:
+        SystemExit: Its results were measured in other circumstances.
+    """
+    previous = json.loads(path.read_text(encoding="utf-8"))
+    others = [name for name in fields if fields[name] != previous[name]]
+    if others:
+        raise SystemExit(f"{path} has results of other {', '.join(others)}")
+    return previous["tables"]
+
+
+# For the processes of the stages
+
+
+def begin(device, is_accelerator):
+    """Prints the device; returns the case.
+
+    Raises:
+        SystemExit: It is a CPU, and the model is no toy.
+    """
+    case = json.loads(sys.argv[1])
+    print(device, flush=True)
+    if not is_accelerator and not case["small"]:
+        raise SystemExit(f"expected a GPU or --small. Received: {device}")
+    return case
+
+
+def emit(table, row):
+    """Prints a row of a table, for `run_stage`."""
+    print(json.dumps([table, row]), flush=True)
+
+
+def config_of(name, small, vocab_size=37_000):
+    """A preset, or the toy that stands for it."""
+    if not small:
+        return preset(name, vocab_size=vocab_size)
+    sizes = {"num_layers": 1, "num_heads": 2, "d_model": 64, "d_ff": 128}
+    return preset(name, vocab_size=500, **sizes)
+
+
+def speed_cases(small):
+    """Name, `TransformerConfig`, rows and tokens of each row's sides."""
+    for name, length in SPEED_CASES[: 1 if small else None]:
+        batch_tokens = 512 if small else BATCH_TOKENS
+        yield name, config_of(name, small), batch_tokens // length, length
+
+
+def median_seconds(run, repeat, rounds=5):
+    """Median seconds of a call; `run(n)` makes n and waits for them."""
+    run(2)
+    times = []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        run(repeat)
+        times.append((time.perf_counter() - started) / repeat)
+    return statistics.median(times)
+
+
+def measure_product(system, make_matrices, wait, small):
+    """FLOP/s of a chain of products of square bfloat16 matrices.
+
+    Args:
+        system: What computes it.
+        make_matrices: Function of their size; returns two normal matrices.
+        wait: Function of the last product.
+        small: Whether they are small.
+    """
+    size = 256 if small else 8192
+    x, matrix = make_matrices(size)
+    matrix = matrix / size**0.5  # keeps the numbers in range
+
+    def run(number):
+        product = x
+        for _ in range(number):
+            product = product @ matrix
+        wait(product)
+
+    seconds = median_seconds(run, 20)
+    rate = 2 * size**3 / seconds
+    row = {"size": size, "ms": round(1e3 * seconds, 3)}
+    emit(f"bfloat16 product, {system}", row | {"TFLOP/s": tera(rate)})
+    return rate
+
+
+def emit_speed(system, name, config, rows, length, seconds, product):
+    """Prints the row of a training step.
+
+    Args:
+        system: What computed it.
+        name: The model's name.
+        config: Its `TransformerConfig`.
+        rows, length: Of a batch without padding.
+        seconds: Of a step.
+        product: FLOP/s of a large product.
+    """
+    rate = training_flops(config, 1, rows * length, length) / seconds
+    row = {"model": name, "rows x tokens": f"{rows} x {length}"}
+    row |= {"ms a step": round(1e3 * seconds, 2)}
+    row |= {"source + target tokens/s": round(2 * rows * length / seconds)}
+    row |= {"TFLOP/s by formula": tera(rate)}
+    emit(
+        f"training, {system}",
+        row | {"of the product": round(rate / product, 3)},
+    )
+
+
+def tera(rate):
+    return round(rate / 1e12, 3)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""The stage of accelerator.py in PyTorch: the model, plainly written.
+
+The same sizes, parameters and dropout as the model beside it; bfloat16 by
+autocast, fused AdamW, one batch on the device. Attention is PyTorch's fused
+function, with a mask of the source's padding, as batches of a corpus need it.
+"""
+
+import torch
+from accelerator import (
+    LABEL_SMOOTHING,
+    begin,
+    emit_speed,
+    measure_product,
+    median_seconds,
+    speed_cases,
+)
+from torch import nn
+from torch.nn import functional
+
+from keras_transformer.vocabulary import PAD
+from trainers.experiments.formulas import count_parameters
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+class Attention(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        size, self.heads = config.d_model, config.num_heads
+        self.query, self.key, self.value, self.output = (
+            nn.Linear(size, size, bias=False) for _ in range(4)
+        )
+
+    def forward(self, x, memory, mask=None):
+        query, key, value = (
+            projected.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for projected in (
+                self.query(x),
+                self.key(memory),
+                self.value(memory),
+            )
+        )
+        heads = functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, is_causal=mask is None
+        )
+        return self.output(heads.transpose(1, 2).flatten(2))
+
+
+class Layer(nn.Module):
+    """A layer of the encoder or, with attention to the source, the decoder."""
+
+    def __init__(self, config, reads_source):
+        super().__init__()
+        size = config.d_model
+        self.attention = Attention(config)
+        self.cross_attention = Attention(config) if reads_source else None
+        self.feed_forward = nn.Sequential(
+            nn.Linear(size, config.d_ff),
+            nn.ReLU(),
+            nn.Linear(config.d_ff, size),
+        )
+        self.norms = nn.ModuleList(
+            nn.LayerNorm(size) for _ in range(3 if reads_source else 2)
+        )
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x, mask, memory=None):
+        own = None if memory is not None else mask  # None: causal
+        x = self.norms[0](x + self.dropout(self.attention(x, x, own)))
+        if memory is not None:
+            read = self.cross_attention(x, memory, mask)
+            x = self.norms[1](x + self.dropout(read))
+        return self.norms[-1](x + self.dropout(self.feed_forward(x)))
+
+
+class Transformer(nn.Module):
+    """Returns the loss of a batch."""
+
+    def __init__(self, config, length):
+        super().__init__()
+        size = self.size = config.d_model
+        self.embedding = nn.Embedding(config.vocab_size, size)
+        nn.init.normal_(self.embedding.weight, std=size**-0.5)
+        angles = torch.arange(length)[:, None] * 10_000.0 ** (
+            -torch.arange(0, size, 2) / size
+        )
+        pairs = torch.stack([angles.sin(), angles.cos()], -1)
+        self.register_buffer("positions", pairs.flatten(1))
+        self.dropout = nn.Dropout(config.dropout)
+        self.encoder, self.decoder = (
+            nn.ModuleList(
+                Layer(config, reads_source) for _ in range(config.num_layers)
+            )
+            for reads_source in (False, True)
+        )
+
+    def embed(self, ids):
+        return self.dropout(
+            self.embedding(ids) * self.size**0.5 + self.positions
+        )
+
+    def forward(self, source, target, labels):
+        mask = (source != PAD)[:, None, None]
+        memory, x = self.embed(source), self.embed(target)
+        for layer in self.encoder:
+            memory = layer(memory, mask)
+        for layer in self.decoder:
+            x = layer(x, mask, memory)
+        logits = functional.linear(x, self.embedding.weight)
+        return functional.cross_entropy(
+            logits.flatten(0, 1).float(),
+            labels.flatten(),
+            ignore_index=PAD,
+            label_smoothing=LABEL_SMOOTHING,
+        )
+
+
+def main():
+    name = torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU"
+    case = begin(
+        f"device: {name} (PyTorch {torch.__version__})", DEVICE == "cuda"
+    )
+    product = measure_product(
+        "PyTorch",
+        lambda size: torch.randn(2, size, size, device=DEVICE).bfloat16(),
+        lambda product: product[0, 0].item(),
+        case["small"],
+    )
+    for compiled in (False, True):
+        for size in speed_cases(case["small"]):
+            measure(*size, compiled, product)
+
+
+def measure(name, config, rows, length, compiled, product):
+    """Prints the row of a training step."""
+    torch.manual_seed(1)
+    model = Transformer(config, length).to(DEVICE)
+    parameters = sum(p.numel() for p in model.parameters())
+    if parameters != count_parameters(config):
+        raise SystemExit(f"{parameters:,} parameters: not the same model")
+    optimizer = torch.optim.AdamW(
+        model.parameters(),
+        lr=1e-4,
+        betas=(0.9, 0.98),
+        eps=1e-9,
+        weight_decay=0.0,
+        fused=True,
+    )
+    loss_of = torch.compile(model, dynamic=False) if compiled else model
+    shape = (3, rows, length)
+    batch = torch.randint(4, config.vocab_size, shape, device=DEVICE)
+
+    def run(number):
+        for _ in range(number):
+            with torch.autocast(DEVICE, torch.bfloat16):
+                loss = loss_of(*batch)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        if not torch.isfinite(loss):  # waits for the device
+            raise SystemExit(f"the loss is not finite: {loss}")
+
+    seconds = median_seconds(run, 20 if DEVICE == "cuda" else 1)
+    system = "PyTorch, torch.compile" if compiled else "PyTorch"
+    emit_speed(system, name, config, rows, length, seconds, product)
+
+
+if __name__ == "__main__":
+    main()

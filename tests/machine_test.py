@@ -124,7 +124,11 @@ def test_gpus_are_found_without_their_libraries(files, names, tmp_path):
     "gpus, visible, expected",
     [
         ([], None, "device: CPU, 3 cores (no GPU found)"),
-        (["NVIDIA A"], None, "pip install 'tensorflow[and-cuda]'"),
+        (
+            ["NVIDIA A"],
+            None,
+            "pip install 'keras-transformer-nmt[gpu]' installs",
+        ),
         (["NVIDIA A"], "-1", "CUDA_VISIBLE_DEVICES='-1' selects none"),
     ],
 )

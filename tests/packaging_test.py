@@ -170,7 +170,9 @@ def test_what_is_to_be_installed_exists():
     named = set()
     for path in paths:
         text = path.read_text(encoding="utf-8")
-        for name, extra in re.findall(r"pip install '([^'[]*)\[([\w-]+)\]", text):
+        for name, extra in re.findall(
+            r"pip install '([^'[]*)\[([\w-]+)\]", text
+        ):
             assert name == DISTRIBUTION, path
             named.add(extra)
         for extra in re.findall(r'how_to_install\("(\w+)"\)', text):

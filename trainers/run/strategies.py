@@ -18,6 +18,7 @@ import typing
 import tensorflow as tf
 
 from keras_transformer.commands import startup
+from keras_transformer.commands.flags import how_to_install
 from keras_transformer.fields import unhandled
 from keras_transformer.machine import count_cores, find_gpus
 from trainers.run.budget import counted
@@ -88,8 +89,8 @@ def device_line(strategy: tf.distribute.Strategy) -> str:
         reason = "this TensorFlow is built without CUDA"
     else:
         reason = (
-            "see its messages above; pip install 'tensorflow[and-cuda]'"
-            " installs the CUDA libraries"
+            "see its messages above;"
+            f" {how_to_install('gpu')} installs the CUDA libraries"
         )
     return (
         f"warning: a GPU is present ({', '.join(present)}), but TensorFlow"

@@ -14,6 +14,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from keras_transformer.checkpoints import weight_name
+from keras_transformer.commands.flags import how_to_install
 from keras_transformer.machine import count_cores, find_gpus
 from keras_transformer.training.jax_step import AXIS, JaxStep, State, place
 from keras_transformer.training.rematerialization import rematerialize
@@ -25,7 +26,6 @@ from trainers.run.jax_workers import Workers, connect
 
 REMATERIALIZE = {"none": lambda model: None, "layers": rematerialize}
 PREFETCH = 4  # batches that are on the devices before they are needed
-CUDA = "pip install 'keras-transformer-nmt[jax-cuda]' installs it"
 
 
 def open_devices(training, device):
@@ -133,7 +133,10 @@ def describe(devices):
     if hidden is not None:
         reason = f"CUDA_VISIBLE_DEVICES={hidden!r} selects none"
     else:
-        reason = f"JAX's CUDA plugin is missing or cannot load; {CUDA}"
+        plugin = how_to_install("jax-cuda")
+        reason = (
+            f"JAX's CUDA plugin is missing or cannot load; {plugin} installs it"
+        )
     return (
         f"warning: a GPU is present ({', '.join(present)}), but JAX cannot use"
         f" it: {reason}. The CPU computes"

@@ -167,7 +167,8 @@ def test_a_lost_worker_ends_the_other_and_both_resume(exact, start, tmp_path):
     lost_at = time.monotonic()
     before = losses_in(chief.ends(1).rpartition("\n")[0])
     assert time.monotonic() - lost_at < 20
-    [line] = chief.err.splitlines()
+    waiting, line = chief.err.splitlines()
+    assert waiting == "worker 0: waiting for the other workers"
     assert line.startswith("trainers.wmt: worker 0 of 2 has lost another work")
     chief, other = start(argv)
     chief.read_until(f"step {max(before) + 1} ")

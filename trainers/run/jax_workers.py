@@ -45,6 +45,11 @@ def connect(strategy: str) -> None:
         if cluster is None:
             jax.distributed.initialize()
         elif len(cluster.hosts) > 1 or strategy == "multi_worker":
+            print(
+                f"{cluster.task}: waiting for the other workers",
+                file=sys.stderr,
+                flush=True,
+            )
             jax.distributed.initialize(
                 cluster.hosts[0], len(cluster.hosts), cluster.index
             )

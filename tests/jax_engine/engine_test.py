@@ -327,7 +327,6 @@ def test_a_batch_that_does_not_fit(command, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     "environment, reason",
     [
-        ({"JAX_PLATFORMS": "cpu"}, "JAX_PLATFORMS=cpu"),
         ({"CUDA_VISIBLE_DEVICES": "7"}, "CUDA_VISIBLE_DEVICES='7' selects"),
         ({}, r"pip install 'keras-transformer-nmt[jax-cuda]' installs it"),
     ],
@@ -341,6 +340,9 @@ def test_a_gpu_that_jax_cannot_use(environment, reason, monkeypatch):
     line = jax_engine.describe(jax.devices())
     assert line.startswith("warning: a GPU is present (NVIDIA H100), but JAX")
     assert reason in line
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")  # as --device=cpu sets it
+    line = jax_engine.describe(jax.devices())
+    assert line.startswith("device: CPU, ") and "GPUs are not used" in line
     monkeypatch.setattr(jax_engine, "find_gpus", lambda: [])
     assert "(no GPU found; JAX " in jax_engine.describe(jax.devices())
 

@@ -1,4 +1,4 @@
-"""What a GPU computes: correctness, speed and a training, unattended.
+"""Measures a GPU unattended: correctness, speed and a whole training.
 
     python benchmarks/accelerator.py --minutes=30 --data=DATA \\
         --results=accelerator.json
@@ -18,9 +18,10 @@ ends, those before a failure or the time limit, too. A file that exists is
 continued, so that --stages may be run one by one. --small runs everything on a
 toy model in two minutes, on a CPU, too: a test of this script.
 
-A step's FLOPs are those of matrix products by formula (trainers/experiments/
-formulas.py); "of the product" relates FLOPs per second to those of one large
-bfloat16 product, which `training` and `torch` measure first.
+The FLOPs of a step are computed by trainers/experiments/formulas.py, which
+counts matrix products. The column "of the product" is the ratio of the step's
+FLOPs per second to the FLOPs per second of one large bfloat16 product, which
+`training` and `torch` measure first.
 
 On a machine without a network, the packages must travel as wheels. One that has
 JAX, PyTorch, sentencepiece, sacrebleu, safetensors, tensorboard, h5py and rich
@@ -183,7 +184,7 @@ def run_stage(stage, seconds, arguments, tables):
 
 
 def circumstances(commit):
-    """What must be the same for all stages of a file."""
+    """Commit, machine and versions: the same for all stages of a file."""
     return {
         "commit": commit or code_commit(),
         "machine": ", ".join([*find_gpus(), machine()]),
@@ -255,7 +256,7 @@ def measure_product(system, make_matrices, wait, small):
     """FLOP/s of a chain of products of square bfloat16 matrices.
 
     Args:
-        system: What computes it.
+        system: The framework that computes it.
         make_matrices: Function of their size; returns two normal matrices.
         wait: Function of the last product.
         small: Whether they are small.
@@ -281,7 +282,7 @@ def emit_speed(system, name, config, rows, length, seconds, product):
     """Prints the row of a training step.
 
     Args:
-        system: What computed it.
+        system: The framework that computed it.
         name: The model's name.
         config: Its `TransformerConfig`.
         rows, length: Of a batch without padding.

@@ -39,7 +39,7 @@ GIB = 2**30
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-    """What the maker publishes of a chip, and where the compiler stops.
+    """The published rates of a chip, and the memory limit of its compiler.
 
     See docs.cloud.google.com/tpu/docs/v5e, v5p and v6e; nvidia.com/h100 (SXM).
 
@@ -235,7 +235,7 @@ def read_results(path):
 
 
 def find(case, known, path):
-    """What is known of a program, compiled unless it is known."""
+    """The result of a program: a known one, or else it is compiled now."""
     key = json.dumps(case)
     if key not in known:
         known[key] = measure_apart(__file__, case, ENVIRONMENT)

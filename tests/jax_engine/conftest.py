@@ -6,7 +6,6 @@
 import contextlib
 import io
 import os
-import re
 import shutil
 import sys
 import tempfile
@@ -27,11 +26,12 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
     [os.getcwd(), os.environ.get("PYTHONPATH", "")]
 )
 
-import pytest
+sys.path.insert(0, os.path.join(os.getcwd(), "tests"))  # commands.py
 
-from keras_transformer.checkpoints import open_checkpoint
+import pytest
+from commands import losses_in, write_pairs
+
 from trainers import phrasebook, wmt
-from trainers.run import loop, session
 
 MODEL = [
     "--vocab_size=150",
@@ -68,13 +68,9 @@ def corpus(tmp_path_factory):
     directory = tmp_path_factory.mktemp("corpus")
     argv = ["--dataset=files"]
     for name, size in (("train", 300), ("valid", 12), ("test", 8)):
-        for side, language in enumerate(("en", "de")):
-            lines = [
-                pair[side] + "\n" for pair in phrasebook.make_split(name, size)
-            ]
-            path = directory / f"{name}.{language}"
-            path.write_text("".join(lines), encoding="utf-8")
-        argv.append(f"--{name}_files={directory / name}")
+        pairs = phrasebook.make_split(name, size)
+        prefix = write_pairs(directory / name, pairs)
+        argv.append(f"--{name}_files={prefix}")
     return argv
 
 
@@ -94,22 +90,6 @@ def exact(command):
     return [*argv, "--checkpoint_steps=1", "--keep_checkpoints=9"]
 
 
-def losses_in(text):
-    """The loss of each step that a training logs."""
-    found = re.findall(r"^step (\d+) \|.*?\| loss (\S+)", text, re.MULTILINE)
-    return {int(step): float(loss) for step, loss in found}
-
-
-def arrays_of(path, *groups):
-    """The arrays of a checkpoint, of some groups or of all."""
-    checkpoint = open_checkpoint(str(path))
-    return {
-        name: checkpoint.read(name)
-        for name in checkpoint.shapes
-        if not groups or name.split("/")[0] in groups
-    }
-
-
 @pytest.fixture(scope="session")
 def one_device(exact, tmp_path_factory):
     """The work directory of the exact training on one device, its losses."""
@@ -118,21 +98,3 @@ def one_device(exact, tmp_path_factory):
     with contextlib.redirect_stdout(out):
         wmt.main([*exact, "--strategy=one_device", f"--workdir={path}"])
     return path, losses_in(out.getvalue())
-
-
-@pytest.fixture
-def opened(monkeypatch):
-    """The `Trainer` of a command line of trainers.wmt, before it runs."""
-
-    def open_trainer(argv):
-        arguments, options = wmt.read_arguments(argv)
-        configuration = wmt.read_configuration(arguments, options.preset)
-        with monkeypatch.context() as patch:
-            patch.setattr(
-                loop.Trainer, "try_largest_batches", lambda self: 1e-3
-            )
-            return session.open_trainer(
-                configuration, options.workdir, keep=True
-            )
-
-    return open_trainer

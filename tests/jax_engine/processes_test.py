@@ -14,7 +14,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import arrays_of, losses_in
+from commands import losses_in, open_trainer, tensors
 
 from trainers import wmt
 
@@ -109,8 +109,8 @@ def assert_same(path, losses, expected):
     expected_path, expected_losses = expected
     assert losses == pytest.approx(expected_losses, rel=2e-5)
     first = "checkpoints/ckpt-1"
-    moments = arrays_of(path / first, "optimizer")
-    for name, value in arrays_of(expected_path / first, "optimizer").items():
+    moments = tensors(path / first, "optimizer")
+    for name, value in tensors(expected_path / first, "optimizer").items():
         np.testing.assert_allclose(
             moments[name], value, rtol=1e-4, atol=1e-7, err_msg=name
         )
@@ -193,9 +193,9 @@ def test_a_lost_worker_ends_the_other_and_both_resume(exact, start, tmp_path):
     assert time.monotonic() - lost_at < 20
 
 
-def test_workers_have_rows_of_their_own(exact, tmp_path, opened, monkeypatch):
+def test_workers_have_rows_of_their_own(exact, tmp_path, monkeypatch):
     """Together they have those of one process."""
-    engine = opened([*exact, f"--workdir={tmp_path}"]).engine
+    engine = open_trainer([*exact, f"--workdir={tmp_path}"]).engine
     monkeypatch.setattr(engine._step, "place_rows", lambda *batch: batch)
 
     def rows(index, size):
@@ -237,7 +237,7 @@ def test_a_killed_run_resumes_exactly(command, tmp_path):
     losses.update(losses_in(out))
     assert losses == expected and len(losses) == 60
     one, two = (
-        arrays_of(tmp_path / name / "checkpoints/ckpt-60")
+        tensors(tmp_path / name / "checkpoints/ckpt-60")
         for name in ("one", "two")
     )
     assert one.keys() == two.keys()

@@ -3,13 +3,14 @@
 The loop counts steps, reports, validates, saves and ends. `Devices` describes
 the devices of a run, and connects its workers. An `Engine` holds the model and
 the optimizer on these devices and makes the updates. The loop imports no
-framework; `tensorflow_engine.py` implements both with TensorFlow.
+framework; `tensorflow_engine.py` and `jax_engine.py` implement both.
 
 Three things compute side by side. A worker is a process, usually on a machine
 of its own. A worker has a replica of the model for each of its devices. On CPUs
 a replica computes slices of its rows, each on a thread.
 """
 
+import abc
 import contextlib
 import typing
 from collections.abc import Iterator
@@ -61,7 +62,7 @@ class Steps(typing.NamedTuple):
     totals: typing.Any
 
 
-class Workers(typing.Protocol):
+class Workers(abc.ABC):
     """The workers of a run, and their agreement.
 
     Attributes:
@@ -74,6 +75,7 @@ class Workers(typing.Protocol):
     is_chief: bool
     name: str
 
+    @abc.abstractmethod
     def all_reduce_sum(self, values: list[float]) -> list[float]:
         """Adds up numbers over the workers; all of them must call it.
 
@@ -86,13 +88,26 @@ class Workers(typing.Protocol):
 
     def any_of(self, flags: list[bool]) -> list[bool]:
         """Which flags any worker has raised; all of them must call it."""
+        raised = self.all_reduce_sum([1.0 if flag else 0.0 for flag in flags])
+        return [count > 0 for count in raised]
 
     def barrier(self) -> None:
         """Returns when every worker has called it."""
+        self.all_reduce_sum([0.0])
 
     def part(self) -> None:
-        """Ends the work together; every worker calls it, and is alone then."""
+        """Ends the common work; every worker calls it, and is alone then."""
+        self.barrier()  # a worker that leaves early would count as lost
 
+    def lost_another(self, reason: str) -> LostWorkerError:
+        """The error of a worker whose connection to another broke."""
+        return LostWorkerError(
+            f"{self.name} has lost another worker ({reason})."
+            " Rerun the same command on every worker to resume from the"
+            " last checkpoint"
+        )
+
+    @abc.abstractmethod
     def watch(self) -> contextlib.AbstractContextManager[None]:
         """Turns the network's errors about a lost worker into one line.
 

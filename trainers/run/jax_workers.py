@@ -15,8 +15,8 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from trainers.run import engine
 from trainers.run.cluster import read_cluster
-from trainers.run.engine import LostWorkerError
 
 SIGNS = ("gloo", "heartbeat", "connection", "unavailable", "deadline", "peer")
 
@@ -60,7 +60,7 @@ def connect(strategy: str) -> None:
         ) from error
 
 
-class Workers:
+class Workers(engine.Workers):
     """The `engine.Workers` of JAX."""
 
     def __init__(self):
@@ -77,20 +77,11 @@ class Workers:
         every = np.ascontiguousarray(every).reshape(self.size, -1)
         return every.view(np.float64).sum(axis=0).tolist()
 
-    def any_of(self, flags: list[bool]) -> list[bool]:
-        raised = self.all_reduce_sum([1.0 if flag else 0.0 for flag in flags])
-        return [count > 0 for count in raised]
-
-    def barrier(self) -> None:
-        self.all_reduce_sum([0.0])
-
     def part(self) -> None:
-        """At the end of its process a worker would wait for five minutes only.
-
-        The chief still translates the test set then, and JAX would abort it.
-        """
+        super().part()
         if self.size > 1:
-            self.barrier()  # which waits for as long as it takes
+            # At the end of its process, JAX would give the chief, which still
+            # translates the test set, five minutes, and then abort all.
             jax.distributed.shutdown()
 
     @contextlib.contextmanager
@@ -98,16 +89,11 @@ class Workers:
         try:
             yield
         except jax.errors.JaxRuntimeError as error:
-            reason = _first_line(error)
             is_lost = any(sign in str(error).lower() for sign in SIGNS)
             if self.size == 1 or not is_lost:
                 raise
             atexit.register(_exit_at_once)
-            raise LostWorkerError(
-                f"{self.name} has lost another worker ({reason})."
-                " Rerun the same command on every worker to resume from the"
-                " last checkpoint"
-            ) from error
+            raise self.lost_another(_first_line(error)) from error
 
 
 def _exit_at_once():

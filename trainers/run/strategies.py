@@ -21,9 +21,9 @@ from keras_transformer.commands import startup
 from keras_transformer.commands.flags import how_to_install
 from keras_transformer.fields import unhandled
 from keras_transformer.machine import count_cores, find_gpus
+from trainers.run import engine
 from trainers.run.budget import counted
 from trainers.run.cluster import find_cluster
-from trainers.run.engine import LostWorkerError
 
 # Beginnings of lines in which TensorFlow locates an error in the graph.
 TRACE = ("Graph execution error", "Detected at", "File ", "<", "[[")
@@ -210,7 +210,7 @@ def distribute(strategy, make_dataset):
     return strategy.distribute_datasets_from_function(of_worker)
 
 
-class Workers:
+class Workers(engine.Workers):
     """The `engine.Workers` of a strategy.
 
     Args:
@@ -257,16 +257,6 @@ class Workers:
         total = self._strategy.reduce("SUM", per_replica, axis=None)
         return total.numpy().tolist()
 
-    def any_of(self, flags: list[bool]) -> list[bool]:
-        raised = self.all_reduce_sum([1.0 if flag else 0.0 for flag in flags])
-        return [count > 0 for count in raised]
-
-    def barrier(self) -> None:
-        self.all_reduce_sum([0.0])
-
-    def part(self) -> None:
-        self.barrier()  # a worker that leaves early would count as lost
-
     @contextlib.contextmanager
     def watch(self):
         try:
@@ -274,11 +264,7 @@ class Workers:
         except self.LOST as error:
             if self.size == 1:
                 raise
-            raise LostWorkerError(
-                f"{self.name} has lost another worker ({_reason(error)})."
-                " Rerun the same command on every worker to resume from the"
-                " last checkpoint"
-            ) from error
+            raise self.lost_another(_reason(error)) from error
 
 
 def _reason(error):

@@ -28,7 +28,7 @@ from trainers import parse, phrasebook, wmt
 from trainers.run import strategies
 from trainers.run.cluster import Cluster, find_cluster, read_cluster
 from trainers.run.config import Configuration, DataConfig, TrainingConfig
-from trainers.run.engine import OutOfMemoryError
+from trainers.run.engine import LostWorkerError, OutOfMemoryError
 from trainers.run.experiment import Experiment, read_experiment
 from trainers.run.tensorflow_engine import TensorFlowDevices, TensorFlowEngine
 from trainers.scoring.metrics import make_translation_metric
@@ -616,7 +616,7 @@ def test_a_reason_is_not_where_in_the_graph():
     error = tf.errors.UnavailableError(None, None, message)
     workers = strategies.Workers(tf.distribute.get_strategy())
     workers.size = 2
-    with pytest.raises(strategies.LostWorkerError, match=r"\(Socket closed\)"):
+    with pytest.raises(LostWorkerError, match=r"\(Socket closed\)"):
         with workers.watch():
             raise error
 

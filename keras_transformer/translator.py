@@ -327,7 +327,8 @@ class Translator:
             A `Translation` for each sentence, in their order.
 
         Raises:
-            As `translate`.
+            ValueError: As `translate`.
+            FloatingPointError: As `translate`.
         """
         _check_strings(strings)
         rows, notes = self._encode(

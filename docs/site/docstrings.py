@@ -24,24 +24,21 @@ def complete(cls: griffe.Class) -> None:
 
     Griffe does not run code, but `Fields` writes them when it is imported.
     """
-    fields = [
-        attribute
-        for attribute in cls.attributes.values()
-        if str(attribute.value).startswith("hp(")
-    ]
-    if not fields:
-        return
-    section = getattr(importlib.import_module(cls.module.path), cls.name)
-    cls.docstring = griffe.Docstring(inspect.getdoc(section), parent=cls)
-    for attribute in fields:
-        field = section.__dataclass_fields__[attribute.name]
-        attribute.value = repr(field.default)
+    fields = [p for p in cls.parameters if str(p.default).startswith("hp(")]
+    if fields:
+        section = getattr(importlib.import_module(cls.module.path), cls.name)
+        cls.docstring = griffe.Docstring(inspect.getdoc(section), parent=cls)
+    for parameter in fields:
+        field = section.__dataclass_fields__[parameter.name]
+        parameter.default = repr(field.default)
 
 
 def translated(docstring: str) -> str:
-    """A docstring with examples in fences, and call arguments as a section."""
+    """A docstring with fences around examples, and other sections known."""
     docstring = docstring.replace(
         "\nCall arguments:\n", "\nOther Parameters: Call arguments\n"
     )
+    # A table of words, such as the legend of shapes, is not a paragraph.
+    docstring = re.sub(r"(?m):\n(?= {4}\S+ {2,}\S)", ":\n\n", docstring)
     example = r"(?m)^>>> .*(?:\n(?!$).*)*"
     return re.sub(example, r"```pycon\n\g<0>\n```", docstring)

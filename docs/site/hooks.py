@@ -49,7 +49,9 @@ EXPORTS = {  # the public names of savedmodel, by module
 
 def on_config(config: MkDocsConfig) -> None:
     """Completes the navigation."""
-    titles = {title: pages for part in config.nav for title, pages in part.items()}
+    titles = {
+        title: pages for part in config.nav for title, pages in part.items()
+    }
     listed = set(re.findall(r"'([\w/]+\.md)'", str(config.nav)))
     found = {path.name for path in (ROOT / "docs").glob("*.md")}
     titles["Guides"] += sorted(found - listed)
@@ -83,19 +85,31 @@ def on_page_markdown(
     folder = posixpath.dirname(homes.get(here, f"docs/{here}"))
 
     def replace(match: re.Match) -> str:
-        path = posixpath.normpath(posixpath.join(folder, match[2]))
+        text, link, anchor = match.groups(default="")
+        path = posixpath.normpath(posixpath.join(folder, link))
         uri = PAGES.get(path)
         if path.startswith("docs/"):
             uri = path.removeprefix("docs/")
-        if uri:
-            uri = posixpath.relpath(uri, posixpath.dirname(here) or ".")
-        elif (ROOT / path).exists():
-            uri = f"{REPOSITORY}/blob/HEAD/{path}"
-        return match[1] + (uri or match[2])  # mkdocs names a missing file
+        if not (ROOT / path).exists():
+            pass  # mkdocs names it
+        elif uri is None:
+            link = f"{REPOSITORY}/blob/HEAD/{path}"
+        else:
+            link = posixpath.relpath(uri, posixpath.dirname(here) or ".")
+            if text.endswith(".md"):
+                text = title_of(ROOT / path)
+        return f"{text}]({link}{anchor})"
 
     # On GitHub, "[1] [title](address)" is text and a link.
     markdown = re.sub(r"\] (?=\[[^]]*\]\()", "]&#32;", markdown)
-    return re.sub(r"(\]\()(?!\w+:|#)([^)#\s]+)", replace, markdown)
+    link = r"([^][]*)\]\((?!\w+:|#)([^)#\s]+)(#[^)]*)?\)"
+    return re.sub(link, replace, markdown)
+
+
+def title_of(path: pathlib.Path) -> str:
+    """The title of a page, which links show in place of its file's name."""
+    first = path.read_text("utf-8").partition("\n")[0]
+    return first.removeprefix("# ")
 
 
 # ---- The reference of the commands -------------------------------------------
@@ -156,31 +170,41 @@ def flags_of(section: type) -> Iterator[str]:
 # ---- The reference of the Python names ---------------------------------------
 
 
+def imported(path: str) -> Iterator[tuple[str, str]]:
+    """`(module, name)` of each name that a file imports from a module."""
+    for node in ast.parse((ROOT / path).read_text("utf-8")).body:
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                yield str(node.module), alias.name
+
+
 def public_names() -> dict[str, list[str]]:
     """Modules -> the names that users import from them."""
     found: dict[str, list[str]] = {}
-    for path, package in (
-        ("keras_transformer/__init__.pyi", "keras_transformer."),
-        ("keras_transformer/layers/__init__.py", ""),
-    ):
-        for node in ast.parse((ROOT / path).read_text("utf-8")).body:
-            if isinstance(node, ast.ImportFrom):
-                names = [alias.name for alias in node.names]
-                module = f"{package}{node.module}" if package else "keras_transformer.layers"
-                known = found.setdefault(module, [])
-                known += [name for name in names if name not in known]
+    for module, name in imported("keras_transformer/__init__.pyi"):
+        found.setdefault(f"keras_transformer.{module}", []).append(name)
+    layers = imported("keras_transformer/layers/__init__.py")
+    found["keras_transformer.layers"] = [name for _, name in layers]
     return found | EXPORTS
 
 
 def python_pages() -> dict[str, str]:
     """Addresses -> pages with the public names of one part of the library."""
     pages: dict[str, str] = {}
+    links: dict[str, list[str]] = {}
     for module, names in sorted(public_names().items()):
         package, part, *_ = module.split(".")
         if package == "savedmodel":
             part = "exports"
         uri = f"reference/python/{part}.md"
         text = pages.get(uri, f"# {part.capitalize()}\n")
-        options = f"        members: {names}\n"
-        pages[uri] = f"{text}\n::: {module}\n    options:\n{options}"
-    return pages
+        options = f"    options:\n        members: {names}\n"
+        pages[uri] = f"{text}\n::: {module}\n{options}"
+        link = f"- [{part.capitalize()}]({part}.md):"
+        links.setdefault(link, []).extend(
+            f"[{name}][{module}.{name}]" for name in names
+        )
+    overview = ["# Overview\n\n::: keras_transformer"]
+    overview += ["    options:\n        members: []\n"]
+    overview += [f"{link} {', '.join(links[link])}" for link in links]
+    return {"reference/python/index.md": "\n".join(overview), **pages}

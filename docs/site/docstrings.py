@@ -18,6 +18,10 @@ class DocstringsExtension(griffe.Extension):
         if obj.docstring:
             obj.docstring.value = translated(obj.docstring.value)
 
+    def on_package(self, *, pkg: griffe.Module, **kwargs: typing.Any) -> None:
+        """Called by griffe for the package, which is no object to it."""
+        self.on_object(obj=pkg)
+
 
 def complete(cls: griffe.Class) -> None:
     """Gives a configuration the defaults and the docstring of its fields.
@@ -27,7 +31,7 @@ def complete(cls: griffe.Class) -> None:
     fields = [p for p in cls.parameters if str(p.default).startswith("hp(")]
     if fields:
         section = getattr(importlib.import_module(cls.module.path), cls.name)
-        cls.docstring = griffe.Docstring(inspect.getdoc(section), parent=cls)
+        cls.docstring.value = inspect.getdoc(section)
     for parameter in fields:
         field = section.__dataclass_fields__[parameter.name]
         parameter.default = repr(field.default)

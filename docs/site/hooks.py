@@ -102,7 +102,7 @@ def on_page_markdown(
 
     # On GitHub, "[1] [title](address)" is text and a link.
     markdown = re.sub(r"\] (?=\[[^]]*\]\()", "]&#32;", markdown)
-    link = r"([^][]*)\]\((?!\w+:|#)([^)#\s]+)(#[^)]*)?\)"
+    link = r"([\w/.]*)\]\((?!\w+:|#)([^)#\s]+)(#[^)]*)?\)"
     return re.sub(link, replace, markdown)
 
 

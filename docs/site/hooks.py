@@ -100,6 +100,8 @@ def on_page_markdown(
                 text = title_of(ROOT / path)
         return f"{text}]({link}{anchor})"
 
+    # Python-Markdown nests what is indented by 4 spaces, GitHub by 3, too.
+    markdown = re.sub(r"(?m)^ {3}(?=\S)", "    ", markdown)
     # On GitHub, "[1] [title](address)" is text and a link.
     markdown = re.sub(r"\] (?=\[[^]]*\]\()", "]&#32;", markdown)
     link = r"([\w/.]*)\]\((?!\w+:|#)([^)#\s]+)(#[^)]*)?\)"

@@ -68,6 +68,7 @@ def test_quickstart_learns_its_sentences(capsys):
         num_pairs=20,
         vocab_size=160,
         d_model=64,
+        num_buckets=1,
         epochs=120,
         warmup_steps=30,
     )

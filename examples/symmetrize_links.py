@@ -3,9 +3,8 @@
     python examples/symmetrize_links.py FORWARD REVERSE > links.txt
 
 Both files have a line for each pair, with links such as 0-0 1-2, always source
-word first: eflomal writes both at once. An aligner that reads the languages in
-the other order gives other links. Those that both have are right most often;
-others are added if they continue these (Koehn, Och and Marcu 2003; Moses).
+word first; eflomal writes both at once. Links that both files have are right
+most often. Others are added where they continue these (Koehn et al. 2005).
 """
 
 import sys
@@ -16,47 +15,41 @@ NEIGHBORS = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1) if i or j]
 def symmetrize(forward, reverse):
     """Links of a pair from those of both directions, sets of (source, target).
 
-    Starts with the intersection. grow-diag: a link beside a chosen one, also
-    diagonally, is added if one of its words has none. final-and: then the rest,
-    if neither word has one.
+    Begins with the intersection. grow-diag: adds links beside chosen ones, also
+    diagonally, if one of the words has no link yet. final-and: then adds the
+    links of which neither word has one.
     """
     chosen = forward & reverse
-    union = forward | reverse
+    others = (forward | reverse) - chosen
     sources, targets = ({link[side] for link in chosen} for side in (0, 1))
 
     def add(link):
         chosen.add(link)
+        others.discard(link)
         sources.add(link[0])
         targets.add(link[1])
 
-    grows = True
-    while grows:
-        grows = False
+    before = -1
+    while len(chosen) > before:
+        before = len(chosen)
         for source, target in sorted(chosen):
             for i, j in NEIGHBORS:
                 link = source + i, target + j
-                if link in union - chosen and (
-                    link[0] not in sources or link[1] not in targets
-                ):
+                is_new = link[0] not in sources or link[1] not in targets
+                if link in others and is_new:
                     add(link)
-                    grows = True
-    for links in (forward, reverse):
-        for link in sorted(links - chosen):
-            if link[0] not in sources and link[1] not in targets:
-                add(link)
+    for link in sorted(others & forward) + sorted(others & reverse):
+        if link[0] not in sources and link[1] not in targets:
+            add(link)
     return chosen
 
 
-def read_line(line):
-    """The links of a line."""
-    return {tuple(map(int, link.split("-"))) for link in line.split()}
-
-
-def main(forward_path, reverse_path):
-    with open(forward_path) as forward, open(reverse_path) as reverse:
-        for lines in zip(forward, reverse, strict=True):
-            links = symmetrize(*map(read_line, lines))
-            print(" ".join(f"{i}-{j}" for i, j in sorted(links)))
+def main(*paths):
+    files = [open(path) for path in paths]
+    for lines in zip(*files, strict=True):
+        links = [[link.split("-") for link in line.split()] for line in lines]
+        both = [{(int(i), int(j)) for i, j in side} for side in links]
+        print(*(f"{i}-{j}" for i, j in sorted(symmetrize(*both))))
 
 
 if __name__ == "__main__":

@@ -131,7 +131,7 @@ class Corpus(SameEveryEpoch):
     source: TokenRows
     target: TokenRows
     counts: CorpusCounts
-    selected: np.ndarray | None = None
+    selected: typing.Any = None
 
     def __len__(self):
         return self.counts.kept

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from keras_transformer.commands import flags
+from keras_transformer.config import find_alignment_layer
 from keras_transformer.data.word_links import parse_links
 from keras_transformer.workdir import WorkDirectory
 from trainers.run.config import DataConfig
@@ -120,7 +121,7 @@ def output_lines(translator, pairs, gold, given) -> Iterator[str]:
 
     Args:
         translator, pairs, gold: As in `choose_layer`.
-        given: The layer of the command line, or None to choose the best.
+        given: The layer, or None to choose the best.
 
     Raises:
         CommandError: No layer can be chosen.
@@ -146,7 +147,7 @@ def output_lines(translator, pairs, gold, given) -> Iterator[str]:
 def run(
     arguments: flags.Arguments, alignment_layer: int | None, gold: str | None
 ) -> None:
-    """Aligns the pairs of a command line."""
+    """Aligns the pairs of a command line by its layer, or by the best."""
     workdir = WorkDirectory(arguments.build(TranslatorOptions).workdir)
     links = None
     with flags.user_errors():
@@ -155,5 +156,9 @@ def run(
         if gold:
             links = read_gold(gold, pairs)
     translator = load_translator(arguments)
+    if translator.decoding.alignment_head:
+        alignment_layer = find_alignment_layer(
+            translator.model.config, translator.decoding
+        )
     lines = output_lines(translator, pairs, links, alignment_layer)
     write_lines(lines, sys.stdout.buffer)

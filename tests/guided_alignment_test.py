@@ -146,7 +146,7 @@ def test_without_guidance_no_attention_is_recorded(model, monkeypatch):
         TokenLosses(model, 0.1, 0.0, guided_head(model))(inputs, labels)
 
 
-# ------------------------------------------------- links of words, and of tokens
+# ----------------------------------------------- links of words, and of tokens
 
 PAIRS = [
     ("the houses", "die Häuser"),
@@ -182,6 +182,7 @@ def test_all_tokens_of_linked_words_are_linked(read, tokenizer):
     ]
     links = word_links.TokenLinks(read(LINES), corpora[0], tokenizer)
     assert str(links).startswith("6 links of 3 pairs; 1 pairs have other words")
+    of_pair = {(0, 0), (1, 1)}, set(), {(3, 0), (2, 0), (1, 1), (0, 2)}
     other_tokens = []
     for corpus, epoch in ((corpora[0], 0), (corpora[1], 0), (corpora[1], 1)):
         batches = kt.make_batches(corpus, 100, num_buckets=1, links=links)

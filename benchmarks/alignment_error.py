@@ -8,13 +8,11 @@ Both work directories have a run with the same flags, except that one has
 which no run has seen. For each kind of attention: the alignment error rate,
 precision and recall of its links, one for each target word (`trainers.align`).
 The best layer and the best head are those of the lowest error on these links:
-an advantage that only the unguided model has. --step takes the checkpoint of
-that step of both runs in place of the averaged ones.
+an advantage that only the unguided model has.
 """
 
 import argparse
 import os
-import pathlib
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
@@ -37,7 +35,7 @@ def main():
     pairs = list(kt.read_parallel_files([arguments.test_files], "en", "de"))
     gold = read_gold(arguments.gold, pairs)
     unguided, guided = (
-        load(path, arguments.step)
+        kt.Translator.load(path)
         for path in (arguments.unguided, arguments.guided)
     )
     guided_links = [alignment.links for alignment in guided.align(pairs)]
@@ -66,18 +64,9 @@ def parse_arguments():
     )
     for name in ("unguided", "guided", "test_files", "gold"):
         parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--step", type=int)
     parser.add_argument("--notes", default="", help="recorded with the result")
     add_flag(parser)
     return parser.parse_args()
-
-
-def load(workdir, step):
-    """The `Translator` of a run, at a step or as it is served."""
-    path = None
-    if step is not None:
-        path = str(pathlib.Path(workdir, "checkpoints", f"ckpt-{step}"))
-    return kt.Translator.load(workdir, checkpoint=path)
 
 
 def unguided_rows(translator, pairs, gold):

@@ -79,14 +79,6 @@ class WordLinks:
     counts: np.ndarray
     num_words: np.ndarray
 
-    def select(self, selected: np.ndarray) -> WordLinks:
-        """The pairs where a mask, bool `[pairs]`, is true."""
-        return WordLinks(
-            self.links[np.repeat(selected, self.counts)],
-            self.counts[selected],
-            self.num_words[selected],
-        )
-
 
 def read_links(
     corpora: Sequence[tuple[str, Pairs]],
@@ -138,7 +130,8 @@ class TokenLinks:
 
     Args:
         words: `WordLinks` of all pairs that were read.
-        corpus: The `Corpus` of them; of a sampled one, the canonical.
+        corpus: `encode_corpus` of these pairs; of a sampled corpus, the
+            canonical one.
         tokenizer: The `Tokenizer`, or a `TokenizerPair`.
 
     Raises:
@@ -155,8 +148,6 @@ class TokenLinks:
             np.array([piece.startswith(SPACE) for piece in side.pieces])
             for side in (tokenizer.source, tokenizer.target)
         ]
-        if corpus.selected is not None:
-            words = words.select(corpus.selected)
         found = np.stack(
             [
                 self._count_words(rows, begins)
@@ -166,9 +157,12 @@ class TokenLinks:
             ],
             axis=1,
         )
-        same = (found == words.num_words).all(axis=1)
-        self._links = words.links[np.repeat(same, words.counts)]
-        self._offsets = np.concatenate([[0], np.cumsum(words.counts * same)])
+        kept = np.flatnonzero(corpus.selected)
+        same = (found == words.num_words[kept]).all(axis=1)
+        counts = np.zeros_like(words.counts)  # of the links that are used
+        counts[kept[same]] = words.counts[kept[same]]
+        self._links = words.links[np.repeat(counts > 0, words.counts)]
+        self._offsets = np.concatenate([[0], np.cumsum(counts[kept])])
         self._summary = (
             f"{len(self._links):,} links of {len(same):,} pairs;"
             f" {np.sum(~same):,} pairs have other words in the vocabulary than"

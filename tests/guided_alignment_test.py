@@ -12,6 +12,7 @@ from commands import fails, write_pairs
 
 import keras_transformer as kt
 from keras_transformer.data import word_links
+from keras_transformer.figures.attention import attention_figure
 from keras_transformer.training import token_losses
 from keras_transformer.training.loss import alignment_loss
 from keras_transformer.training.step import TrainStep
@@ -301,10 +302,13 @@ def test_the_head_aligns_as_the_links_say(trained, capfdbinary):
     align.main([*command, f"--gold={links}"])
     summary = json.loads(capfdbinary.readouterr().out.splitlines()[-1])
     assert summary["aer"] < 0.05 and summary["criterion"] == "given"
-    with pytest.raises(
-        ValueError, match="alignment_head must be at most num_h"
-    ):
-        kt.Translator.load(workdir).with_decoding(alignment_head=5)
+    translator = kt.Translator.load(workdir)
+    figure = attention_figure(translator, *pairs[0])
+    assert "aligned by encoder-decoder attention of layer 1, head 1" in (
+        " ".join(figure.notes)
+    )
+    with pytest.raises(ValueError, match="alignment_head must be at most"):
+        translator.with_decoding(alignment_head=5)
 
 
 def test_ctranslate2_returns_the_attention_of_the_head(trained, tmp_path):
@@ -330,9 +334,7 @@ def test_ctranslate2_returns_the_attention_of_the_head(trained, tmp_path):
         theirs = np.array(result.attention[0])[1:, : len(row) - 1]
         np.testing.assert_allclose(theirs, ours, atol=1e-4)
     other = translator.with_decoding(alignment_head=2)
-    with pytest.raises(
-        Exception, match="must be 1 or 0. Received: alignment_h"
-    ):
+    with pytest.raises(Exception, match="must be 1 or 0. Received: align"):
         ctranslate2.write(other, tmp_path, options, {}, [])
 
 

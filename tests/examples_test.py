@@ -134,3 +134,12 @@ def test_serve_answers_as_the_translator(tmp_path, made_exports, capsys):
         translation, shown, other = answer.split("\t")
         assert (translation, other) == (text, second)
         assert float(shown) == pytest.approx(score, abs=1e-3)
+
+
+def test_links_of_both_directions_become_one(tmp_path, capsys):
+    """3-0 lies beside 2-1, as that beside 1-1; 3-6 comes too late for 3."""
+    paths = tmp_path / "forward", tmp_path / "reverse"
+    paths[0].write_text("0-0 2-1 4-4\n\n")
+    paths[1].write_text("0-0 1-1 3-0 3-6\n1-1\n")
+    load("symmetrize_links").main(*paths)
+    assert capsys.readouterr().out == "0-0 1-1 2-1 3-0 4-4\n1-1\n"

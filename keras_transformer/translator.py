@@ -22,6 +22,10 @@ from keras_transformer.config import (
     check_position_limit,
 )
 from keras_transformer.fields import check_positive
+from keras_transformer.hub import find_model
+from keras_transformer.importers import named_pointers, read_model
+from keras_transformer.importers.files import read_json
+from keras_transformer.importers.imported import assign
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translation.alignment import Side, align_words
@@ -187,11 +191,7 @@ class Translator:
             ValueError: It is not a work directory, has no checkpoint that can
                 be read, or there is no such precision.
         """
-        if precision not in PRECISIONS:
-            raise ValueError(
-                f"precision must be one of {', '.join(PRECISIONS)}. Received:"
-                f" precision={precision!r}"
-            )
+        _check_precision(precision)
         directory = WorkDirectory(workdir)
         config = directory.read_section("model", TransformerConfig)
         if "max_source_length" not in options:
@@ -201,17 +201,72 @@ class Translator:
         tokenizer = directory.load_tokenizer()
         model = Transformer(config)
         prefix = directory.restore_weights(named_weights(model), checkpoint)
-        if precision != model.dtype:
-            exact = model
-            model = Transformer(config, dtype=precision)
-            for weight, value in zip(model.weights, exact.weights, strict=True):
-                weight.assign(value)
+        model = _in_precision(model, precision)
         translator = cls(tokenizer, model, decoding, **options)
         translator.checkpoint = prefix
-        line = shortened_outputs(config, decoding, translator.max_source_length)
+        translator._warn_of_shortened_outputs()
+        return translator
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str | os.PathLike,
+        decoding: DecodingConfig | None = None,
+        *,
+        precision: str = "float32",
+        **options,
+    ) -> "Translator":
+        """The translator of a published model, of this or another system.
+
+        Logs known differences from the system that it comes from. To train or
+        export a model of another system, import it with
+        `trainers.import_model`.
+
+        Args:
+            name: A directory with a model of a system that
+                `trainers.import_model` knows, such as OPUS-MT, or a work
+                directory; or `hf://OWNER/NAME`, a repository of the
+                Hugging Face Hub that holds one of these, with `@REVISION` for
+                a branch, tag or commit. A download is kept: see
+                `keras_transformer.hub`.
+            decoding: A `DecodingConfig`, by default the model's own.
+            precision: As in `load`.
+            **options: As in `load`.
+
+        Raises:
+            ValueError: There is no such model, or it cannot be used, or
+                huggingface_hub is not installed.
+            OSError: It cannot be read or downloaded.
+        """
+        _check_precision(precision)
+        directory = find_model(name)
+        with named_pointers(directory):
+            if _is_workdir(directory):
+                return cls.load(
+                    directory, decoding, precision=precision, **options
+                )
+            _, imported = read_model(directory)
+        model = Transformer(imported.config)
+        assign(named_weights(model), imported.weights)
+        options = {"max_source_length": imported.max_length, **options}
+        translator = cls(
+            imported.tokenizer,
+            _in_precision(model, precision),
+            decoding or imported.decoding,
+            **options,
+        )
+        for note in imported.notes:
+            logging.warning("%s: %s", name, note)
+        translator._warn_of_shortened_outputs()
+        return translator
+
+    def _warn_of_shortened_outputs(self):
+        """Logs which outputs the model cannot make as long as the search."""
+        line = shortened_outputs(
+            self.model.config, self.decoding, self.max_source_length
+        )
         if line:
             logging.warning("%s", line)
-        return translator
 
     def with_decoding(self, **changes) -> "Translator":
         """The same translator with other fields of its `DecodingConfig`.
@@ -531,3 +586,28 @@ def _check_list(expected, items, is_right):
     for i, item in enumerate(items):
         if not is_right(item):
             raise TypeError(f"{expected}. Received: {item!r} at index {i}")
+
+
+def _check_precision(precision):
+    """Refuses another dtype than those of `PRECISIONS`."""
+    if precision not in PRECISIONS:
+        raise ValueError(
+            f"precision must be one of {', '.join(PRECISIONS)}. Received:"
+            f" precision={precision!r}"
+        )
+
+
+def _in_precision(exact, precision):
+    """A float32 model, or the same with weights and products in a dtype."""
+    if precision == exact.dtype:
+        return exact
+    model = Transformer(exact.config, dtype=precision)
+    for weight, value in zip(model.weights, exact.weights, strict=True):
+        weight.assign(value)
+    return model
+
+
+def _is_workdir(directory):
+    """Whether a directory's config.json is one of this package."""
+    path = directory / "config.json"
+    return path.is_file() and "format_version" in read_json(path)

@@ -12,6 +12,7 @@ import pytest
 
 import savedmodel
 import trainers
+from keras_transformer import importers
 from keras_transformer.commands.flags import CommandError
 from keras_transformer.config import (
     PRESETS,
@@ -37,7 +38,6 @@ from savedmodel import (
 )
 from trainers import (
     import_model,
-    importers,
     visualize,
     wmt,
 )

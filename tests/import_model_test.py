@@ -25,6 +25,16 @@ from sentencepiece import sentencepiece_model_pb2
 from keras_transformer.checkpoints import named_weights
 from keras_transformer.commands.flags import CommandError
 from keras_transformer.config import DecodingConfig, TransformerConfig
+from keras_transformer.importers import (
+    find_importer,
+    generation,
+    huggingface,
+    marian,
+    read_model,
+)
+from keras_transformer.importers.imported import describe_tables
+from keras_transformer.importers.safetensors import read_safetensors
+from keras_transformer.importers.torch_pickle import Plain, read_torch
 from keras_transformer.model import Transformer
 from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import BOS, EOS, PAD
@@ -33,16 +43,6 @@ from savedmodel.formats import check_model
 from savedmodel.huggingface import write as write_huggingface
 from savedmodel.huggingface import write_safetensors
 from trainers import import_model
-from trainers.importers import (
-    find_importer,
-    generation,
-    huggingface,
-    marian,
-    read_model,
-)
-from trainers.importers.imported import describe_tables
-from trainers.importers.safetensors import read_safetensors
-from trainers.importers.torch_pickle import Plain, read_torch
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures"
 SHARED, SEPARATE = FIXTURES / "marian_shared", FIXTURES / "marian_separate"

@@ -14,9 +14,9 @@ from original_models import (
 )
 
 import keras_transformer as kt
+from keras_transformer.importers import fairseq, find_importer
+from keras_transformer.importers.torch_pickle import read_torch
 from trainers import import_model
-from trainers.importers import fairseq, find_importer
-from trainers.importers.torch_pickle import read_torch
 
 MODELS = FIXTURES / "fairseq"
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]

@@ -15,25 +15,31 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.tokenization import Tokenizer
-from trainers import import_model, phrasebook
-from trainers.importers import (
+from keras_transformer.importers import (
     files,
     find_importer,
     torch_pickle,
     vocabularies,
     yaml_files,
 )
-from trainers.importers.imported import assign, check_new, new_directory
-from trainers.importers.keras_h5 import read_h5
-from trainers.importers.model_description import read_description
-from trainers.importers.npz import holds_array, read_npz
-from trainers.importers.options import Options
-from trainers.importers.safetensors import read_safetensors, read_shards
-from trainers.importers.stacks import make_config
-from trainers.importers.tensors import Tensors
-from trainers.importers.torch_pickle import Plain, read_torch
-from trainers.importers.vocabularies import make_tokenizer, start_name
+from keras_transformer.importers.imported import (
+    assign,
+)
+from keras_transformer.importers.keras_h5 import read_h5
+from keras_transformer.importers.model_description import read_description
+from keras_transformer.importers.npz import holds_array, read_npz
+from keras_transformer.importers.options import Options
+from keras_transformer.importers.safetensors import (
+    read_safetensors,
+    read_shards,
+)
+from keras_transformer.importers.stacks import make_config
+from keras_transformer.importers.tensors import Tensors
+from keras_transformer.importers.torch_pickle import Plain, read_torch
+from keras_transformer.importers.vocabularies import make_tokenizer, start_name
+from keras_transformer.tokenization import Tokenizer
+from trainers import import_model, phrasebook
+from trainers.run.importing import check_new, new_directory
 
 # PyTorch --------------------------------------------------------------------
 

@@ -13,12 +13,12 @@ import yaml
 from original_models import FIXTURES, Original, check_logits
 
 import keras_transformer as kt
+from keras_transformer.importers import find_importer, marian
+from keras_transformer.importers.vocabularies import make_tokenizers
 from keras_transformer.tokenization import save_tokenizer
 from keras_transformer.vocabulary import BOS, EOS, SPACE
 from savedmodel import reload
 from trainers import import_model
-from trainers.importers import find_importer, marian
-from trainers.importers.vocabularies import make_tokenizers
 
 PACKAGE = FIXTURES / "marian_npz"
 OPTIONS = "special:model.yml"

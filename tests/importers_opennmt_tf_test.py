@@ -16,9 +16,9 @@ from original_models import (
 )
 
 import keras_transformer as kt
+from keras_transformer.importers import find_importer, opennmt_tf
+from keras_transformer.importers.model_description import read_description
 from trainers import import_model
-from trainers.importers import find_importer, opennmt_tf
-from trainers.importers.model_description import read_description
 
 RUNS = FIXTURES / "opennmt_tf"
 

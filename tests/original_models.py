@@ -15,8 +15,8 @@ import sentencepiece
 
 import keras_transformer as kt
 from keras_transformer.checkpoints import named_weights
+from keras_transformer.importers.imported import Imported, assign
 from keras_transformer.vocabulary import BOS, EOS, UNK
-from trainers.importers.imported import Imported, assign
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures"
 

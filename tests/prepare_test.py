@@ -19,9 +19,9 @@ from keras_transformer.commands.flags import CommandError, user_errors
 from keras_transformer.data import batches as batches_module
 from keras_transformer.data import cleaning, shards
 from keras_transformer.data import corpus as corpus_module
+from keras_transformer.importers.vocabularies import make_tokenizer
 from keras_transformer.tokenization import Tokenizer
 from trainers import phrasebook, prepare, wmt
-from trainers.importers.vocabularies import make_tokenizer
 from trainers.preparing import folder as preparation_folder
 from trainers.preparing import preparation
 from trainers.run import corpora

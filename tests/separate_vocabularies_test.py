@@ -14,12 +14,12 @@ from random_pairs import make_pairs
 
 import keras_transformer as kt
 from keras_transformer.decoding import SearchResult
+from keras_transformer.importers.vocabularies import make_tokenizer
 from keras_transformer.vocabulary import EOS
 from keras_transformer.workdir import WorkDirectory
 from savedmodel import export, formats, reload, verify
 from savedmodel.search import make_search
 from trainers import phrasebook, wmt
-from trainers.importers.vocabularies import make_tokenizer
 from trainers.run.config import Configuration, DataConfig, TrainingConfig
 
 SENTENCES = ["the dog sees a house", "", "a cat", "red", "the dog " * 5]

@@ -18,13 +18,13 @@ import tensorflow as tf
 from sentencepiece import sentencepiece_model_pb2
 
 from keras_transformer.graph_tokenization import truncate
+from keras_transformer.importers.vocabularies import make_tokenizer
 from keras_transformer.tokenization import (
     END_OF_TABLE,
     END_OF_TABLE_WITH_CODES,
     Tokenizer,
 )
 from keras_transformer.vocabulary import BOS, EOS, PAD, UNK
-from trainers.importers.vocabularies import make_tokenizer
 
 WORDS = (
     "Ein Hund läuft über die Straße und die Frau sieht ihm im Garten zu"

@@ -1,8 +1,10 @@
 """Makes a work directory of a model that another system has trained.
 
     python -m trainers.import_model --source=DIR --workdir=DIR
+    python -m trainers.import_model --source=hf://OWNER/NAME --workdir=DIR
 
-DIR of --source holds one of these, as it was published:
+DIR of --source, or the repository on the Hugging Face Hub (extra hub), holds
+one of these, as it was published:
 
 huggingface   a Marian model of Hugging Face, such as OPUS-MT's: config.json,
               model.safetensors (or its shards, pytorch_model.bin, tf_model.h5),
@@ -20,19 +22,23 @@ run. docs/pretrained.md lists the files and possible differences.
 """
 
 import dataclasses
-import pathlib
 
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
 from keras_transformer.fields import Fields, hp
-from trainers.importers import IMPORTERS, read_model
+from keras_transformer.hub import find_model
+from keras_transformer.importers import IMPORTERS, read_model
 
 
 @dataclasses.dataclass(frozen=True)
 class Options(Fields):
     """The import."""
 
-    source: str = hp("", "Directory of the model to import. Required.")
+    source: str = hp(
+        "",
+        "Directory of the model to import, or hf://OWNER/NAME[@REVISION]."
+        " Required.",
+    )
     workdir: str = hp(
         "", "Directory to make, as trainers.wmt makes one. Required."
     )
@@ -63,18 +69,19 @@ def import_model(options: Options) -> list[str]:
             directory exists.
         OSError: A file cannot be read or written.
     """
-    imported = load("trainers.importers.imported")
-    imported.check_new(options.workdir)
-    source = pathlib.Path(options.source)
+    imported = load("keras_transformer.importers.imported")
+    importing = load("trainers.run.importing")
+    importing.check_new(options.workdir)
+    source = find_model(options.source)
     format_name, model = read_model(source, options.format)
     model = _with_languages(model, options)
-    imported.write_workdir(model, options.workdir)
+    importing.write_workdir(model, options.workdir)
     config = model.config
     size = sum(array.size for array in model.weights.values())
     return [
         f"{options.workdir}: {size:,} parameters, {config.num_layers} +"
         f" {config.decoder_depth} layers, vocabulary {config.vocab_size:,},"
-        f" from {source} ({format_name})",
+        f" from {options.source} ({format_name})",
         *imported.describe_tables(model.tokenizer),
         *model.notes,
     ]

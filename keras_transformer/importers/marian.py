@@ -18,30 +18,30 @@ import numpy as np
 import sentencepiece
 
 from keras_transformer.config import DecodingConfig
-from keras_transformer.permutation import from_blocks, reorder
-from keras_transformer.vocabulary import BOS, PAD
-from trainers.importers.files import named_errors, only, read_file
-from trainers.importers.imported import Imported
-from trainers.importers.npz import holds_array, read_npz
-from trainers.importers.options import Options
-from trainers.importers.stacks import (
+from keras_transformer.importers.files import named_errors, only, read_file
+from keras_transformer.importers.imported import Imported
+from keras_transformer.importers.npz import holds_array, read_npz
+from keras_transformer.importers.options import Options
+from keras_transformer.importers.stacks import (
     make_config,
     read_embeddings,
     read_stacks,
     sharing,
 )
-from trainers.importers.tensors import Tensors
-from trainers.importers.vocabularies import (
+from keras_transformer.importers.tensors import Tensors
+from keras_transformer.importers.vocabularies import (
     NO_ROW,
     Side,
     make_tokenizers,
     start_name,
 )
-from trainers.importers.yaml_files import (
+from keras_transformer.importers.yaml_files import (
     parse_options,
     read_options,
     read_strings,
 )
+from keras_transformer.permutation import from_blocks, reorder
+from keras_transformer.vocabulary import BOS, PAD
 
 OPTIONS = "special:model.yml"  # the member of the archive that has them
 LAYER_NORM_EPSILON = 1e-6
@@ -97,7 +97,7 @@ def recognizes(directory: pathlib.Path) -> bool:
 
 
 def read(directory: pathlib.Path) -> Imported:
-    """The model in a directory: see `trainers.importers`."""
+    """The model in a directory: see `keras_transformer.importers`."""
     search = _read_search(directory)
     path = _find_model(directory, search)
     arrays = read_npz(path)

@@ -6,7 +6,7 @@ One file for each format, named like the format, with two functions:
     read(directory) -> Imported        the model; ValueError or OSError if its
                                        files cannot be used
 
-`imported.py` defines `Imported` and writes it as a work directory. `files`
+`imported.py` defines `Imported`, the result of all. `files`
 opens the files of others; they are read by code that runs nothing of their
 contents: `safetensors`, `torch_pickle`, `keras_h5`, `npz`, `yaml_files`,
 `model_description`. `tensors` checks names and shapes, `options` the options;
@@ -18,8 +18,9 @@ import contextlib
 import importlib
 import pathlib
 import re
+from collections.abc import Iterator
 
-from trainers.importers.files import read_json
+from keras_transformer.importers.files import read_json
 
 # The modules of the formats, in the order in which they are asked.
 IMPORTERS = ("huggingface", "marian", "opennmt_tf", "fairseq")
@@ -50,16 +51,29 @@ def read_model(directory: pathlib.Path, name: str | None = None):
             used.
         OSError: A file cannot be read.
     """
-    try:
+    with named_pointers(directory):
         importer = find_importer(directory, name)
         return importer.__name__.rpartition(".")[2], importer.read(directory)
+
+
+@contextlib.contextmanager
+def named_pointers(directory: pathlib.Path) -> Iterator[None]:
+    """Explains an error of the body about a file that is a Git LFS pointer.
+
+    Args:
+        directory: The directory of a model, with its files.
+    """
+    try:
+        yield
     except ValueError as error:
         for path in _find_pointers(directory):
-            # TensorFlow names a checkpoint without the endings of its files.
-            if re.sub(r"\.(index|data-.*)$", "", str(path)) in str(error):
+            # A checkpoint is named without the endings of its files.
+            name = re.sub(r"\.(index|data-.*|safetensors)$", "", str(path))
+            if name in str(error):
                 raise ValueError(
-                    f"{path} is a Git LFS pointer, not the file itself, which"
-                    " `git lfs pull` gets"
+                    f"{path} is a Git LFS pointer, not the file itself:"
+                    f" {directory} was cloned without Git LFS. To get the"
+                    f" files: git lfs install && cd {directory} && git lfs pull"
                 ) from None
         raise
 
@@ -96,7 +110,7 @@ def _find_pointers(directory):
     """The Git LFS pointers in a directory."""
     return [
         path
-        for path in sorted(directory.glob("*"))
+        for path in sorted([*directory.glob("*"), *directory.glob("*/ckpt-*")])
         if path.is_file()
         and path.stat().st_size <= MAX_POINTER
         and _head(path, MAX_POINTER).startswith(LFS_POINTER)

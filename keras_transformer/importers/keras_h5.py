@@ -5,7 +5,7 @@ import pathlib
 import h5py
 import numpy as np
 
-from trainers.importers.files import check_file, named_errors
+from keras_transformer.importers.files import check_file, named_errors
 
 
 def read_h5(path: pathlib.Path) -> dict[str, np.ndarray]:

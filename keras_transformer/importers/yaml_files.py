@@ -10,7 +10,7 @@ import typing
 from collections.abc import Iterator
 
 from keras_transformer.commands import flags
-from trainers.importers.files import (
+from keras_transformer.importers.files import (
     named_errors,
     read_text,
     shown,

@@ -18,24 +18,29 @@ import re
 import numpy as np
 
 from keras_transformer.config import DecodingConfig
-from keras_transformer.permutation import from_blocks, reorder
-from keras_transformer.vocabulary import BOS
-from trainers.importers.files import named_errors, only, read_file, read_text
-from trainers.importers.imported import Imported
-from trainers.importers.options import Options
-from trainers.importers.stacks import (
+from keras_transformer.importers.files import (
+    named_errors,
+    only,
+    read_file,
+    read_text,
+)
+from keras_transformer.importers.imported import Imported
+from keras_transformer.importers.options import Options
+from keras_transformer.importers.stacks import (
     make_config,
     read_embeddings,
     read_torch_stacks,
     sharing,
 )
-from trainers.importers.tensors import Tensors, arrays_by_name
-from trainers.importers.torch_pickle import Plain, read_torch
-from trainers.importers.vocabularies import (
+from keras_transformer.importers.tensors import Tensors, arrays_by_name
+from keras_transformer.importers.torch_pickle import Plain, read_torch
+from keras_transformer.importers.vocabularies import (
     Side,
     make_tokenizers,
     start_name,
 )
+from keras_transformer.permutation import from_blocks, reorder
+from keras_transformer.vocabulary import BOS
 
 DATA = "data-bin"  # where fairseq-preprocess writes
 CHECKPOINTS = ("checkpoint_best.pt", "model.pt", "checkpoint_last.pt")
@@ -102,7 +107,7 @@ def recognizes(directory: pathlib.Path) -> bool:
 
 
 def read(directory: pathlib.Path) -> Imported:
-    """The model in a directory: see `trainers.importers`."""
+    """The model in a directory: see `keras_transformer.importers`."""
     path = _find_checkpoint(directory)
     state = read_torch(path, PLAIN)
     options, task, generation = _read_options(state, path)

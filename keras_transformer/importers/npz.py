@@ -5,8 +5,8 @@ import zipfile
 
 import numpy as np
 
-from trainers.importers.files import check_file, named_errors
-from trainers.importers.tensors import arrays_by_name
+from keras_transformer.importers.files import check_file, named_errors
+from keras_transformer.importers.tensors import arrays_by_name
 
 # Weights do not get much smaller when they are compressed.
 MAX_COMPRESSION = 100

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 import ml_dtypes
 import numpy as np
 
-from trainers.importers.files import check_file, named_errors, shown
+from keras_transformer.importers.files import check_file, named_errors, shown
 
 STORAGES = {
     "DoubleStorage": np.dtype("<f8"),

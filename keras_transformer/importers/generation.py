@@ -7,8 +7,8 @@ and has no counterpart here becomes a note of the import.
 import json
 
 from keras_transformer.config import DecodingConfig
-from trainers.importers.files import named_errors, read_json
-from trainers.importers.options import Options
+from keras_transformer.importers.files import named_errors, read_json
+from keras_transformer.importers.options import Options
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 FORCED_EOS = 0  # the default of a config.json that is read for the search

@@ -5,7 +5,11 @@ import pathlib
 import numpy as np
 from safetensors.numpy import load_file
 
-from trainers.importers.files import check_file, named_errors, read_json
+from keras_transformer.importers.files import (
+    check_file,
+    named_errors,
+    read_json,
+)
 
 
 def read_safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:

@@ -21,27 +21,27 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from keras_transformer.checkpoints import Checkpoints
 from keras_transformer.config import DecodingConfig
-from keras_transformer.permutation import from_blocks, reorder
-from trainers.importers.files import (
+from keras_transformer.importers.files import (
     check_file,
     named_errors,
     only,
     read_file,
     read_text,
 )
-from trainers.importers.imported import Imported
-from trainers.importers.model_description import read_description
-from trainers.importers.options import Options
-from trainers.importers.stacks import (
+from keras_transformer.importers.imported import Imported
+from keras_transformer.importers.model_description import read_description
+from keras_transformer.importers.options import Options
+from keras_transformer.importers.stacks import (
     make_config,
     read_embeddings,
     read_stacks,
     sharing,
     their_path,
 )
-from trainers.importers.tensors import Tensors
-from trainers.importers.vocabularies import Side, make_tokenizers
-from trainers.importers.yaml_files import read_options
+from keras_transformer.importers.tensors import Tensors
+from keras_transformer.importers.vocabularies import Side, make_tokenizers
+from keras_transformer.importers.yaml_files import read_options
+from keras_transformer.permutation import from_blocks, reorder
 
 DESCRIPTION = "model_description.py"
 GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -106,7 +106,7 @@ def _folders(directory):
 
 
 def read(directory: pathlib.Path) -> Imported:
-    """The model of a run: see `trainers.importers`."""
+    """The model of a run: see `keras_transformer.importers`."""
     checkpoint = _Checkpoint(_find_checkpoint(directory))
     run = _read_run(directory)
     model = read_description(_find_description(directory))

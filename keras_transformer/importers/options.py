@@ -4,7 +4,7 @@ import typing
 from collections.abc import Mapping, Sequence
 
 from keras_transformer.fields import STORAGE_LIMITS, TYPE_NAMES, is_of_kind
-from trainers.importers.files import shown
+from keras_transformer.importers.files import shown
 
 TYPE_NAMES = {**TYPE_NAMES, list: "a list", dict: "options by name"}
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from keras_transformer.config import TransformerConfig
-from trainers.importers.files import named_errors
-from trainers.importers.tensors import Tensors
-from trainers.importers.vocabularies import NO_ROW, Side
+from keras_transformer.importers.files import named_errors
+from keras_transformer.importers.tensors import Tensors
+from keras_transformer.importers.vocabularies import NO_ROW, Side
 
 # A bias that leaves no probability to a token, in half precision, too.
 EXCLUDED = -1e4

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 
 from sentencepiece import sentencepiece_model_pb2
 
+from keras_transformer.importers.files import named_errors
 from keras_transformer.tokenization import (
     END_OF_TABLE_WITH_CODES,
     Tokenizer,
     TokenizerPair,
 )
 from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
-from trainers.importers.files import named_errors
 
 START_NAMES = ("<s>", "<start>", "<start of output>")
 _PIECE = sentencepiece_model_pb2.ModelProto.SentencePiece

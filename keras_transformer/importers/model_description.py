@@ -22,8 +22,8 @@ import contextlib
 import pathlib
 import typing
 
-from trainers.importers.files import named_errors, read_text
-from trainers.importers.options import Options
+from keras_transformer.importers.files import named_errors, read_text
+from keras_transformer.importers.options import Options
 
 MAX_BYTES = 1 << 16
 MODULES = ("opennmt", "tensorflow", "__future__")

@@ -23,34 +23,41 @@ import pathlib
 
 import numpy as np
 
-from keras_transformer.permutation import from_blocks, reorder
-from keras_transformer.tokenization import (
-    END_OF_TABLE,
-    TokenizerPair,
-)
-from keras_transformer.vocabulary import BOS, PAD
-from trainers.importers.files import read_file, read_json
-from trainers.importers.generation import (
+from keras_transformer.importers.files import read_file, read_json
+from keras_transformer.importers.generation import (
     CONFIG,
     banned_ids,
     read_decoding,
     search_options,
     start_id,
 )
-from trainers.importers.imported import Imported
-from trainers.importers.keras_h5 import read_h5
-from trainers.importers.options import Options
-from trainers.importers.safetensors import read_safetensors, read_shards
-from trainers.importers.stacks import (
+from keras_transformer.importers.imported import Imported
+from keras_transformer.importers.keras_h5 import read_h5
+from keras_transformer.importers.options import Options
+from keras_transformer.importers.safetensors import (
+    read_safetensors,
+    read_shards,
+)
+from keras_transformer.importers.stacks import (
     TORCH_NAMES,
     make_config,
     read_embeddings,
     read_torch_stacks,
     sharing,
 )
-from trainers.importers.tensors import Tensors, arrays_by_name
-from trainers.importers.torch_pickle import read_torch
-from trainers.importers.vocabularies import Side, make_tokenizer, start_name
+from keras_transformer.importers.tensors import Tensors, arrays_by_name
+from keras_transformer.importers.torch_pickle import read_torch
+from keras_transformer.importers.vocabularies import (
+    Side,
+    make_tokenizer,
+    start_name,
+)
+from keras_transformer.permutation import from_blocks, reorder
+from keras_transformer.tokenization import (
+    END_OF_TABLE,
+    TokenizerPair,
+)
+from keras_transformer.vocabulary import BOS, PAD
 
 # TensorFlow's names of a layer's weights -> PyTorch's names.
 TF_NAMES = {**TORCH_NAMES, "embeddings": "weight"}
@@ -93,7 +100,7 @@ def recognizes(directory: pathlib.Path) -> bool:
 
 
 def read(directory: pathlib.Path) -> Imported:
-    """The model in a directory: see `trainers.importers`."""
+    """The model in a directory: see `keras_transformer.importers`."""
     options = _read_options(directory / CONFIG)
     search = search_options(directory, options)
     tensors = _read_tensors(directory)

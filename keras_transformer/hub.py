@@ -1,0 +1,58 @@
+"""Where the files of a pretrained model are: here, or on the Hugging Face Hub.
+
+huggingface_hub (extra `hub`) downloads a repository into its own cache:
+`$HF_HUB_CACHE`, by default `~/.cache/huggingface/hub` (`$XDG_CACHE_HOME` and
+`$HF_HOME` change where that is). A file appears there complete or not at all,
+also if several processes download it, and is downloaded once.
+"""
+
+import os
+import pathlib
+import re
+
+from keras_transformer.commands.flags import how_to_install
+
+PREFIX = "hf://"
+# Forms of one model's weights, in the order in which the importer takes them:
+# a later one is downloaded only if there is none before it.
+WEIGHTS = ("model*.safetensors*", "pytorch_model.bin", "tf_model.h5")
+OF_OTHERS = ("*.msgpack", "*.onnx", "*.ot")  # no importer reads them
+
+
+def find_model(name: str | os.PathLike) -> pathlib.Path:
+    """The directory with a model's files, which are downloaded if need be.
+
+    Args:
+        name: A directory; or `hf://OWNER/NAME`, a repository of the
+            Hugging Face Hub, with `@REVISION` for a branch, tag or commit.
+
+    Raises:
+        ValueError: The name of a repository has another form, or
+            huggingface_hub is not installed.
+        OSError: There is no such repository, or it cannot be downloaded.
+    """
+    name = os.fspath(name)
+    if not name.startswith(PREFIX):
+        return pathlib.Path(name)
+    parts = re.fullmatch(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?", name[5:])
+    if not parts:
+        raise ValueError(
+            f"expected {PREFIX}OWNER/NAME, or with @REVISION behind it."
+            f" Received: {name!r}"
+        )
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        raise ValueError(
+            f"{name} needs huggingface_hub: {how_to_install('hub')}"
+        ) from None
+    for number, pattern in enumerate(WEIGHTS, 1):
+        ignored = [*OF_OTHERS, *WEIGHTS[number:]]
+        directory = pathlib.Path(
+            snapshot_download(
+                parts[1], revision=parts[2], ignore_patterns=ignored
+            )
+        )
+        if any(directory.glob(pattern)):
+            break
+    return directory

@@ -1,0 +1,81 @@
+"""The result of every importer."""
+
+import typing
+from collections.abc import Sequence
+
+import keras
+import numpy as np
+
+from keras_transformer.checkpoints import is_finite
+from keras_transformer.config import DecodingConfig, TransformerConfig
+from keras_transformer.importers.vocabularies import share_in_table
+from keras_transformer.tokenization import Tokenizer, TokenizerPair
+
+
+class Imported(typing.NamedTuple):
+    """A model of another system, in the terms of this package.
+
+    Attributes:
+        config: The `TransformerConfig`.
+        weights: Arrays by path, as in `permutation.reorder`:
+            `"encoder/layer_0/self_attention/query/kernel"`. Rows of embeddings
+            stand in the order of the tokenizer's ids.
+        tokenizer: A `Tokenizer`, or one for each side.
+        decoding: The original's defaults.
+        max_length: The longest source in tokens, EOS included.
+        source_language, target_language: Such as "en"; "" if it is not known.
+        notes: Notes on this import for the user, a line each.
+    """
+
+    config: TransformerConfig
+    weights: dict[str, np.ndarray]
+    tokenizer: Tokenizer | TokenizerPair
+    decoding: DecodingConfig
+    max_length: int
+    source_language: str = ""
+    target_language: str = ""
+    notes: Sequence[str] = ()
+
+
+def describe_tables(tokenizer: Tokenizer | TokenizerPair) -> list[str]:
+    """A line for each vocabulary: which share of its pieces has an id.
+
+    With the SentencePiece model of another vocabulary it is small, and text
+    becomes UNK.
+    """
+    sides = {"source ": tokenizer.source, "target ": tokenizer.target}
+    if isinstance(tokenizer, Tokenizer):
+        sides = {"": tokenizer}
+    lines = []
+    for name, side in sides.items():
+        found, total = share_in_table(side)
+        lines.append(
+            f"{name}vocabulary: {found:,} of the {total:,} pieces of its"
+            f" SentencePiece model have an id ({found / max(total, 1):.1%})"
+        )
+    return lines
+
+
+def assign(
+    weights: dict[str, keras.Variable], arrays: dict[str, np.ndarray]
+) -> None:
+    """Sets the weights of a model.
+
+    Args:
+        weights: The result of `named_weights`.
+        arrays: An array for each of them by path, of any float dtype.
+
+    Raises:
+        ValueError: There is another set of names, or another shape, or a number
+            is not finite.
+    """
+    arrays = {path.replace("/", "."): arrays[path] for path in arrays}
+    if different := weights.keys() ^ arrays.keys():
+        raise ValueError(
+            f"the imported weights are not the model's: {min(different)}"
+        )
+    for name, variable in weights.items():
+        array = np.asarray(arrays[name], np.float32)
+        if not is_finite(array):
+            raise ValueError(f"{name} is not finite")
+        variable.assign(array)

@@ -1,0 +1,177 @@
+"""The walk-throughs run as they are written, on less data and smaller models.
+
+Commands get flags that shrink them; a training that another test has made takes
+the place of the one that a dry run checks.
+"""
+
+import contextlib
+import importlib
+import io
+import json
+import pathlib
+import re
+import shlex
+import shutil
+import tomllib
+
+import exports
+import pytest
+from commands import write_pairs
+
+import keras_transformer as kt
+from trainers import phrasebook
+
+ROOT = pathlib.Path(__file__).parents[1]
+MARIAN = ROOT / "tests/fixtures/marian_shared"
+TINY = ["--d_model=8", "--d_ff=8", "--num_heads=2", "--num_layers=1"]
+SMALL = ["--batch_tokens=400", "--num_buckets=1", "--vocab_size=120"]
+QUICK = [
+    "--train_steps=2",
+    "--warmup_steps=1",
+    "--valid_steps=1",
+    "--valid_sentences=2",
+]
+
+
+def section_of(heading):
+    """The text below a heading of the page."""
+    page = (ROOT / "docs/walkthroughs.md").read_text(encoding="utf-8")
+    [text] = re.findall(rf"^## {heading}\n(.*?)(?=^## |\Z)", page, re.M | re.S)
+    return text
+
+
+def commands_of(heading):
+    """The commands of a section as lists of words, variables filled in."""
+    variables = {}
+    for block in re.findall(r"```bash\n(.*?)```", section_of(heading), re.S):
+        for line in block.replace("\\\n", "").splitlines():
+            if assignment := re.fullmatch(r'(\w+)="(.*)"', line):
+                variables[f"${assignment[1]}"] = assignment[2].split()
+                continue
+            words = shlex.split(line)
+            yield [w for word in words for w in variables.get(word, [word])]
+
+
+def run(words, *flags, **renamed):
+    """Runs one command in this process; returns what it prints."""
+    if words[0] == "pip":
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+        [extra] = re.findall(r"\[(\w+)\]", words[-1])
+        assert extra in project["project"]["optional-dependencies"]
+        return ""
+    assert words[:2] == ["python", "-m"]
+    files, printed = {}, io.StringIO()
+    for sign in {"<", ">"} & {*words}:
+        files[sign] = words.pop(words.index(sign) + 1)
+        words.remove(sign)
+    argv = [*words[3:], *flags]
+    for name, other in renamed.items():
+        argv = [re.sub(rf"^--{name}=.*", f"--{name}={other}", a) for a in argv]
+    with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
+        if "<" in files:
+            source = stack.enter_context(open(files["<"], encoding="utf-8"))
+            patch.setattr("sys.stdin", source)
+        stack.enter_context(contextlib.redirect_stdout(printed))
+        importlib.import_module(words[2]).main(argv)
+    if ">" in files:
+        pathlib.Path(files[">"]).write_text(printed.getvalue(), "utf-8")
+    return printed.getvalue()
+
+
+@pytest.fixture
+def corpus(tmp_path, monkeypatch):
+    """corpus/train, valid and test in the current directory."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "corpus").mkdir()
+    for split, number in (("train", 60), ("valid", 3), ("test", 3)):
+        pairs = phrasebook.make_split("train", number)
+        write_pairs(tmp_path / "corpus" / split, pairs)
+    (tmp_path / "runs").mkdir()
+    return tmp_path
+
+
+def trained(path):
+    """A work directory of a training, in its place."""
+    shutil.copytree(exports.workdir(), path)
+
+
+def test_300000_pairs(corpus):
+    dry, translate, tune, evaluate, export = commands_of(
+        "300,000 sentence pairs of your own"
+    )
+    assert dry.pop() == "--dry_run"
+    printed = run(dry, *TINY, *SMALL, "--dry_run")
+    assert "fit into memory" in printed and not any(corpus.glob("runs/*"))
+    trained(corpus / "runs/mine")
+    run(translate, "--beam_size=1")
+    lines = (corpus / "corpus/test.en").read_text("utf-8").splitlines()
+    found = (corpus / "translation.de").read_text("utf-8").splitlines()
+    translator = exports.translator().with_decoding(beam_size=1)
+    assert found == translator.translate(lines)
+    valid = ["--valid_files=corpus/valid", "--length_penalties=0.5"]
+    run(tune, *valid, "--beam_sizes=1")
+    score = json.loads(run(evaluate).splitlines()[-1])
+    assert score["sentences"] == 3
+    decoding = json.loads((corpus / "runs/mine/config.json").read_text())
+    assert decoding["decoding"]["length_penalty"] == 0.5  # tuned
+    assert export[2:] == [
+        "savedmodel.export",
+        "--workdir=runs/mine",
+        "--format=saved_model",
+        "--output=exports/mine",
+    ]  # tests of exports run it
+
+
+def test_opus_mt(corpus):
+    install, import_model, before, wmt, after = commands_of(
+        "An OPUS-MT model on your own domain"
+    )
+    run(install)
+    assert "--source=hf://Helsinki-NLP/opus-mt-en-de" in import_model
+    assert "(huggingface)" in run(import_model, source=MARIAN)
+    search = ["--beam_size=1", "--max_output_length=8"]
+    score = json.loads(run(before, *search).splitlines()[-1])
+    printed = run(wmt, *QUICK, "--batch_tokens=400", "--num_buckets=1")
+    assert "initial weights: runs/opus_en_de/averaged/ckpt-0" in printed
+    [other] = json.loads(run(after, *search).splitlines()[-1])["compare"]
+    assert other["system"] == "runs/opus_en_de"
+    assert other["bleu"]["score"] == pytest.approx(score["bleu"], abs=0.01)
+
+
+def test_a_layer(corpus):
+    sentences = [pair[0] for pair in phrasebook.make_split("train", 100)]
+    rows = [f"{int(s.endswith('?'))}\t{s}\n" for s in sentences]
+    (corpus / "reviews.tsv").write_text("".join(rows), "utf-8")
+    [script] = re.findall(
+        r"```python\n(.*?)```",
+        section_of("A layer in your own model"),
+        re.S,
+    )
+    assert "vocab_size=8000" in script
+    names = {}
+    exec(script.replace("vocab_size=8000", "vocab_size=150"), names)
+    losses = names["model"].history.history["loss"]
+    assert losses[-1] < losses[0]
+    assert (corpus / "reviews.keras").exists()
+
+
+def test_a_row_of_table_3(corpus):
+    base, row, evaluate = commands_of("A row of Table 3 on your own data")
+    flags = [*TINY[:-1], *SMALL, "--dry_run"]
+    for command in (base, row):
+        assert "fit into memory" in run(command, *flags)
+    for name in ("table3_base", "table3_c2"):
+        trained(corpus / "runs" / name)
+    printed = run(evaluate, "--beam_size=1")
+    [other] = json.loads(printed.splitlines()[-1])["compare"]
+    assert other["system"] == "runs/table3_base"
+
+
+def test_the_headings_are_those_of_the_list():
+    page = (ROOT / "docs/walkthroughs.md").read_text(encoding="utf-8")
+    anchors = [
+        re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-")
+        for heading in re.findall(r"^## (.*)", page, re.M)
+    ]
+    assert anchors == re.findall(r"\]\(#([^)]+)\)", page)
+    assert kt.PRESETS.keys() >= set(re.findall(r"--recipe=(table3_\w+)", page))

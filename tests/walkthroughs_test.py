@@ -5,6 +5,7 @@ the place of the one that a dry run checks.
 """
 
 import contextlib
+import http.server
 import importlib
 import io
 import json
@@ -12,6 +13,7 @@ import pathlib
 import re
 import shlex
 import shutil
+import threading
 import tomllib
 
 import exports
@@ -50,6 +52,11 @@ def commands_of(heading):
                 continue
             words = shlex.split(line)
             yield [w for word in words for w in variables.get(word, [word])]
+
+
+def scripts_of(heading):
+    """The Python scripts of a section."""
+    return re.findall(r"```python\n(.*?)```", section_of(heading), re.S)
 
 
 def run(words, *flags, **renamed):
@@ -131,15 +138,41 @@ def test_opus_mt(corpus):
     assert other["bleu"]["score"] == pytest.approx(score["bleu"], abs=0.01)
 
 
+class Api(http.server.BaseHTTPRequestHandler):
+    """Answers /v1/translate as trainers.serve does, in upper case."""
+
+    def log_message(self, *_):
+        pass
+
+    def do_POST(self):
+        assert self.path == "/v1/translate"
+        assert self.headers["Content-Type"] == "application/json"
+        length = int(self.headers["Content-Length"])
+        asked = json.loads(self.rfile.read(length))
+        assert (asked["source"], asked["target"]) == ("en", "de")
+        answer = {"translations": [{"text": asked["text"].upper()}]}
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(answer).encode())
+
+
+def test_a_client(capsys):
+    [script] = scripts_of("Translate over HTTP")
+    assert script.count("\n") < 16
+    with http.server.HTTPServer(("127.0.0.1", 0), Api) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        script = script.replace("8080", str(server.server_port))
+        exec(script, {})
+        thread.join()
+    assert capsys.readouterr().out == "WHEN DID THE TIRED CHILD GET UP?\n"
+
+
 def test_a_layer(corpus):
     sentences = [pair[0] for pair in phrasebook.make_split("train", 100)]
     rows = [f"{int(s.endswith('?'))}\t{s}\n" for s in sentences]
     (corpus / "reviews.tsv").write_text("".join(rows), "utf-8")
-    [script] = re.findall(
-        r"```python\n(.*?)```",
-        section_of("A layer in your own model"),
-        re.S,
-    )
+    [script] = scripts_of("A layer in your own model")
     assert "vocab_size=8000" in script
     names = {}
     exec(script.replace("vocab_size=8000", "vocab_size=150"), names)

@@ -67,7 +67,7 @@ def run(words, *flags, **renamed):
         assert extra in project["project"]["optional-dependencies"]
         return ""
     assert words[:2] == ["python", "-m"]
-    files, printed = {}, io.StringIO()
+    files, printed = {}, io.TextIOWrapper(io.BytesIO(), "utf-8")
     for sign in {"<", ">"} & {*words}:
         files[sign] = words.pop(words.index(sign) + 1)
         words.remove(sign)
@@ -80,9 +80,11 @@ def run(words, *flags, **renamed):
             patch.setattr("sys.stdin", source)
         stack.enter_context(contextlib.redirect_stdout(printed))
         importlib.import_module(words[2]).main(argv)
+    printed.flush()
+    text = printed.buffer.getvalue().decode()
     if ">" in files:
-        pathlib.Path(files[">"]).write_text(printed.getvalue(), "utf-8")
-    return printed.getvalue()
+        pathlib.Path(files[">"]).write_text(text, "utf-8")
+    return text
 
 
 @pytest.fixture
@@ -133,9 +135,10 @@ def test_opus_mt(corpus):
     score = json.loads(run(before, *search).splitlines()[-1])
     printed = run(wmt, *QUICK, "--batch_tokens=400", "--num_buckets=1")
     assert "initial weights: runs/opus_en_de/averaged/ckpt-0" in printed
-    [other] = json.loads(run(after, *search).splitlines()[-1])["compare"]
-    assert other["system"] == "runs/opus_en_de"
-    assert other["bleu"]["score"] == pytest.approx(score["bleu"], abs=0.01)
+    compared = json.loads(run(after, *search).splitlines()[-1])["compare"]
+    [other] = compared["systems"]
+    assert other["name"] == "runs/opus_en_de"
+    assert other["BLEU"]["score"] == pytest.approx(score["bleu"], abs=0.01)
 
 
 class Api(http.server.BaseHTTPRequestHandler):

@@ -1,5 +1,6 @@
 """Strings to strings: every line answered, alone or in company."""
 
+import bisect
 import dataclasses
 import functools
 import threading
@@ -480,6 +481,40 @@ def test_words_are_linked_by_the_attention_of_their_tokens(
     found = translator.align(pairs)
     assert found[0] == ([(1, 1), (2, 0)], False)
     assert found[1].links == found[2].links == []
+
+
+def test_words_and_signs_are_linked_by_their_positions(translator, monkeypatch):
+    source, target = "jumps,  over fox", "dog (lazy)"
+    tokens = [translator.tokenizer.tokens([x])[0] for x in (source, target)]
+    ends = [[5, 6, 12, 16], [3, 5, 9, 10]]  # of words and signs
+
+    def unit(side, token):
+        return bisect.bisect(ends[side], token.begin)
+
+    firsts = [
+        next(i for i, t in enumerate(tokens[0]) if unit(0, t) == number)
+        for number in {unit(0, token) for token in tokens[0]}
+    ]
+    # Each sign or word of the target reads another one of the source.
+    choice = [firsts[::-1][unit(1, token) % len(firsts)] for token in tokens[1]]
+    attend_to(translator, monkeypatch, [choice])
+    [links] = translator.align_spans([(source, target)])
+    spans = {
+        number: (end - length, end)
+        for number, end, length in zip(
+            range(4), ends[0], (5, 1, 4, 3), strict=True
+        )
+    }
+    begins = [0, 4, 5, 9]
+    read = sorted({unit(1, token) for token in tokens[1]})
+    assert links == [
+        (
+            spans[unit(0, tokens[0][firsts[::-1][number % len(firsts)]])],
+            (begins[number], ends[1][number]),
+        )
+        for number in read
+    ]
+    assert translator.fits(source) and not limited(translator, 3).fits(source)
 
 
 def test_words_beyond_the_limit_have_no_links(translator, caplog):

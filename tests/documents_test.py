@@ -1,0 +1,531 @@
+"""Documents: the identity without translation, markup with any alignment."""
+
+import collections
+import importlib.util
+import io
+import json
+import pathlib
+import random
+import re
+import sys
+import types
+import xml.etree.ElementTree
+
+import polib
+import pytest
+from commands import fails
+
+from keras_transformer.translation import documents
+from keras_transformer.translation.alignment import SpanLink, word_spans
+from keras_transformer.translation.documents.placeholders import (
+    count_placeholders,
+)
+from trainers import translate
+from trainers.run import documents as command
+
+RUN = pathlib.Path(__file__).parent / "fixtures/workdir_0_1/run"
+WORDS = (
+    "text ",
+    "Hello world. ",
+    "How are you? ",
+    "שלום עולם ",
+    "你好。再见。",
+    "\U0001f600",
+    "cafe\u0301 ",
+    "%s ",
+    "{name} ",
+    "http://a.b/c_d?e=1 ",
+    "  ",
+    "\u00a0",
+)
+TAGS = ("<b>", "</b>", "<i class='x'>", "</i>", '<a href="u">', "</a>")
+PARTS = {
+    "text": (
+        "\n",
+        "\r\n",
+        "\n\n",
+        "\t",
+        "\r",
+        "\u2028",
+        "- ",
+        "1. ",
+        ",",
+        "、",
+    ),
+    "html": (
+        *TAGS,
+        *"<br> <p> </p> <img> </> <? </zzz> <![CDATA[x]]> &amp;".split(),
+        *"&eacute; &nbsp & &#10; &#x1F600; </td>".split(),
+        "<!-- <i> -->",
+        *("<script>a<b</script>", "<pre> x\n</pre>", "<code>a b</code>"),
+        *("<div translate=no>", "</div>", "<span class=notranslate>X</span>"),
+    ),
+    "markdown": (
+        *TAGS,
+        *"* ** _ __ ~~ *** ` `` `a` [ ](u_r) ![a*b*](c) <http://a.b>".split(),
+        *"\\* \\\\ &amp; | \n> \n- \n--- \n```\nx\n```\n".split(" "),
+        *("  \n", "\\\n", "\n\n", "\n    x", "\r\n", "\t", "\n# ", "[r]: u\n"),
+        "\n| a | *b* |\n|---|---|\n| c **d** | e \\| f |\n",
+    ),
+    "inline": (
+        *('<g id="1">', "</g>", "<x id='2'/>", "<ph id='3'>&lt;b&gt;</ph>"),
+        *("<!-- c -->", "<![CDATA[ a<b ]]>", "&amp;", "&#233;", "\n  "),
+        "<mrk mtype='protected'>No <g id='4'>x</g></mrk>",
+    ),
+    "message": (*TAGS, "<br/>", "\n", "\t", "\\ ", '"q" ', "%1$s ", "&Open "),
+}
+
+
+def random_text(chosen, kind, length=14):
+    parts = WORDS + PARTS[kind]
+    return "".join(chosen.choices(parts, k=chosen.randint(0, length)))
+
+
+def well_formed(text):
+    """XML from tags that may miss their partners."""
+    try:
+        xml.etree.ElementTree.fromstring(f"<x>{text}</x>")
+    except xml.etree.ElementTree.ParseError:
+        return re.sub("</?g.*?>", "", text)
+    return text
+
+
+def random_subtitles(chosen):
+    cue = "{}\n00:00:0{}.5 --> 00:00:09,000\n{}\n\n"
+    return "".join(
+        cue.format(
+            number,
+            number,
+            "\n".join(
+                chosen.choice(["", "- ", "<i>", "{\\an8}"])
+                + random_text(chosen, "text", 3).strip()
+                for _ in range(2)
+            ),
+        )
+        for number in range(1, 4)
+    )
+
+
+def random_xliff(chosen):
+    unit = '<trans-unit id="{}"><source>{}</source>\n</trans-unit>\n'
+    units = "".join(
+        unit.format(i, well_formed(random_text(chosen, "inline")))
+        for i in range(3)
+    )
+    return f'<xliff version="1.2"><file><body>\n{units}</body></file></xliff>'
+
+
+def random_catalogue(chosen):
+    catalogue = polib.POFile()
+    for i in range(3):
+        message = f"m{i} " + random_text(chosen, "message")
+        entry = polib.POEntry(msgid=message, flags=["c-format"])
+        if i == 1:
+            entry.msgstr_plural = {0: "", 1: ""}
+            entry.msgid_plural = "many " + message
+        catalogue.append(entry)
+    return str(catalogue)
+
+
+MAKERS = {
+    "text": lambda chosen: random_text(chosen, "text", 25),
+    "html": lambda chosen: random_text(chosen, "html", 25),
+    "markdown": lambda chosen: random_text(chosen, "markdown", 25),
+    "srt": random_subtitles,
+    "xliff": random_xliff,
+    "po": random_catalogue,
+}
+
+
+def without_translations(format, text):
+    """The document that was translated; also checks its translations."""
+    if format == "xliff":
+        xml.etree.ElementTree.fromstring(text)
+        return re.sub("<target state.*?</target>", "", text, flags=re.S)
+    if format == "po":
+        catalogue = polib.pofile(text + "\n")
+        for entry in catalogue:
+            translations = [entry.msgstr, *entry.msgstr_plural.values()]
+            assert entry.fuzzy == any(translations)
+            entry.msgstr = ""
+            entry.msgstr_plural = dict.fromkeys(entry.msgstr_plural, "")
+            entry.flags = ["c-format"]
+        return str(catalogue)
+    return text
+
+
+def translations_of(format, text):
+    """Pairs of a text and its translation."""
+    if format == "xliff":
+        pattern = "<source>(.*)</source><target state.*?>(.*)</target>"
+        units = text.split("</trans-unit>")
+        found = [re.search(pattern, unit, flags=re.S) for unit in units]
+        return [match.groups() for match in found if match]
+    return [
+        pair
+        for entry in polib.pofile(text + "\n")
+        for pair in (
+            (entry.msgid, entry.msgstr or entry.msgstr_plural.get(0)),
+            (entry.msgid_plural, entry.msgstr_plural.get(1)),
+        )
+        if pair[1]
+    ]
+
+
+def codes(format, text):
+    """How often each tag, code or time is in a text; not of Markdown's."""
+    pattern = r"%s|%1\$s|\{name\}|http://a\.b/c_d\?e=1"
+    if format != "markdown":
+        pattern += r"|<[^<>]*>|\{\\an8\}|\d\d:\d\d"
+    return collections.Counter(re.findall(pattern, text))
+
+
+@pytest.mark.parametrize("format", documents.FORMATS)
+def test_without_a_translator_a_document_stays_as_it_is(format):
+    chosen = random.Random(0)
+    for _ in range(150):
+        text = MAKERS[format](chosen)
+        mark = chosen.choice(["", "\ufeff"])
+        document = documents.parse(
+            mark + text, format, "en", lambda sentence: len(sentence) < 30
+        )
+        assert all(len(s) < 30 and s.strip(" ") for s in document.sentences)
+        written = document.write(document.sentences)
+        assert written.startswith(mark)
+        written = written.removeprefix(mark)
+        assert without_translations(format, written) == text
+        if format in documents.WITH_TRANSLATIONS:
+            pairs = translations_of(format, written)
+            assert all(source == target for source, target in pairs)
+            assert bool(pairs) == bool(document.sentences)
+
+
+@pytest.mark.parametrize("format", documents.FORMATS)
+def test_no_alignment_loses_markup_or_a_placeholder(format):
+    """The model: the words in another order, one more, maybe no placeholder."""
+    chosen = random.Random(1)
+
+    def translate(sentences):
+        translations = []
+        for sentence in sentences:
+            words = sentence.replace(*chosen.choice(["%x", "xx"])).split()
+            chosen.shuffle(words)
+            translations.append(" ".join([*words, "ende"]))
+        return translations
+
+    def align(pairs):
+        return [
+            [
+                SpanLink(chosen.choice(word_spans(source)), span)
+                for span in word_spans(translation)
+                if chosen.random() < 0.8
+            ]
+            for source, translation in pairs
+        ]
+
+    repeated = 0
+    for _ in range(150):
+        text = MAKERS[format](chosen)
+        document = documents.parse(text, format, "en", lambda s: len(s) < 60)
+        found = documents.translate(document, translate, align)
+        repeated += found.repeated
+        pairs = [(text, found.text)]
+        if format in documents.WITH_TRANSLATIONS:
+            pairs = translations_of(format, found.text)
+            assert without_translations(format, found.text) == text
+        for source, target in pairs:
+            assert codes(format, source) == codes(format, target), found
+    assert repeated
+
+
+def write(text, format, *translations, alignments=None):
+    return documents.parse(text, format).write(translations, alignments)
+
+
+def test_the_lines_of_plain_text():
+    text = (
+        "\ufeffA title\r\n\r\n   Dr. Smith went to Washington, D.C. by a train"
+        " that was very,\r\n   very late. He slept.\r\n\r\n\r\nshort\t"
+        "column  two\n"
+        "- One item.\n- 17 %\nno end"
+    )
+    document = documents.parse(text, "text")
+    assert document.sentences == [
+        "A title",
+        "Dr. Smith went to Washington, D.C. by a train that was very,"
+        " very late.",
+        "He slept.",
+        "short",
+        "column two",
+        "One item.",
+        "no end",
+    ]
+    assert document.write([str(i) * 3 + " x" for i in range(7)]) == (
+        "\ufeff000 x\r\n\r\n   111\r\n   x 222 x\r\n\r\n\r\n333 x\t444 x\n"
+        "- 555 x\n- 17 %\n666 x"
+    )
+    with pytest.raises(ValueError, match="as many as sentences.*: 1 and 7"):
+        document.write(["x"])
+
+
+def test_a_long_sentence_is_divided_at_clauses_then_words_then_characters():
+    text = "We came, as you know; we saw nothing at all. abcdefghijklmnopqrst"
+    for length, expected in (
+        (30, ["We came, as you know;", "we saw nothing at all."]),
+        (12, ["We came,", "as you know;", "we saw", "nothing", "at all."]),
+    ):
+        document = documents.parse(
+            text, "text", "en", lambda s, most=length: len(s) <= most
+        )
+        assert document.sentences[: len(expected)] == expected
+        assert "".join(document.sentences[len(expected) :]) == (
+            "abcdefghijklmnopqrst"
+        )
+        assert document.write(document.sentences) == text
+
+
+def link_words(source, translation, numbers):
+    """Links from a list with the number of the source word of each word."""
+    sources, targets = word_spans(source), word_spans(translation)
+    return [
+        SpanLink(sources[i], span)
+        for i, span in zip(numbers, targets, strict=True)
+    ]
+
+
+def test_tags_follow_the_words():
+    text = "<p>The <b>black <i>cat</i></b> sat on <a href='x'>the mat</a>.</p>"
+    document = documents.parse(text, "html")
+    [source] = document.sentences
+    assert source == "The black cat sat on the mat."
+    assert document.needs_alignment == [True]
+    translation = "Auf der Matte sass & die schwarze Katze."
+    numbers = [4, 5, 6, 3, 3, 0, 1, 2, 7]
+    written = document.write(
+        [translation], [link_words(source, translation, numbers)]
+    )
+    assert written == (
+        "<p>Auf <a href='x'>der Matte</a> sass &amp; die <b>schwarze"
+        " <i>Katze</i></b>.</p>"
+    )
+
+
+def test_a_range_in_two_sentences_stays_one():
+    text = "A <b>bold one. A bold</b> end."
+    document = documents.parse(text, "html")
+    sentences = ["Ein fetter hier.", "Und ein Ende fett."]
+    numbers = [0, 1, 2, 3], [0, 0, 2, 1, 3]
+    found = [
+        link_words(s, t, n)
+        for s, t, n in zip(document.sentences, sentences, numbers, strict=True)
+    ]
+    written = document.write(sentences, found)
+    assert written == "Ein <b>fetter hier. Und ein</b> Ende fett."
+
+
+def test_what_is_no_text_of_a_page_stays():
+    text = (
+        "<title>A title</title><style>p {}</style><pre>a b</pre>"
+        "<p translate='no'>No <p>x</p></p><p class='a notranslate'>No</p>"
+        "<textarea>no</textarea>one<br>two<p>Type <code>ls x</code> now<hr>"
+    )
+    document = documents.parse(text, "html")
+    assert document.sentences == ["A title", "one", "two", "Type now"]
+
+
+def test_lost_placeholders_are_placed_by_alignment():
+    asked = []
+
+    def translate(sentences):
+        asked.append(sentences)
+        return [
+            s.replace("%s", "").replace("files", "Dateien") for s in sentences
+        ]
+
+    def align(pairs):
+        assert pairs == [("Copied files to .", "Copied Dateien to .")]
+        return [link_words(*pairs[0], [0, 1, 2, 3])]
+
+    text = "Copied %s files to {name}. See a@b.org, {0}."
+    found = documents.translate(documents.parse(text), translate, align)
+    assert found.text == "Copied %s Dateien to {name}. See a@b.org, {0}."
+    assert asked == [
+        ["Copied %s files to {name}.", "See a@b.org, {0}."],
+        ["Copied files to ."],
+    ]
+    assert found.repeated == 1
+    # A placeholder that only the translation has is left out.
+    assert write("So.", "text", "Also %d.") == "Also ."
+
+
+def test_placeholders():
+    text = (
+        "%s %1$s %-5.2f %lld %d %(name)s %% %1 %n %{a} %NAME% %PRODUCTNAME {0}"
+        " {n, plural, one {# x}} {{y}} ${z} $(ARG1) $name$ $var $1"
+        " https://a.b/c?d=e a.b+c@d-e.org www.x.de/y"
+    )
+    expected = re.sub(r"\{n, .*?\}\}", "ICU", text).split(" ")
+    found = count_placeholders(text)
+    found["ICU"] = found.pop("{n, plural, one {# x}}")
+    assert found == collections.Counter(expected)
+    assert not count_placeholders("Up to 50 % of $5.50, 100% (a) and so on.")
+
+
+def test_catalogues_keep_what_is_there():
+    text = (
+        'msgid ""\nmsgstr ""\n"Language: de\\n"\n\n#  a   comment\n'
+        'msgctxt "c"\nmsgid "~Open \\"it\\"\\n"\n"%d files"\nmsgstr ""\n\n'
+        '#, fuzzy\nmsgid "old"\nmsgstr "alt"\n\n#, c-format\nmsgid "%d file"\n'
+        'msgid_plural "%d files"\nmsgstr[0] ""\nmsgstr[1] ""\n\n'
+        '#~ msgid "gone"\n#~ msgstr ""\n'
+    )
+    document = documents.parse(text, "po")
+    assert document.sentences == [
+        'Open "it"',
+        "%d files",
+        "%d file",
+        "%d files",
+    ]
+    expected = (
+        text.replace('msgctxt "c"', '#, fuzzy\nmsgctxt "c"')
+        .replace(
+            'msgstr ""\n\n#, f', 'msgstr ""\n"~Auf \\"es\\"\\n"\n"%d D"\n\n#, f'
+        )
+        .replace("#, c-format", "#, c-format, fuzzy")
+        .replace('[0] ""\nmsgstr[1] ""', '[0] "%d E"\nmsgstr[1] "%d F"')
+    )
+    translations = ['Auf "es"', "%d D", "%d E", "%d F"]
+    assert document.write(translations) == expected
+    again = documents.parse(text, "po", replace=True)
+    assert again.sentences[2] == "old"
+    assert documents.parse(text.replace("\n", "\r\n"), "po").write(
+        translations
+    ) == expected.replace("\n", "\r\n")
+
+
+@pytest.mark.parametrize("version", ["1.2", "2.0"])
+def test_xliff_of_both_versions(version):
+    unit, g, state = "segment", "pc", ""
+    if version == "1.2":
+        unit, g = "trans-unit", "g"
+        state = (
+            ' state="needs-review-translation" state-qualifier="mt-suggestion"'
+        )
+    text = (
+        f'<?xml version="1.0"?>\n<x:xliff version="{version}" xmlns:x="u">'
+        f"<x:{unit}>\n <x:source xml:lang='en'>a <x:{g} id='1'>b</x:{g}>"
+        f"</x:source>\n</x:{unit}>"
+        f"<x:{unit}><x:source>c &amp; d</x:source><x:target id='t' />"
+        f"</x:{unit}>"
+        f"<x:{unit}><x:source>e</x:source><x:target>f</x:target></x:{unit}>"
+        f"<x:u translate='no'><x:{unit}><x:source>g</x:source></x:{unit}></x:u>"
+        "</x:xliff>"
+    )
+    document = documents.parse(text, "xliff")
+    assert document.sentences == ["a b", "c & d"]
+    assert document.write(["A B", "C < D"]) == text.replace(
+        "</x:source>\n</",
+        f"</x:source>\n <x:target{state}>A <x:{g} id='1'>B</x:{g}></x:target>"
+        "\n</",
+    ).replace("<x:target id='t' />", "<x:target id='t'>C &lt; D</x:target>")
+    again = documents.parse(text, "xliff", replace=True)
+    assert again.sentences == ["a b", "c & d", "e"]
+
+
+def test_subtitles_and_markdown():
+    text = "1\r\n00:01 --> 00:02\r\n"  # no times
+    cue = "1\r\n00:00:01,000 --> 00:00:02,500 X1:2\r\n"
+    subtitles = f"{cue}- <i>Are you\r\nthere?</i>\r\n- No.\r\n\r\n"
+    written = write(subtitles, "srt", "Bist du denn da?", "Nein.")
+    assert written == (f"{cue}- <i>Bist du\r\ndenn da?</i>\r\n- Nein.\r\n\r\n")
+    with pytest.raises(ValueError, match="line 1: .*-->"):
+        documents.parse(text.replace("00:01 -->", "1 --"), "srt")
+    text = (
+        '---\ntitle: x\n---\n# A *title*\n\n> See [the\n> page](u_v "t") &amp;'
+        " `code`.\n\n    code\n"
+    )
+    document = documents.parse(text, "markdown")
+    assert document.sentences == ["A title", "See the page & ."]
+    source, target = document.sentences[1], "Sieh die Seite & [x]."
+    found = link_words(source, target, [0, 1, 2, 3, 3, 3, 3, 4])
+    assert document.write(["Ein_ Titel", target], [(), found]) == (
+        "---\ntitle: x\n---\n# Ein\\_ *Titel*\n\n> Sieh [die\n> Seite]"
+        '(u_v "t") & \\[x\\] `code`.\n\n    code\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("format", "text", "message"),
+    [
+        ("xliff", "<xliff>\n<a></b>", "line 2: mismatched tag"),
+        ("xliff", "<html/>", "expected the element xliff. Received: html"),
+        ("xliff", "<!DOCTYPE x [<!ENTITY a 'b'>]>\n<x/>", "line 1: .*DOCTYPE"),
+        ("po", 'msgid "a"\nmsgstr "b"c"', "line 2: unescaped double quote"),
+        ("po", "/etc/hostname", "line 1: no line of a catalogue"),
+        ("rtf", "", "one of text, html, .* Received: format='rtf'"),
+    ],
+)
+def test_malformed_documents_are_refused_with_their_line(format, text, message):
+    with pytest.raises(ValueError, match=f"^(format must be )?{message}"):
+        documents.parse(text, format)
+
+
+def test_a_missing_library_names_the_extra(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"pip install '.*\[documents\]'"):
+        documents.parse("")
+
+
+class Upper:
+    """Says each sentence louder; it stands for a `Translator`."""
+
+    def translate(self, sentences):
+        return [sentence.upper() for sentence in sentences]
+
+    def align_spans(self, pairs):
+        return [
+            [SpanLink(span, span) for span in word_spans(source)]
+            for source, _ in pairs
+        ]
+
+    def fits(self, sentence):
+        return len(sentence) < 20
+
+
+def test_the_command(monkeypatch, tmp_path, capfdbinary):
+    def run(data, *flags):
+        stdin = types.SimpleNamespace(buffer=io.BytesIO(data))
+        monkeypatch.setattr(sys, "stdin", stdin)
+        translate.main([f"--workdir={RUN}", "--document", *flags])
+        return capfdbinary.readouterr()
+
+    monkeypatch.setattr(command, "load_translator", lambda _: Upper())
+    monkeypatch.setattr(command, "CHUNK", 2)
+    path = tmp_path / "map.jsonl"
+    page = "<p>A <b>é</b> cat.\r\nOne dog, two three four."
+    out, err = run(page.encode(), "--format=html", f"--document_map={path}")
+    assert out.decode() == "<p>A <b>É</b> CAT.\r\nONE DOG, TWO THREE FOUR."
+    assert b"2 of 3 sentences" in err and b"3 sentences, 1 with markup" in err
+    rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    assert rows == [
+        {"source": s, "translation": s.upper()}
+        for s in ("A é cat.", "One dog,", "two three four.")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "flags", "message"),
+    [
+        (b"a\n\xff", ["--document"], "line 2 is not UTF-8"),
+        (b"<a", ["--document", "--format=xliff"], "standard input: line 1: "),
+        (b"", ["--format=html"], "format is an option of document=True"),
+        (b"", ["--document", "--n_best=2"], "n_best is an option of document"),
+        (b"", ["--document", "--retranslate"], "retranslate is an option of"),
+    ],
+)
+def test_the_command_refuses(data, flags, message, monkeypatch, capsys):
+    stdin = types.SimpleNamespace(buffer=io.BytesIO(data))
+    monkeypatch.setattr(sys, "stdin", stdin)
+    monkeypatch.setattr(command, "load_translator", lambda _: Upper())
+    argv = [f"--workdir={RUN}", *flags]
+    assert message in fails(translate.main, argv, capsys)

@@ -70,7 +70,9 @@ def translated(line, n_best=1, notes=()):
                     {"text": word.upper(), "probability": 1 / (j + 1)}
                     for j, word in enumerate(words)
                 ],
-                "alignment": [[i, len(words) - 1 - i] for i in range(len(words))],
+                "alignment": [
+                    [i, len(words) - 1 - i] for i in range(len(words))
+                ],
             }
             for i in range(n_best)
         ],

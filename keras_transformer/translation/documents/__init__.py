@@ -13,11 +13,26 @@ from collections.abc import Callable
 
 from keras_transformer.commands.flags import how_to_install
 from keras_transformer.translation.documents.document import Document
+from keras_transformer.translation.documents.html import read as read_html
+from keras_transformer.translation.documents.markdown import (
+    read as read_markdown,
+)
+from keras_transformer.translation.documents.po import read as read_po
+from keras_transformer.translation.documents.srt import read as read_srt
 from keras_transformer.translation.documents.text import read as read_text
+from keras_transformer.translation.documents.xliff import read as read_xliff
 
 __all__ = ["FORMATS", "Document", "check_installed", "parse"]
 
-READERS = {"text": read_text}
+READERS = {
+    "text": read_text,
+    "html": read_html,
+    "xliff": read_xliff,
+    "srt": read_srt,
+    "po": read_po,
+    "markdown": read_markdown,
+}
+WITH_TRANSLATIONS = ("po", "xliff")  # formats that have source and translation
 FORMATS = tuple(READERS)
 BYTE_ORDER_MARK = "\ufeff"
 
@@ -27,6 +42,7 @@ def parse(
     format: str = "text",
     language: str = "en",
     fits: Callable[[str], bool] = lambda sentence: True,
+    replace: bool = False,
 ) -> Document:
     """The document that a text is.
 
@@ -36,6 +52,8 @@ def parse(
         language: Code of its language, which decides where sentences end.
         fits: Whether the model can read a sentence. A longer one is divided at
             a clause mark, else at white space; the parts are sentences.
+        replace: Whether to translate again what has a translation; only for
+            `WITH_TRANSLATIONS`.
 
     Raises:
         ValueError: There is no such format, or the text is not of this format;
@@ -51,13 +69,15 @@ def parse(
         )
     check_installed()
     mark = BYTE_ORDER_MARK * text.startswith(BYTE_ORDER_MARK)
-    pieces = READERS[format](text.removeprefix(mark), language, fits)
+    options = {"replace": replace} if format in WITH_TRANSLATIONS else {}
+    text = text.removeprefix(mark)
+    pieces = READERS[format](text, language, fits, **options)
     return Document([mark, *pieces])
 
 
 def check_installed() -> None:
     """Raises ValueError if a library of the extra `documents` is missing."""
-    for name in ("sentencex",):
+    for name in ("sentencex", "polib", "markdown_it"):
         if importlib.util.find_spec(name) is None:
             raise ValueError(
                 "documents need the extra 'documents':"

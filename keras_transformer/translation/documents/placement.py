@@ -10,21 +10,9 @@ import itertools
 import typing
 from collections.abc import Sequence
 
-import regex
+from keras_transformer.translation.alignment import SpanLink, word_spans
 
 OPEN, CLOSE, ALONE, ACCELERATOR = "open", "close", "alone", "accelerator"
-
-
-class Link(typing.NamedTuple):
-    """A word or sign of a translation and the one that it translates.
-
-    Attributes:
-        source: Begin and end of the one in the source, in characters.
-        target: Begin and end in the translation.
-    """
-
-    source: tuple[int, int]
-    target: tuple[int, int]
 
 
 class Mark(typing.NamedTuple):
@@ -86,7 +74,10 @@ class _Range:
 
 
 def insert_marks(
-    text: str, marks: Sequence[Mark], translation: str, links: Sequence[Link]
+    text: str,
+    marks: Sequence[Mark],
+    translation: str,
+    links: Sequence[SpanLink],
 ) -> list[Edit]:
     """Where the marks of a sentence belong in its translation.
 
@@ -96,14 +87,14 @@ def insert_marks(
             earlier sentence has only its `CLOSE`, one that ends in a later
             sentence only its `OPEN`.
         translation: The translation.
-        links: Its `Link`s. Without any, places are proportional.
+        links: Its `SpanLink`s.
 
     Returns:
         The `Edit`s in order: each mark once.
     """
     if not marks:
         return []
-    links = sorted(links or _proportional(text, translation), key=_target)
+    links = sorted(links, key=lambda link: link.target)
     root = _nest(marks, len(text))
     root.last = len(links)
     _place(root, links)
@@ -112,18 +103,11 @@ def insert_marks(
     return edits
 
 
-def _target(link):
-    return link.target
-
-
-def _proportional(text, translation):
-    """Links of words at the same relative positions."""
-    source = [m.span() for m in regex.finditer(r"\w+|[^\w\s]", text)]
-    target = [m.span() for m in regex.finditer(r"\w+|[^\w\s]", translation)]
-    if not source:
-        return []
+def proportional_links(text: str, translation: str) -> list[SpanLink]:
+    """Links of the words and signs at the same relative positions."""
+    source, target = word_spans(text), word_spans(translation)
     return [
-        Link(source[i * len(source) // len(target)], span)
+        SpanLink(source[i * len(source) // len(target)], span)
         for i, span in enumerate(target)
     ]
 
@@ -189,7 +173,7 @@ def _choose(found, free, outer, links):
     elif found.ends_later:
         stretches = [s for s in free if s[1] == outer.last][-1:]
     best = 0
-    for begin, end in stretches:
+    for begin, end in stretches if found.begin < found.end else []:
         sums = [0, *itertools.accumulate(values[begin:end])]
         lowest = 0
         starts = [0] if found.starts_earlier else range(len(sums))

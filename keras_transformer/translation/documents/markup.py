@@ -23,8 +23,8 @@ TAG = regex.compile(
     r"|\{\\[^{}]*\}"  # of subtitles
 )
 VOID = ("area", "br", "embed", "hr", "img", "input", "source", "track", "wbr")
-# A mark before the letter of an accelerator key: E&xit, ~File, _Open.
-ACCELERATOR_MARK = regex.compile(r"[&~_](?=[^\W_])")
+# A mark before the letter of an accelerator key: E&xit, ~File, _Open; not R&D.
+ACCELERATOR_MARK = regex.compile(r"(?<![A-Z](?=&[A-Z]))[&~_](?=[^\W_])")
 
 
 def tagged_items(text: str, accelerators: bool = False) -> list[Item]:

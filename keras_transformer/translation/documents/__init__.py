@@ -1,17 +1,18 @@
 """Documents: their sentences for the model, the rest as it is.
 
-    document = documents.parse(text, "text", "en")
-    translations = translator.translate(document.sentences)
-    document.write(translations)
+    document = documents.parse(text, "html", "en", translator.fits)
+    documents.translate(document, translator.translate, translator.align_spans)
 
 What stands between sentences never changes, and a sentence that is its own
 translation stays as it is written.
 """
 
 import importlib.util
-from collections.abc import Callable
+import typing
+from collections.abc import Callable, Sequence
 
 from keras_transformer.commands.flags import how_to_install
+from keras_transformer.translation.alignment import SpanLink
 from keras_transformer.translation.documents.document import Document
 from keras_transformer.translation.documents.html import read as read_html
 from keras_transformer.translation.documents.markdown import (
@@ -22,9 +23,17 @@ from keras_transformer.translation.documents.srt import read as read_srt
 from keras_transformer.translation.documents.text import read as read_text
 from keras_transformer.translation.documents.xliff import read as read_xliff
 
-__all__ = ["FORMATS", "Document", "check_installed", "parse"]
+__all__ = [
+    "FORMATS",
+    "WITH_TRANSLATIONS",
+    "Document",
+    "Translated",
+    "check_installed",
+    "parse",
+    "translate",
+]
 
-READERS = {
+READERS: dict[str, Callable] = {
     "text": read_text,
     "html": read_html,
     "xliff": read_xliff,
@@ -73,6 +82,53 @@ def parse(
     text = text.removeprefix(mark)
     pieces = READERS[format](text, language, fits, **options)
     return Document([mark, *pieces])
+
+
+class Translated(typing.NamedTuple):
+    """The translation of a document.
+
+    Attributes:
+        text: The document.
+        pairs: Each sentence and its translation, in order, as the model read
+            and wrote them.
+        repeated: How many sentences were translated twice, the second time
+            without placeholders.
+    """
+
+    text: str
+    pairs: list[tuple[str, str]]
+    repeated: int
+
+
+def translate(
+    document: Document,
+    translate: Callable[[list[str]], list[str]],
+    align: Callable[[list[tuple[str, str]]], Sequence[Sequence[SpanLink]]],
+) -> Translated:
+    """The translation of a document, with its markup and placeholders.
+
+    A sentence whose translation lacks a placeholder is translated again without
+    its placeholders, which then follow the alignment, as markup does.
+
+    Args:
+        document: From `parse`.
+        translate: `Translator.translate`.
+        align: `Translator.align_spans`.
+    """
+    translations = translate(document.sentences)
+    hidden = document.hide_placeholders(translations)
+    sentences = document.sentences
+    again = translate([sentences[i] for i in hidden]) if hidden else []
+    for i, translation in zip(hidden, again, strict=True):
+        translations[i] = translation
+    pairs = list(zip(sentences, translations, strict=True))
+    marked = [i for i, needs in enumerate(document.needs_alignment) if needs]
+    found = align([pairs[i] for i in marked]) if marked else []
+    alignments: list[Sequence[SpanLink]] = [()] * len(pairs)
+    for i, links in zip(marked, found, strict=True):
+        alignments[i] = links
+    text = document.write(translations, alignments)
+    return Translated(text, pairs, len(hidden))
 
 
 def check_installed() -> None:

@@ -43,6 +43,7 @@ BODIES = (
     json.dumps({f"field{i}": i for i in range(5000)}).encode(),
     json.dumps({"q": "a" * 30000, "text": "a" * 30000}).encode(),
 )
+FORMATS = ("xliff", "srt", "po", "markdown")
 FORMS = (
     *(b"q", b"q=", b"=q", b"&&&&", b"%", b"q=%zz", b"q=%ff", b"q=%00"),
     b"&".join(b"q=a" for _ in range(5000)),
@@ -78,6 +79,8 @@ MARKUP = (
     "<p>" * 5000,
     "&amp;" * 1000 + "&#0;&#xd800;&#x110000;",
     "{{7*7}} ${7*7} %s %n",
+    '<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;&a;">]><x>&b;</x>',
+    '<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]><x>&a;</x>',
     "'; DROP TABLE users; --",
     "\u202e\u200b\ufeff\ufffe",
     "\x00\x01\x1b[31m",
@@ -137,7 +140,7 @@ def raw():
 
 
 def hostile_requests():
-    """Yields a name and a request, about 600 times."""
+    """Yields a name and a request, about 700 times."""
     yield from raw()
     for path, (i, body) in itertools.product(POSTS, enumerate(BODIES)):
         yield f"{path}, body {i}", http("POST", path, body)
@@ -158,6 +161,13 @@ def hostile_requests():
             del fields["format"]
         body = json.dumps(fields).encode()
         yield f"{path}, text {text[:20]!r}", http("POST", path, body)
+    for text_format, text in itertools.product(FORMATS, MARKUP):
+        fields = GOOD["/v1/translate"] | {"text": text, "format": text_format}
+        body = json.dumps(fields).encode()
+        yield (
+            f"{text_format}, text {text[:20]!r}",
+            http("POST", "/v1/translate", body),
+        )
     for path in PATHS:
         request = f"GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
         yield f"path {path[:30]}", request.encode("utf-8")

@@ -58,6 +58,7 @@ def serving():
 def translated(line, n_best=1, notes=()):
     """What /v1/translate answers about a sentence."""
     words = line.split()[::-1]
+    last = len(words) - 1
     return {
         "source": line.strip(),
         "source_words": line.split(),
@@ -70,7 +71,7 @@ def translated(line, n_best=1, notes=()):
                     {"text": word.upper(), "probability": 1 / (j + 1)}
                     for j, word in enumerate(words)
                 ],
-                "alignment": [[i, len(words) - 1 - i] for i in range(len(words))],
+                "alignment": [[j, last - j] for j in range(last + 1)],
             }
             for i in range(n_best)
         ],

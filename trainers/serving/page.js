@@ -113,10 +113,13 @@ function translate(delay = DEBOUNCE) {
     const objection = objectionTo(text);
     if (objection || !text.trim()) return complain(objection, false);
     await sleep(delay, signal);
+    const beamSize = Number(find("beam_size").value);
     const answer = await ask("v1/translate", signal, {
       ...requested(),
       text,
-      n_best: Math.min(Number(find("beam_size").value), state.settings.search.n_best.max),
+      beam_size: beamSize,
+      length_penalty: Number(find("length_penalty").value),
+      n_best: Math.min(beamSize, state.settings.search.n_best.max),
       details: true,
     });
     show(answer.translations[0].sentences);
@@ -232,9 +235,25 @@ function paintAlternatives() {
     const input = make("input", { type: "radio", name: "alternative", value: i });
     input.checked = i === sentence.chosen;
     const spelled = score.toFixed(2).replace("-", "\u2212");
-    box.append(make("label", {}, input, make("bdi", { lang, dir }, text), make("span", { class: "score" }, spelled)));
+    const shown = make("bdi", { lang, dir }, ...emphasized(text, sentence.hypotheses[0].text));
+    box.append(make("label", {}, input, shown, make("span", { class: "score" }, spelled)));
   });
   update();
+}
+
+// A text, with emphasis on what is between the words that it shares with the
+// beginning and with the end of another one
+function emphasized(text, other) {
+  const [words, others] = [text, other].map((string) => string.split(" "));
+  const most = Math.min(words.length, others.length);
+  let first = 0;
+  while (first < most && words[first] === others[first]) first++;
+  let last = 0;
+  while (last < most - first && words.at(-1 - last) === others.at(-1 - last)) last++;
+  const end = words.length - last;
+  const parts = [words.slice(0, first), words.slice(first, end), words.slice(end)];
+  const [before, middle, after] = parts.map((part) => part.join(" "));
+  return middle ? [before && `${before} `, make("b", {}, middle), after && ` ${after}`] : [text];
 }
 
 function wordAt(side, sentence, word) {

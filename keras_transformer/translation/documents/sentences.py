@@ -1,0 +1,362 @@
+"""Sentences of a document, with the markup that they carry."""
+
+import bisect
+import typing
+from collections.abc import Callable, Iterable, Sequence
+
+import regex
+
+from keras_transformer.translation.documents.placeholders import (
+    PLACEHOLDER,
+    count_placeholders,
+)
+from keras_transformer.translation.documents.placement import (
+    ACCELERATOR,
+    ALONE,
+    CLOSE,
+    OPEN,
+    Edit,
+    Link,
+    Mark,
+    insert_marks,
+)
+
+TEXT, SPACE = "text", "space"
+CODES = (OPEN, CLOSE, ALONE, ACCELERATOR)
+# Where a sentence that is too long may be divided, best first.
+DIVISIONS = (
+    regex.compile(
+        r"[,;:\u2013\u2014]\s+|[\u3001\uff0c\uff1b\uff1a\u060c\u061b]\s*"
+    ),
+    regex.compile(r"\s+"),
+    regex.compile(r"(?<=.)(?=.)", regex.DOTALL),
+)
+
+
+class Item(typing.NamedTuple):
+    """A part of a document's text.
+
+    Attributes:
+        raw: As the document writes it.
+        text: As the model reads it: "" for markup, " " for white space.
+        kind: `TEXT`, `SPACE`, or one of `CODES`: a tag that opens or closes a
+            range, a code that stands alone, the mark of an accelerator key.
+        name: Of a tag: `OPEN` and `CLOSE` of the same name are a pair.
+    """
+
+    raw: str
+    text: str
+    kind: str = TEXT
+    name: str = ""
+
+
+def plain_items(text: str) -> list[Item]:
+    """The words and white space of a plain text.
+
+    >>> [item.raw for item in plain_items("a  rose")]
+    ['a', '  ', 'rose']
+    """
+    return [
+        Item(part, " ", SPACE) if part.isspace() else Item(part, part)
+        for part in regex.findall(r"[ \t\r\n\f\v]+|[^ \t\r\n\f\v]+", text)
+    ]
+
+
+class Sentence:
+    """A sentence, or a part of one, and its place in the document.
+
+    Args:
+        items: Its `Item`s.
+        escape: Writes plain text as the document's format does.
+
+    Attributes:
+        text: What the model translates.
+    """
+
+    def __init__(self, items: Sequence[Item], escape: Callable[[str], str]):
+        self._items = list(items)
+        self._escape = escape
+        self._begins, text = _join(self._items)
+        self.text = text.rstrip(" ")
+
+    @property
+    def raw(self) -> str:
+        """The sentence as the document writes it."""
+        return "".join(item.raw for item in self._items)
+
+    @property
+    def needs_alignment(self) -> bool:
+        """Whether it has markup, whose places the alignment decides."""
+        return any(item.kind in CODES for item in self._items)
+
+    def keeps_placeholders(self, translation: str) -> bool:
+        """Whether a translation has all placeholders of the text."""
+        missing = count_placeholders(self.text)
+        missing.subtract(count_placeholders(translation))
+        return max(missing.values(), default=0) <= 0
+
+    def without_placeholders(self) -> "Sentence":
+        """The same sentence, with its placeholders as markup."""
+        return Sentence(_hide_placeholders(self._items), self._escape)
+
+    def write(self, translation: str, links: Sequence[Link] = ()) -> str:
+        """The translation as the document writes it, markup included.
+
+        Args:
+            translation: The translation of `text`. If it is `text` itself, the
+                result is `raw`.
+            links: The `Link`s of its words, if it needs an alignment.
+        """
+        if translation == self.text:
+            return self.raw
+        edits = [
+            *insert_marks(self.text, self._marks(), translation, links),
+            *self._break_lines(translation),
+            *_remove_added(translation, self.text),
+        ]
+        parts, read = [], 0
+        for offset, removed, text in sorted(edits, key=lambda e: e.offset):
+            parts += [self._escape(translation[read:offset]), text]
+            read = max(read, offset + removed)
+        return "".join([*parts, self._escape(translation[read:])])
+
+    def _marks(self):
+        """The `Mark`s of the codes."""
+        marks = []
+        for i, item in enumerate(self._items):
+            if item.kind in CODES:
+                before = _neighbour(reversed(self._items[:i]))[-1:]
+                after = _neighbour(self._items[i + 1 :])[:1]
+                place = min(self._begins[i], len(self.text))
+                marks.append(
+                    Mark(item.raw, item.kind, item.name, place, before, after)
+                )
+        return marks
+
+    def _break_lines(self, translation):
+        """Yields an edit for each line break, at the proportional place."""
+        spaces = [m.start() for m in regex.finditer(" ", translation)]
+        for item, begin in zip(self._items, self._begins, strict=True):
+            if not spaces:
+                return
+            if item.kind == SPACE and regex.search(r"[\r\n]", item.raw):
+                wanted = begin * len(translation) / len(self.text)
+                place = min(spaces, key=lambda s, at=wanted: abs(s - at))
+                spaces = [space for space in spaces if space > place]
+                yield Edit(place, 1, item.raw)
+
+
+def _neighbour(items):
+    """The text beside a code; tags have none."""
+    for item in items:
+        if item.kind not in (OPEN, CLOSE):
+            return item.text or item.raw
+    return ""
+
+
+def _remove_added(translation, text):
+    """Yields an edit for each placeholder that the text does not have."""
+    allowed = count_placeholders(text)
+    for match in PLACEHOLDER.finditer(translation):
+        allowed[match.group()] -= 1
+        if allowed[match.group()] < 0:
+            yield Edit(match.start(), len(match.group()), "")
+
+
+def _join(items):
+    """Where each item begins in the text that the model reads, and the text.
+
+    White space is one space, and none at the beginning. A code between two
+    words keeps them apart.
+    """
+    begins, parts, length, apart = [], [], 0, False
+    last = ""
+    for item in items:
+        text = item.text
+        if item.kind == SPACE and last in ("", " "):
+            text = ""
+        if apart and last.isalnum() and text[:1].isalnum():
+            parts.append(" ")
+            length += 1
+        begins.append(length)
+        parts.append(text)
+        length += len(text)
+        last = text[-1:] or last
+        apart = item.kind == ALONE or (apart and not text)
+    return begins, "".join(parts)
+
+
+def _divide(items, offsets):
+    """The items, with texts divided at offsets of the joined text."""
+    begins, _ = _join(items)
+    divided = []
+    for item, begin in zip(items, begins, strict=True):
+        if item.kind == TEXT and item.raw == item.text:
+            inside = bisect.bisect_right(offsets, begin)
+            beyond = bisect.bisect_left(offsets, begin + len(item.text))
+            for offset in offsets[inside:beyond]:
+                part = item.text[: offset - begin]
+                divided.append(Item(part, part))
+                rest = item.text[len(part) :]
+                item, begin = Item(rest, rest), offset
+        divided.append(item)
+    return divided
+
+
+def _hide_placeholders(items):
+    """The items, with each placeholder as one code that stands alone.
+
+    One with a tag inside it stays text.
+    """
+    _, text = _join(items)
+    spans = [m.span() for m in PLACEHOLDER.finditer(text)]
+    items = _divide(items, [offset for span in spans for offset in span])
+    begins, _ = _join(items)
+    for begin, end in reversed(spans):
+        covered = [
+            i
+            for i, item in enumerate(items)
+            if item.text and begin <= begins[i] < end
+        ]
+        hidden = items[covered[0] : covered[-1] + 1]
+        if not any(item.kind in CODES for item in hidden):
+            raw = "".join(item.raw for item in hidden)
+            items[covered[0] : covered[-1] + 1] = [Item(raw, "", ALONE)]
+    return items
+
+
+def split(
+    items: Iterable[Item],
+    escape: Callable[[str], str],
+    language: str,
+    fits: Callable[[str], bool],
+) -> list["str | Sentence"]:
+    """The sentences of a stretch of text, and what stands between them.
+
+    Args:
+        items: The `Item`s of the text.
+        escape: Writes plain text as the document's format does.
+        language: Code of the language, such as "en".
+        fits: Whether the model can read a text; others are divided, at clause
+            marks if there are any.
+
+    Returns:
+        Texts and `Sentence`s. Joined, with the `raw` of the sentences, they are
+        the `raw` of the items.
+    """
+    items = _pair(items)
+    _, text = _join(items)
+    offsets = [
+        offset
+        for begin, end in _sentence_spans(text, language)
+        for offset in [begin, *_divisions(text, begin, end, fits)]
+    ]
+    items = _divide(items, offsets)
+    begins, _ = _join(items)
+    pieces: list[str | Sentence] = []
+    group: list[Item] = []
+    ends = iter([*offsets[1:], None])
+    end = next(ends)
+    for item, begin in zip(items, begins, strict=True):
+        # A tag that closes stays with the sentence before it.
+        if end is not None and begin >= end and (item.kind != CLOSE):
+            pieces += _sentence(group, escape)
+            group = []
+            end = next(e for e in ends if e is None or e > begin)
+        group.append(item)
+    return pieces + _sentence(group, escape)
+
+
+def _pair(items):
+    """The items, each pair of tags with a name of its own.
+
+    Tags without a partner, or that cross another pair, stand alone.
+    """
+    items = list(items)
+    open_tags = []
+    for i, item in enumerate(items):
+        if item.kind == OPEN:
+            open_tags.append(i)
+        elif item.kind == CLOSE:
+            names = [items[j].name for j in open_tags]
+            if item.name in names:
+                last = len(names) - 1 - names[::-1].index(item.name)
+                for j in [open_tags[last], i]:
+                    items[j] = items[j]._replace(name=f"{item.name} {i}")
+                crossed, open_tags = open_tags[last + 1 :], open_tags[:last]
+            else:
+                crossed = [i]
+            for j in crossed:
+                items[j] = items[j]._replace(kind=ALONE)
+    for j in open_tags:
+        items[j] = items[j]._replace(kind=ALONE)
+    return items
+
+
+def _sentence_spans(text, language):
+    """Begin and end of each sentence of a text."""
+    import sentencex  # an extra
+
+    return [
+        (found["start_index"], found["end_index"])
+        for found in sentencex.get_sentence_boundaries(language, text)
+    ]
+
+
+def _divisions(text, begin, end, fits):
+    """Where to divide a sentence so that its parts fit: offsets in order.
+
+    The best division is at the clause mark nearest to the middle, else at white
+    space; text without any is divided between characters.
+    """
+    if end - begin < 2 or fits(text[begin:end].strip(" ")):
+        return []
+    middle = (begin + end) / 2
+    for pattern in DIVISIONS:
+        offsets = [
+            match.end()
+            for match in pattern.finditer(text, begin, end)
+            if begin < match.end() < end
+        ]
+        if offsets:
+            best = min(offsets, key=lambda offset: abs(offset - middle))
+            return [
+                *_divisions(text, begin, best, fits),
+                best,
+                *_divisions(text, best, end, fits),
+            ]
+    return []
+
+
+def _sentence(items, escape):
+    """A sentence, and apart from it the white space and tags at its edges.
+
+    Text without letters needs no translation.
+    """
+    first, last = 0, len(items)
+    while first < last:
+        begins, ends = items[first], items[last - 1]
+        if begins.kind in (SPACE, ALONE) or not _has_partner(items, begins):
+            first += 1
+        elif ends.kind in (SPACE, ALONE) or not _has_partner(items, ends):
+            last -= 1
+        elif (begins.kind, ends.kind) == (OPEN, CLOSE) and (
+            begins.name == ends.name
+        ):
+            first, last = first + 1, last - 1
+        else:
+            break
+    sentence = Sentence(items[first:last], escape)
+    words = PLACEHOLDER.sub("", sentence.text)
+    if not any(character.isalpha() for character in words):
+        return ["".join(item.raw for item in items)]
+    before = "".join(item.raw for item in items[:first])
+    after = "".join(item.raw for item in items[last:])
+    return [piece for piece in (before, sentence, after) if piece]
+
+
+def _has_partner(items, item):
+    """Whether both tags of a pair are in the sentence; True for other items."""
+    if item.kind not in (OPEN, CLOSE):
+        return True
+    return sum(other.name == item.name for other in items) == 2

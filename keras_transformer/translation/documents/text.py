@@ -1,0 +1,87 @@
+"""Plain text: paragraphs, lines, indentation."""
+
+import itertools
+from collections.abc import Callable
+
+import regex
+
+from keras_transformer.translation.documents.sentences import (
+    SPACE,
+    Item,
+    Sentence,
+    plain_items,
+    split,
+)
+
+# What stands between lines: a line end, with the indentation that follows.
+LINE_END = regex.compile(r"[ \t]*(?:\r\n|[\n\r\v\f\x85\u2028\u2029])[ \t]*")
+LIST_MARK = regex.compile(
+    r"(?:[-*+\u2022\u2013>|#]+|\d{1,3}[.)]|[A-Za-z]\))[ \t]+"
+)
+PARAGRAPH_END = regex.compile(
+    rf"(?:{LINE_END.pattern}){{2,}}|{LINE_END.pattern}(?={LIST_MARK.pattern})"
+)
+COLUMN_END = regex.compile(r" *\t[ \t]*| {3,}")
+NARROWEST = 40  # characters of the longest line of a paragraph that was wrapped
+FULLEST = 0.85  # of the longest line: its other lines would be longer than that
+
+
+def read(
+    text: str, language: str, fits: Callable[[str], bool]
+) -> list[str | Sentence]:
+    """The pieces of a plain text.
+
+    A sentence ends with its line, unless the paragraph was wrapped: then all
+    its lines but the last are full, and its sentences go on in the next line.
+
+    Args:
+        text: The text.
+        language: Code of its language.
+        fits: As in `split`.
+    """
+    pieces: list[str | Sentence] = []
+    for paragraph, separator in _pieces(text, PARAGRAPH_END):
+        mark = LIST_MARK.match(paragraph)
+        if mark:
+            pieces.append(mark.group())
+            paragraph = paragraph[mark.end() :]
+        lines = list(_pieces(paragraph, LINE_END))
+        if _is_wrapped([line for line, _ in lines]):
+            lines = [(paragraph, "")]
+        for line, line_end in lines:
+            for column, space in _pieces(line, COLUMN_END):
+                pieces += [*split(_items(column), str, language, fits), space]
+            pieces.append(line_end)
+        pieces.append(separator)
+    return [piece for piece in pieces if piece]
+
+
+def _pieces(text, separator):
+    """Yields the stretches of a text, each with the separator after it."""
+    read = 0
+    for match in separator.finditer(text):
+        yield text[read : match.start()], match.group()
+        read = match.end()
+    yield text[read:], ""
+
+
+def _is_wrapped(lines):
+    """Whether the lines of a paragraph are one text that was wrapped.
+
+    Then the first word of the next line had no room in any of its lines.
+    """
+    width = max(map(len, lines))
+    return width >= NARROWEST and all(
+        len(line) + 1 + len(after.split(" ")[0]) > FULLEST * width
+        for line, after in itertools.pairwise(lines)
+    )
+
+
+def _items(text):
+    """The items of a line, or of a wrapped paragraph."""
+    return [
+        item
+        for part, line_end in _pieces(text, LINE_END)
+        for item in [*plain_items(part), Item(line_end, " ", SPACE)]
+        if item.raw
+    ]

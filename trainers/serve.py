@@ -1,4 +1,4 @@
-"""Serves translation over HTTP: LibreTranslate's API, and more at /v1/translate.
+"""Serves translation over HTTP, by LibreTranslate's API and one of its own.
 
     python -m trainers.serve --workdir=DIR[,DIR...] [--port=8080]
 

@@ -1,7 +1,6 @@
 """The routes of the server, and what all answers have in common."""
 
 import asyncio
-import contextlib
 import hashlib
 import hmac
 import pathlib
@@ -217,7 +216,9 @@ def read_keys(path: str | None) -> list[bytes] | None:
     lines = map(str.strip, pathlib.Path(path).read_text("utf-8").splitlines())
     keys = [line for line in lines if line and not line.startswith("#")]
     if not keys:
-        raise ValueError(f"expected a key in each line. Received: api_keys={path!r}")
+        raise ValueError(
+            f"expected a key in each line. Received: api_keys={path!r}"
+        )
     return [_digest(key) for key in keys]
 
 

@@ -29,7 +29,11 @@ class Pair:
     """
 
     def __init__(
-        self, source: str, target: str, translator: Translator, max_searches: int
+        self,
+        source: str,
+        target: str,
+        translator: Translator,
+        max_searches: int,
     ):
         self.source, self.target = source, target
         self.translator = translator
@@ -83,7 +87,7 @@ class Details(typing.NamedTuple):
 
 
 class Found(typing.NamedTuple):
-    """The hypotheses of a sentence, best first, and their details, if wanted."""
+    """The hypotheses of a sentence, best first, and their details if wanted."""
 
     translation: Translation
     details: list[Details]
@@ -135,6 +139,17 @@ class Search:
             Found(translation, [next(details) for _ in translation.texts])
             for translation in found
         ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Alignment:
+    """Work for the batcher: (sentence, translation) -> its `Link`s."""
+
+    pair: Pair
+
+    def run(self, items: Sequence[tuple[str, str]]) -> list:
+        """Aligns pairs; see `trainers.serving.batcher.Work`."""
+        return self.pair.translator.align_spans(list(items))
 
 
 @dataclasses.dataclass(frozen=True)

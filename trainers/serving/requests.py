@@ -200,9 +200,7 @@ def read_texts(
     return texts, isinstance(value, list)
 
 
-def read_alternatives(
-    fields: Mapping[str, typing.Any], limits: Limits
-) -> int:
+def read_alternatives(fields: Mapping[str, typing.Any], limits: Limits) -> int:
     """LibreTranslate's number of alternatives, which a form sends as text.
 
     Raises:
@@ -276,9 +274,7 @@ def read_text_option(
     if value is None:
         raise ApiError(400, f"{name} is missing")
     if not isinstance(value, str):
-        raise ApiError(
-            400, f"{name} must be a text. Received: {_shown(value)}"
-        )
+        raise ApiError(400, f"{name} must be a text. Received: {_shown(value)}")
     return value
 
 

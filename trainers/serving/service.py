@@ -2,8 +2,10 @@
 
 import asyncio
 import dataclasses
+import functools
 import itertools
 import typing
+import uuid
 from collections.abc import Mapping, Sequence
 
 from starlette.concurrency import run_in_threadpool
@@ -13,7 +15,14 @@ from trainers.serving.batcher import Batcher, ClosedError, QueueFullError, Work
 from trainers.serving.config import Limits, Options
 from trainers.serving.languages import Detector
 from trainers.serving.metrics import Metrics
-from trainers.serving.pairs import Attention, Found, Pair, Search, Sentence
+from trainers.serving.pairs import (
+    Alignment,
+    Attention,
+    Found,
+    Pair,
+    Search,
+    Sentence,
+)
 from trainers.serving.requests import ApiError, bad_values
 
 RETRY_WHILE_STARTING = 10  # seconds
@@ -45,14 +54,22 @@ class Translated(typing.NamedTuple):
 
     Attributes:
         texts: The whole text's translations, best first: the n-th has the n-th
-            hypothesis of each sentence, or its last one.
+            hypothesis of each sentence, or its last one. Of a text with markup
+            only the best.
         sentences: What was translated.
+        before: What stands before each sentence.
         found: The `Found` of each sentence.
     """
 
     texts: list[str]
     sentences: list[str]
+    before: list[str]
     found: list[Found]
+
+    @property
+    def notes(self) -> list[str]:
+        """What is to be said about truncated sentences."""
+        return [note for of in self.found for note in of.translation.notes]
 
 
 class Service:
@@ -100,9 +117,7 @@ class Service:
     def check_ready(self) -> None:
         """Raises ApiError, with status 503, unless the service is ready."""
         if self.phase == "starting":
-            raise ApiError(
-                503, "the server is starting", RETRY_WHILE_STARTING
-            )
+            raise ApiError(503, "the server is starting", RETRY_WHILE_STARTING)
         if self.phase == "draining":
             raise ApiError(
                 503, "the server is shutting down", RETRY_WHILE_DRAINING
@@ -146,28 +161,88 @@ class Service:
             ApiError: A text or an option is wrong, or there is no room.
         """
         seed = None if wish.seed is None else (wish.seed, next(self._numbers))
-        searches = {
-            pair: self._make_search(pair, wish, prefixes is not None, seed)
+        has_prefixes = prefixes is not None
+        by_pair = {
+            pair: self._make_search(pair, wish, has_prefixes, seed)
             for pair in dict.fromkeys(pairs)
         }
+        searches = [by_pair[pair] for pair in pairs]
         parsed = await run_in_threadpool(
+            lambda: list(map(functools.partial(_parse, wish), texts, pairs))
+        )
+        found = await self._search(
+            searches, [text.sentences for text in parsed], prefixes
+        )
+        results = await run_in_threadpool(
             lambda: [
-                _parse(text, wish, pair)
-                for text, pair in zip(texts, pairs, strict=True)
+                _write(text, of_text, wish.n_best)
+                for text, of_text in zip(parsed, found, strict=True)
             ]
+        )
+        if wish.split:
+            await self._place_markup(searches, parsed, results)
+        return results
+
+    async def _search(self, searches, texts, prefixes=None):
+        """The `Found`s of lists of sentences."""
+        jobs = []
+        for i, (search, sentences) in enumerate(
+            zip(searches, texts, strict=True)
+        ):
+            prefix = prefixes[i] if prefixes else ""
+            items = [Sentence(sentence, prefix) for sentence in sentences]
+            ids = search.pair.translator.tokenizer.source.to_ids(sentences)
+            jobs.append((search, items, list(map(len, ids))))
+        return await self._run(jobs)
+
+    async def _place_markup(self, searches, parsed, results):
+        """Writes texts again whose markup follows the alignment.
+
+        A sentence that lost placeholders is translated again without them.
+        """
+        best = [
+            [of.translation.texts[0] for of in result.found]
+            for result in results
+        ]
+        changed = [
+            text.document.hide_placeholders(translations)
+            for text, translations in zip(parsed, best, strict=True)
+        ]
+        again = await self._search(
+            searches,
+            [
+                [text.document.sentences[i] for i in indices]
+                for text, indices in zip(parsed, changed, strict=True)
+            ],
         )
         jobs = []
-        for i, (document, sizes) in enumerate(parsed):
-            prefix = prefixes[i] if prefixes else ""
-            items = [Sentence(text, prefix) for text in document.sentences]
-            jobs.append((searches[pairs[i]], items, sizes))
-        results = await self._run(jobs)
-        return await run_in_threadpool(
-            lambda: [
-                _write(document, found, wish.n_best)
-                for (document, _), found in zip(parsed, results, strict=True)
+        for search, text, translations, indices, found in zip(
+            searches, parsed, best, changed, again, strict=True
+        ):
+            for i, of in zip(indices, found, strict=True):
+                translations[i] = of.translation.texts[0]
+            items = [
+                pair
+                for pair, is_needed in zip(
+                    zip(text.document.sentences, translations, strict=True),
+                    text.document.needs_alignment,
+                    strict=True,
+                )
+                if is_needed
             ]
-        )
+            sizes = [1 + len(source) // 4 for source, _ in items]
+            jobs.append((Alignment(search.pair), items, sizes))
+        for text, translations, result, links in zip(
+            parsed, best, results, map(iter, await self._run(jobs)), strict=True
+        ):
+            needed = text.document.needs_alignment
+            if any(needed):
+                result.texts[:] = [
+                    text.document.write(
+                        translations,
+                        [next(links) if of else () for of in needed],
+                    )
+                ]
 
     async def draw_attention(
         self, pair: Pair, text: str, translation: str
@@ -235,7 +310,9 @@ class Service:
 
     def max_beam_size(self, pair: Pair) -> int:
         """The widest beam: the limit, or the pair's own if it is wider."""
-        return max(self.limits.max_beam_size, pair.translator.decoding.beam_size)
+        return max(
+            self.limits.max_beam_size, pair.translator.decoding.beam_size
+        )
 
     async def _run(
         self, jobs: Sequence[tuple[Work, Sequence, Sequence[int]]]
@@ -261,43 +338,43 @@ class Service:
         return [next(found) if items else [] for _, items, _ in jobs]
 
 
-class _Sentence:
-    """A text that is not split, with the interface of a document."""
+class _Text(typing.NamedTuple):
+    """A text that is parsed; without a document it is one sentence."""
 
-    def __init__(self, text):
-        self.sentences = [text]
-
-    def write(self, translations):
-        return translations[0]
+    document: documents.Document | None
+    sentences: list[str]
+    before: list[str]
 
 
-def _parse(text, wish, pair):
-    """The document that a text is, and the tokens of each sentence."""
-    if wish.split:
-        try:
-            document = documents.parse(text, wish.format, pair.source)
-        except ValueError as error:
-            raise ApiError(400, f"{wish.format}: {error}") from error
-    else:
-        document = _Sentence(text)
-    rows = pair.translator.tokenizer.source.to_ids(document.sentences)
-    return document, [len(row) for row in rows]
+def _parse(wish, text, pair):
+    """The `_Text` of a text."""
+    if not wish.split:
+        return _Text(None, [text], [""])
+    translator = pair.translator
+
+    def fits(sentence):
+        [ids] = translator.tokenizer.source.to_ids([sentence])
+        return len(ids) <= translator.max_source_length
+
+    with bad_values():
+        document = documents.parse(text, wish.format, pair.source, fits)
+    sentences = document.sentences
+    # No text has this mark: it shows what stands between the sentences.
+    mark = uuid.uuid4().hex
+    between = document.write([mark] * len(sentences)).split(mark)
+    return _Text(document, sentences, between[: len(sentences)])
 
 
-def _write(document, found, n_best):
-    """The `Translated` of a document."""
-    number = min(
-        n_best, max((len(f.translation.texts) for f in found), default=1)
-    )
-    texts = [
-        document.write(
-            [
-                of.translation.texts[min(i, len(of.translation.texts) - 1)]
-                for of in found
-            ]
+def _write(text, found, n_best):
+    """The `Translated` of a text."""
+    hypotheses = [of.translation.texts for of in found]
+    number = min(n_best, max(map(len, hypotheses), default=1))
+    texts = []
+    for i in range(number):
+        chosen = [texts[min(i, len(texts) - 1)] for texts in hypotheses]
+        texts.append(
+            text.document.write(chosen) if text.document else chosen[0]
         )
-        for i in range(number)
-    ]
     return Translated(
-        list(dict.fromkeys(texts)), list(document.sentences), list(found)
+        list(dict.fromkeys(texts)), text.sentences, text.before, found
     )

@@ -46,9 +46,7 @@ def describe(service: Service) -> Schema:
     own = {
         "text": TEXTS,
         "prefix": TEXTS,
-        **_schemas(
-            TranslationRequest, TranslationRequest.__dataclass_fields__
-        ),
+        **_schemas(TranslationRequest, TranslationRequest.__dataclass_fields__),
         **_schemas(DecodingConfig, SEARCH_FIELDS),
         **api_key,
     }

@@ -118,9 +118,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             }
             for i, line in enumerate(asked["text"].split("\n"))
         ]
+        text = "\n".join(one["hypotheses"][0]["text"] for one in sentences)
         # A browser that has given up hears nothing.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self._send_json({"translations": [{"sentences": sentences}]})
+            self._send_json(
+                {"translations": [{"text": text, "sentences": sentences}]}
+            )
 
     def _send_json(self, value, status=200, headers=()):
         content = json.dumps(value).encode()

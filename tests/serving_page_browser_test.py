@@ -4,13 +4,18 @@ python -m pytest -m browser
 """
 
 import json
+import re
+import signal
 import threading
 import time
 
 import browser
+import exports
 import pages
 import pytest
 import scripted_server
+
+import keras_transformer as kt
 
 pytestmark = pytest.mark.browser
 
@@ -384,7 +389,7 @@ def test_attention_of_the_chosen_translation(page, server):
     page.click("#alternatives input[value='1']")
     page.click("#ask button")
     inside = "document.querySelector('iframe').contentDocument"
-    page.wait(f"{inside}?.body.textContent === 'attention'")
+    page.wait(f"{inside}?.body?.textContent === 'attention'")
     assert server.attention == {
         "text": "one two",
         "translation": "TWO ONE!",
@@ -412,6 +417,39 @@ def test_copy(page):
     page.click("#copy")
     page.wait("find('copy').textContent.startsWith('Selected')")
     assert page.evaluate("getSelection().toString()") == "TWO ONE\nTHREE"
+
+
+def test_a_trained_model(chromium, processes):
+    started = processes.start(
+        [f"--workdir={exports.workdir()}", "--port=0"], module="trainers.serve"
+    )
+    out = started.read_until("\nready\n")
+    address = re.search(r"listening at (\S+?),", out)[1]
+    translator = kt.Translator.load(exports.workdir())
+    source = "two red dogs"
+    [translation] = translator.translate([source])
+    [alignment] = translator.align([(source, translation)])
+    chromium.visit(f"{address}/")
+    chromium.wait("document.querySelector('#from').value === 'en'")
+    chromium.type(source)
+    wait_for(chromium, translation)
+    assert translation.split() == texts(chromium, "#result .word")
+    for i, spelled in enumerate(translation.split()):
+        chromium.point(word(i))
+        assert texts(chromium, "#result .active") == [spelled]
+        linked = [source.split()[s] for s, t in alignment.links if t == i]
+        assert texts(chromium, "#mirror .aligned") == linked
+        assert re.search(r"\(\d+ %\)", text(chromium, "#details"))
+    chromium.click("#ask button")
+    inside = "document.querySelector('iframe').contentDocument"
+    chromium.wait(f"{inside}?.body?.dataset.ready === 'true'")
+    sentences = f"[...{inside}.querySelectorAll('.sentence bdi')]"
+    assert chromium.evaluate(
+        f"{sentences}.map((node) => node.textContent)"
+    ) == [source, translation]
+    assert_harmless(chromium, address)
+    started.send_signal(signal.SIGTERM)
+    started.ends()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -8,7 +8,8 @@ const COPIED = 2000; // milliseconds
 const state = {
   languages: [],
   settings: null,
-  sentences: [], // of the translation, each with the hypothesis that is chosen
+  text: "", // the translation, with the best hypothesis of each sentence
+  sentences: [], // of it, each with the index of the hypothesis that is chosen
   current: 0, // the sentence whose alternatives are listed
   over: null, // the word under the mouse: {side, sentence, word}
   kept: null, // the word with the focus or the cursor
@@ -108,7 +109,7 @@ function complain(message, hasCure = true) {
 function translate(delay = DEBOUNCE) {
   const text = find("source").value;
   find("target").classList.add("stale");
-  if (!text.trim()) show([]);
+  if (!text.trim()) show({ text: "", sentences: [] });
   run(async (signal) => {
     const objection = objectionTo(text);
     if (objection || !text.trim()) return complain(objection, false);
@@ -122,7 +123,7 @@ function translate(delay = DEBOUNCE) {
       n_best: Math.min(beamSize, state.settings.search.n_best.max),
       details: true,
     });
-    show(answer.translations[0].sentences);
+    show(answer.translations[0]);
   });
 }
 
@@ -148,7 +149,8 @@ function count(number) {
   return number.toLocaleString("en");
 }
 
-function show(sentences) {
+function show({ text, sentences }) {
+  state.text = text;
   state.sentences = sentences.map((sentence) => ({ ...sentence, chosen: 0 }));
   state.current = 0;
   state.over = state.kept = null;
@@ -166,6 +168,7 @@ function chosen(sentence) {
 }
 
 function translation() {
+  if (state.sentences.every((sentence) => !sentence.chosen)) return state.text;
   return state.sentences.map((sentence) => sentence.before + chosen(sentence).text).join("");
 }
 

@@ -109,6 +109,8 @@ class _Post:
         self._service.metrics.observe_request(
             self._path, response.status_code, time.monotonic() - started
         )
+        if self._service.phase == "draining":
+            response.headers["Connection"] = "close"
         await response(scope, receive, send)
 
     async def _answer(self, request):

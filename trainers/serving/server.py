@@ -1,5 +1,6 @@
 """The process of the server: socket, connections, start and end."""
 
+import asyncio
 import functools
 import json
 import math
@@ -18,6 +19,7 @@ from trainers.serving.service import Service
 
 MAX_HEADER_BYTES = 16384
 KEEP_ALIVE_SECONDS = 30
+GRACE_SECONDS = 0.5  # between the last connection and the end
 RETRY_CONNECTION = 5  # seconds, of a client that finds too many others
 
 
@@ -40,7 +42,7 @@ def run(arguments: flags.Arguments, options: Options, limits: Limits) -> None:
         with flags.user_errors():
             service = Service(pairs, options, limits)
             app = make_app(service)
-        server = _Server(service, app)
+        server = Server(service, app)
         server.run([bound])
     if server.failure is not None:
         raise flags.RunError(f"the model cannot translate: {server.failure}")
@@ -67,7 +69,7 @@ def bind(host: str, port: int) -> socket.socket:
     return bound
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
     """uvicorn, which warms up after it listens, and drains before it ends.
 
     Attributes:
@@ -110,6 +112,13 @@ class _Server(uvicorn.Server):
             self.should_exit = True
             return
         flags.show("ready")
+
+    async def shutdown(self, sockets=None):
+        for server in self.servers:
+            server.close()
+        # Who has just connected is told to try again.
+        await asyncio.sleep(GRACE_SECONDS)
+        await super().shutdown(sockets)
 
     def handle_exit(self, sig, frame):
         """Begins to drain at the first signal, ends at the second one."""

@@ -278,7 +278,7 @@ function update() {
   });
   const place = state.over ?? state.kept;
   if (!place) {
-    find("details").textContent = "Point at a word to see what it was translated from.";
+    find("details").textContent = "Point at a word to see its alignment.";
     return;
   }
   const { alignment, words } = chosen(state.sentences[place.sentence]);

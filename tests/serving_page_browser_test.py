@@ -160,6 +160,17 @@ def test_marks_lie_behind_the_words_that_are_typed(page):
     page.resize(1280, 900)
 
 
+def test_nothing_moves_away_from_the_mouse(page):
+    page.resize(390, 900)
+    page.type(TEXT)
+    wait_for(page, "RUNS DOG SMALL A")
+    page.point(word(1))
+    before = place(page, "#ask button")
+    page.leave()
+    assert place(page, "#ask button") == before
+    page.resize(1280, 900)
+
+
 def test_the_cursor_chooses_a_word(page):
     page.type(TEXT)
     wait_for(page, "RUNS DOG SMALL A")

@@ -10,10 +10,7 @@ import pathlib
 import re
 import subprocess
 import sys
-import threading
-import time
 import types
-from concurrent import futures
 
 import exports
 import httpx

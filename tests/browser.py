@@ -143,6 +143,14 @@ class Browser:
             for kind in ("mousePressed", "mouseReleased"):
                 self._mouse(kind, *place, button="left", clickCount=count)
 
+    def allow(self, *permissions):
+        """Gives the pages permissions, by their names in the protocol."""
+        self._call(
+            "Browser.grantPermissions",
+            of_page=False,
+            permissions=list(permissions),
+        )
+
     def leave(self):
         """Moves the mouse away."""
         self._mouse("mouseMoved", 1, 1)

@@ -148,7 +148,7 @@ PLACES = {
     ],
     (TrainingConfig, "bleu_tokenizer"): [make_metric],
     (TrainingConfig, "strategy"): [
-        lambda value: strategies.make_strategy(value, ""),
+        lambda value: strategies.make_strategy(value),
     ],
     (TrainingConfig, "precision"): [
         lambda value: Transformer(SMALL, dtype=value),
@@ -219,7 +219,6 @@ def test_all_choices_are_known_and_no_others(
     section, name, place, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)  # plots write a file
-    monkeypatch.setattr(strategies, "_make_tpu_strategy", Mock())
     choices = section.__dataclass_fields__[name].metadata["choices"]
     for value in set(choices) - {"attention"}:  # no plot, but a figure
         # It may be refused here, for a reason that the error names.

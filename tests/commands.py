@@ -87,7 +87,7 @@ def open_trainer(argv, try_largest=False):
 def largest_batch_untried():
     """Context in which trainers do not try the largest batch."""
     return unittest.mock.patch.object(
-        loop.Trainer, "try_largest_batches", lambda self: 1e-3
+        loop.Trainer, "try_batches", lambda self: 1e-3
     )
 
 

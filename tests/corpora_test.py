@@ -50,7 +50,7 @@ def read(tmp_path):
         made = experiment.read_experiment(
             WorkDirectory(tmp_path / "run"),
             configuration,
-            TensorFlowDevices("one_device", ""),
+            TensorFlowDevices("one_device"),
             make_metric,
             lines.append,
         )

@@ -139,7 +139,7 @@ def test_a_run_names_its_device(gpus, visible, expected, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    line = strategies.device_line(tf.distribute.get_strategy())
+    line = strategies.device_line()
     assert expected in line
     start = "warning: a GPU is present (NVIDIA A), but TensorFlow cannot use it"
     assert line.startswith(start) == bool(gpus)
@@ -155,7 +155,7 @@ def test_a_gpu_is_named_with_its_versions(monkeypatch):
     monkeypatch.setattr(
         tf.sysconfig, "get_build_info", lambda: {"cuda_version": "12.5"}
     )
-    line = strategies.device_line(tf.distribute.get_strategy())
+    line = strategies.device_line()
     assert line == (
         f"device: NVIDIA H100 (TensorFlow {tf.__version__}, CUDA 12.5)"
     )
@@ -179,10 +179,10 @@ def test_the_default_precision_is_the_fast_one(
         "get_device_details",
         lambda _: {"device_name": "A", "compute_capability": capability},
     )
-    devices = tensorflow_engine.TensorFlowDevices("one_device", "", "gpu")
+    devices = tensorflow_engine.TensorFlowDevices("one_device", "gpu")
     assert devices.precision == precision
     with pytest.raises(ValueError, match="device=tpu is not there. Received: "):
-        tensorflow_engine.TensorFlowDevices("one_device", "", "tpu")
+        tensorflow_engine.TensorFlowDevices("one_device", "tpu")
 
 
 def test_a_backend_that_no_command_has(monkeypatch, tmp_path, capsys):
@@ -201,5 +201,5 @@ def test_a_wanted_device_that_is_not_there(tmp_path, capsys):
     message = fails(wmt.main, argv, capsys)
     assert "device=gpu is not there. Received: device: CPU, " in message
     assert not (tmp_path / "run").exists()
-    devices = tensorflow_engine.TensorFlowDevices("one_device", "", "cpu")
+    devices = tensorflow_engine.TensorFlowDevices("one_device", "cpu")
     assert devices.precision == "float32"

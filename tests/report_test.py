@@ -173,7 +173,7 @@ def test_facts_name_the_machine_and_the_data():
         train_batches=batches("9 pairs read"),
         valid_batches=None,
         test_pairs=[("a", "b")] * 1200,
-        devices=TensorFlowDevices("one_device", ""),
+        devices=TensorFlowDevices("one_device"),
         **parts,
     )
     facts = made.facts()

@@ -58,6 +58,7 @@ def serving():
 def translated(line, n_best=1, notes=()):
     """What /v1/translate answers about a sentence."""
     words = line.split()[::-1]
+    last = len(words) - 1
     return {
         "source": line.strip(),
         "source_words": line.split(),
@@ -70,9 +71,7 @@ def translated(line, n_best=1, notes=()):
                     {"text": word.upper(), "probability": 1 / (j + 1)}
                     for j, word in enumerate(words)
                 ],
-                "alignment": [
-                    [i, len(words) - 1 - i] for i in range(len(words))
-                ],
+                "alignment": [[j, last - j] for j in range(last + 1)],
             }
             for i in range(n_best)
         ],
@@ -119,9 +118,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             }
             for i, line in enumerate(asked["text"].split("\n"))
         ]
+        text = "\n".join(one["hypotheses"][0]["text"] for one in sentences)
         # A browser that has given up hears nothing.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self._send_json({"translations": [{"sentences": sentences}]})
+            self._send_json(
+                {"translations": [{"text": text, "sentences": sentences}]}
+            )
 
     def _send_json(self, value, status=200, headers=()):
         content = json.dumps(value).encode()

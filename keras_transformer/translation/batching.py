@@ -117,9 +117,7 @@ class BatchedInference:
         ]
         results: list = [None] * len(sources)
         for batch in batches_of(lengths, self.batch_tokens):
-            found = self.run(
-                method, self._pad(sources, batch), self._pad(labels, batch)
-            )
+            found = self.run(method, *self._pad(batch, sources, labels))
             for i, row in zip(batch, found, strict=False):
                 results[i] = row
         return results
@@ -143,7 +141,7 @@ class BatchedInference:
             in_first_steps: Whether the search ends after a few steps.
             batch: Indices of the rows.
         """
-        arrays = [self._pad(rows, batch)]
+        arrays = self._pad(batch, rows)
         length = arrays[0].shape[1]
         inference, shapes = self.inference, "static"
         if not self.has_static_shapes:
@@ -151,7 +149,11 @@ class BatchedInference:
             shapes = "free"
         if any(prefixes[i] for i in batch):
             longest = self.inference.output_limit(length)
-            arrays.append(pad_rows([prefixes[i] for i in batch], longest, PAD))
+            arrays.append(
+                pad_rows(
+                    [prefixes[i] for i in batch], longest, PAD, len(arrays[0])
+                )
+            )
         found = self.run(
             inference.translate_ids,
             *arrays,
@@ -161,10 +163,20 @@ class BatchedInference:
         )
         return found.ids, found.scores, found.lengths
 
-    def _pad(self, rows, batch):
-        """`pad_rows` of a batch, no longer than there are learned positions."""
+    def _pad(self, batch, *sides):
+        """`pad_rows` of each side of a batch, with the same number of rows.
+
+        Rows are no longer than there are learned positions.
+        """
+        sides = [[rows[i] for i in batch] for rows in sides]
+        length = padded_length(max(len(row) for rows in sides for row in rows))
+        num_rows = padded_count(
+            len(batch),
+            full_rows(length, self.batch_tokens),
+            self.run.row_factor,
+        )
         longest = self.inference.model.config.position_limit
-        return pad_rows([rows[i] for i in batch], longest)
+        return [pad_rows(rows, longest, EOS, num_rows) for rows in sides]
 
 
 def batches_of(
@@ -185,10 +197,36 @@ def batches_of(
         if lengths[i] > 0:
             by_length[padded_length(lengths[i])].append(int(i))
     for length, indices in by_length.items():
-        most = max(1, batch_tokens // length)
-        size = 1 << (most.bit_length() - 1)  # a power of two
+        size = full_rows(length, batch_tokens)
         for start in range(0, len(indices), size):
             yield indices[start : start + size]
+
+
+def full_rows(length: int, batch_tokens: int) -> int:
+    """Rows of a full batch: a power of two.
+
+    >>> full_rows(24, batch_tokens=2048)
+    64
+    """
+    return 1 << (max(1, batch_tokens // length).bit_length() - 1)
+
+
+def padded_count(number: int, full: int, factor: int) -> int:
+    """The number of rows that a batch is padded to.
+
+    Args:
+        number: Its rows.
+        full: The rows of a full batch.
+        factor: `Runner.row_factor`.
+
+    >>> [padded_count(n, 64, factor=2) for n in (1, 3, 64)]
+    [1, 4, 64]
+    >>> [padded_count(n, 64, factor=8) for n in (1, 3, 64)]
+    [1, 8, 64]
+    """
+    while full // factor >= number:
+        full //= factor
+    return full
 
 
 def in_threads(
@@ -254,16 +292,18 @@ def _free_room(length):
 
 
 def pad_rows(
-    rows: list[list[int]], longest: int | None = None, filler: int = EOS
+    rows: list[list[int]],
+    longest: int | None = None,
+    filler: int = EOS,
+    num_rows: int | None = None,
 ) -> np.ndarray:
     """Rows of ids as int32 `[B, T]`, then `PAD`, in one of a few shapes.
-
-    B is a power of two, since XLA compiles for each B.
 
     Args:
         rows: The ids of each row.
         longest: Upper bound of T and of the length of any row, if any.
         filler: The first id of the rows that are added to reach B.
+        num_rows: B; by default a power of two. XLA compiles for each B.
 
     >>> pad_rows([[5, 2], [6, 7, 2], [8, 2]]).shape
     (4, 8)
@@ -272,8 +312,8 @@ def pad_rows(
     """
     length = padded_length(max(map(len, rows)))
     length = length if longest is None else min(length, longest)
-    shape = 1 << (len(rows) - 1).bit_length(), length
-    padded = np.full(shape, PAD, np.int32)
+    num_rows = num_rows or 1 << (len(rows) - 1).bit_length()
+    padded = np.full((num_rows, length), PAD, np.int32)
     for ids, row in zip(padded, rows, strict=False):
         ids[: len(row)] = row
     padded[len(rows) :, 0] = filler

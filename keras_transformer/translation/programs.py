@@ -23,9 +23,12 @@ class Runner(typing.Protocol):
 
     Attributes:
         has_static_shapes: Whether no shape may change while a program runs.
+        row_factor: A batch that is not full is padded to the rows of a full one
+            divided by a power of this. A greater factor means fewer programs.
     """
 
     has_static_shapes: bool
+    row_factor: int
 
     def __call__(
         self, method: Callable, *arrays: np.ndarray, **options: typing.Any
@@ -61,6 +64,8 @@ class _Graphs:
     Without XLA, which compiles for every shape, one graph serves ids of all
     lengths.
     """
+
+    row_factor = 2
 
     def __init__(self, jit_compile):
         self.has_static_shapes = jit_compile
@@ -102,6 +107,7 @@ class _JaxPrograms:
     """
 
     has_static_shapes = True
+    row_factor = 8  # a program takes seconds, rows of padding little
 
     def __init__(self):
         self._programs = {}

@@ -218,6 +218,17 @@ def test_validation_compiles_once(command, tmp_path, monkeypatch):
     assert made[0] == made[1] > 0
 
 
+def test_all_programs_of_the_step_are_compiled_before_it_begins(
+    command, tmp_path
+):
+    trainer = open_trainer([*command, f"--workdir={tmp_path}"], True)
+    compiled = trainer.engine._step._compiled
+    shapes = trainer.experiment.train_batches.shapes
+    assert compiled._cache_size() == len(shapes) == 2
+    trainer.run()
+    assert compiled._cache_size() == 2
+
+
 @pytest.fixture(scope="session")
 def run(command, tmp_path_factory):
     """A work directory after a training."""
@@ -248,6 +259,20 @@ def test_translations_do_not_depend_on_the_batch(run):
     together = translator.translate(lines)
     assert together == [translator.translate([line])[0] for line in lines]
     assert together[1] == ""
+
+
+def test_few_programs_serve_batches_of_any_size(run):
+    """Up to 32 tokens, a full batch has 2048 // 32 rows."""
+    translator = kt.Translator.load(run)
+    line = "the old man reads a book in the old house"
+    [ids] = translator.tokenizer.source.to_ids([line])
+    assert 24 < len(ids) + 1 <= 32
+    expected = translator.translate([line] * 9)
+    assert [expected[:n] for n in range(1, 9)] == [
+        translator.translate([line] * n) for n in range(1, 9)
+    ]
+    of_shapes = translator._batched.run._programs
+    assert {shapes[0][0] for _, shapes, _ in of_shapes} == {1, 8, 64}
 
 
 def test_samples_are_new_in_each_call(run):
@@ -289,7 +314,7 @@ def test_no_command_needs_tensorflow(run):
         ("--precision=mixed_float16", "needs --backend=tensorflow"),
         ("--jit_compile=false", "JAX compiles every step"),
         ("--cpu_threads=2", "cpu_threads needs --backend=tensorflow"),
-        ("--strategy=tpu --tpu=local", "JAX finds no TPU. Received: "),
+        ("--strategy=tpu", "JAX finds no TPU. Received: "),
         ("--strategy=multi_worker", "strategy=multi_worker"),
     ],
 )

@@ -338,10 +338,11 @@ class TrainingConfig(Fields, changeable=True):
     strategy: str = hp(
         "auto",
         "Devices to use; auto: multi_worker if TF_CONFIG names several workers,"
-        " else mirrored if there is more than one GPU, else one_device.",
+        " else mirrored if there is more than one GPU, else one_device. tpu"
+        " needs JAX.",
         choices=STRATEGIES,
     )
-    tpu: str = hp("", "With strategy=tpu: the TPU's name; local on a TPU VM.")
+    tpu: str = hp("", "Not used any more: JAX finds a TPU by itself.")
     shard_parameters: bool = hp(
         False,
         "With JAX: every device stores a part of the weights and of the"
@@ -417,10 +418,10 @@ class TrainingConfig(Fields, changeable=True):
                 f" average_last={self.average_last},"
                 f" keep_checkpoints={self.keep_checkpoints}"
             )
-        if (self.strategy == "tpu") != bool(self.tpu):
+        if self.tpu:
             raise ValueError(
-                "strategy=tpu and tpu=NAME go together. Received:"
-                f" strategy={self.strategy!r}, tpu={self.tpu!r}"
+                "tpu must be empty: JAX finds a TPU by itself. Received:"
+                f" tpu={self.tpu!r}"
             )
 
     def _check_schedule(self):

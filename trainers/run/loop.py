@@ -200,17 +200,23 @@ class Trainer:
                 progress.epoch + 1,
             )
 
-    def try_largest_batches(self) -> float:
+    def try_batches(self) -> float:
         """Makes the steps that need the most memory, and takes them back.
 
+        If XLA compiles a program for each shape, it makes a step of each: the
+        clock of `train_minutes` then does not run while XLA compiles.
+
         Returns:
-            Seconds of the slowest such step, without compilation.
+            Seconds of the slowest of these steps, without compilation.
 
         Raises:
             CommandError: The memory of a device is too small for one.
         """
-        shapes = largest_shapes(self.experiment.train_batches.shapes)
-        return max(map(self._try_batch, shapes))
+        shapes = self.experiment.train_batches.shapes
+        tried = largest_shapes(shapes)
+        if self.engine.num_programs:
+            tried += [shape for shape in shapes if shape not in tried]
+        return max(map(self._try_batch, tried))
 
     def _try_batch(self, shape):
         """Seconds of a step with a full batch of that shape."""

@@ -107,7 +107,7 @@ def open_trainer(
         engine = devices.make_engine(experiment)
         trainer = Trainer(experiment, workdir, engine, workers)
         restored = trainer.restore()
-        seconds_per_step = trainer.try_largest_batches()
+        seconds_per_step = trainer.try_batches()
         engine.begin()
         if workers.is_chief and keep:
             write_flags(workdir, configuration)

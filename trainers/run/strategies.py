@@ -3,7 +3,8 @@
     one_device     the first device
     mirrored       every GPU of this machine; without any, every CPU device
     multi_worker   several machines, named in TF_CONFIG
-    tpu            a Cloud TPU
+
+TPUs need JAX: TensorFlow's support for them ended with version 2.20.
 
 A worker is a process. Every worker runs the same command; the chief, the first
 of them, logs the progress and writes the work directory, which all can read.
@@ -29,7 +30,7 @@ from trainers.run.cluster import find_cluster
 TRACE = ("Graph execution error", "Detected at", "File ", "<", "[[")
 
 
-def make_strategy(name: str, tpu: str) -> tf.distribute.Strategy:
+def make_strategy(name: str) -> tf.distribute.Strategy:
     """The `tf.distribute.Strategy` of a name in `STRATEGIES`.
 
     Several workers connect here: make the strategy before anything else makes
@@ -38,15 +39,15 @@ def make_strategy(name: str, tpu: str) -> tf.distribute.Strategy:
     Args:
         name: The strategy; "auto" is multi_worker where TF_CONFIG names other
             workers, else mirrored where there are several GPUs.
-        tpu: Name of the TPU, as `TPUClusterResolver` takes it; "local" on a
-            TPU VM.
 
     Raises:
-        ValueError: TF_CONFIG does not describe workers, or there is no such
-            TPU.
+        ValueError: TF_CONFIG does not describe workers, or it is "tpu".
     """
     if name == "tpu":
-        return _make_tpu_strategy(tpu)
+        raise ValueError(
+            "strategy=tpu needs --backend=jax: TensorFlow's support for TPUs"
+            f" ended with 2.20. Received: TensorFlow {tf.__version__}"
+        )
     if cluster := find_cluster(name):  # of auto and multi_worker
         return _make_workers_strategy(cluster)
     gpus = tf.config.list_logical_devices("GPU")
@@ -60,12 +61,9 @@ def make_strategy(name: str, tpu: str) -> tf.distribute.Strategy:
     raise unhandled(strategy=name)
 
 
-def device_line(strategy: tf.distribute.Strategy) -> str:
+def device_line() -> str:
     """The devices that compute, or the GPU that cannot, as one line."""
     version = f"TensorFlow {tf.__version__}"
-    if is_tpu(strategy):
-        replicas = strategy.num_replicas_in_sync
-        return f"device: TPU, {counted(replicas, 'core')} ({version})"
     gpus = tf.config.get_visible_devices("GPU")
     if gpus:
         names = [
@@ -118,7 +116,7 @@ def count_slices(
     Returns:
         1 on another device than a CPU.
     """
-    if tf.config.list_logical_devices("GPU") or is_tpu(strategy):
+    if tf.config.list_logical_devices("GPU"):
         return 1
     local_replicas = strategy.num_replicas_in_sync // num_workers
     threads = (cpu_threads or count_cores()) // local_replicas
@@ -166,24 +164,6 @@ def _make_workers_strategy(cluster):
             f"{cluster.task} cannot join the workers of TF_CONFIG:"
             f" {_reason(error)}"
         ) from error
-
-
-def _make_tpu_strategy(tpu):
-    """A `TPUStrategy` on the TPU of that name."""
-    try:
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=tpu)
-        tf.config.experimental_connect_to_cluster(resolver)
-        tf.tpu.experimental.initialize_tpu_system(resolver)
-    except (ValueError, tf.errors.OpError) as error:
-        raise ValueError(f"no TPU to be reached as tpu={tpu!r}: {error}") from (
-            error
-        )
-    return tf.distribute.TPUStrategy(resolver)
-
-
-def is_tpu(strategy: tf.distribute.Strategy) -> bool:
-    """Whether each replica is a TPU core: static shapes, always XLA."""
-    return isinstance(strategy, tf.distribute.TPUStrategy)
 
 
 def distribute(strategy, make_dataset):

@@ -31,7 +31,6 @@ from trainers.run.strategies import (
     distribute,
     has_bfloat16,
     hide_gpus,
-    is_tpu,
     make_strategy,
     searches_of,
 )
@@ -50,7 +49,7 @@ def open_devices(training, device):
             raise ValueError(
                 f"{option} needs --backend=jax. Received: {option}={received}"
             )
-    return TensorFlowDevices(training.strategy, training.tpu, device)
+    return TensorFlowDevices(training.strategy, device)
 
 
 def count_searches(device):
@@ -58,7 +57,7 @@ def count_searches(device):
     hide_gpus(device)
     kind = "gpu" if tf.config.get_visible_devices("GPU") else "cpu"
     strategy = tf.distribute.get_strategy()
-    check_device(device, kind, device_line(strategy))
+    check_device(device, kind, device_line())
     return searches_of(strategy)
 
 
@@ -66,7 +65,7 @@ class TensorFlowDevices:
     """The `Devices` of a `tf.distribute.Strategy`.
 
     Args:
-        name, tpu: As in `make_strategy`.
+        name: As in `make_strategy`.
         device: Kind of device that must compute, or None.
 
     Raises:
@@ -75,21 +74,18 @@ class TensorFlowDevices:
 
     framework = f"TensorFlow {tf.__version__}"
 
-    def __init__(self, name, tpu, device=None):
+    def __init__(self, name, device=None):
         hide_gpus(device)
-        self._strategy = make_strategy(name, tpu)
+        self._strategy = make_strategy(name)
         self.num_replicas = self._strategy.num_replicas_in_sync
         self.num_searches = searches_of(self._strategy)
         self.workers = Workers(self._strategy)
-        self.description = device_line(self._strategy)
+        self.description = device_line()
         gpus = tf.config.get_visible_devices("GPU")
         self.num_gpus = len(gpus)
-        kind = "gpu" if gpus else "cpu"
-        if is_tpu(self._strategy):
-            kind = "tpu"
-        check_device(device, kind, self.description)
+        check_device(device, "gpu" if gpus else "cpu", self.description)
         self.precision = "float32"
-        if is_tpu(self._strategy) or (gpus and all(map(has_bfloat16, gpus))):
+        if gpus and all(map(has_bfloat16, gpus)):
             self.precision = "mixed_bfloat16"
 
     def make_engine(self, experiment):
@@ -115,9 +111,7 @@ class TensorFlowEngine:
         self._experiment = experiment
         self._config = config
         self._strategy = strategy
-        self._has_static_shapes = is_tpu(self._strategy)
-        # A TPU's steps are compiled as a whole.
-        jit_compile = not self._has_static_shapes and resolve_jit_compile(
+        jit_compile = resolve_jit_compile(
             "auto" if config.jit_compile is None else config.jit_compile
         )
         self.num_slices = count_slices(
@@ -161,7 +155,7 @@ class TensorFlowEngine:
 
     def _count_programs(self, jit_compile):
         """Programs that XLA compiles for the shapes of the batches."""
-        if not (self._has_static_shapes or jit_compile):
+        if not jit_compile:
             return 0
         programs = {
             (size, length)
@@ -170,15 +164,10 @@ class TensorFlowEngine:
                 rows // self._experiment.rows_multiple, self.num_slices
             )
         }
-        count = len(programs)
-        if self._has_static_shapes and self._config.steps_per_call > 1:
-            count *= 2  # of steps_per_call steps, and of a single one
-        return count
+        return len(programs)
 
     def _compiled(self, steps, make_dataset):
-        """Steps as one graph for all shapes; on a TPU, one for each shape."""
-        if self._has_static_shapes:
-            return tf.function(steps, autograph=False)
+        """Steps as one graph for all shapes."""
         dataset = distribute(self._strategy, make_dataset)
         return tf.function(
             steps, input_signature=[dataset.element_spec], autograph=False

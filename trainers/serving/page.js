@@ -8,7 +8,8 @@ const COPIED = 2000; // milliseconds
 const state = {
   languages: [],
   settings: null,
-  sentences: [], // of the translation, each with the hypothesis that is chosen
+  text: "", // the translation, with the best hypothesis of each sentence
+  sentences: [], // of it, each with the index of the hypothesis that is chosen
   current: 0, // the sentence whose alternatives are listed
   over: null, // the word under the mouse: {side, sentence, word}
   kept: null, // the word with the focus or the cursor
@@ -108,18 +109,21 @@ function complain(message, hasCure = true) {
 function translate(delay = DEBOUNCE) {
   const text = find("source").value;
   find("target").classList.add("stale");
-  if (!text.trim()) show([]);
+  if (!text.trim()) show({ text: "", sentences: [] });
   run(async (signal) => {
     const objection = objectionTo(text);
     if (objection || !text.trim()) return complain(objection, false);
     await sleep(delay, signal);
+    const beamSize = Number(find("beam_size").value);
     const answer = await ask("v1/translate", signal, {
       ...requested(),
       text,
-      n_best: Math.min(Number(find("beam_size").value), state.settings.search.n_best.max),
+      beam_size: beamSize,
+      length_penalty: Number(find("length_penalty").value),
+      n_best: Math.min(beamSize, state.settings.search.n_best.max),
       details: true,
     });
-    show(answer.translations[0].sentences);
+    show(answer.translations[0]);
   });
 }
 
@@ -145,7 +149,8 @@ function count(number) {
   return number.toLocaleString("en");
 }
 
-function show(sentences) {
+function show({ text, sentences }) {
+  state.text = text;
   state.sentences = sentences.map((sentence) => ({ ...sentence, chosen: 0 }));
   state.current = 0;
   state.over = state.kept = null;
@@ -163,6 +168,7 @@ function chosen(sentence) {
 }
 
 function translation() {
+  if (state.sentences.every((sentence) => !sentence.chosen)) return state.text;
   return state.sentences.map((sentence) => sentence.before + chosen(sentence).text).join("");
 }
 
@@ -232,9 +238,25 @@ function paintAlternatives() {
     const input = make("input", { type: "radio", name: "alternative", value: i });
     input.checked = i === sentence.chosen;
     const spelled = score.toFixed(2).replace("-", "\u2212");
-    box.append(make("label", {}, input, make("bdi", { lang, dir }, text), make("span", { class: "score" }, spelled)));
+    const shown = make("bdi", { lang, dir }, ...emphasized(text, sentence.hypotheses[0].text));
+    box.append(make("label", {}, input, shown, make("span", { class: "score" }, spelled)));
   });
   update();
+}
+
+// A text, with emphasis on what is between the words that it shares with the
+// beginning and with the end of another one
+function emphasized(text, other) {
+  const [words, others] = [text, other].map((string) => string.split(" "));
+  const most = Math.min(words.length, others.length);
+  let first = 0;
+  while (first < most && words[first] === others[first]) first++;
+  let last = 0;
+  while (last < most - first && words.at(-1 - last) === others.at(-1 - last)) last++;
+  const end = words.length - last;
+  const parts = [words.slice(0, first), words.slice(first, end), words.slice(end)];
+  const [before, middle, after] = parts.map((part) => part.join(" "));
+  return middle ? [before && `${before} `, make("b", {}, middle), after && ` ${after}`] : [text];
 }
 
 function wordAt(side, sentence, word) {
@@ -256,7 +278,7 @@ function update() {
   });
   const place = state.over ?? state.kept;
   if (!place) {
-    find("details").textContent = "Point at a word to see what it was translated from.";
+    find("details").textContent = "Point at a word to see its alignment.";
     return;
   }
   const { alignment, words } = chosen(state.sentences[place.sentence]);

@@ -402,7 +402,7 @@ def test_libretranslate_lists_languages_and_settings(served):
         {"code": "de", "name": "German", "targets": [], "direction": "ltr"},
     ]
     settings = served.client.get("/frontend/settings").json()
-    assert settings["charLimit"] == 20000 and not settings["keyRequired"]
+    assert settings["charLimit"] == 10000 and not settings["keyRequired"]
     assert settings["language"]["source"] == {"code": "en", "name": "English"}
     assert settings["search"]["beam_size"] == {"default": 3, "max": 8}
     assert settings["search"]["n_best"] == {"max": 4}
@@ -438,8 +438,8 @@ def schema_of(described, path, field):
         ({"q": "\ud800"}, "q must be Unicode: surrogates not allowed"),
         ({"q": ["a"] * 200}, "q must have at most 128 texts. Received: 200"),
         (
-            {"q": "a" * 20001},
-            "q must have at most 20000 characters. Received: 20001",
+            {"q": "a" * 10001},
+            "q must have at most 10000 characters. Received: 10001",
         ),
         (
             {"q": "a", "source": "en", "target": "xx"},

@@ -61,7 +61,7 @@ class Limits(Fields):
     max_body_bytes: int = hp(262144, "Bytes of a body.", low=1)
     max_texts: int = hp(128, "Texts in a request.", low=1)
     max_characters: int = hp(
-        20000, "Characters of all texts of a request.", low=1
+        10000, "Characters of all texts of a request.", low=1
     )
     max_alternatives: int = hp(
         3, "Translations besides the best one.", low=0, high=10**4

@@ -12,7 +12,6 @@ from starlette.requests import Request
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, check_values, hp
-from keras_transformer.translation import documents
 from trainers.serving.config import Limits
 
 SHOWN = 200  # characters of a received value in an error
@@ -29,6 +28,10 @@ SEARCH_FIELDS = (
     "top_k",
     "top_p",
 )
+
+
+# Not Markdown: the time to read it grows with the square of its length.
+FORMATS = ("text", "html", "xliff", "srt", "po")
 
 
 class ApiError(Exception):
@@ -53,7 +56,7 @@ class TranslationRequest(Fields):
 
     source: str = hp("auto", "Language code of the text; auto: detected.")
     target: str = hp("", "Language code of the translation. Required.")
-    format: str = hp("text", "Format of the texts.", choices=documents.FORMATS)
+    format: str = hp("text", "Format of the texts.", choices=FORMATS)
     n_best: int = hp(1, "Number of translations, best first.", low=1)
     seed: int | None = hp(
         None, "Sampling: the same seed draws the same samples.", low=0
@@ -168,7 +171,7 @@ def read_texts(
             a limit.
     """
     value = fields.get(name)
-    texts = value if isinstance(value, list) else [value]
+    texts: list[typing.Any] = value if isinstance(value, list) else [value]
     if value is None or value == "" or not texts:
         raise ApiError(400, f"{name} is missing")
     for text in texts:

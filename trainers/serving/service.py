@@ -33,7 +33,7 @@ class Wish(typing.NamedTuple):
     """How texts are to be translated.
 
     Attributes:
-        format: One of `documents.FORMATS`.
+        format: One of `requests.FORMATS`.
         split: Whether a text is split into sentences.
         search: Fields of `DecodingConfig` that differ from the server's.
         n_best: Number of translations.
@@ -322,8 +322,8 @@ class Service:
         try:
             for work, items, sizes in jobs:
                 if items:
-                    future = self.batcher.submit(work, items, sizes)
-                    futures.append(asyncio.wrap_future(future))
+                    job = self.batcher.submit(work, items, sizes)
+                    futures.append(asyncio.wrap_future(job))
             found = iter(await asyncio.gather(*futures))
         except QueueFullError as error:
             raise ApiError(

@@ -36,7 +36,8 @@ TIMEOUT = 120.0  # seconds that a client waits
 
 def main():
     arguments = parse_arguments()
-    lines = arguments.text.read_text(encoding="utf-8").splitlines()
+    text = arguments.text.read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if line.strip()]
     expected = translate(arguments.workdir, lines)
     languages = {"source": arguments.source, "target": arguments.target}
     rows = []

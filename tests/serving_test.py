@@ -15,13 +15,17 @@ import types
 from http.client import BadStatusLine, HTTPResponse
 
 import commands
+import examples_test
 import exports
 import hostile_requests
 import httpx
+import numpy as np
 import pytest
 from hostile_requests import http
 
 import keras_transformer as kt
+from keras_transformer.decoding import UNFINISHED
+from keras_transformer.translation import batching
 from keras_transformer.translator import Alignment, PairScore, Translation
 from trainers import serve
 from trainers.serving import app, languages, pairs, server
@@ -51,7 +55,7 @@ class Work:
 
 
 @pytest.fixture
-def batching():
+def make_batcher():
     """Makes batchers; they end with the test."""
     made = []
 
@@ -82,8 +86,8 @@ def submit(batcher, work, *items, size=1):
     return batcher.submit(work, items, [size] * len(items))
 
 
-def test_equal_work_shares_batches_in_order(batching):
-    batcher, one, other = batching(), Work(), Work()
+def test_equal_work_shares_batches_in_order(make_batcher):
+    batcher, one, other = make_batcher(), Work(), Work()
     with busy(batcher):
         futures = [
             submit(batcher, work, item)
@@ -95,8 +99,8 @@ def test_equal_work_shares_batches_in_order(batching):
     assert one.batches == [["a", "c", "e"]] and other.batches == [["b", "d"]]
 
 
-def test_jobs_are_divided_where_a_batch_is_full(batching):
-    batcher, work = batching(max_batch_tokens=4), Work()
+def test_jobs_are_divided_where_a_batch_is_full(make_batcher):
+    batcher, work = make_batcher(max_batch_tokens=4), Work()
     with busy(batcher):
         first = submit(batcher, work, "a", "b", "c")
         second = submit(batcher, work, "d", "e", "f")
@@ -108,8 +112,8 @@ def test_jobs_are_divided_where_a_batch_is_full(batching):
     assert work.batches == [["a", "b", "c", "d"], ["e", "f"], ["g"], ["h"]]
 
 
-def test_a_batch_that_is_full_does_not_wait(batching):
-    batcher, work = batching(max_batch_tokens=2, max_wait=1000.0), Work()
+def test_a_batch_that_is_full_does_not_wait(make_batcher):
+    batcher, work = make_batcher(max_batch_tokens=2, max_wait=1000.0), Work()
     first = submit(batcher, work, "a")
     assert not work.batches
     second = submit(batcher, work, "b")
@@ -117,8 +121,8 @@ def test_a_batch_that_is_full_does_not_wait(batching):
     assert work.batches == [["a", "b"]]
 
 
-def test_a_full_queue_refuses_work(batching):
-    batcher, work = batching(max_queue_tokens=5), Work()
+def test_a_full_queue_refuses_work(make_batcher):
+    batcher, work = make_batcher(max_queue_tokens=5), Work()
     with busy(batcher):
         long = submit(batcher, work, "a", size=9)  # it is empty
         with pytest.raises(QueueFullError) as error:
@@ -131,8 +135,8 @@ def test_a_full_queue_refuses_work(batching):
     assert batcher.waiting_tokens == 0
 
 
-def test_cancelled_work_is_dropped(batching):
-    batcher, work = batching(max_batch_tokens=2), Work()
+def test_cancelled_work_is_dropped(make_batcher):
+    batcher, work = make_batcher(max_batch_tokens=2), Work()
     work.may_run.clear()
     running = submit(batcher, work, "a", "b", "c", "d")
     waiting = submit(batcher, work, "e")
@@ -144,8 +148,8 @@ def test_cancelled_work_is_dropped(batching):
     assert work.batches == [["a", "b"], ["f"]]
 
 
-def test_one_bad_item_fails_its_job_only(batching):
-    batcher, work = batching(), Work()
+def test_one_bad_item_fails_its_job_only(make_batcher):
+    batcher, work = make_batcher(), Work()
     with busy(batcher):
         futures = [submit(batcher, work, item) for item in ("a", "bad", "b")]
     assert futures[0].result(60) == ["a!"] and futures[2].result(60) == ["b!"]
@@ -153,8 +157,8 @@ def test_one_bad_item_fails_its_job_only(batching):
         futures[1].result(60)
 
 
-def test_a_closed_batcher_finishes_its_work(batching):
-    batcher, work = batching(max_wait=1000.0), Work()
+def test_a_closed_batcher_finishes_its_work(make_batcher):
+    batcher, work = make_batcher(max_wait=1000.0), Work()
     futures = [submit(batcher, work, item) for item in "ab"]
     batcher.close()
     with pytest.raises(ClosedError):
@@ -163,7 +167,7 @@ def test_a_closed_batcher_finishes_its_work(batching):
     assert [future.result(0) for future in futures] == [["a!"], ["b!"]]
 
 
-def test_three_times_as_many_requests_as_can_be_done(batching):
+def test_three_times_as_many_requests_as_can_be_done(make_batcher):
     """None is lost and none is wrong, and what waits is bounded."""
     seen = collections.Counter()
 
@@ -178,7 +182,7 @@ def test_three_times_as_many_requests_as_can_be_done(batching):
                 capacity.acquire()
             return super().run(items)
 
-    batcher = batching(64, max_queue_tokens=300, observe=observe)
+    batcher = make_batcher(64, max_queue_tokens=300, observe=observe)
     works = [Slow(), Slow()]
     accepted, refused, most = [], 0, 0
     for i in range(10_000):
@@ -530,6 +534,11 @@ def test_only_json_is_read(served):
     assert "Content-Type application/json" in response.json()["error"]
 
 
+def test_the_client_of_the_examples(served, capsys):
+    examples_test.load("client").main(served.url, "en", "de", ["a", "", "b"])
+    assert capsys.readouterr().out == "A\n\nB\n"
+
+
 def test_the_page_and_its_policy(served):
     page = served.client.get("/")
     assert page.headers["content-type"].startswith("text/html")
@@ -756,6 +765,51 @@ def test_connections_are_limited():
             status, answer = read_answer(last)
         assert status == 503
         assert json.loads(answer) == {"error": "too many connections"}
+
+
+# ---- Programs ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "is_static, row_factor", [(False, 2), (True, 2), (True, 8)]
+)
+def test_warming_up_makes_all_programs_of_a_search(is_static, row_factor):
+    seen = set()
+
+    def run(method, ids, num_best, shapes, max_steps):
+        """Finds the outputs of short sources in the first round only."""
+        length = (
+            ids.shape[1] if is_static else method.__self__.max_source_length
+        )
+        size = len(ids) if is_static else None
+        seen.add((size, length, num_best, shapes, max_steps))
+        length = UNFINISHED if max_steps and length > 8 else 1
+        return types.SimpleNamespace(
+            ids=np.full((len(ids), 1, 1), 2),
+            scores=np.zeros((len(ids), 1)),
+            lengths=np.full((len(ids), 1), length),
+        )
+
+    inference = exports.translator().inference
+    batched = batching.BatchedInference(inference, 40, False, 1)
+    run.row_factor = row_factor
+    batched.run, batched.has_static_shapes = run, is_static
+    rows = [[5] * (i % 16) + [2] for i in range(100)]
+    batched.search(rows, [[]] * 100, num_best=1)
+    needed = set(seen)
+    seen.clear()
+    batched.warm_up(num_best=1)
+    assert needed <= seen and len(needed) >= (6 if is_static else 1)
+
+
+def test_a_seed_draws_the_samples_of_a_new_translator():
+    translator = exports.translator().with_decoding(sampling=True)
+    translator.reseed(5)
+    first = translator.translate(["one dog", "two trees"])
+    second = translator.translate(["one dog", "two trees"])
+    translator.reseed(5)
+    assert translator.translate(["one dog", "two trees"]) == first
+    assert second != first
 
 
 # ---- The command -------------------------------------------------------------

@@ -86,9 +86,10 @@ class BatchedInference:
         shape_of = padded_length if is_static else _free_room
         lengths = range(2, self.inference.max_source_length + 1)
         for length in {shape_of(length): length for length in lengths}.values():
-            most = max(1, self.batch_tokens // padded_length(length))
-            sizes = [1 << i for i in range(most.bit_length())]
-            for size in sizes if is_static else (1,):
+            full = full_rows(padded_length(length), self.batch_tokens)
+            numbers = range(1, full + 1) if is_static else [1]
+            factor = self.run.row_factor
+            for size in {padded_count(n, full, factor) for n in numbers}:
                 rows = [[UNK] * (length - 1) + [EOS]] * size
                 for in_first_steps in self._rounds():
                     self._search_batch(

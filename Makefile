@@ -4,8 +4,9 @@ WORKDIR ?= quickstart
 VENV := .venv
 BIN := $(VENV)/bin
 VENV_JAX := .venv-jax
+VENV_DOCS := .venv-docs
 
-.PHONY: help quickstart test test-jax lint format clean
+.PHONY: help quickstart test test-jax lint format docs clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this text.
@@ -33,8 +34,11 @@ format: $(VENV)/installed-test  ## Format the code, and fix what can be fixed.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(VENV_DOCS)/installed  ## Build the documentation site, build/site.
+	NO_MKDOCS_2_WARNING=1 $(VENV_DOCS)/bin/python -m mkdocs build
+
 clean:  ## Remove the environments and what was built.
-	rm -rf $(VENV) $(VENV_JAX) build *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VENV_JAX) $(VENV_DOCS) build *.egg-info .*_cache
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -51,4 +55,11 @@ $(VENV_JAX)/installed: setup.py pyproject.toml requirements-jax.txt
 	$(PYTHON) -m venv $(VENV_JAX)
 	$(VENV_JAX)/bin/pip install --quiet -r requirements-jax.txt "pytest>=8,<10"
 	$(VENV_JAX)/bin/pip install --quiet --no-deps --editable .
+	touch $@
+
+# The project's own requirements without TensorFlow are enough to read its code.
+$(VENV_DOCS)/installed: pyproject.toml requirements-jax.txt
+	$(PYTHON) -m venv $(VENV_DOCS)
+	$(VENV_DOCS)/bin/pip install --quiet "pip>=25.1"
+	$(VENV_DOCS)/bin/pip install --quiet -r requirements-jax.txt --group docs
 	touch $@

@@ -292,13 +292,26 @@ class TransformerConfig(Fields):
         return not SHARED_EMBEDDINGS[self.sharing].softmax
 
 
-def check_alignment_layer(model: TransformerConfig, layer: int | None) -> None:
-    """Raises ValueError unless the decoder has a layer, counted from 1."""
+def check_alignment(model: TransformerConfig, search: "SearchConfig") -> None:
+    """Raises ValueError unless the decoder has the layer and the head."""
+    layer, head = search.alignment_layer, search.alignment_head
     if (layer or 1) > model.decoder_depth:
         raise ValueError(
             f"alignment_layer must be at most {model.decoder_depth}, the layers"
             f" of the decoder. Received: alignment_layer={layer}"
         )
+    if head > model.num_heads:
+        raise ValueError(
+            f"alignment_head must be at most num_heads={model.num_heads}."
+            f" Received: alignment_head={head}"
+        )
+
+
+def find_alignment_layer(
+    model: TransformerConfig, search: "SearchConfig"
+) -> int:
+    """The decoder layer that aligns words, counted from 1."""
+    return search.alignment_layer or (model.decoder_depth + 1) // 2
 
 
 def check_position_limit(config: TransformerConfig, **lengths: int) -> None:
@@ -380,6 +393,12 @@ class SearchConfig(Fields, changeable=True):
         "Decoder layer, from 1, whose attention aligns words. Default: the"
         " middle one.",
         **_LAYERS,
+    )
+    alignment_head: int = hp(
+        0,
+        "Head of this layer, from 1, that aligns words; 0: the mean of all"
+        " heads, and with guided_alignment head 1.",
+        **_COUNT,
     )
 
 

@@ -20,7 +20,7 @@ from keras_transformer.config import (
     PRECISIONS,
     DecodingConfig,
     TransformerConfig,
-    check_alignment_layer,
+    check_alignment,
     check_position_limit,
 )
 from keras_transformer.fields import check_positive
@@ -232,7 +232,7 @@ class Translator:
 
     def _set_decoding(self, decoding):
         """Makes the search; what it has in memory is not shared by copies."""
-        check_alignment_layer(self.model.config, decoding.alignment_layer)
+        check_alignment(self.model.config, decoding)
         self.decoding = decoding
         self.inference = Inference(
             self.model, decoding, self.max_source_length, self.seed
@@ -354,7 +354,8 @@ class Translator:
             A `Translation` for each sentence, in their order.
 
         Raises:
-            As `translate`.
+            ValueError: As `translate`.
+            FloatingPointError: As `translate`.
         """
         _check_strings(strings)
         rows, notes = self._encode(
@@ -410,9 +411,10 @@ class Translator:
         """Links between the words of sources and given translations.
 
         Each target word has one link, to the source word that its tokens attend
-        to most: in the decoder layer `alignment_layer` (mean of the heads,
-        without EOS), at the step that reads the token (Chen et al. 2020,
-        "Shift-Att"). The step that writes a token has not seen it yet.
+        to most: in the decoder layer `alignment_layer` (`alignment_head`, or
+        the mean of the heads, without EOS), at the step that reads the token
+        (Chen et al. 2020, "Shift-Att"). The step that writes a token has not
+        seen it yet.
 
         Args:
             pairs: List of `(source, translation)`, both `str`.

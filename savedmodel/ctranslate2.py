@@ -14,6 +14,10 @@ Its decoder differs from ours in a few ways:
 - The caller truncates sources; see `reload.py`. With learned positions a longer
   source, or an output beyond the last position, is an error of CTranslate2.
 - It has no restricted attention: its `sliding_window` is the decoder's alone.
+- `return_attention` gives the attention of our alignment layer, of its first
+  head or the mean of all heads. Row t is of the step that emits token t and
+  reads token t - 1: the alignment of a token is in the row after its own, which
+  the last token has with `return_end_token`.
 - `precision` is how weights are stored. The type of the computation depends on
   the CPU: `ctranslate2.get_supported_compute_types("cpu")` lists the types that
   it supports, and `Translator.compute_type` names the one that is used.
@@ -23,6 +27,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.commands.flags import CommandError
+from keras_transformer.config import find_alignment_layer
 from keras_transformer.layers import (
     DecoderLayer,
     RelativeAttention,
@@ -46,6 +51,7 @@ def write(translator, directory, options, description, examples):
     model = translator.model
     longest = translator.max_source_length + translator.decoding.extra_length
     spec = make_spec(model, max(MAX_INPUT_LENGTH, longest) + 1)
+    _set_alignment(spec.decoder, model.config, translator.decoding)
     pieces = translator.tokenizer.target.pieces
     spec.register_source_vocabulary(translator.tokenizer.source.pieces)
     spec.register_target_vocabulary(pieces)
@@ -120,6 +126,19 @@ def make_spec(model, num_positions):
         if config.pre_norm:
             _fill_norm(stack.layer_norm, ours.final_norm)
     return spec
+
+
+def _set_alignment(spec, config, decoding):
+    """The layer of the attention that is returned, and its first heads."""
+    if decoding.alignment_head > 1:
+        raise CommandError(
+            "format=ctranslate2 returns the attention of the first head or of"
+            " all: alignment_head must be 1 or 0. Received:"
+            f" alignment_head={decoding.alignment_head}"
+        )
+    layer = find_alignment_layer(config, decoding)
+    spec.alignment_layer = np.int16(layer - 1)
+    spec.alignment_heads = np.int16(decoding.alignment_head)  # 0: all of them
 
 
 def _fill_layer(layer, block):

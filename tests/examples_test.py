@@ -1,11 +1,16 @@
-"""The scripts of examples/ do what they say, and stay short."""
+"""The examples do what they say, and stay short.
+
+Code cells of notebooks run here, one after the other, on fewer sentences.
+"""
 
 import importlib.util
 import io
+import json
 import pathlib
 
 import exports
 import pytest
+import sacrebleu
 
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
@@ -30,20 +35,70 @@ def test_is_short(path):
     assert len(path.read_text().splitlines()) < 60
 
 
-def test_fit_learns_its_sentences(capsys):
-    fit = load("fit")
-    learned = fit.main()
-    out = capsys.readouterr().out
-    assert f"{learned} of 20 translated as in the corpus" in out
+def run_notebook(name, **parameters):
+    """The variables of a notebook, after its code cells with parameters."""
+    notebook = json.loads((EXAMPLES / f"{name}.ipynb").read_text("utf-8"))
+    variables = {}
+    for cell in notebook["cells"]:
+        if cell["cell_type"] != "code":
+            continue
+        source = "".join(cell["source"])
+        exec(compile(source, f"{name}.ipynb", "exec"), variables)
+        if "parameters" in cell["metadata"].get("tags", ()):
+            assert parameters.keys() <= variables.keys()
+            variables |= parameters
+    return variables
+
+
+def test_notebooks_are_stored_without_outputs():
+    paths = list(EXAMPLES.glob("*.ipynb"))
+    assert len(paths) == 2
+    for path in paths:
+        notebook = json.loads(path.read_text("utf-8"))
+        assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
+        for cell in notebook["cells"]:
+            if cell["cell_type"] == "code":
+                assert not cell["outputs"] and cell["execution_count"] is None
+
+
+def test_quickstart_learns_its_sentences(capsys):
+    """Rather than all sentences of the grammar, which takes minutes."""
+    found = run_notebook(
+        "quickstart",
+        num_pairs=20,
+        vocab_size=160,
+        d_model=64,
+        num_buckets=1,
+        epochs=120,
+        warmup_steps=30,
+    )
+    sources, references = zip(*found["pairs"], strict=True)
+    translations = found["translator"].translate(sources)
+    learned = sum(map(str.__eq__, translations, references))
     assert learned >= 17  # rounding differs by CPU
-    (english, german), *_ = fit.read_pairs(20)
-    assert f"{english} -> {german}" in out
+    metrics = found["history"].history
+    assert metrics["token_accuracy"][-1] > 0.5
+    # The notebook translates other sentences, and shows how well.
+    assert not set(sources) & set(found["sources"])
+    out = capsys.readouterr().out
+    assert f"{found['sources'][0]} -> {found['translations'][0]}\n" in out
+    bleu = sacrebleu.BLEU().corpus_score(
+        found["translations"], [found["references"]]
+    )
+    assert found["bleu"].score == bleu.score
+    page = found["figure"]._repr_html_()
+    assert page.startswith("<iframe") and found["figure"].forced is False
+    assert found["figure"].source == found["sources"][0]
 
 
-def test_own_model_learns_more_than_guessing():
-    accuracy, common = load("own_model").main()
-    assert 0.5 < common < 0.9
-    assert accuracy > (1 + common) / 2  # half of the way to no mistake
+def test_layers_learn_more_than_guessing():
+    found = run_notebook("layers")
+    assert 0.5 < found["guessing"] < 0.9
+    # Half of the way to no mistake.
+    assert found["accuracy"] > (1 + found["guessing"]) / 2
+    ids = found["encode"](found["test_sentences"])
+    expected = found["model"].predict(ids, verbose=0)
+    assert (found["loaded"].predict(ids, verbose=0) == expected).all()
 
 
 @pytest.fixture
@@ -79,3 +134,12 @@ def test_serve_answers_as_the_translator(tmp_path, made_exports, capsys):
         translation, shown, other = answer.split("\t")
         assert (translation, other) == (text, second)
         assert float(shown) == pytest.approx(score, abs=1e-3)
+
+
+def test_links_of_both_directions_become_one(tmp_path, capsys):
+    """3-0 lies beside 2-1, as that beside 1-1; 3-6 comes too late for 3."""
+    paths = tmp_path / "forward", tmp_path / "reverse"
+    paths[0].write_text("0-0 2-1 4-4\n\n")
+    paths[1].write_text("0-0 1-1 3-0 3-6\n1-1\n")
+    load("symmetrize_links").main(*paths)
+    assert capsys.readouterr().out == "0-0 1-1 2-1 3-0 4-4\n1-1\n"

@@ -1,6 +1,7 @@
 """Killed at any moment, training follows the curve of one never killed.
 
-Its pairs are segmented anew in every epoch, and have other batches in each.
+Its pairs are segmented anew in every epoch, and have other batches in each, and
+other tokens are linked.
 
 `KILLS=20 pytest tests/resume_test.py` kills more often than the suite does.
 """
@@ -49,8 +50,10 @@ ACCIDENTS = (
 
 
 @pytest.fixture(scope="module")
-def flags(train_files):
-    return [*train_files, *FLAGS]
+def flags(train_files, tmp_path_factory):
+    links = tmp_path_factory.mktemp("links") / "links.txt"
+    links.write_text("0-0 1-1\n" * 300)
+    return [*train_files, f"--guided_alignment={links}", *FLAGS]
 
 
 def last_weights(path):

@@ -123,6 +123,7 @@ def test_an_export_describes_itself(format_name):
         "min_length": 0,
         "no_repeat_ngram": 0,
         "alignment_layer": None,
+        "alignment_head": 0,
     }
     assert description["checkpoint"] == "averaged/ckpt-3"  # it may be moved
     assert description["checkpoint_warnings"] == []

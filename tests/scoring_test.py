@@ -9,7 +9,7 @@ import pytest
 from commands import fails, write_pairs
 
 from keras_transformer.commands.flags import RunError
-from keras_transformer.config import PRECISIONS
+from keras_transformer.config import PRECISIONS, DecodingConfig
 from keras_transformer.translator import Alignment, PairScore, Translator
 from trainers import align, score
 from trainers.run.config import DataConfig
@@ -121,6 +121,7 @@ class Layers:
     """
 
     model = types.SimpleNamespace(config=types.SimpleNamespace(decoder_depth=3))
+    decoding = DecodingConfig()
 
     def __init__(self, layer=None):
         self.layer = layer

@@ -4,8 +4,9 @@
 
 It writes one line for each pair: the links of its words, source-target, counted
 from 0, as in 0-0 1-2 (the Pharaoh format, which fast_align writes, too). The
-last line is a JSON object. Without --alignment_layer, it tries every decoder
-layer and takes the best:
+last line is a JSON object. The layer and the head are those of the model, if it
+was trained with --guided_alignment. Of another model, without --alignment_layer
+and --alignment_head, it tries every decoder layer and takes the best:
 
 - with --gold, the layer with the lowest alignment error rate (Och and Ney
   2003);
@@ -30,6 +31,7 @@ class Options(Fields):
     """The alignment."""
 
     alignment_layer: int | None = same_field(DecodingConfig, "alignment_layer")
+    alignment_head: int = same_field(DecodingConfig, "alignment_head")
     gold: str | None = hp(
         None,
         "File with the correct links of each pair: 0-0 is a sure link, 0p0 a"

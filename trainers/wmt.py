@@ -155,6 +155,8 @@ def read_configuration(
         inherited = dataclasses.asdict(parent.decoding)
     decoding = arguments.build(decoding_section, **inherited)
     training = arguments.build(TrainingConfig)
+    if training.guided_alignment and not decoding.alignment_head:
+        decoding = dataclasses.replace(decoding, alignment_head=1)
     with flags.user_errors():  # the sections may not fit together
         return Configuration(model, data, training, decoding)
 

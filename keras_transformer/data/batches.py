@@ -20,6 +20,7 @@ from keras_transformer.data.buckets import NUM_BUCKETS, choose_shapes
 from keras_transformer.data.corpus import Corpus, SameEveryEpoch, TokenRows
 from keras_transformer.data.shards import PreparedCorpus
 from keras_transformer.data.subword_sampling import SampledCorpus
+from keras_transformer.data.word_links import TokenLinks
 from keras_transformer.vocabulary import BOS, PAD
 
 if typing.TYPE_CHECKING:
@@ -37,6 +38,7 @@ def make_batches(
     rows_multiple: int = 1,
     steps_per_call: int = 1,
     seed: int | None = None,
+    links: TokenLinks | None = None,
 ) -> "Batches":
     """Batches of at most `batch_tokens` tokens on each side.
 
@@ -55,6 +57,8 @@ def make_batches(
             there are enough of them, and are one element of the data set.
         seed: Non-negative; decides the order of pairs and batches in every
             epoch. None keeps the order of the corpus, by increasing length.
+        links: `TokenLinks` of the corpus; batches then have `links`, bool
+            `[B, T, S]`.
 
     Returns:
         `Batches`; train on its `dataset()`.
@@ -62,7 +66,7 @@ def make_batches(
     shapes = choose_shapes(
         corpus.longer_side, batch_tokens, num_buckets, rows_multiple
     )
-    return Batches(corpus, shapes, seed, steps_per_call)
+    return Batches(corpus, shapes, seed, steps_per_call, links)
 
 
 class _Division(typing.NamedTuple):
@@ -88,7 +92,7 @@ class Batches:
         corpus: As in `make_batches`.
         shapes: List of `(rows, length)` by increasing length; every batch has
             one of these shapes.
-        seed, steps_per_call: As in `make_batches`.
+        seed, steps_per_call, links: As in `make_batches`.
 
     Attributes:
         corpus, shapes: As given.
@@ -104,6 +108,7 @@ class Batches:
         shapes: list[Shape],
         seed: int | None,
         steps_per_call: int,
+        links: TokenLinks | None = None,
     ):
         if steps_per_call < 1:
             raise ValueError(
@@ -114,6 +119,7 @@ class Batches:
         self.shapes = shapes
         self._seed = seed
         self._steps_per_call = steps_per_call
+        self._links = links
         self._first: _Division | None = None
         self._first = self._divide(0)
         self._steps_of: dict[int, int] = {}  # of the epochs ordered so far
@@ -248,7 +254,7 @@ class Batches:
             replicas=replicas,
             num_replicas=num_replicas,
         )
-        dataset = _as_dataset(arrays, rank=3 if stacked else 2)
+        dataset = self._as_dataset(arrays, rank=3 if stacked else 2)
         count = self._count(start_epoch, start_step, epochs, end_step)
         if not stacked and count is not None:
             count *= len(replicas)
@@ -321,7 +327,7 @@ class Batches:
             for number in replicas:
                 yield self.largest_rows(shape, number, num_replicas)
 
-        return _as_dataset(generate, rank=2)
+        return self._as_dataset(generate, rank=2)
 
     def largest_rows(
         self, shape: Shape, replica: int = 0, num_replicas: int = 1
@@ -344,7 +350,8 @@ class Batches:
             epoch: Whose ids to take, counted from 0.
 
         Returns:
-            `({"source_ids", "target_ids"}, labels)`, each int32 `[B, T]`.
+            `({"source_ids", "target_ids"}, labels)`, each int32 `[B, T]`;
+            and with the others `links`, if there are any.
         """
         corpus = self.corpus.of_epoch(epoch)
         labels = pad_rows(corpus.target, indices, shape)
@@ -352,7 +359,23 @@ class Batches:
             "source_ids": pad_rows(corpus.source, indices, shape),
             "target_ids": shift_right(labels),
         }
+        if self._links:
+            inputs["links"] = self._links.of_batch(
+                indices, inputs["source_ids"], labels
+            )
         return inputs, labels
+
+    def _as_dataset(self, generate: Callable, rank: int) -> "tf.data.Dataset":
+        """The batches that a function yields, labels of some rank."""
+        import tensorflow as tf
+
+        ids = tf.TensorSpec([None] * rank, tf.int32)
+        inputs = {"source_ids": ids, "target_ids": ids}
+        if self._links:
+            inputs["links"] = tf.TensorSpec([None] * (rank + 1), tf.bool)
+        return tf.data.Dataset.from_generator(
+            generate, output_signature=(inputs, ids)
+        )
 
     def _steps(
         self, start_epoch, start_step, epochs, end_step
@@ -493,14 +516,3 @@ def _stack(batches):
     inputs, labels = zip(*batches, strict=True)
     stacked = {name: np.stack([x[name] for x in inputs]) for name in inputs[0]}
     return stacked, np.stack(labels)
-
-
-def _as_dataset(generate: Callable, rank: int) -> "tf.data.Dataset":
-    """The batches that a function yields, of some rank, as a data set."""
-    import tensorflow as tf
-
-    ids = tf.TensorSpec([None] * rank, tf.int32)
-    return tf.data.Dataset.from_generator(
-        generate,
-        output_signature=({"source_ids": ids, "target_ids": ids}, ids),
-    )

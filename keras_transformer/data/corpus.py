@@ -124,11 +124,14 @@ class Corpus(SameEveryEpoch):
         source: `TokenRows` of the source sentences.
         target: `TokenRows` of the target sentences, as many.
         counts: How many pairs were read, kept and dropped.
+        selected: Which of the pairs that were read it has, bool `[read]`; None
+            for all.
     """
 
     source: TokenRows
     target: TokenRows
     counts: CorpusCounts
+    selected: typing.Any = None
 
     def __len__(self):
         return self.counts.kept
@@ -167,16 +170,6 @@ def encode_corpus(
     Raises:
         ValueError: No pair is left.
     """
-    corpus, _ = encode_and_select(pairs, tokenizer, max_length)
-    return corpus
-
-
-def encode_and_select(
-    pairs: Iterable[tuple[str, str]],
-    tokenizer: Tokenizer | TokenizerPair,
-    max_length: int,
-) -> tuple[Corpus, np.ndarray]:
-    """As `encode_corpus`; and which pairs are in the corpus, bool `[read]`."""
     if max_length < 2:
         raise ValueError(
             "max_length must be at least 2: a token and EOS."
@@ -206,7 +199,7 @@ def encode_and_select(
     if not kept:
         raise ValueError(f"no sentence pair is left. Received: {counts}")
     source, target = map(concatenate_rows, zip(*kept_rows, strict=True))
-    return Corpus(source, target, counts), np.concatenate(selected)
+    return Corpus(source, target, counts, np.concatenate(selected))
 
 
 def _encode_chunks(pairs, tokenizer, chunk_size=8192):

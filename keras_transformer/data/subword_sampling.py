@@ -22,7 +22,7 @@ from keras_transformer.data.corpus import (
     Corpus,
     TokenRows,
     concatenate_rows,
-    encode_and_select,
+    encode_corpus,
 )
 from keras_transformer.data.segmentation import make_sampler
 from keras_transformer.vocabulary import EOS, UNK
@@ -88,9 +88,10 @@ class SampledCorpus:
             for of_side in {tokenizer.source, tokenizer.target}
         }
         pairs = list(pairs)
-        self.canonical, kept = encode_and_select(pairs, tokenizer, max_length)
+        self.canonical = encode_corpus(pairs, tokenizer, max_length)
         self.counts = self.canonical.counts
-        sources, targets = zip(*itertools.compress(pairs, kept), strict=True)
+        kept = itertools.compress(pairs, self.canonical.selected)
+        sources, targets = zip(*kept, strict=True)
         source, target = tokenizer.source, tokenizer.target
         self._sides = (
             _Side(source, samplers[source], sources, self.canonical.source, 0),

@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from keras_transformer.config import find_alignment_layer
 from keras_transformer.data.batches import shift_right
 from keras_transformer.fields import unhandled
 from keras_transformer.figures import saving
@@ -319,6 +320,14 @@ def attention_figure(
     source_ids, unknown_source, cut = _read_tokens(
         "source", source_tokenizer, text, translator.max_source_length
     )
+    decoding = translator.decoding
+    if decoding.alignment_head:
+        layer = find_alignment_layer(translator.model.config, decoding)
+        notes.append(
+            f"Words are aligned by encoder-decoder attention of layer {layer},"
+            f" head {decoding.alignment_head}: where a token is written, it"
+            " attends to the source of the token before."
+        )
     maps = translator.model.attention_maps(
         {
             "source_ids": tf.constant([source_ids]),

@@ -41,7 +41,7 @@ class Rows(typing.NamedTuple):
     """Rows of a batch.
 
     Attributes:
-        inputs: Dictionary of `source_ids` `[B, S]` and `target_ids` `[B, T]`.
+        inputs: Dictionary as for `TokenLosses`.
         labels: int `[B, T]`, `PAD` where a row has ended.
         weights: float `[B, T]`, the weight of each position; 0 for padding.
     """
@@ -95,12 +95,13 @@ class WholeGradients:
 
         Raises:
             ValueError: The losses have R-Drop, which makes no logits of the
-                rows.
+                rows, or a guided head.
         """
-        if self._losses.r_drop:
+        if self._losses.r_drop or self._losses.guided_head:
             raise ValueError(
-                "a step with R-Drop returns no logits. Received:"
-                f" r_drop={self._losses.r_drop:g}"
+                "a step with R-Drop or a guided head returns no logits."
+                f" Received: r_drop={self._losses.r_drop:g},"
+                f" guided_head={self._losses.guided_head}"
             )
         return self._compiled_with_logits(rows, global_tokens)
 

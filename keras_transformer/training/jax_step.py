@@ -16,7 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from keras_transformer import vocabulary
 from keras_transformer.training.seeds import seed_variables
-from keras_transformer.training.token_losses import TokenLosses
+from keras_transformer.training.token_losses import GuidedHead, TokenLosses
 
 AXIS = "rows"  # the axis of the mesh: devices that share the rows of a batch
 SEED_STRIDE = 1_000_003  # between the seeds of devices
@@ -60,6 +60,7 @@ class JaxStep:
             of the optimizer's variables instead of all. Weights are collected
             for a step, and gradients are added up part by part.
         clock: The variable of a schedule with a clock, if it has one.
+        guided_head: The `GuidedHead` that learns to align, or None.
 
     Attributes:
         shardings: A `State` with the `NamedSharding` of each array.
@@ -77,11 +78,12 @@ class JaxStep:
         ema_decay: float = 0.0,
         shard_parameters: bool = False,
         clock: keras.Variable | None = None,
+        guided_head: GuidedHead | None = None,
     ):
         if not optimizer.built:
             optimizer.build(model.trainable_variables)
         self._optimizer = optimizer
-        self._losses = TokenLosses(model, label_smoothing, r_drop)
+        self._losses = TokenLosses(model, label_smoothing, r_drop, guided_head)
         self._mesh = mesh
         self._accumulate_steps = accumulate_steps
         self._clip_norm = clip_norm
@@ -124,9 +126,9 @@ class JaxStep:
         """This host's rows of one batch, or of several, on its devices.
 
         Args:
-            inputs: Dictionary of `source_ids` and `target_ids`, int32
-                `[B, T]` or, for several batches of one shape, `[steps, B, T]`.
-            labels: Likewise.
+            inputs: Dictionary as for `TokenLosses`; for several batches of one
+                shape with an axis of steps before the others.
+            labels: int32 `[B, T]`, or likewise.
         """
         axes = (None,) * (labels.ndim - 2) + (AXIS,)
         sharding = self._sharding(PartitionSpec(*axes))

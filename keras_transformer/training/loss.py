@@ -5,8 +5,11 @@ import typing
 import keras
 from keras import ops
 
+from keras_transformer.backend import precise_dtype
 from keras_transformer.kernels.cross_entropy import smoothed_cross_entropy
 from keras_transformer.vocabulary import PAD
+
+SMALLEST_ATTENTION = 1e-6  # keeps its logarithm finite in half precision
 
 
 def token_weights(labels, sample_weight=None, dtype="float32"):
@@ -62,6 +65,33 @@ def negative_log_likelihood(labels, logits):
     NaN for a label outside [0, V).
     """
     return smoothed_cross_entropy(labels, logits, label_smoothing=0.0)[1]
+
+
+def alignment_loss(attention, links):
+    """Cross-entropy of attention to the tokens that each token is linked to.
+
+    -sum_s G[t, s] log A[t, s], where G spreads each token's links evenly (Garg
+    et al. 2019, sec. 3.2).
+
+    Args:
+        attention: float `[B, T, S]`, each row a distribution.
+        links: bool `[B, T, S]`, `True` where a token is linked to a source
+            token.
+
+    Returns:
+        `[B, T]`, nats, 0 for a token without links; float64 for float64, else
+        float32.
+
+    >>> attention = ops.array([[[0.5, 0.25, 0.25], [1.0, 0.0, 0.0]]])
+    >>> links = ops.array([[[False, True, True], [False, False, False]]])
+    >>> alignment_loss(attention, links).numpy().round(3)
+    array([[1.386, 0.   ]], dtype=float32)
+    """
+    dtype = precise_dtype(attention.dtype)
+    links = ops.cast(links, dtype)
+    log_attention = ops.log(ops.cast(attention, dtype) + SMALLEST_ATTENTION)
+    total = -ops.sum(links * log_attention, axis=-1)
+    return ops.divide_no_nan(total, ops.sum(links, axis=-1))
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

@@ -26,7 +26,7 @@ from keras_transformer.training.gradients import (
 from keras_transformer.training.loss import token_weights
 from keras_transformer.training.moving_average import MovingAverage
 from keras_transformer.training.seeds import seed_variables
-from keras_transformer.training.token_losses import TokenLosses
+from keras_transformer.training.token_losses import GuidedHead, TokenLosses
 
 SEED_STRIDE = 1_000_003  # between the seeds of replicas
 
@@ -57,9 +57,10 @@ class TrainStep:
         moving_average: A `MovingAverage` of the weights to keep, or None.
         num_slices: Parts of a micro-batch that are computed at the same time;
             see `SliceGradients`.
+        guided_head: The `GuidedHead` that learns to align, or None.
 
     Call arguments:
-        inputs: Dictionary of `source_ids` `[B, S]` and `target_ids` `[B, T]`.
+        inputs: Dictionary as for `TokenLosses`.
         labels: int `[B, T]`, `PAD` where a row has ended.
         sample_weight: Optional float weights of rows, `[B]`, or of tokens,
             `[B, T]`.
@@ -79,6 +80,7 @@ class TrainStep:
         r_drop: float = 0.0,
         moving_average: MovingAverage | None = None,
         num_slices: int = 1,
+        guided_head: GuidedHead | None = None,
     ):
         self.model = model
         self.optimizer = optimizer
@@ -86,7 +88,7 @@ class TrainStep:
         self.moving_average = moving_average
         if not optimizer.built:
             optimizer.build(model.trainable_variables)
-        losses = TokenLosses(model, label_smoothing, r_drop)
+        losses = TokenLosses(model, label_smoothing, r_drop, guided_head)
         self._whole = WholeGradients(losses, optimizer, jit_compile)
         self._gradients: Gradients = self._whole
         if num_slices > 1:

@@ -1,5 +1,6 @@
 """The losses of a batch, token by token, without its logits."""
 
+import contextlib
 import typing
 
 import keras
@@ -10,6 +11,25 @@ from keras_transformer.kernels.projected_loss import (
     projected_cross_entropy,
     projected_r_drop,
 )
+from keras_transformer.layers.attention import (
+    MultiHeadAttention,
+    recorded_weights,
+)
+from keras_transformer.training.loss import alignment_loss
+
+
+class GuidedHead(typing.NamedTuple):
+    """The head that learns to align, and the weight of its loss.
+
+    Attributes:
+        attention: Attention to the source of a decoder layer.
+        number: The head of it, counted from 1.
+        weight: Factor of the loss.
+    """
+
+    attention: MultiHeadAttention
+    number: int
+    weight: float
 
 
 class TokenLosses(keras.layers.Layer):
@@ -22,13 +42,19 @@ class TokenLosses(keras.layers.Layer):
     dropout, and the loss includes the divergence of both distributions of a
     token; see `projected_r_drop`.
 
+    With a guided head the loss of a position includes its `alignment_loss`
+    (Chen et al. 2016). Links are those of the token that the decoder reads
+    there: one position after it is predicted, where an alignment is read, too.
+
     Args:
         model: A built `Transformer`.
         label_smoothing: As in `SmoothedCrossEntropy`, in [0, 1).
         r_drop: Alpha of R-Drop; 0 turns it off.
+        guided_head: The `GuidedHead`, or None.
 
     Call arguments:
-        inputs: Dictionary of `source_ids` `[B, S]` and `target_ids` `[B, T]`.
+        inputs: Dictionary of `source_ids` `[B, S]` and `target_ids` `[B, T]`;
+            with a guided head also `links`, bool `[B, T, S]`.
         labels: int `[B, T]`, the token that follows each of `target_ids`.
         training: Whether dropout is active.
 
@@ -39,12 +65,17 @@ class TokenLosses(keras.layers.Layer):
     """
 
     def __init__(
-        self, model: typing.Any, label_smoothing: float, r_drop: float = 0.0
+        self,
+        model: typing.Any,
+        label_smoothing: float,
+        r_drop: float = 0.0,
+        guided_head: GuidedHead | None = None,
     ):
         super().__init__(dtype=model.dtype_policy)
         self.model = model
         self.label_smoothing = label_smoothing
         self.r_drop = r_drop
+        self.guided_head = guided_head
         self.built = True
 
     def call(
@@ -55,16 +86,31 @@ class TokenLosses(keras.layers.Layer):
             source_ids = ops.concatenate([source_ids, source_ids])
             target_ids = ops.concatenate([target_ids, target_ids])
         model = self.model
-        states = model.decoder_states(target_ids, model.encode(source_ids))
+        with (
+            recorded_weights() if self.guided_head else contextlib.nullcontext()
+        ) as attention:
+            states = model.decoder_states(target_ids, model.encode(source_ids))
         projection = (
             ops.cast(states, self.compute_dtype),
             model.softmax.softmax_matrix,
             model.softmax.logits_bias,
         )
         if self.r_drop:
-            return projected_r_drop(
+            losses, nll = projected_r_drop(
                 labels, *projection, self.label_smoothing, self.r_drop
             )
-        return projected_cross_entropy(
-            labels, *projection, self.label_smoothing
-        )
+        else:
+            losses, nll = projected_cross_entropy(
+                labels, *projection, self.label_smoothing
+            )
+        if self.guided_head:
+            losses += self._alignment_losses(attention, inputs["links"])
+        return losses, nll
+
+    def _alignment_losses(self, attention, links):
+        """Weighted `alignment_loss`; with R-Drop, the mean of both passes."""
+        layer, number, weight = self.guided_head
+        of_head = attention[layer][:, number - 1]  # [N, T, S]
+        passes = ops.split(of_head, 2 if self.r_drop else 1)
+        terms = [alignment_loss(one, links) for one in passes]
+        return weight / len(terms) * sum(terms)

@@ -7,7 +7,11 @@ import keras
 from keras import ops
 
 from keras_transformer.backend import Tensor
-from keras_transformer.config import DecodingConfig, TransformerConfig
+from keras_transformer.config import (
+    DecodingConfig,
+    TransformerConfig,
+    find_alignment_layer,
+)
 from keras_transformer.data.batches import shift_right
 from keras_transformer.decoding import SearchResult, search
 from keras_transformer.layers import recorded_weights
@@ -187,16 +191,19 @@ class Inference:
 
         Returns:
             float32 `[B, T - 1, S]`, of all tokens but the last: attention of
-            the decoder's alignment layer, when it reads the token, mean of the
-            heads; 0 where the source is `EOS` or `PAD`.
+            the decoder's alignment layer, when it reads the token, of the
+            alignment head or the mean of all heads; 0 where the source is `EOS`
+            or `PAD`.
         """
-        depth = self.model.config.decoder_depth
-        layer = self.decoding.alignment_layer or (depth + 1) // 2
+        layer = find_alignment_layer(self.model.config, self.decoding)
         block = self.model.decoder.blocks[layer - 1]
         memory = self.model.encode(source_ids)
         with recorded_weights() as weights:
             self.model.decode(shift_right(labels), memory)
         attention = ops.cast(weights[block.cross_attention], "float32")
+        head = self.decoding.alignment_head
+        if head:
+            attention = attention[:, head - 1 : head]
         attention = ops.mean(attention, axis=1)  # [N, H, T, S] -> [N, T, S]
         real = (source_ids != PAD) & (source_ids != EOS)
         return ops.where(real[:, None], attention[:, 1:], 0.0)

@@ -10,7 +10,7 @@ from keras_transformer.config import (
     DecodingConfig,
     LengthConfig,
     TransformerConfig,
-    check_alignment_layer,
+    check_alignment,
     check_position_limit,
 )
 from keras_transformer.data.buckets import NUM_BUCKETS
@@ -35,6 +35,7 @@ REMATS = ("none", "layers")
 SCHEDULES = ("noam", "constant", "linear", "cosine")
 DECAYING_SCHEDULES = ("linear", "cosine")  # to 0 at the end of the budget
 PAPER_WARMUP_STEPS = 4000
+GUIDED_ALIGNMENT_WEIGHT = 0.05  # Garg et al. 2019
 
 
 def same_field(section: type, name: str, *default):
@@ -286,6 +287,18 @@ class TrainingConfig(Fields, changeable=True):
         " outputs is added to the loss. 0 disables it.",
         low=0.0,
     )
+    guided_alignment: tuple[str, ...] = hp(
+        (),
+        "Files of word links, one for each of train_files, with a line such as"
+        " 0-0 1-2 for each pair: alignment_head learns to attend as they say"
+        " (Chen et al. 2016).",
+    )
+    guided_alignment_weight: float = hp(
+        GUIDED_ALIGNMENT_WEIGHT,
+        "Weight of the loss of guided_alignment, a cross-entropy for each"
+        " target token with links (Garg et al. 2019: 0.05).",
+        low=0.0,
+    )
     ema_decay: float = hp(
         0.0,
         "Decay of an exponential moving average of the weights, such as 0.999:"
@@ -476,7 +489,8 @@ class Configuration:
 
     def __post_init__(self):
         check_position_limit(self.model, max_length=self.data.max_length)
-        check_alignment_layer(self.model, self.decoding.alignment_layer)
+        check_alignment(self.model, self.decoding)
+        self._check_guided_alignment()
         if self.data.share_vocabulary != (self.model.source_vocab_size is None):
             raise ValueError(
                 "source_vocab_size and share_vocabulary=False go together."
@@ -490,6 +504,35 @@ class Configuration:
             raise ValueError(
                 "r_drop needs dropout: without it, both outputs are the same."
                 f" Received: r_drop={self.training.r_drop:g}, no dropout"
+            )
+
+    def _check_guided_alignment(self):
+        """The options of guided alignment fit data, engine and search."""
+        training, paths = self.training, self.training.guided_alignment
+        if not paths:
+            if training.guided_alignment_weight != GUIDED_ALIGNMENT_WEIGHT:
+                raise ValueError(
+                    "guided_alignment_weight needs guided_alignment. Received:"
+                    " guided_alignment_weight="
+                    f"{training.guided_alignment_weight:g}"
+                )
+            return
+        if self.data.dataset != "files" or len(paths) != len(
+            self.data.train_files
+        ):
+            raise ValueError(
+                "guided_alignment needs dataset=files, and a file for each of"
+                f" train_files. Received: dataset={self.data.dataset!r},"
+                f" guided_alignment={','.join(paths)!r}"
+            )
+        if training.remat != "none":
+            raise ValueError(
+                "guided_alignment needs remat=none: attention that is computed"
+                f" again is not at hand. Received: remat={training.remat!r}"
+            )
+        if not self.decoding.alignment_head:
+            raise ValueError(
+                "guided_alignment trains one head. Received: alignment_head=0"
             )
 
     def sections(self):

@@ -11,6 +11,7 @@ from keras_transformer.data.pairs import (
 )
 from keras_transformer.data.shards import read_index, read_prepared
 from keras_transformer.data.subword_sampling import SampledCorpus
+from keras_transformer.data.word_links import TokenLinks, read_links
 from keras_transformer.fields import unhandled
 from keras_transformer.tokenization import (
     PAIR_FILES,
@@ -258,6 +259,32 @@ def open_train_corpus(data, pairs, tokenizer, seed):
             f" Received: {sha256(tokenizer.model_bytes)}"
         )
     return read_prepared(directory)
+
+
+def open_links(configuration, corpus, tokenizer):
+    """The `TokenLinks` of the training pairs; None without guided alignment.
+
+    Args:
+        configuration: The `Configuration`.
+        corpus: The result of `open_train_corpus`.
+        tokenizer: The `Tokenizer`.
+
+    Raises:
+        ValueError: As `read_links` and `TokenLinks`.
+        OSError: A file of links cannot be read.
+    """
+    data, paths = configuration.data, configuration.training.guided_alignment
+    if not paths:
+        return None
+    languages = data.source_language, data.target_language
+    links = read_links(
+        [
+            (path, read_parallel_files([prefix], *languages))
+            for path, prefix in zip(paths, data.train_files, strict=True)
+        ]
+    )
+    canonical = corpus.canonical if data.subword_sampling else corpus
+    return TokenLinks(links, canonical, tokenizer)
 
 
 def encode_valid_corpus(data, pairs, tokenizer):

@@ -9,11 +9,13 @@ import keras
 
 from keras_transformer import __version__
 from keras_transformer.checkpoints import check_weights, named_weights
+from keras_transformer.config import find_alignment_layer
 from keras_transformer.data.batches import Batches, make_batches
 from keras_transformer.fields import names_of, resolved
 from keras_transformer.machine import count_cores
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.training.token_losses import GuidedHead
 from keras_transformer.translation.inference import shortened_outputs
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
@@ -22,6 +24,7 @@ from trainers.run.config import Configuration
 from trainers.run.corpora import (
     SPLITS,
     encode_valid_corpus,
+    open_links,
     open_tokenizer,
     open_train_corpus,
     read_split,
@@ -107,6 +110,18 @@ class Experiment:
         """A new optimizer of a built model."""
         return make_optimizer(self.schedule, self.training, model)
 
+    def guided_head(self, model):
+        """The head of a model that learns to align, or None."""
+        if not self.training.guided_alignment:
+            return None
+        decoding = self.configuration.decoding
+        layer = find_alignment_layer(model.config, decoding)
+        return GuidedHead(
+            model.decoder.blocks[layer - 1].cross_attention,
+            decoding.alignment_head,
+            self.training.guided_alignment_weight,
+        )
+
     def make_translator(self, model, **decoding):
         """A `Translator` with the model; `decoding` replaces fields."""
         return Translator(
@@ -191,6 +206,7 @@ def read_experiment(workdir, configuration, devices, make_metric, log):
         )
     tokenizer = open_tokenizer(workdir, configuration, train, log)
     corpus = open_train_corpus(data, train, tokenizer, training.seed)
+    links = open_links(configuration, corpus, tokenizer)
     rows_multiple = count_micro_batches(training, devices)
     train_batches = make_batches(
         corpus,
@@ -199,6 +215,7 @@ def read_experiment(workdir, configuration, devices, make_metric, log):
         rows_multiple=rows_multiple,
         steps_per_call=training.steps_per_call,
         seed=training.seed,
+        links=links,
     )
     valid_batches = None
     if valid:
@@ -210,6 +227,8 @@ def read_experiment(workdir, configuration, devices, make_metric, log):
     log(f"training: {corpus.counts}; {train_batches}")
     if data.subword_sampling:
         log(f"subword sampling: {corpus}")
+    if links:
+        log(f"guided alignment: {links}")
     counts = valid_batches.corpus.counts if valid else "no pairs"
     log(f"validation: {counts}; test: {len(test):,} pairs")
     shortened = shortened_outputs(

@@ -178,6 +178,7 @@ class JaxEngine:
                 config.ema_decay,
                 config.shard_parameters,
                 self._clock,
+                experiment.guided_head(self.model),
             )
         self._state = self._step.place(
             jax.tree.map(lambda v: np.asarray(v.value), self._step.variables)

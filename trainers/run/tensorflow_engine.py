@@ -139,6 +139,7 @@ class TensorFlowEngine:
                 r_drop=config.r_drop,
                 moving_average=self._moving_average,
                 num_slices=self.num_slices,
+                guided_head=experiment.guided_head(self.model),
             )
         self.num_programs = self._count_programs(jit_compile)
         batches = experiment.train_batches

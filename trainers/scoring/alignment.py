@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from keras_transformer.commands import flags
+from keras_transformer.config import find_alignment_layer
+from keras_transformer.data.word_links import parse_links
 from keras_transformer.workdir import WorkDirectory
 from trainers.run.config import DataConfig
 from trainers.run.options import TestOptions, TranslatorOptions
@@ -31,26 +33,9 @@ def read_gold(
     found = []
     for number, (line, pair) in enumerate(zip(lines, pairs, strict=True), 1):
         sizes = [len(text.split()) for text in pair]
-        sure: Links = set()
-        possible: Links = set()
-        for link in line.split():
-            match = re.fullmatch(r"(\d+)([-p])(\d+)", link)
-            if not match:
-                raise ValueError(
-                    f"{path}, line {number}: a link must look like 0-0 or 0p0."
-                    f" Received: {link!r}"
-                )
-            source, target = int(match[1]), int(match[3])
-            if source >= sizes[0] or target >= sizes[1]:
-                raise ValueError(
-                    f"{path}, line {number}: the pair has {sizes[0]} and"
-                    f" {sizes[1]} words, counted from 0. Received: a link of"
-                    f" {source} and {target}"
-                )
-            possible.add((source, target))
-            if match[2] == "-":
-                sure.add((source, target))
-        found.append((sure, possible))
+        links = list(parse_links(line, sizes, f"{path}, line {number}"))
+        sure = {(link.source, link.target) for link in links if link.sure}
+        found.append((sure, {(link.source, link.target) for link in links}))
     return found
 
 
@@ -136,7 +121,7 @@ def output_lines(translator, pairs, gold, given) -> Iterator[str]:
 
     Args:
         translator, pairs, gold: As in `choose_layer`.
-        given: The layer of the command line, or None to choose the best.
+        given: The layer, or None to choose the best.
 
     Raises:
         CommandError: No layer can be chosen.
@@ -162,7 +147,7 @@ def output_lines(translator, pairs, gold, given) -> Iterator[str]:
 def run(
     arguments: flags.Arguments, alignment_layer: int | None, gold: str | None
 ) -> None:
-    """Aligns the pairs of a command line."""
+    """Aligns the pairs of a command line by its layer, or by the best."""
     workdir = WorkDirectory(arguments.build(TranslatorOptions).workdir)
     links = None
     with flags.user_errors():
@@ -171,5 +156,9 @@ def run(
         if gold:
             links = read_gold(gold, pairs)
     translator = load_translator(arguments)
+    if translator.decoding.alignment_head:
+        alignment_layer = find_alignment_layer(
+            translator.model.config, translator.decoding
+        )
     lines = output_lines(translator, pairs, links, alignment_layer)
     write_lines(lines, sys.stdout.buffer)

@@ -1,0 +1,222 @@
+"""Links between the words of training pairs, and then between their tokens.
+
+A file of links has a line for each pair, such as `0-0 1-2`: source word 1 and
+target word 2 are translations of each other. Words are separated by white
+space and counted from 0 (the Pharaoh format).
+"""
+
+from __future__ import annotations
+
+import array
+import dataclasses
+import itertools
+import pathlib
+import re
+import typing
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from keras_transformer.data.corpus import Corpus
+from keras_transformer.data.pairs import Pairs, read_lines
+from keras_transformer.vocabulary import EOS, PAD, SPACE
+
+if typing.TYPE_CHECKING:  # a tokenizer is handed in: no TensorFlow here
+    from keras_transformer.tokenization import Tokenizer, TokenizerPair
+
+
+class Link(typing.NamedTuple):
+    """A source word and a target word; `sure` unless written as in `0p0`."""
+
+    source: int
+    target: int
+    sure: bool
+
+
+def parse_links(
+    line: str, num_words: Sequence[int], place: str
+) -> Iterator[Link]:
+    """Yields the links of a line.
+
+    Args:
+        line: Such as `"0-0 1p2"`.
+        num_words: Words of the source and of the target.
+        place: File and line, for errors.
+
+    Raises:
+        ValueError: A link is malformed, or beyond the words of its pair.
+
+    >>> list(parse_links("1p0", (2, 1), "links.txt, line 1"))
+    [Link(source=1, target=0, sure=False)]
+    """
+    for link in line.split():
+        match = re.fullmatch(r"(\d+)([-p])(\d+)", link)
+        if not match:
+            raise ValueError(
+                f"{place}: a link must look like 0-0 or 0p0. Received: {link!r}"
+            )
+        source, target = int(match[1]), int(match[3])
+        if source >= num_words[0] or target >= num_words[1]:
+            raise ValueError(
+                f"{place}: the pair has {num_words[0]} and {num_words[1]}"
+                " words, counted from 0. Received: a link of"
+                f" {source} and {target}"
+            )
+        yield Link(source, target, match[2] == "-")
+
+
+@dataclasses.dataclass(frozen=True)
+class WordLinks:
+    """The links of sentence pairs, one after the other in a flat array.
+
+    Attributes:
+        links: int32 `[links, 2]`, source word and target word.
+        counts: int64 `[pairs]`, number of links of each pair.
+        num_words: int32 `[pairs, 2]`, words of source and target.
+    """
+
+    links: np.ndarray
+    counts: np.ndarray
+    num_words: np.ndarray
+
+
+def read_links(
+    corpora: Sequence[tuple[str, Pairs]],
+) -> WordLinks:
+    """The links of corpora; sure and possible ones count alike.
+
+    Args:
+        corpora: The path of each file of links, and its sentence pairs.
+
+    Raises:
+        ValueError: A file has more or fewer lines than pairs, or is not UTF-8,
+            or as `parse_links`.
+        OSError: It cannot be read.
+    """
+    links, counts, num_words = (array.array("i") for _ in range(3))
+    for path, pairs in corpora:
+        lines = read_lines(pathlib.Path(path))
+        for number, (line, pair) in enumerate(
+            itertools.zip_longest(lines, pairs), 1
+        ):
+            if line is None or pair is None:
+                raise ValueError(
+                    f"{path}, line {number}: expected a line of links for each"
+                    f" of the {len(pairs):,} pairs. Received: a file that"
+                    f" {'ends before' if line is None else 'has'} this line"
+                )
+            sizes = [len(text.split()) for text in pair]
+            place = f"{path}, line {number}"
+            before = len(links)
+            for source, target, _ in parse_links(line, sizes, place):
+                links.extend((source, target))
+            counts.append((len(links) - before) // 2)
+            num_words.extend(sizes)
+    return WordLinks(
+        np.array(links, np.int32).reshape(-1, 2),
+        np.array(counts, np.int64),
+        np.array(num_words, np.int32).reshape(-1, 2),
+    )
+
+
+class TokenLinks:
+    """The links of a corpus' words, as links of tokens in batches.
+
+    All tokens of linked words are linked. The words of tokens follow from the
+    ids, since SentencePiece marks the beginning of a word: ids may be sampled
+    anew in every epoch. In a few pairs the words of the vocabulary are not
+    those of the text, because its normalization changes white space; they have
+    no links.
+
+    Args:
+        words: `WordLinks` of all pairs that were read.
+        corpus: `encode_corpus` of these pairs; of a sampled corpus, the
+            canonical one.
+        tokenizer: The `Tokenizer`, or a `TokenizerPair`.
+
+    Raises:
+        ValueError: No link is left.
+    """
+
+    def __init__(
+        self,
+        words: WordLinks,
+        corpus: Corpus,
+        tokenizer: Tokenizer | TokenizerPair,
+    ):
+        self._begins = [
+            np.array([piece.startswith(SPACE) for piece in side.pieces])
+            for side in (tokenizer.source, tokenizer.target)
+        ]
+        found = np.stack(
+            [
+                self._count_words(rows, begins)
+                for rows, begins in zip(
+                    (corpus.source, corpus.target), self._begins, strict=True
+                )
+            ],
+            axis=1,
+        )
+        kept = np.flatnonzero(corpus.selected)
+        same = (found == words.num_words[kept]).all(axis=1)
+        counts = np.zeros_like(words.counts)  # of the links that are used
+        counts[kept[same]] = words.counts[kept[same]]
+        self._links = words.links[np.repeat(counts > 0, words.counts)]
+        self._offsets = np.concatenate([[0], np.cumsum(counts[kept])])
+        self._summary = (
+            f"{len(self._links):,} links of {len(same):,} pairs;"
+            f" {np.sum(~same):,} pairs have other words in the vocabulary than"
+            " in the text, and no links"
+        )
+        if not len(self._links):
+            raise ValueError(f"expected links of words. Received: {self}")
+
+    def __str__(self):
+        return self._summary
+
+    @staticmethod
+    def _count_words(rows, begins):
+        """Number of words of each row, int `[rows]`."""
+        begin = begins[rows.ids]
+        begin[rows.offsets[:-1]] = True  # of a word, marked or not
+        return np.add.reduceat(begin, rows.offsets[:-1], dtype=np.int32)
+
+    def of_batch(
+        self, pairs: np.ndarray, source_ids: np.ndarray, labels: np.ndarray
+    ) -> np.ndarray:
+        """The links of the tokens that the decoder reads.
+
+        Args:
+            pairs: Integers, the pairs; at most B.
+            source_ids: int32 `[B, S]`.
+            labels: int32 `[B, T]`; the decoder reads the label of position t
+                at position t + 1.
+
+        Returns:
+            bool `[B, T, S]`.
+        """
+        source = self._words_of(source_ids, self._begins[0])
+        target = self._words_of(labels, self._begins[1])
+        target = np.pad(target[:, :-1], ((0, 0), (1, 0)), constant_values=-1)
+        counts = self._offsets[np.add(pairs, 1)] - self._offsets[pairs]
+        links = self._links[
+            np.repeat(self._offsets[pairs], counts)
+            + np.arange(counts.sum())
+            - np.repeat(np.cumsum(counts) - counts, counts)
+        ]
+        rows = np.arange(len(labels))
+        # One word more than there are: the word -1 of other tokens.
+        size = 2 + max(source.max(), target.max(), links.max(initial=0))
+        of_words = np.zeros((len(rows), size, size), bool)
+        of_words[np.repeat(rows[: len(counts)], counts), *links.T] = True
+        return of_words[
+            rows[:, None, None], source[:, None, :], target[:, :, None]
+        ]
+
+    @staticmethod
+    def _words_of(ids, begins):
+        """The word of each token, int `[B, T]`; -1 for `EOS` and `PAD`."""
+        begin = begins[ids]
+        begin[:, 0] = True
+        words = np.cumsum(begin, axis=1) - 1
+        return np.where((ids == EOS) | (ids == PAD), -1, words)

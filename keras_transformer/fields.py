@@ -32,7 +32,7 @@ def hp(
     low: float | None = None,
     high: float | None = None,
     choices: typing.Sequence | None = None,
-    option_of: tuple[str, str] | None = None,
+    option_of: tuple[str, str | bool] | None = None,
     resolved_by: str | None = None,
     changeable: bool | None = None,
     inherited: bool = False,

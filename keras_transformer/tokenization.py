@@ -49,11 +49,13 @@ class Token(typing.NamedTuple):
         text: The text that it covers, as written, without white space.
         word: Index of its word, as `str.split` finds words; the number of
             words if only white space follows.
+        begin: Index of the first character of `text` in the string.
     """
 
     id: int
     text: str
     word: int
+    begin: int
 
 
 class Tokenizer:
@@ -332,9 +334,9 @@ class Tokenizer:
             size += len(string[read : word.end()].encode())
             read = word.end()
             word_ends.append(size)
-        tokens, start = [], 0
+        tokens, start, data = [], 0, string.encode()
         if code:
-            tokens.append(Token(self.table.get(code, UNK), code, 0))
+            tokens.append(Token(self.table.get(code, UNK), code, 0, 0))
             start = len(code.encode())
         for piece in pieces:
             id = piece.id
@@ -342,7 +344,9 @@ class Tokenizer:
                 id = self.table.get(piece.piece, UNK)
             # White space is at the beginning of a piece: its word is the next.
             word = bisect.bisect(word_ends, start + piece.begin)
-            tokens.append(Token(id, piece.surface.strip(), word))
+            begin = len(data[: start + piece.begin].decode(errors="ignore"))
+            begin += len(piece.surface) - len(piece.surface.lstrip())
+            tokens.append(Token(id, piece.surface.strip(), word, begin))
         return tokens
 
     def save(self, path: str | os.PathLike) -> None:

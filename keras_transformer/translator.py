@@ -4,6 +4,7 @@ Validation, `trainers.evaluate`, `trainers.translate` and every exporter use a
 `Translator`.
 """
 
+import bisect
 import copy
 import dataclasses
 import os
@@ -25,7 +26,12 @@ from keras_transformer.config import (
 from keras_transformer.fields import check_positive
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
-from keras_transformer.translation.alignment import Side, align_words
+from keras_transformer.translation.alignment import (
+    Side,
+    SpanLink,
+    align_words,
+    word_spans,
+)
 from keras_transformer.translation.batching import BatchedInference
 from keras_transformer.translation.inference import Inference, shortened_outputs
 from keras_transformer.vocabulary import EOS
@@ -418,21 +424,40 @@ class Translator:
             TypeError: `pairs` is not a list of pairs of `str`.
             FloatingPointError: The model's attention is not finite.
         """
-        sources, labels, notes = self._encode_pairs(pairs)
-        source_sides = _sides(self.tokenizer.source, [s for s, _ in pairs])
-        target_sides = _sides(self.tokenizer.target, [t for _, t in pairs])
-        found = self._of_pairs(
-            self.inference.alignment_ids, pairs, sources, labels
-        )
         return [
-            Alignment(
-                align_words(attention[: len(ids) - 1], source, target),
-                bool(note),
-            )
-            for attention, ids, source, target, note in zip(
-                found, labels, source_sides, target_sides, notes, strict=True
-            )
+            Alignment(links, bool(note))
+            for links, note in self._align(pairs, _word_side)
         ]
+
+    def align_spans(
+        self, pairs: Sequence[tuple[str, str]]
+    ) -> list[list[SpanLink]]:
+        """As `align`, for words without their punctuation, by position.
+
+        Each word or sign (see `word_spans`) of a translation that has attention
+        has one link.
+
+        Args:
+            pairs: List of `(source, translation)`, both `str`.
+
+        Returns:
+            The `SpanLink`s of each pair, sorted by their target.
+
+        Raises:
+            As `align`.
+        """
+        results = []
+        aligned = self._align(pairs, _span_side)
+        for (source, target), (links, _) in zip(pairs, aligned, strict=True):
+            sources, targets = word_spans(source), word_spans(target)
+            found = [SpanLink(sources[i], targets[j]) for i, j in links]
+            results.append(sorted(found, key=lambda link: link.target))
+        return results
+
+    def fits(self, string: str) -> bool:
+        """Whether `translate` reads a string completely."""
+        [row] = self.tokenizer.source.to_ids([string])
+        return len(row) <= self.max_source_length
 
     # The stages of `translate`, `score` and `align`
 
@@ -447,6 +472,34 @@ class Translator:
         )
         both = [one + other for one, other in zip(notes, others, strict=True)]
         return sources, labels, both
+
+    def _align(self, pairs, make_side):
+        """Links of the words of each pair, and its notes on truncation.
+
+        `make_side` makes the `Side` of a string from its tokens.
+        """
+        sources, labels, notes = self._encode_pairs(pairs)
+        sides = [
+            [
+                make_side(string, tokens)
+                for string, tokens in zip(
+                    strings, tokenizer.tokens(strings), strict=True
+                )
+            ]
+            for tokenizer, strings in (
+                (self.tokenizer.source, [s for s, _ in pairs]),
+                (self.tokenizer.target, [t for _, t in pairs]),
+            )
+        ]
+        found = self._of_pairs(
+            self.inference.alignment_ids, pairs, sources, labels
+        )
+        return [
+            (align_words(attention[: len(ids) - 1], source, target), note)
+            for attention, ids, source, target, note in zip(
+                found, labels, *sides, notes, strict=True
+            )
+        ]
 
     def _of_pairs(self, method, pairs, sources, labels):
         """A row of a method's result for each pair, checked."""
@@ -503,14 +556,16 @@ def _shown(string):
     return f"{string.strip()[:SHOWN]} ..."
 
 
-def _sides(tokenizer, strings):
-    """The `Side` of each string."""
-    return [
-        Side([token.word for token in tokens], len(string.split()))
-        for tokens, string in zip(
-            tokenizer.tokens(strings), strings, strict=True
-        )
-    ]
+def _word_side(string, tokens):
+    """The words of a string, separated by white space."""
+    return Side([token.word for token in tokens], len(string.split()))
+
+
+def _span_side(string, tokens):
+    """The words and signs of a string."""
+    ends = [end for _, end in word_spans(string)]
+    words = [bisect.bisect(ends, token.begin) for token in tokens]
+    return Side(words, len(ends))
 
 
 def _check_finite(numbers, string):

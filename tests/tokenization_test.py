@@ -388,10 +388,13 @@ def test_tokens_of_a_string_and_their_words(tokenizer):
     assert [token.id for token in tokens] == tokenizer.to_ids([text])[0][:-1]
     words = ["".join(t.text for t in tokens if t.word == i) for i in range(4)]
     assert words == ["Öl", "☃☃", "dog", ""]  # U+0085 is no word
-    assert tokens[-1] == (UNK, "", 3)
+    assert tokens[-1] == (UNK, "", 3, len(text))
+    assert all(text[t.begin :].startswith(t.text) for t in tokens)
+    assert [t.begin for t in tokens][:1] == [2]
     (tokens,) = with_table(tokenizer).tokens([">>fra<<Öl dog"])
     assert [token.word for token in tokens[:2]] == [0, 0]
     assert tokens[0].text == ">>fra<<" and tokens[-1].word == 1
+    assert tokens[1].begin == 7
 
 
 def test_it_works_without_tensorflow(tokenizer, tmp_path):

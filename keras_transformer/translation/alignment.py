@@ -3,6 +3,15 @@
 import typing
 
 import numpy as np
+import regex
+
+# A word, or another character that is no space. Scripts that write no spaces
+# have no words here: each of their characters is one of its own.
+WORD_OR_SIGN = regex.compile(
+    r"[\w--[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}"
+    r"\p{Myanmar}]]+|\S",
+    regex.V1,
+)
 
 
 class Side(typing.NamedTuple):
@@ -15,6 +24,27 @@ class Side(typing.NamedTuple):
 
     words_of_tokens: list[int]
     num_words: int
+
+
+class SpanLink(typing.NamedTuple):
+    """A word or sign of a translation, and the one that it translates.
+
+    Attributes:
+        source: Begin and end of the one in the source, in characters.
+        target: Begin and end in the translation.
+    """
+
+    source: tuple[int, int]
+    target: tuple[int, int]
+
+
+def word_spans(text: str) -> list[tuple[int, int]]:
+    """Begin and end of each word or sign of a text.
+
+    >>> word_spans("No, 3.")
+    [(0, 2), (2, 3), (4, 5), (5, 6)]
+    """
+    return [match.span() for match in WORD_OR_SIGN.finditer(text)]
 
 
 def align_words(

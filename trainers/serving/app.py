@@ -70,7 +70,7 @@ def make_app(service: Service) -> Starlette:
                 allow_headers=["Content-Type"],
             )
         )
-    return Starlette(
+    application = Starlette(
         routes=routes,
         middleware=middleware,
         exception_handlers={
@@ -78,6 +78,8 @@ def make_app(service: Service) -> Starlette:
             ApiError: lambda request, error: error_response(error),
         },
     )
+    application.router.redirect_slashes = False
+    return application
 
 
 class _Post:

@@ -1,5 +1,8 @@
 """The languages of a server: their names, and which one a text is in."""
 
+import copy
+import functools
+
 import babel
 from absl import logging
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
@@ -32,9 +35,7 @@ class Detector:
         self._identifier = None
         if len(codes) == 1:
             return
-        identifier = LanguageIdentifier.from_model_file(
-            MODEL_FILE, norm_probs=True
-        )
+        identifier = copy.copy(_load_identifier())
         known = sorted(self._codes.keys() & set(identifier.labels))
         missing = [c for c in codes if self._codes.get(_base(c)) != c]
         missing += [c for b, c in self._codes.items() if b not in known]
@@ -60,6 +61,12 @@ class Detector:
             for base, share in self._identifier.rank(text)
             if share >= 0.01
         ]
+
+
+@functools.cache
+def _load_identifier():
+    """The detection for all languages that it knows; loading takes a second."""
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
 
 def _base(code):

@@ -146,6 +146,7 @@ class _Protocol(H11Protocol):
         super().__init__(**options)
         self._limits = limits
         self._timers = {}
+        self._has_ended = False
 
     def connection_made(self, transport):
         super().connection_made(transport)
@@ -155,6 +156,8 @@ class _Protocol(H11Protocol):
             self._start("read", self._end_slow)
 
     def data_received(self, data):
+        if self._has_ended:
+            return
         super().data_received(data)
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
             self._stop("read")
@@ -208,4 +211,12 @@ class _Protocol(H11Protocol):
                 h11.EndOfMessage(),
             ):
                 self.transport.write(self.conn.send(event))
-        self.transport.close()
+        # If it were closed with data unread, the client might not get the
+        # answer. So it is only ended, and what still comes is not looked at.
+        self._has_ended = True
+        if self.cycle is not None:  # its application waits for the body
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self.transport.write_eof()
+        self._stop("read")
+        self._start("read", self.transport.abort)

@@ -350,14 +350,10 @@ def _parse(wish, text, pair):
     """The `_Text` of a text."""
     if not wish.split:
         return _Text(None, [text], [""])
-    translator = pair.translator
-
-    def fits(sentence):
-        [ids] = translator.tokenizer.source.to_ids([sentence])
-        return len(ids) <= translator.max_source_length
-
     with bad_values():
-        document = documents.parse(text, wish.format, pair.source, fits)
+        document = documents.parse(
+            text, wish.format, pair.source, pair.translator.fits
+        )
     sentences = document.sentences
     # No text has this mark: it shows what stands between the sentences.
     mark = uuid.uuid4().hex

@@ -1,23 +1,47 @@
 """Documents: their sentences for the model, the rest as it is.
 
-    document = documents.parse(text, "text", "en")
-    translations = translator.translate(document.sentences)
-    document.write(translations)
+    document = documents.parse(text, "html", "en", translator.fits)
+    documents.translate(document, translator.translate, translator.align_spans)
 
 What stands between sentences never changes, and a sentence that is its own
 translation stays as it is written.
 """
 
 import importlib.util
-from collections.abc import Callable
+import typing
+from collections.abc import Callable, Sequence
 
 from keras_transformer.commands.flags import how_to_install
+from keras_transformer.translation.alignment import SpanLink
 from keras_transformer.translation.documents.document import Document
+from keras_transformer.translation.documents.html import read as read_html
+from keras_transformer.translation.documents.markdown import (
+    read as read_markdown,
+)
+from keras_transformer.translation.documents.po import read as read_po
+from keras_transformer.translation.documents.srt import read as read_srt
 from keras_transformer.translation.documents.text import read as read_text
+from keras_transformer.translation.documents.xliff import read as read_xliff
 
-__all__ = ["FORMATS", "Document", "check_installed", "parse"]
+__all__ = [
+    "FORMATS",
+    "WITH_TRANSLATIONS",
+    "Document",
+    "Translated",
+    "check_installed",
+    "parse",
+    "translate",
+]
 
-READERS = {"text": read_text}
+READERS: dict[str, Callable] = {
+    "text": read_text,
+    "html": read_html,
+    "xliff": read_xliff,
+    "srt": read_srt,
+    "po": read_po,
+    "markdown": read_markdown,
+}
+WITH_TRANSLATIONS = ("po", "xliff")  # formats that have source and translation
 FORMATS = tuple(READERS)
 BYTE_ORDER_MARK = "\ufeff"
 
@@ -27,6 +51,7 @@ def parse(
     format: str = "text",
     language: str = "en",
     fits: Callable[[str], bool] = lambda sentence: True,
+    replace: bool = False,
 ) -> Document:
     """The document that a text is.
 
@@ -36,6 +61,8 @@ def parse(
         language: Code of its language, which decides where sentences end.
         fits: Whether the model can read a sentence. A longer one is divided at
             a clause mark, else at white space; the parts are sentences.
+        replace: Whether to translate again what has a translation; only for
+            `WITH_TRANSLATIONS`.
 
     Raises:
         ValueError: There is no such format, or the text is not of this format;
@@ -51,13 +78,62 @@ def parse(
         )
     check_installed()
     mark = BYTE_ORDER_MARK * text.startswith(BYTE_ORDER_MARK)
-    pieces = READERS[format](text.removeprefix(mark), language, fits)
+    options = {"replace": replace} if format in WITH_TRANSLATIONS else {}
+    text = text.removeprefix(mark)
+    pieces = READERS[format](text, language, fits, **options)
     return Document([mark, *pieces])
+
+
+class Translated(typing.NamedTuple):
+    """The translation of a document.
+
+    Attributes:
+        text: The document.
+        pairs: Each sentence and its translation, in order, as the model read
+            and wrote them.
+        repeated: How many sentences were translated twice, the second time
+            without placeholders.
+    """
+
+    text: str
+    pairs: list[tuple[str, str]]
+    repeated: int
+
+
+def translate(
+    document: Document,
+    translate: Callable[[list[str]], list[str]],
+    align: Callable[[list[tuple[str, str]]], Sequence[Sequence[SpanLink]]],
+) -> Translated:
+    """The translation of a document, with its markup and placeholders.
+
+    A sentence whose translation lacks a placeholder is translated again without
+    its placeholders, which then follow the alignment, as markup does.
+
+    Args:
+        document: From `parse`.
+        translate: `Translator.translate`.
+        align: `Translator.align_spans`.
+    """
+    translations = translate(document.sentences)
+    hidden = document.hide_placeholders(translations)
+    sentences = document.sentences
+    again = translate([sentences[i] for i in hidden]) if hidden else []
+    for i, translation in zip(hidden, again, strict=True):
+        translations[i] = translation
+    pairs = list(zip(sentences, translations, strict=True))
+    marked = [i for i, needs in enumerate(document.needs_alignment) if needs]
+    found = align([pairs[i] for i in marked]) if marked else []
+    alignments: list[Sequence[SpanLink]] = [()] * len(pairs)
+    for i, links in zip(marked, found, strict=True):
+        alignments[i] = links
+    text = document.write(translations, alignments)
+    return Translated(text, pairs, len(hidden))
 
 
 def check_installed() -> None:
     """Raises ValueError if a library of the extra `documents` is missing."""
-    for name in ("sentencex",):
+    for name in ("sentencex", "polib", "markdown_it"):
         if importlib.util.find_spec(name) is None:
             raise ValueError(
                 "documents need the extra 'documents':"

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 
-from keras_transformer.translation.documents.placement import Link
+from keras_transformer.translation.alignment import SpanLink
 from keras_transformer.translation.documents.sentences import Sentence
 
 
@@ -48,9 +48,6 @@ class Document:
 
     Args:
         pieces: As of a `Block`.
-
-    Attributes:
-        raw_sentences: The `Sentence`s.
     """
 
     def __init__(self, pieces: Sequence[str | Sentence | Block]):
@@ -91,7 +88,7 @@ class Document:
     def write(
         self,
         translations: Sequence[str],
-        alignments: Sequence[Sequence[Link]] | None = None,
+        alignments: Sequence[Sequence[SpanLink]] | None = None,
     ) -> str:
         """The document with its sentences translated.
 
@@ -99,9 +96,9 @@ class Document:
 
         Args:
             translations: One for each sentence.
-            alignments: The `Link`s of each, from `Translator.align_spans`; only
-                those of sentences that need an alignment are read. By default
-                markup keeps its relative position.
+            alignments: The `SpanLink`s of each, from `Translator.align_spans`;
+                only those of sentences that need an alignment are read. By
+                default markup keeps its relative position.
 
         Raises:
             ValueError: There are not as many translations as sentences.

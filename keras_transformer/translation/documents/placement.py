@@ -10,21 +10,9 @@ import itertools
 import typing
 from collections.abc import Sequence
 
-import regex
+from keras_transformer.translation.alignment import SpanLink, word_spans
 
 OPEN, CLOSE, ALONE, ACCELERATOR = "open", "close", "alone", "accelerator"
-
-
-class Link(typing.NamedTuple):
-    """A word or sign of a translation and the one that it translates.
-
-    Attributes:
-        source: Begin and end of the one in the source, in characters.
-        target: Begin and end in the translation.
-    """
-
-    source: tuple[int, int]
-    target: tuple[int, int]
 
 
 class Mark(typing.NamedTuple):
@@ -82,11 +70,14 @@ class _Range:
 
     @property
     def alone(self):
-        return self.mark is not None and self.mark.kind in (ALONE, ACCELERATOR)
+        return self.mark is not None and self.mark.kind == ALONE
 
 
 def insert_marks(
-    text: str, marks: Sequence[Mark], translation: str, links: Sequence[Link]
+    text: str,
+    marks: Sequence[Mark],
+    translation: str,
+    links: Sequence[SpanLink],
 ) -> list[Edit]:
     """Where the marks of a sentence belong in its translation.
 
@@ -96,34 +87,39 @@ def insert_marks(
             earlier sentence has only its `CLOSE`, one that ends in a later
             sentence only its `OPEN`.
         translation: The translation.
-        links: Its `Link`s. Without any, places are proportional.
+        links: Its `SpanLink`s.
 
     Returns:
-        The `Edit`s in order: each mark once.
+        The `Edit`s, each mark once. Those at the same offset are in order.
     """
     if not marks:
         return []
-    links = sorted(links or _proportional(text, translation), key=_target)
-    root = _nest(marks, len(text))
+    links = sorted(links, key=lambda link: link.target)
+    root = _nest([m for m in marks if m.kind != ACCELERATOR], len(text))
     root.last = len(links)
     _place(root, links)
     edits: list[Edit] = []
     _write(root, links, translation, edits)
-    return edits
+    return edits + [
+        Edit(_accelerator_offset(mark, translation, links), 0, mark.raw)
+        for mark in marks
+        if mark.kind == ACCELERATOR
+    ]
 
 
-def _target(link):
-    return link.target
+def _accelerator_offset(mark, translation, links):
+    """The beginning of the word that translates the accelerator's word."""
+    words = [link for link in links if translation[link.target[0]].isalnum()]
+    if not words:
+        return 0
+    return min(words, key=lambda w: abs(w.source[0] - mark.place)).target[0]
 
 
-def _proportional(text, translation):
-    """Links of words at the same relative positions."""
-    source = [m.span() for m in regex.finditer(r"\w+|[^\w\s]", text)]
-    target = [m.span() for m in regex.finditer(r"\w+|[^\w\s]", translation)]
-    if not source:
-        return []
+def proportional_links(text: str, translation: str) -> list[SpanLink]:
+    """Links of the words and signs at the same relative positions."""
+    source, target = word_spans(text), word_spans(translation)
     return [
-        Link(source[i * len(source) // len(target)], span)
+        SpanLink(source[i * len(source) // len(target)], span)
         for i, span in enumerate(target)
     ]
 
@@ -178,37 +174,46 @@ def _without(begin, end, first, last):
 
 
 def _choose(found, free, outer, links):
-    """The free stretch with most links from the range and fewest others."""
-    values = [
-        1 if link.source[0] < found.end and link.source[1] > found.begin else -1
-        for link in links
-    ]
-    stretches = free
+    """The free stretch with most links from the range and fewest others.
+
+    Without a link from the range it is the nearest word, so that no range with
+    text becomes an empty one. A range that goes beyond the sentence has an edge
+    in common with it.
+    """
     if found.starts_earlier:
-        stretches = [s for s in free if s[0] == outer.first][:1]
-    elif found.ends_later:
-        stretches = [s for s in free if s[1] == outer.last][-1:]
-    best = 0
-    for begin, end in stretches:
-        sums = [0, *itertools.accumulate(values[begin:end])]
-        lowest = 0
-        starts = [0] if found.starts_earlier else range(len(sums))
-        for i in range(len(sums)):
-            if i in starts and sums[i] < sums[lowest]:
-                lowest = i
-            if found.ends_later and i < len(sums) - 1:
-                continue
-            if sums[i] - sums[lowest] > best:
-                best = sums[i] - sums[lowest]
-                found.first, found.last = begin + lowest, begin + i
-    if best:
-        return
-    if found.starts_earlier:
+        free = [part for part in free if part[0] == outer.first]
         found.first = found.last = outer.first
     elif found.ends_later:
+        free = [part for part in free if part[1] == outer.last]
         found.first = found.last = outer.last
-    else:
+    is_empty = found.begin == found.end
+    values = [
+        1 if _is_from(link, found) and not is_empty else -1 for link in links
+    ]
+    sums = [0, *itertools.accumulate(values)]
+    stretches = [
+        (sums[last] - sums[first], first, last)
+        for begin, end in free
+        for first in ([begin] if found.starts_earlier else range(begin, end))
+        for last in ([end] if found.ends_later else range(first + 1, end + 1))
+    ]
+    value, first, last = max(stretches, default=(0, 0, 0), key=lambda s: s[0])
+    goes_beyond = found.starts_earlier or found.ends_later
+    if value > 0:
+        found.first, found.last = first, last
+    elif not goes_beyond and (is_empty or not stretches):
         _choose_gap(found, free, outer, links)
+    elif not goes_beyond:
+        words = [i for begin, end in free for i in range(begin, end)]
+        found.first = min(
+            words, key=lambda i: abs(links[i].source[0] - found.begin)
+        )
+        found.last = found.first + 1
+
+
+def _is_from(link, found):
+    """Whether a link is from a word inside a range of the source."""
+    return link.source[0] < found.end and link.source[1] > found.begin
 
 
 def _choose_gap(found, free, outer, links):
@@ -221,8 +226,8 @@ def _choose_gap(found, free, outer, links):
 
     def distance(i):
         begin, end = links[i].source
-        if begin >= place or (found.alone and found.mark.kind == ACCELERATOR):
-            return abs(begin - place), 0
+        if begin >= place:
+            return begin - place, 0
         return place - end if end <= place else 0, 1
 
     candidates = range(outer.first, outer.last)
@@ -269,8 +274,6 @@ def _write(outer, links, translation, edits):
 
 def _spaced(mark, offset, translation, edits):
     """A mark that stands alone, with the spaces that keep it apart."""
-    if mark.kind == ACCELERATOR:
-        return mark.raw
     before, after = translation[:offset][-1:], translation[offset:][:1]
     if edits and edits[-1].offset == offset:
         before = edits[-1].text[-1:]

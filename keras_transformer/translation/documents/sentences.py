@@ -2,10 +2,11 @@
 
 import bisect
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import regex
 
+from keras_transformer.translation.alignment import SpanLink
 from keras_transformer.translation.documents.placeholders import (
     PLACEHOLDER,
     count_placeholders,
@@ -16,9 +17,9 @@ from keras_transformer.translation.documents.placement import (
     CLOSE,
     OPEN,
     Edit,
-    Link,
     Mark,
     insert_marks,
+    proportional_links,
 )
 
 TEXT, SPACE = "text", "space"
@@ -62,6 +63,15 @@ def plain_items(text: str) -> list[Item]:
     ]
 
 
+def separate(text: str, separator: regex.Pattern) -> Iterator[tuple[str, str]]:
+    """Yields the stretches of a text, each with the separator after it."""
+    read = 0
+    for match in separator.finditer(text):
+        yield text[read : match.start()], match.group()
+        read = match.end()
+    yield text[read:], ""
+
+
 class Sentence:
     """A sentence, or a part of one, and its place in the document.
 
@@ -99,16 +109,20 @@ class Sentence:
         """The same sentence, with its placeholders as markup."""
         return Sentence(_hide_placeholders(self._items), self._escape)
 
-    def write(self, translation: str, links: Sequence[Link] = ()) -> str:
+    def write(self, translation: str, links: Sequence[SpanLink] = ()) -> str:
         """The translation as the document writes it, markup included.
 
         Args:
             translation: The translation of `text`. If it is `text` itself, the
                 result is `raw`.
-            links: The `Link`s of its words, if it needs an alignment.
+            links: The `SpanLink`s of its words, if it needs an alignment.
         """
         if translation == self.text:
             return self.raw
+        links = [
+            _whole_placeholder(link, translation)
+            for link in links or proportional_links(self.text, translation)
+        ]
         edits = [
             *insert_marks(self.text, self._marks(), translation, links),
             *self._break_lines(translation),
@@ -144,6 +158,14 @@ class Sentence:
                 place = min(spaces, key=lambda s, at=wanted: abs(s - at))
                 spaces = [space for space in spaces if space > place]
                 yield Edit(place, 1, item.raw)
+
+
+def _whole_placeholder(link, translation):
+    """A link, from the whole placeholder if it is from a word inside one."""
+    for match in PLACEHOLDER.finditer(translation):
+        if match.start() <= link.target[0] < match.end():
+            return link._replace(target=match.span())
+    return link
 
 
 def _neighbour(items):

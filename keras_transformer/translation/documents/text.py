@@ -10,6 +10,7 @@ from keras_transformer.translation.documents.sentences import (
     Item,
     Sentence,
     plain_items,
+    separate,
     split,
 )
 
@@ -27,7 +28,11 @@ FULLEST = 0.85  # of the longest line: its other lines would be longer than that
 
 
 def read(
-    text: str, language: str, fits: Callable[[str], bool]
+    text: str,
+    language: str,
+    fits: Callable[[str], bool],
+    make_items: Callable[[str], list[Item]] = plain_items,
+    escape: Callable[[str], str] = str,
 ) -> list[str | Sentence]:
     """The pieces of a plain text.
 
@@ -38,31 +43,25 @@ def read(
         text: The text.
         language: Code of its language.
         fits: As in `split`.
+        make_items: From a text without line ends to its items.
+        escape: As in `split`.
     """
     pieces: list[str | Sentence] = []
-    for paragraph, separator in _pieces(text, PARAGRAPH_END):
+    for paragraph, separator in separate(text, PARAGRAPH_END):
         mark = LIST_MARK.match(paragraph)
         if mark:
             pieces.append(mark.group())
             paragraph = paragraph[mark.end() :]
-        lines = list(_pieces(paragraph, LINE_END))
+        lines = list(separate(paragraph, LINE_END))
         if _is_wrapped([line for line, _ in lines]):
             lines = [(paragraph, "")]
         for line, line_end in lines:
-            for column, space in _pieces(line, COLUMN_END):
-                pieces += [*split(_items(column), str, language, fits), space]
+            for column, space in separate(line, COLUMN_END):
+                items = _items(column, make_items)
+                pieces += [*split(items, escape, language, fits), space]
             pieces.append(line_end)
         pieces.append(separator)
     return [piece for piece in pieces if piece]
-
-
-def _pieces(text, separator):
-    """Yields the stretches of a text, each with the separator after it."""
-    read = 0
-    for match in separator.finditer(text):
-        yield text[read : match.start()], match.group()
-        read = match.end()
-    yield text[read:], ""
 
 
 def _is_wrapped(lines):
@@ -77,11 +76,11 @@ def _is_wrapped(lines):
     )
 
 
-def _items(text):
+def _items(text, make_items):
     """The items of a line, or of a wrapped paragraph."""
     return [
         item
-        for part, line_end in _pieces(text, LINE_END)
-        for item in [*plain_items(part), Item(line_end, " ", SPACE)]
+        for part, line_end in separate(text, LINE_END)
+        for item in [*make_items(part), Item(line_end, " ", SPACE)]
         if item.raw
     ]

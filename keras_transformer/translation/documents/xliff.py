@@ -1,0 +1,208 @@
+"""XLIFF 1.2 and 2: the exchange format of translation tools."""
+
+import typing
+from collections.abc import Callable
+from xml.parsers import expat
+
+import regex
+
+from keras_transformer.translation.documents.html import escape
+from keras_transformer.translation.documents.markup import entity_item
+from keras_transformer.translation.documents.placement import (
+    ALONE,
+    CLOSE,
+    OPEN,
+)
+from keras_transformer.translation.documents.sentences import (
+    Item,
+    Sentence,
+    plain_items,
+    split,
+)
+
+PAIRED = ("g", "mrk", "pc")  # inline elements around translated text
+# XLIFF 1.2 has a state for translations by a machine.
+TARGET = ' state="needs-review-translation" state-qualifier="mt-suggestion"'
+
+
+class Event(typing.NamedTuple):
+    """A stretch of an XML file: a tag, text, or something else."""
+
+    kind: str  # "open", "close", "text", "other"
+    raw: str
+    name: str = ""
+    attributes: typing.Mapping[str, str] = {}
+
+
+def _events(text):
+    """The `Event`s of an XML text: all of its characters, in order."""
+    data = text.encode()
+    found = []  # (offset, kind, name, attributes)
+    parser = expat.ParserCreate("utf-8")
+
+    def add(kind, name="", attributes=None):
+        offset = parser.CurrentByteIndex
+        found.append((offset, kind, name.rpartition(":")[2], attributes or {}))
+
+    def refuse(*_):
+        raise ValueError(
+            f"line {parser.CurrentLineNumber}: XLIFF must not have a DOCTYPE"
+        )
+
+    parser.StartElementHandler = lambda name, values: add("open", name, values)
+    parser.EndElementHandler = lambda name: add("close", name)
+    parser.CharacterDataHandler = lambda _: add("text")
+    parser.StartDoctypeDeclHandler = refuse
+    for name in ("Comment", "ProcessingInstruction", "Default"):
+        setattr(parser, f"{name}Handler", lambda *_: add("other"))
+    parser.StartCdataSectionHandler = lambda: add("open", "cdata")
+    parser.EndCdataSectionHandler = lambda: add("close", "cdata")
+    try:
+        parser.Parse(data, True)
+    except expat.ExpatError as error:
+        message = expat.ErrorString(error.code)
+        raise ValueError(f"line {error.lineno}: {message}") from error
+    # The parser reports a text line by line.
+    found = [
+        event
+        for event, before in zip(found, [None, *found], strict=False)
+        if not (
+            before
+            and event[1] == before[1] == "text"
+            and b"&" not in (data[event[0] :][:1], data[before[0] :][:1])
+        )
+    ]
+    ends = [offset for offset, *_ in found[1:]] + [len(data)]
+    return [
+        Event(kind, data[offset:end].decode(), name, attributes)
+        for (offset, kind, name, attributes), end in zip(
+            found, ends, strict=True
+        )
+    ]
+
+
+def read(
+    text: str,
+    language: str,
+    fits: Callable[[str], bool],
+    replace: bool = False,
+) -> list[str | Sentence]:
+    """The pieces of an XLIFF file.
+
+    Args:
+        text: The file.
+        language: Code of the source language.
+        fits: As in `split`.
+        replace: Whether to translate segments that have a translation.
+
+    Raises:
+        ValueError: It is not well-formed XML, or not XLIFF; the message has the
+            line.
+    """
+    events = _events(text)
+    root = next(event for event in events if event.kind == "open")
+    if root.name != "xliff":
+        raise ValueError(f"expected the element xliff. Received: {root.name}")
+    is_version_2 = not root.attributes.get("version", "").startswith("1")
+    unit = "segment" if is_version_2 else "trans-unit"
+    pieces: list[str | Sentence] = []
+    translated = [True]  # of the elements that are open
+    begin = None
+    for i, event in enumerate(events):
+        if event.kind == "open":
+            wish = event.attributes.get("translate")
+            translated.append(wish == "yes" if wish else translated[-1])
+            if event.name == unit and translated[-1]:
+                begin = i
+        elif event.kind == "close":
+            translated.pop()
+        if begin is None:
+            pieces.append(event.raw)
+        elif event.kind == "close" and event.name == unit:
+            pieces += _read_unit(
+                events[begin : i + 1],
+                "" if is_version_2 else TARGET,
+                lambda items: split(items, escape, language, fits),
+                replace,
+            )
+            begin = None
+    return [piece for piece in pieces if piece]
+
+
+def _read_unit(events, attributes, split_items, replace):
+    """The pieces of a unit: its source stays, its target is written."""
+    unchanged = ["".join(event.raw for event in events)]
+    source, after_source = _content(events, "source")
+    target, after_target = _content(events, "target")
+    if source is None or (
+        target and any(e.raw.strip() for e in target) and not replace
+    ):
+        return unchanged
+    pieces = split_items(_items(source))
+    if all(isinstance(piece, str) for piece in pieces):
+        return unchanged
+
+    def raw(begin, end):
+        return "".join(event.raw for event in events[begin:end])
+
+    if target is None:
+        _, after_segments = _content(events, "seg-source")
+        at = max(after_source, after_segments)
+        before = after_source - len(source) - 2  # its tag
+        space = events[before - 1].raw if before else ""
+        tag = regex.sub("source.*", "target", events[before].raw, flags=regex.S)
+        opening = f"{space if space.isspace() else ''}{tag}{attributes}>"
+        closing = f"</{tag[1:]}>"
+        return [raw(0, at), opening, *pieces, closing, raw(at, None)]
+    before = after_target - len(target) - 2
+    tag = events[before].raw
+    closing = events[after_target - 1].raw
+    if tag.endswith("/>"):
+        name = regex.match(r"<([^\s/>]+)", tag)[1]
+        tag, closing = tag[:-2].rstrip() + ">", f"</{name}>"
+    return [raw(0, before), tag, *pieces, closing, raw(after_target, None)]
+
+
+def _content(events, name):
+    """The events inside an element, and the index after it.
+
+    None and 0 without such an element. In one with its own units, such as
+    alternative translations, it is not searched.
+    """
+    begin, depth = None, 0
+    for i, event in enumerate(events):
+        depth += {"open": 1, "close": -1}.get(event.kind, 0)
+        if event.kind == "open" and event.name == name and depth == 2:
+            begin = i
+        if event.kind == "close" and begin is not None and depth == 1:
+            return events[begin + 1 : i], i + 1
+    return None, 0
+
+
+def _items(events):
+    """The items of a source."""
+    items, depth, opaque = [], 0, []
+    for event in events:
+        protected = event.name == "mrk" and (
+            event.attributes.get("translate") == "no"
+            or event.attributes.get("mtype") == "protected"
+        )
+        if opaque or protected or event.kind == "other":
+            opaque.append(event.raw)
+        elif event.name in PAIRED:
+            kind = OPEN if event.kind == "open" else CLOSE
+            items.append(Item(event.raw, "", kind, event.name))
+            continue
+        elif event.kind == "text":
+            if event.raw.startswith("&"):
+                items.append(entity_item(event.raw))
+            else:
+                items += plain_items(event.raw)
+            continue
+        else:
+            opaque.append(event.raw)
+        depth += {"open": 1, "close": -1}.get(event.kind, 0)
+        if not depth:
+            items.append(Item("".join(opaque), "", ALONE))
+            opaque = []
+    return items

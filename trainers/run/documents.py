@@ -1,0 +1,103 @@
+"""From a document on standard input to its translation.
+
+The work of `trainers.translate --document`.
+"""
+
+import json
+import sys
+
+from keras_transformer.commands import flags
+from keras_transformer.translation import documents
+from keras_transformer.workdir import WorkDirectory, write_atomically
+from trainers.run.options import WorkdirOptions
+from trainers.run.translating import CHUNK, load_translator
+
+
+def run(
+    arguments: flags.Arguments,
+    format: str,
+    document_map: str,
+    retranslate: bool,
+) -> None:
+    """Translates standard input as one document.
+
+    Args:
+        arguments: The command line.
+        format, document_map, retranslate: As the flags.
+    """
+    with flags.user_errors():
+        documents.check_installed()
+        if document_map:
+            flags.check_output(document_map)
+    text = _read_text(sys.stdin.buffer)
+    translator = load_translator(arguments)
+    workdir = WorkDirectory(arguments.build(WorkdirOptions).workdir)
+    data = workdir.read_config().get("data", {})
+    language = data.get("source_language") or "en"
+    try:
+        document = documents.parse(
+            text, format, language, translator.fits, retranslate
+        )
+    except ValueError as error:
+        raise flags.CommandError(f"standard input: {error}") from error
+    try:
+        found = documents.translate(
+            document, _Progress(translator).translate, translator.align_spans
+        )
+    except FloatingPointError as error:
+        raise flags.RunError(str(error)) from error
+    if document_map:
+        with flags.user_errors():
+            write_atomically(document_map, _map_lines(found.pairs))
+    with flags.output_errors(sys.stdout.buffer):
+        sys.stdout.buffer.write(found.text.encode())
+        sys.stdout.buffer.flush()
+    _report(
+        f"{len(found.pairs)} sentences, {sum(document.needs_alignment)} with"
+        f" markup or placeholders placed by alignment ({found.repeated}"
+        " translated again without their placeholders)"
+    )
+
+
+class _Progress:
+    """Translates sentences in chunks, and says how many are done."""
+
+    def __init__(self, translator):
+        self._translator = translator
+
+    def translate(self, sentences):
+        translations = []
+        for begin in range(0, len(sentences), CHUNK):
+            chunk = sentences[begin : begin + CHUNK]
+            translations += self._translator.translate(chunk)
+            if len(sentences) > CHUNK:
+                _report(f"{len(translations)} of {len(sentences)} sentences")
+        return translations
+
+
+def _report(line):
+    print(f"trainers.translate: {line}", file=sys.stderr, flush=True)
+
+
+def _read_text(file):
+    """The text of a binary file, its line ends as they are."""
+    try:
+        return file.read().decode("utf-8")
+    except OSError as error:
+        raise flags.RunError(f"standard input: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise flags.CommandError(
+            f"standard input: line {line} is not UTF-8 ({error.reason})"
+        ) from error
+
+
+def _map_lines(pairs):
+    """A JSON object for each sentence."""
+    return "".join(
+        json.dumps(
+            {"source": source, "translation": translation}, ensure_ascii=False
+        )
+        + "\n"
+        for source, translation in pairs
+    )

@@ -30,6 +30,8 @@ function make(tag, attributes = {}, ...children) {
 
 // Requests
 
+class ServerError extends Error {} // with a message for the reader of the page
+
 function sleep(milliseconds, signal) {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(resolve, milliseconds);
@@ -61,7 +63,9 @@ async function ask(path, signal, sent) {
   for (;;) {
     await waitForServer(signal);
     report(sent ? "Translating …" : "Asking for the languages …");
-    const response = await fetch(path, { ...options, signal });
+    const response = await fetch(path, { ...options, signal }).catch((error) => {
+      throw new ServerError(`The server cannot be reached (${error.message}).`);
+    });
     const answer = await response.json().catch(() => null);
     const reason = answer?.error ?? `The server answered with status ${response.status}.`;
     if (BUSY.includes(response.status)) {
@@ -70,7 +74,7 @@ async function ask(path, signal, sent) {
     } else if (response.ok && answer) {
       return answer;
     } else {
-      throw new Error(reason);
+      throw new ServerError(reason);
     }
   }
 }
@@ -88,8 +92,8 @@ async function run(action) {
   } catch (error) {
     if (signal.aborted) return; // something newer is running
     report("");
-    const unreachable = error instanceof TypeError; // as `fetch` says it
-    complain(unreachable ? `The server cannot be reached (${error.message}).` : error.message);
+    if (!(error instanceof ServerError)) throw error;
+    complain(error.message);
   }
 }
 
@@ -153,7 +157,6 @@ function show({ text, sentences }) {
   state.text = text;
   state.sentences = sentences.map((sentence) => ({ ...sentence, chosen: 0 }));
   state.current = 0;
-  state.over = state.kept = null;
   find("target").classList.remove("stale");
   find("notes").replaceChildren(
     ...sentences.flatMap(({ notes }) => notes.map((note) => make("p", { class: "warning" }, note))),
@@ -204,6 +207,7 @@ function paintSource(sentences = state.sentences) {
 
 function paintResult() {
   const result = find("result");
+  state.over = state.kept = null; // words that are gone
   result.replaceChildren();
   state.sentences.forEach((sentence, i) => {
     const { text, words } = chosen(sentence);
@@ -339,11 +343,8 @@ function showLanguages() {
   fill(find("to"), source.targets.map(languageOf));
   const target = languageOf(find("to").value);
   find("swap").disabled = !target.targets.includes(source.code);
-  for (const [ids, { code, direction }] of [
-    [["source", "mirror"], source],
-    [["result"], target],
-  ]) {
-    for (const id of ids) Object.assign(find(id), { lang: code, dir: direction });
+  for (const [id, { code, direction }] of Object.entries({ source, mirror: source, result: target })) {
+    Object.assign(find(id), { lang: code, dir: direction });
   }
 }
 
@@ -393,6 +394,7 @@ function fillQuestion({ target: form, submitter }) {
   const sentence = state.sentences[state.current];
   const fields = { ...requested(), text: sentence.source, translation: chosen(sentence).text };
   for (const [name, value] of Object.entries(fields)) form.elements[name].value = value;
+  // The frame stays as it is when another tab gets the answer.
   find("attention").hidden &&= submitter.formTarget === "_blank";
 }
 

@@ -11,6 +11,7 @@ import os
 import typing
 from collections.abc import Sequence
 
+import keras
 import numpy as np
 from absl import logging
 
@@ -302,6 +303,26 @@ class Translator:
     def max_target_length(self) -> int:
         """Maximum length of an output in tokens, EOS included."""
         return self.inference.max_target_length
+
+    def warm_up(self, num_best: int = 1) -> None:
+        """Makes the programs of a search ahead: it takes seconds to minutes.
+
+        Without it, each is made when the first sentence needs it. With XLA and
+        JAX there are as many programs as shapes of batches.
+
+        Args:
+            num_best: As in `search`: another number needs other programs.
+        """
+        self._batched.warm_up(num_best)
+
+    def reseed(self, seed: int) -> None:
+        """Makes the next samples those of a new translator with a seed.
+
+        Args:
+            seed: Seed for sampling.
+        """
+        fresh = keras.random.SeedGenerator(seed)
+        self.inference.seed.state.assign(fresh.state)
 
     def translate(
         self, strings: Sequence[str], prefixes: Sequence[str] | None = None

@@ -1,6 +1,7 @@
 """What the benchmarks read, compute and draw; times are not tested."""
 
 import argparse
+import asyncio
 import dataclasses
 import doctest
 import importlib
@@ -9,12 +10,10 @@ import pathlib
 import re
 import subprocess
 import sys
-import threading
-import time
 import types
-from concurrent import futures
 
 import exports
+import httpx
 import keras
 import numpy as np
 import pages
@@ -667,7 +666,6 @@ def test_the_comparison_in_the_docs_is_the_recorded_one(comparison):
     [
         ("positions", "restricted_attention", "lengths"),
         ("positions", "restricted_attention_step", "lengths"),
-        ("serving", "serving_clients", "clients"),
     ],
 )
 def test_tables_of_the_docs_have_the_recorded_numbers(page, name, table):
@@ -722,140 +720,54 @@ def test_the_reports_of_the_trainer_are_read():
     assert recipe.target_share(text) == 0.75
 
 
-# The server that stands in for TensorFlow Serving
+# The server under load
 
 
-FOREVER = 10**10  # microseconds
+def test_answers_under_load_are_counted():
+    serve_load = load("serve_load")
+    answers = [
+        (0, 200, "A", 0.1),
+        (1, 200, "x", 0.3),
+        (0, 429, None, 0.01),
+        (1, 503, None, 0.01),
+        (1, 500, None, 0.01),
+        (0, None, None, None),
+    ]
+    assert serve_load.summarize(answers, 4.0, ["A", "B"]) == {
+        "requests": 6,
+        "answers/s": 0.5,
+        "p50, ms": 200.0,
+        "p99, ms": 298.0,
+        "rejected": 2,
+        "lost": 2,
+        "wrong": 1,
+    }
 
 
-class Recorder:
-    """A model that adds 1; remembers what it got, and may wait or fail."""
+def test_requests_arrive_whether_or_not_others_are_answered(monkeypatch):
+    serve_load = load("serve_load")
 
-    def __init__(self):
-        self.batches = []
-        self.may_run = threading.Event()
-        self.may_run.set()
+    def answer(request):
+        fields = json.loads(request.content)
+        if fields["q"] == "no":
+            raise httpx.ConnectError("refused")
+        return httpx.Response(200, json={"translatedText": fields["q"] * 2})
 
-    def __call__(self, inputs):
-        self.batches.append(inputs["x"].tolist())
-        assert self.may_run.wait(60)
-        if -1 in inputs["x"]:
-            raise ValueError("no such row")
-        return {"y": inputs["x"] + 1}
-
-
-@pytest.fixture
-def batching():
-    """A function that makes a model and its batcher."""
-    server = load("prediction_server")
-
-    def make(**fields):
-        fields = {
-            "batch_timeout_micros": FOREVER,
-            "num_batch_threads": 1,
-        } | fields
-        model = Recorder()
-        parameters = server.BatchingParameters(**fields)
-        return model, server.Batcher(model, parameters), server
-
-    return make
-
-
-def send(pool, batcher, *requests):
-    """Sends requests at the same time; the futures of their answers."""
-    return [pool.submit(batcher, {"x": np.array(rows)}) for rows in requests]
-
-
-def test_requests_run_together_when_a_batch_is_full(batching):
-    model, batcher, _ = batching(max_batch_size=4)
-    with futures.ThreadPoolExecutor(8) as pool:
-        answers = send(pool, batcher, [1], [2, 3], [4])
-        found = [answer.result(60)["y"].tolist() for answer in answers]
-    assert found == [[2], [3, 4], [5]]
-    [batch] = model.batches
-    assert sorted(batch) == [1, 2, 3, 4]
-
-
-def test_a_request_without_room_closes_the_batch(batching):
-    model, batcher, _ = batching(max_batch_size=4)
-    with futures.ThreadPoolExecutor(8) as pool:
-        [first] = send(pool, batcher, [1, 2, 3])
-        while not batcher._batches[0].tasks:
-            time.sleep(0.001)
-        [second] = send(pool, batcher, [4, 5])
-        assert first.result(60)["y"].tolist() == [2, 3, 4]
-        assert model.batches == [[1, 2, 3]] and not second.done()
-        [third] = send(pool, batcher, [6, 7])  # fills the second
-        assert second.result(60)["y"].tolist() == [5, 6]
-        assert third.result(60)["y"].tolist() == [7, 8]
-    assert model.batches == [[1, 2, 3], [4, 5, 6, 7]]
-
-
-def test_a_batch_waits_no_longer_than_its_timeout(batching):
-    model, batcher, _ = batching(max_batch_size=4, batch_timeout_micros=0)
-    assert batcher({"x": np.array([7])})["y"].tolist() == [8]
-    assert model.batches == [[7]]
-
-
-def test_batches_are_padded_to_allowed_sizes(batching):
-    model, batcher, _ = batching(
-        max_batch_size=8,
-        batch_timeout_micros=0,
-        allowed_batch_sizes=(1, 4, 8),
+    client = serve_load.httpx.AsyncClient
+    monkeypatch.setattr(
+        serve_load.httpx,
+        "AsyncClient",
+        lambda **_: client(
+            base_url="http://a", transport=httpx.MockTransport(answer)
+        ),
     )
-    assert batcher({"x": np.array([5, 6])})["y"].tolist() == [6, 7]
-    assert batcher({"x": np.array([9])})["y"].tolist() == [10]
-    assert model.batches == [[5, 6, 5, 5], [9]]
-
-
-def test_one_bad_request_fails_its_batch(batching):
-    _, batcher, _ = batching(max_batch_size=2)
-    with futures.ThreadPoolExecutor(8) as pool:
-        for found in send(pool, batcher, [1], [-1]):
-            with pytest.raises(ValueError, match="no such row"):
-                found.result(60)
-        good = send(pool, batcher, [1], [2])
-        assert [f.result(60)["y"].tolist() for f in good] == [[2], [3]]
-    with pytest.raises(ValueError, match="at most 2 rows. Received: 3"):
-        batcher({"x": np.array([1, 2, 3])})
-
-
-def test_a_full_queue_refuses_requests(batching):
-    model, batcher, server = batching(max_batch_size=1, max_enqueued_batches=1)
-    model.may_run.clear()
-    with futures.ThreadPoolExecutor(8) as pool:
-        running = pool.submit(batcher, {"x": np.array([1])})
-        while not model.batches:
-            time.sleep(0.001)
-        waiting = pool.submit(batcher, {"x": np.array([2])})
-        while not batcher._batches[0].tasks:
-            time.sleep(0.001)
-        with pytest.raises(server.QueueIsFullError):
-            batcher({"x": np.array([3])})
-        model.may_run.set()
-        assert running.result(60)["y"].tolist() == [2]
-        assert waiting.result(60)["y"].tolist() == [3]
-
-
-def test_clients_send_until_all_requests_are_answered():
-    clients = load("serving_clients")
-    server = load("prediction_server")
-    seen = []
-
-    def predict(model, signature_name, inputs):
-        seen.append((signature_name, inputs["text"].tolist()))
-        return {"translation": inputs["text"]}
-
-    with server.serving(predict, threads=4) as address:
-        latencies = clients.load(address, ["a", "b", "c", "d"], 2, 6, None)
-    assert 6 <= len(latencies) == len(seen) <= 7
-    assert {name for name, _ in seen} == {"serving_default"}
-    assert {text for _, [text] in seen} >= {b"a", b"c"}  # where they begin
-    result = {"lines_per_second": 2.0, "p50_ms": 9.0, "p99_ms": 10.0}
-    rows = [{**result, "cpu_ms_per_line": cpu} for cpu in (1.0, 5.0, 3.0)]
-    assert clients.table({("batching", 4): rows}).endswith(
-        "| batching | 4 | 2.0 | 9.0 | 10.0 | 3.0 |"
-    )
+    loads = serve_load.Load("", ["a", "no"], {}, seed=1)
+    answers, _ = asyncio.run(loads.arrive(rate=1e6, number=50))
+    assert {answer[:3] for answer in answers} == {
+        (0, 200, "aa"),
+        (1, None, None),
+    }
+    assert len(answers) == 50
 
 
 # Growth

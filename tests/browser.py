@@ -63,7 +63,6 @@ class Browser:
         self._numbers = itertools.count(1)
         self._buffer = b""
         self._session = None
-        self._loaded = False
         self.requests, self.errors = [], []
         targets = self._call("Target.getTargets")["targetInfos"]
         page = next(t for t in targets if t["type"] == "page")
@@ -86,12 +85,19 @@ class Browser:
 
     def open(self, path, hash=""):
         """Opens a file anew, and waits until it is complete."""
+        end = f"#{hash}" if hash else ""
+        self.visit(pathlib.Path(path).as_uri() + end)
+
+    def visit(self, address):
+        """Opens an address anew, and waits until its page is complete."""
         self._call("Page.navigate", url="about:blank")
         self.requests.clear()
-        self._loaded = False
-        end = f"#{hash}" if hash else ""
-        self._call("Page.navigate", url=pathlib.Path(path).as_uri() + end)
+        self._call("Page.navigate", url=address)
         self.wait("document.readyState === 'complete'")
+
+    def type(self, text):
+        """Types a text where the cursor is."""
+        self._call("Input.insertText", text=text)
 
     def prefer(self, scheme):
         """Sets the color scheme: light or dark."""
@@ -136,6 +142,14 @@ class Browser:
         for count in range(1, times + 1):
             for kind in ("mousePressed", "mouseReleased"):
                 self._mouse(kind, *place, button="left", clickCount=count)
+
+    def allow(self, *permissions):
+        """Gives the pages permissions, by their names in the protocol."""
+        self._call(
+            "Browser.grantPermissions",
+            of_page=False,
+            permissions=list(permissions),
+        )
 
     def leave(self):
         """Moves the mouse away."""

@@ -107,7 +107,11 @@ def test_metadata(metadata, wheel):
 def test_extra_of_the_tests_has_every_package_of_the_others(metadata):
     """Except large ones, and those of devices that are not there."""
     required = metadata.get_all("Requires-Dist")
-    [own] = [line for line in required if line.startswith(DISTRIBUTION)]
+    [own] = [
+        line
+        for line in required
+        if line.startswith(DISTRIBUTION) and line.endswith('"test"')
+    ]
     names, condition = re.fullmatch(
         rf"{DISTRIBUTION}\[(.+)\]; (.+)", own
     ).groups()

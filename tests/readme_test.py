@@ -41,6 +41,7 @@ FLAGS_OF_OTHERS = {
 COMMANDS = (
     "trainers.wmt",
     "trainers.translate",
+    "trainers.serve",
     "trainers.evaluate",
     "trainers.tune",
     "trainers.score",

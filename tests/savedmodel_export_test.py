@@ -10,8 +10,8 @@ import pathlib
 import shutil
 import subprocess
 import sys
+from concurrent import futures
 
-import benchmarks_test
 import commands
 import exports
 import pytest
@@ -775,6 +775,12 @@ def test_client_without_a_server(monkeypatch, capsys):
 @contextlib.contextmanager
 def serving(directory, sizes):
     """A gRPC server of a SavedModel, as TensorFlow Serving would be."""
+    import grpc
+    from tensorflow_serving.apis import (
+        predict_pb2,
+        prediction_service_pb2_grpc,
+    )
+
     signatures = tf.saved_model.load(str(directory)).signatures
 
     def predict(model, signature_name, inputs):
@@ -786,5 +792,27 @@ def serving(directory, sizes):
         # More than gRPC takes by default.
         return {"ballast": b"x" * (4 << 20), **found}
 
-    with benchmarks_test.load("prediction_server").serving(predict) as address:
-        yield address
+    class Service(prediction_service_pb2_grpc.PredictionServiceServicer):
+        def Predict(self, request, context):
+            inputs = {
+                name: tf.make_ndarray(value)
+                for name, value in request.inputs.items()
+            }
+            spec = request.model_spec
+            response = predict_pb2.PredictResponse()
+            for name, value in predict(
+                spec.name, spec.signature_name, inputs
+            ).items():
+                response.outputs[name].CopyFrom(tf.make_tensor_proto(value))
+            return response
+
+    server = grpc.server(futures.ThreadPoolExecutor(2))
+    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
+        Service(), server
+    )
+    port = server.add_insecure_port("localhost:0")
+    server.start()
+    try:
+        yield f"localhost:{port}"
+    finally:
+        server.stop(None)

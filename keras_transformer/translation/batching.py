@@ -11,7 +11,7 @@ import numpy as np
 from keras_transformer.decoding import MISSING_SCORE, UNFINISHED
 from keras_transformer.translation.inference import Inference
 from keras_transformer.translation.programs import Runner, make_runner
-from keras_transformer.vocabulary import EOS, PAD
+from keras_transformer.vocabulary import EOS, PAD, UNK
 
 Item = typing.TypeVar("Item")
 Result = typing.TypeVar("Result")
@@ -56,13 +56,7 @@ class BatchedInference:
         """
         results = [([list[int]()], np.zeros(1)) for _ in rows]
         lengths = [len(row) if len(row) > 1 else 0 for row in rows]
-        # With static shapes a cache has room for the longest output, and the
-        # cost of a step grows with it. So the first round makes few steps,
-        # which suffice for most sentences; the second searches the others
-        # again.
-        is_sampling = self.inference.decoding.sampling
-        has_two_rounds = self.has_static_shapes and not is_sampling
-        for in_first_steps in (True, False) if has_two_rounds else (False,):
+        for in_first_steps in self._rounds():
             batches = list(batches_of(lengths, self.batch_tokens))
             lengths = [0] * len(rows)  # not 0 where the search goes on
             search = functools.partial(
@@ -81,6 +75,30 @@ class BatchedInference:
                         scores[:number],
                     )
         return results
+
+    def warm_up(self, num_best: int) -> None:
+        """Makes the programs of all shapes that `search` without prefixes has.
+
+        Args:
+            num_best: As in `search`.
+        """
+        is_static = self.has_static_shapes
+        shape_of = padded_length if is_static else _free_room
+        lengths = range(2, self.inference.max_source_length + 1)
+        for length in {shape_of(length): length for length in lengths}.values():
+            full = full_rows(padded_length(length), self.batch_tokens)
+            numbers = range(1, full + 1) if is_static else [1]
+            factor = self.run.row_factor
+            for size in {padded_count(n, full, factor) for n in numbers}:
+                rows = [[UNK] * (length - 1) + [EOS]] * size
+                for in_first_steps in self._rounds():
+                    self._search_batch(
+                        rows,
+                        [[]] * size,
+                        num_best,
+                        in_first_steps,
+                        range(size),
+                    )
 
     def of_pairs(
         self,
@@ -104,6 +122,17 @@ class BatchedInference:
             for i, row in zip(batch, found, strict=False):
                 results[i] = row
         return results
+
+    def _rounds(self):
+        """Whether each round of a search ends after a few steps.
+
+        With static shapes a cache has room for the longest output, and the cost
+        of a step grows with it. So the first round makes few steps, which
+        suffice for most sentences; the second searches the others again.
+        """
+        is_sampling = self.inference.decoding.sampling
+        has_two = self.has_static_shapes and not is_sampling
+        return (True, False) if has_two else (False,)
 
     def _search_batch(self, rows, prefixes, num_best, in_first_steps, batch):
         """Ids `[B, W, T]`, scores and lengths `[B, W]` of a batch.
@@ -256,6 +285,11 @@ def room(length: int) -> int:
     [32, 32, 64, 256]
     """
     return max(32, 1 << (length - 1).bit_length())
+
+
+def _free_room(length):
+    """The `room` for a row of any length."""
+    return room(padded_length(length))
 
 
 def pad_rows(

@@ -1,0 +1,143 @@
+"""A server of translations that are known, for tests of the server's page."""
+
+import contextlib
+import http.server
+import json
+import threading
+import urllib.parse
+
+from trainers.serving import page
+
+LANGUAGES = [
+    {"code": "en", "name": "English", "targets": ["de", "he"]},
+    {"code": "de", "name": "German", "targets": ["en"]},
+    {"code": "he", "name": "Hebrew", "targets": []},
+]
+DIRECTIONS = {"en": "ltr", "de": "ltr", "he": "rtl"}
+
+
+class ScriptedServer(http.server.ThreadingHTTPServer):
+    """Each line of a text is a sentence; its words in upper case are reversed.
+
+    Attributes:
+        settings: The answer to /frontend/settings.
+        failures: Answers (status, headers, error) of the next requests.
+        gates: By text, an event that the answer waits for.
+        notes: Of every sentence.
+        asked: The bodies of requests to translate, in their order.
+        attention: The form of the last request for an attention page.
+    """
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.settings = {
+            "charLimit": 100,
+            "keyRequired": False,
+            "search": {
+                "beam_size": {"default": 4, "max": 8},
+                "length_penalty": {"default": 0.6, "min": 0, "max": 10},
+                "n_best": {"max": 3},
+            },
+        }
+        self.failures, self.gates, self.notes = [], {}, []
+        self.asked, self.attention = [], None
+        self.address = f"http://127.0.0.1:{self.server_port}/"
+
+
+@contextlib.contextmanager
+def serving():
+    """A `ScriptedServer` that runs."""
+    with ScriptedServer() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def translated(line, n_best=1, notes=()):
+    """What /v1/translate answers about a sentence."""
+    words = line.split()[::-1]
+    last = len(words) - 1
+    return {
+        "source": line.strip(),
+        "source_words": line.split(),
+        "notes": list(notes),
+        "hypotheses": [
+            {
+                "text": " ".join(words).upper() + "!" * i,
+                "score": -0.25 - i,
+                "words": [
+                    {"text": word.upper(), "probability": 1 / (j + 1)}
+                    for j, word in enumerate(words)
+                ],
+                "alignment": [[j, last - j] for j in range(last + 1)],
+            }
+            for i in range(n_best)
+        ],
+    }
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    """Answers the requests of the page."""
+
+    def do_GET(self):
+        if self.path == "/":
+            html, policy = page.render()
+            self._send(html.encode(), "text/html", policy)
+        elif self.path == "/languages":
+            self._send_json(
+                [
+                    {**language, "direction": DIRECTIONS[language["code"]]}
+                    for language in LANGUAGES
+                ]
+            )
+        elif self.path == "/frontend/settings":
+            self._send_json(self.server.settings)
+        else:
+            self.send_error(404)
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path == "/v1/attention":
+            self.server.attention = dict(urllib.parse.parse_qsl(body.decode()))
+            self._send(b"<!DOCTYPE html><p>attention", "text/html", "")
+            return
+        asked = json.loads(body)
+        self.server.asked.append(asked)
+        if self.server.failures:
+            status, headers, error = self.server.failures.pop(0)
+            self._send_json({"error": error}, status, headers)
+            return
+        if asked["text"] in self.server.gates:
+            self.server.gates[asked["text"]].wait()
+        sentences = [
+            {
+                "before": "\n" if i else "",
+                **translated(line, asked["n_best"], self.server.notes),
+            }
+            for i, line in enumerate(asked["text"].split("\n"))
+        ]
+        text = "\n".join(one["hypotheses"][0]["text"] for one in sentences)
+        # A browser that has given up hears nothing.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._send_json(
+                {"translations": [{"text": text, "sentences": sentences}]}
+            )
+
+    def _send_json(self, value, status=200, headers=()):
+        content = json.dumps(value).encode()
+        self._send(content, "application/json", "", status, headers)
+
+    def _send(self, content, kind, policy, status=200, headers=()):
+        self.send_response(status)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("Content-Security-Policy", policy)
+        for name, value in dict(headers).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_):
+        """Is quiet."""

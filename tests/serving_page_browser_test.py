@@ -1,0 +1,495 @@
+"""The page of the server in a real browser, by mouse and by keyboard.
+
+python -m pytest -m browser
+"""
+
+import json
+import re
+import signal
+import threading
+import time
+
+import browser
+import exports
+import pages
+import pytest
+import scripted_server
+
+import keras_transformer as kt
+
+pytestmark = pytest.mark.browser
+
+TEXT = "a small dog runs"
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory):
+    opened = browser.Browser(tmp_path_factory.mktemp("profile"))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def server():
+    with scripted_server.serving() as serving:
+        yield serving
+
+
+@pytest.fixture
+def page(chromium, server):
+    """The page, as it is when it has been opened."""
+    chromium.leave()
+    open_page(chromium, server)
+    yield chromium
+    assert_harmless(chromium, server.address)
+
+
+def open_page(chromium, server):
+    chromium.visit(server.address)
+    chromium.wait("document.querySelector('#from').value === 'en'")
+
+
+def assert_harmless(chromium, address):
+    """Nothing was forbidden, uncaught, or asked of another server."""
+    failures = "Failed to load resource"  # which the page tells its reader
+    errors = [text for text in chromium.errors if failures not in text]
+    chromium.errors.clear()
+    assert errors == []
+    assert all(url.startswith(address) for url in chromium.requests)
+
+
+def write(page, text):
+    """Types a text instead of what is there."""
+    page.evaluate("document.querySelector('#source').select()")
+    page.type(text)
+
+
+def wait_for(page, translation):
+    page.wait(
+        f"document.querySelector('#result').textContent === "
+        f"{json.dumps(translation)} &&"
+        " !document.querySelector('.stale')"
+    )
+
+
+def text(page, selector):
+    return page.evaluate(f"document.querySelector('{selector}').textContent")
+
+
+def texts(page, selector):
+    return page.evaluate(
+        f"[...document.querySelectorAll('{selector}')]"
+        ".map((node) => node.textContent)"
+    )
+
+
+def shown(page, selector):
+    return page.evaluate(
+        f"document.querySelector('{selector}').checkVisibility()"
+    )
+
+
+def place(page, selector):
+    return page.evaluate(
+        "(({x, y, width, height}) => [x, y, width, height])"
+        f"(document.querySelector('{selector}').getBoundingClientRect())"
+    )
+
+
+def word(number, side="result"):
+    return f"#{side} [data-word='{number}']"
+
+
+def test_typing_translates(page, server):
+    for part in ("a small", " dog", " runs"):
+        page.type(part)
+    wait_for(page, "RUNS DOG SMALL A")
+    [asked] = server.asked  # once, after the last key
+    assert asked == {
+        "text": TEXT,
+        "source": "en",
+        "target": "de",
+        "beam_size": 4,
+        "length_penalty": 0.6,
+        "n_best": 3,
+        "details": True,
+    }
+    assert text(page, "#announcement") == "RUNS DOG SMALL A"
+    assert text(page, "#counter") == "16 / 100"
+    assert "not calibrated" in text(page, "#legend") and shown(page, "#legend")
+    # Without color where the model is sure; the more of it, the less it is.
+    colors = page.evaluate(
+        "[...document.querySelectorAll('#result .word')].map((node) =>"
+        " Number(getComputedStyle(node).backgroundColor.match(/[\\d.]+/g)[3]))"
+    )
+    assert colors == pytest.approx([0, 1 / 2, 2 / 3, 3 / 4], abs=0.01)
+    page.click("#clear")
+    wait_for(page, "")
+    assert not shown(page, "#reading") and not shown(page, "#choices")
+    assert len(server.asked) == 1
+
+
+def test_a_word_shows_its_alignment_on_both_sides(page):
+    page.type(TEXT)
+    wait_for(page, "RUNS DOG SMALL A")
+    page.point(word(1))
+    assert texts(page, "#result .active") == ["DOG"]
+    assert texts(page, "#mirror .aligned") == ["dog"]
+    assert text(page, "#details") == "“DOG” (50 %) is aligned with “dog”"
+    page.point(word(1, "mirror"))  # in the text field, which lies above
+    assert texts(page, "#mirror .active") == ["small"]
+    assert texts(page, "#result .aligned") == ["SMALL"]
+    assert text(page, "#details") == "“small” is aligned with “SMALL”"
+    page.leave()
+    assert texts(page, ".active, .aligned") == []
+
+
+def test_marks_lie_behind_the_words_that_are_typed(page):
+    lines = ["word " * 30, "", "x" * 90 + " end", ""]
+    server_limit = 10**4
+    page.evaluate(f"void (state.settings.charLimit = {server_limit})")
+    write(page, "\n".join(lines))
+    for width in (1400, 800, 390):
+        page.resize(width, 900)
+        heights = page.evaluate(
+            "['source', 'mirror'].flatMap((id) => [find(id).clientWidth,"
+            " find(id).scrollHeight, find(id).clientHeight])"
+        )
+        assert heights[:3] == heights[3:] and heights[1] == heights[2]
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.resize(1280, 900)
+
+
+def test_nothing_moves_away_from_the_mouse(page):
+    page.resize(390, 900)
+    page.type(TEXT)
+    wait_for(page, "RUNS DOG SMALL A")
+    page.point(word(1))
+    before = place(page, "#ask button")
+    page.leave()
+    assert place(page, "#ask button") == before
+    page.resize(1280, 900)
+
+
+def test_the_cursor_chooses_a_word(page):
+    page.type(TEXT)
+    wait_for(page, "RUNS DOG SMALL A")
+    assert texts(page, ".active") == []
+    page.press("Home", *["ArrowRight"] * 4)
+    page.wait("document.querySelector('#mirror .active') !== null")
+    assert texts(page, "#mirror .active") == ["small"]
+    assert texts(page, "#result .aligned") == ["SMALL"]
+
+
+def test_an_answer_that_comes_late_is_not_shown(page, server):
+    server.gates["one"] = threading.Event()
+    write(page, "one")
+    wait_until(lambda: len(server.asked) == 1)
+    write(page, "one two")
+    wait_for(page, "TWO ONE")
+    server.gates["one"].set()
+    time.sleep(0.2)
+    wait_for(page, "TWO ONE")
+    # The old translation is not shown as one of the new text.
+    server.gates["three"] = threading.Event()
+    write(page, "three")
+    assert page.evaluate("document.querySelector('.stale #result') !== null")
+    page.point("#copy")
+    server.gates["three"].set()
+    wait_for(page, "THREE")
+
+
+def wait_until(condition, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_busy_server_is_asked_again_when_it_says(page, server, status):
+    server.failures = [(status, {"Retry-After": "1"}, "The server is full.")]
+    write(page, "one")
+    page.wait("document.querySelector('#countdown').textContent")
+    asked = time.monotonic()
+    assert text(page, "#status") == "The server is full."
+    assert text(page, "#countdown") == "Trying again in 1 s."
+    assert len(server.asked) == 1
+    write(page, "one two")  # which is no reason to ask sooner
+    wait_for(page, "TWO ONE")
+    assert time.monotonic() - asked > 0.8
+    assert [body["text"] for body in server.asked] == ["one", "one two"]
+    assert text(page, "#status") == text(page, "#countdown") == ""
+
+
+def test_an_error_is_shown_and_can_be_tried_again(page, server):
+    server.failures = [(400, {}, "It <b>fails</b>.")]
+    write(page, "one")
+    page.wait("!document.querySelector('#problem').hidden")
+    assert text(page, "#message") == "It <b>fails</b>."
+    assert page.evaluate("document.querySelector('#problem').role") == "alert"
+    page.click("#again")
+    wait_for(page, "ONE")
+    assert not shown(page, "#problem")
+
+
+def test_a_server_that_is_gone_is_named(chromium):
+    with scripted_server.serving() as server:
+        open_page(chromium, server)
+    server.server_close()
+    write(chromium, "one")
+    chromium.wait("!document.querySelector('#problem').hidden")
+    message = text(chromium, "#message")
+    assert message.startswith("The server cannot be reached (")
+    assert_harmless(chromium, server.address)
+
+
+def test_text_stays_text(page, server):
+    attack = "<img/src=x/onerror=alert(1)> <script>alert(2)</script> {{1}}"
+    server.notes = [attack]
+    elements = "document.querySelectorAll('img, script').length"
+    before = page.evaluate(elements)
+    write(page, attack)
+    [hypothesis] = scripted_server.translated(attack)["hypotheses"]
+    wait_for(page, hypothesis["text"])
+    assert texts(page, "#mirror .word") == attack.split()
+    assert texts(page, "#alternatives bdi")[0] == hypothesis["text"]
+    assert texts(page, "#notes p") == [attack]
+    page.point(word(0))
+    assert "“{{1}}”" in text(page, "#details")
+    assert page.evaluate(elements) == before
+
+
+def test_alternatives_by_mouse_and_by_keyboard(page):
+    page.type("one two\nthree")
+    wait_for(page, "TWO ONE\nTHREE")
+    assert text(page, "#heading") == "Alternatives for sentence 1 of 2"
+    assert texts(page, "#alternatives label") == [
+        "TWO ONE−0.25",
+        "TWO ONE!−1.25",
+        "TWO ONE!!−2.25",
+    ]
+    page.click("#alternatives input[value='2']")
+    wait_for(page, "TWO ONE!!\nTHREE")
+    page.press("ArrowUp")
+    wait_for(page, "TWO ONE!\nTHREE")
+    page.click("#result [data-sentence='1']")
+    assert text(page, "#heading") == "Alternatives for sentence 2 of 2"
+    assert texts(page, ".current") == ["THREE"]
+    page.click("#alternatives input[value='1']")
+    wait_for(page, "TWO ONE!\nTHREE!")
+
+
+def test_swap(page, server):
+    page.type(TEXT)
+    wait_for(page, "RUNS DOG SMALL A")
+    page.click("#swap")
+    wait_for(page, "A SMALL DOG RUNS")
+    assert page.evaluate("find('source').value") == "RUNS DOG SMALL A"
+    assert [server.asked[-1][side] for side in ("source", "target")] == [
+        "de",
+        "en",
+    ]
+    assert page.evaluate("[find('source').lang, find('result').lang]") == [
+        "de",
+        "en",
+    ]
+
+
+def choose(page, select, value):
+    page.evaluate(
+        f"find('{select}').value = '{value}',"
+        f" find('{select}').dispatchEvent(new Event('change'))"
+    )
+
+
+def test_a_language_that_is_written_from_right_to_left(page, server):
+    page.type(TEXT)
+    choose(page, "to", "he")
+    wait_for(page, "RUNS DOG SMALL A")
+    assert server.asked[-1]["target"] == "he"
+    assert page.evaluate("find('swap').disabled")  # nothing from Hebrew
+    assert page.evaluate("getComputedStyle(find('result')).direction") == "rtl"
+    assert page.evaluate("getComputedStyle(find('source')).direction") == "ltr"
+    page.evaluate(f'document.querySelector("{word(0)}").focus()')
+    page.press("ArrowLeft")
+    assert texts(page, ".active") == ["DOG"]
+
+
+def test_everything_by_keyboard(page, server):
+    page.type(TEXT)
+    wait_for(page, "RUNS DOG SMALL A")
+    page.press("Tab", "Tab")  # Clear, the first word
+    assert texts(page, ".active") == ["RUNS"]
+    outline = "getComputedStyle(document.activeElement).outlineStyle"
+    assert page.evaluate(outline) == "solid"
+    page.press("ArrowRight", "ArrowRight")
+    assert texts(page, "#result .active") == ["SMALL"]
+    assert texts(page, "#mirror .aligned") == ["small"]
+    page.press("End")
+    assert texts(page, "#result .active") == ["A"]
+    page.press("Tab", "Tab")  # Copy, the chosen alternative
+    assert texts(page, ".active") == []
+    page.press("ArrowDown")
+    wait_for(page, "RUNS DOG SMALL A!")
+    page.press("Tab", "Tab", "Tab", "Enter")  # over two buttons to settings
+    assert shown(page, "#beam_size")
+    page.evaluate("document.querySelector('#ask button').focus()")
+    page.press("Enter")
+    wait_until(lambda: server.attention)
+
+
+def test_settings_within_the_limits_of_the_server(page, server):
+    write(page, "one")
+    page.click("summary")
+    page.evaluate("find('beam_size').select()")
+    page.type("2")
+    wait_for(page, "ONE")
+    assert server.asked[-1]["beam_size"] == server.asked[-1]["n_best"] == 2
+    page.evaluate("find('beam_size').select()")
+    page.type("9")
+    page.wait("!find('problem').hidden")
+    assert text(page, "#message").startswith("Beam size: ")
+    assert "8" in text(page, "#message")
+    number = len(server.asked)
+    page.evaluate("find('beam_size').select()")
+    page.type("1")
+    page.wait("find('problem').hidden")
+    wait_for(page, "ONE")
+    assert len(server.asked) == number + 1
+
+
+def test_a_text_that_is_too_long_and_notes(page, server):
+    write(page, "x" * 101)
+    page.wait("!find('problem').hidden")
+    assert text(page, "#message") == (
+        "The server takes 100 characters at most. Received: 101."
+    )
+    assert text(page, "#counter") == "101 / 100"
+    assert not server.asked
+    server.notes = ["truncated <i>here</i>"]
+    write(page, "\U0001d400" * 100)  # each of them two units of UTF-16
+    page.wait("document.querySelector('#notes .warning') !== null")
+    assert texts(page, "#notes p") == server.notes
+    assert text(page, "#counter") == "100 / 100"
+
+
+def test_a_key_is_sent_where_the_server_requires_one(chromium, server):
+    server.settings["keyRequired"] = True
+    open_page(chromium, server)
+    chromium.type("one")
+    chromium.wait("!find('problem').hidden")
+    assert text(chromium, "#message") == "The server requires an API key."
+    chromium.click("#api_key")
+    chromium.type("secret")
+    wait_for(chromium, "ONE")
+    assert [body["api_key"] for body in server.asked] == ["secret"]
+    chromium.click("#ask button")
+    wait_until(lambda: server.attention)
+    assert server.attention["api_key"] == "secret"
+    assert (
+        chromium.evaluate("localStorage.length + document.cookie.length") == 0
+    )
+    assert_harmless(chromium, server.address)
+
+
+def test_attention_of_the_chosen_translation(page, server):
+    page.type("one two\nthree")
+    wait_for(page, "TWO ONE\nTHREE")
+    assert not shown(page, "#key") and not shown(page, "#attention")
+    page.click("#alternatives input[value='1']")
+    page.click("#ask button")
+    inside = "document.querySelector('iframe').contentDocument"
+    page.wait(f"{inside}?.body?.textContent === 'attention'")
+    assert server.attention == {
+        "text": "one two",
+        "translation": "TWO ONE!",
+        "source": "en",
+        "target": "de",
+    }
+    assert shown(page, "#attention")
+    write(page, "three")
+    wait_for(page, "THREE")
+    assert not shown(page, "#attention")
+
+
+def test_copy(page):
+    page.allow("clipboardReadWrite", "clipboardSanitizedWrite")
+    page.type("one two\nthree")
+    wait_for(page, "TWO ONE\nTHREE")
+    page.click("#copy")
+    page.wait("find('copy').textContent === 'Copied'")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied == "TWO ONE\nTHREE"
+    # A page that came by plain HTTP has no clipboard.
+    page.evaluate(
+        "void Object.defineProperty(navigator, 'clipboard', {value: undefined})"
+    )
+    page.click("#copy")
+    page.wait("find('copy').textContent.startsWith('Selected')")
+    assert page.evaluate("getSelection().toString()") == "TWO ONE\nTHREE"
+
+
+def test_a_trained_model(chromium, processes):
+    started = processes.start(
+        [f"--workdir={exports.workdir()}", "--port=0"], module="trainers.serve"
+    )
+    out = started.read_until("\nready\n")
+    address = re.search(r"listening at (\S+?),", out)[1]
+    translator = kt.Translator.load(exports.workdir())
+    source = "two red dogs"
+    [translation] = translator.translate([source])
+    [alignment] = translator.align([(source, translation)])
+    chromium.visit(f"{address}/")
+    chromium.wait("document.querySelector('#from').value === 'en'")
+    chromium.type(source)
+    wait_for(chromium, translation)
+    assert translation.split() == texts(chromium, "#result .word")
+    for i, spelled in enumerate(translation.split()):
+        chromium.point(word(i))
+        assert texts(chromium, "#result .active") == [spelled]
+        linked = [source.split()[s] for s, t in alignment.links if t == i]
+        assert texts(chromium, "#mirror .aligned") == linked
+        assert re.search(r"\(\d+ %\)", text(chromium, "#details"))
+    chromium.click("#ask button")
+    inside = "document.querySelector('iframe').contentDocument"
+    chromium.wait(f"{inside}?.body?.dataset.ready === 'true'")
+    sentences = f"[...{inside}.querySelectorAll('.sentence bdi')]"
+    assert chromium.evaluate(
+        f"{sentences}.map((node) => node.textContent)"
+    ) == [source, translation]
+    assert_harmless(chromium, address)
+    started.send_signal(signal.SIGTERM)
+    started.ends()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_is_legible_in_both_schemes(page, scheme):
+    page.prefer(scheme)
+    page.type(TEXT)
+    wait_for(page, "RUNS DOG SMALL A")
+    variables = (
+        "paper",
+        "raised",
+        "ink",
+        "soft",
+        "doubtful",
+        "link",
+        "warning",
+    )
+    colors = {
+        name: pages.rgb(
+            page.evaluate(
+                "getComputedStyle(document.documentElement)"
+                f".getPropertyValue('--{name}')"
+            ).strip()
+        )
+        for name in variables
+    }
+    is_light = pages.luminance(colors["paper"]) > pages.luminance(colors["ink"])
+    assert is_light == (scheme == "light")
+    for ground in ("paper", "raised", "doubtful", "link", "warning"):
+        assert pages.contrast(colors["ink"], colors[ground]) >= 4.5
+    for ground in ("paper", "raised"):
+        assert pages.contrast(colors["soft"], colors[ground]) >= 4.5
+    page.prefer("light")

@@ -1,0 +1,870 @@
+"""The server: batches, HTTP, LibreTranslate's API, limits, start and end."""
+
+import asyncio
+import collections
+import contextlib
+import copy
+import dataclasses
+import json
+import re
+import signal
+import socket
+import threading
+import time
+import types
+from http.client import BadStatusLine, HTTPResponse
+
+import commands
+import examples_test
+import exports
+import hostile_requests
+import httpx
+import numpy as np
+import pytest
+from hostile_requests import http
+
+import keras_transformer as kt
+from keras_transformer.decoding import UNFINISHED
+from keras_transformer.translation import batching
+from keras_transformer.translator import Alignment, PairScore, Translation
+from trainers import serve
+from trainers.serving import app, languages, pairs, server
+from trainers.serving.batcher import Batcher, ClosedError, QueueFullError
+from trainers.serving.config import Limits, Options
+from trainers.serving.service import Service
+
+# ---- Batches -----------------------------------------------------------------
+
+
+class Work:
+    """Work that records its batches; it waits for `may_run`."""
+
+    def __init__(self):
+        self.batches = []
+        self.may_run = threading.Event()
+        self.may_run.set()
+        self.runs = threading.Semaphore(0)  # released when a batch begins
+
+    def run(self, items):
+        self.batches.append(items)
+        self.runs.release()
+        assert self.may_run.wait(60)
+        if "bad" in items:
+            raise ValueError("no such item")
+        return [f"{item}!" for item in items]
+
+
+@pytest.fixture
+def make_batcher():
+    """Makes batchers; they end with the test."""
+    made = []
+
+    def make(max_batch_tokens=4, max_wait=0.0, max_queue_tokens=1000, **others):
+        made.append(
+            Batcher(max_batch_tokens, max_wait, max_queue_tokens, **others)
+        )
+        return made[-1]
+
+    yield make
+    for batcher in made:
+        batcher.close()
+        batcher.join()
+
+
+@contextlib.contextmanager
+def busy(batcher):
+    """The model thread works on something else while the block runs."""
+    work = Work()
+    work.may_run.clear()
+    batcher.submit(work, ["x"], [1])
+    work.runs.acquire()
+    yield
+    work.may_run.set()
+
+
+def submit(batcher, work, *items, size=1):
+    return batcher.submit(work, items, [size] * len(items))
+
+
+def test_equal_work_shares_batches_in_order(make_batcher):
+    batcher, one, other = make_batcher(), Work(), Work()
+    with busy(batcher):
+        futures = [
+            submit(batcher, work, item)
+            for work, item in zip(
+                [one, other, one, other, one], "abcde", strict=True
+            )
+        ]
+    assert [f.result(60) for f in futures] == [[f"{i}!"] for i in "abcde"]
+    assert one.batches == [["a", "c", "e"]] and other.batches == [["b", "d"]]
+
+
+def test_jobs_are_divided_where_a_batch_is_full(make_batcher):
+    batcher, work = make_batcher(max_batch_tokens=4), Work()
+    with busy(batcher):
+        first = submit(batcher, work, "a", "b", "c")
+        second = submit(batcher, work, "d", "e", "f")
+        third = batcher.submit(work, ["g", "h"], [9, 1])
+    assert first.result(60) == ["a!", "b!", "c!"]
+    assert second.result(60) == ["d!", "e!", "f!"]
+    assert third.result(60) == ["g!", "h!"]
+    # An item that is larger than a batch has one of its own.
+    assert work.batches == [["a", "b", "c", "d"], ["e", "f"], ["g"], ["h"]]
+
+
+def test_a_batch_that_is_full_does_not_wait(make_batcher):
+    batcher, work = make_batcher(max_batch_tokens=2, max_wait=1000.0), Work()
+    first = submit(batcher, work, "a")
+    assert not work.batches
+    second = submit(batcher, work, "b")
+    assert first.result(60) == ["a!"] and second.result(60) == ["b!"]
+    assert work.batches == [["a", "b"]]
+
+
+def test_a_full_queue_refuses_work(make_batcher):
+    batcher, work = make_batcher(max_queue_tokens=5), Work()
+    with busy(batcher):
+        long = submit(batcher, work, "a", size=9)  # it is empty
+        with pytest.raises(QueueFullError) as error:
+            submit(batcher, work, "b")
+        assert error.value.retry_after >= 1
+        assert batcher.waiting_tokens == 9
+        long.cancel()  # makes room
+        short = submit(batcher, work, "c", size=5)
+    assert short.result(60) == ["c!"] and work.batches == [["c"]]
+    assert batcher.waiting_tokens == 0
+
+
+def test_cancelled_work_is_dropped(make_batcher):
+    batcher, work = make_batcher(max_batch_tokens=2), Work()
+    work.may_run.clear()
+    running = submit(batcher, work, "a", "b", "c", "d")
+    waiting = submit(batcher, work, "e")
+    work.runs.acquire()
+    assert running.cancel() and waiting.cancel()
+    last = submit(batcher, work, "f")
+    work.may_run.set()
+    assert last.result(60) == ["f!"]
+    assert work.batches == [["a", "b"], ["f"]]
+
+
+def test_one_bad_item_fails_its_job_only(make_batcher):
+    batcher, work = make_batcher(), Work()
+    with busy(batcher):
+        futures = [submit(batcher, work, item) for item in ("a", "bad", "b")]
+    assert futures[0].result(60) == ["a!"] and futures[2].result(60) == ["b!"]
+    with pytest.raises(ValueError, match="no such item"):
+        futures[1].result(60)
+
+
+def test_a_closed_batcher_finishes_its_work(make_batcher):
+    batcher, work = make_batcher(max_wait=1000.0), Work()
+    futures = [submit(batcher, work, item) for item in "ab"]
+    batcher.close()
+    with pytest.raises(ClosedError):
+        submit(batcher, work, "c")
+    batcher.join()
+    assert [future.result(0) for future in futures] == [["a!"], ["b!"]]
+
+
+def test_three_times_as_many_requests_as_can_be_done(make_batcher):
+    """None is lost and none is wrong, and what waits is bounded."""
+    seen = collections.Counter()
+
+    def observe(batch):
+        seen.update(waits=len(batch.waits), items=batch.items)
+
+    capacity = threading.Semaphore(0)
+
+    class Slow(Work):
+        def run(self, items):
+            for _ in items:
+                capacity.acquire()
+            return super().run(items)
+
+    batcher = make_batcher(64, max_queue_tokens=300, observe=observe)
+    works = [Slow(), Slow()]
+    accepted, refused, most = [], 0, 0
+    for i in range(10_000):
+        if i % 3 == 0:
+            capacity.release()
+        try:
+            future = submit(batcher, works[i % 2], i, size=1 + i % 5)
+        except QueueFullError:
+            refused += 1
+        else:
+            accepted.append((i, future))
+        most = max(most, batcher.waiting_tokens)
+    capacity.release(10_000)
+    assert all(future.result(60) == [f"{i}!"] for i, future in accepted)
+    batcher.close()
+    batcher.join()
+    assert len(accepted) + refused == 10_000 and refused > 5000
+    assert most <= 300 and batcher.waiting_tokens == 0
+    assert seen["waits"] == seen["items"] == len(accepted)
+
+
+# ---- A server of scripted translations ---------------------------------------
+
+
+class Script:
+    """A translator whose translations are its sources in capitals."""
+
+    def __init__(self):
+        self.decoding = kt.DecodingConfig(beam_size=3)
+        self.max_source_length = 100
+        self.max_target_length = 100
+        self.tokenizer = types.SimpleNamespace(source=self, target=self)
+        self.calls = []  # of `search`: decoding, seed, texts, prefixes, number
+        self.may_run = threading.Event()
+        self.may_run.set()
+        self.seed = None
+
+    def to_ids(self, strings):
+        return [[5] * len(string.split()) + [2] for string in strings]
+
+    def tokens(self, strings):
+        return [
+            [
+                types.SimpleNamespace(text=w, word=i)
+                for i, w in enumerate(s.split())
+            ]
+            for s in strings
+        ]
+
+    def fits(self, string):
+        return len(string) < 1000
+
+    def align_spans(self, pairs):
+        return [[] for _ in pairs]
+
+    def with_decoding(self, **changes):
+        changed = copy.copy(self)
+        changed.decoding = dataclasses.replace(self.decoding, **changes)
+        return changed
+
+    def warm_up(self, num_best):
+        assert self.may_run.wait(60)
+
+    def reseed(self, seed):
+        self.seed = seed
+
+    def search(self, strings, prefixes, num_best):
+        self.calls.append(
+            (self.decoding, self.seed, strings, prefixes, num_best)
+        )
+        assert self.may_run.wait(60)
+        found = []
+        for i, string in enumerate(strings):
+            if string == "fail":
+                raise FloatingPointError(f"<{string}>")
+            text = (prefixes[i] if prefixes else "") + string.upper()
+            texts = [text + "+" * n for n in range(num_best)]
+            notes = ["is long"] if len(string) > 500 else []
+            scores = [-float(n) for n in range(num_best)]
+            found.append(Translation(texts, [], scores, notes))
+        return found
+
+    def score(self, pairs):
+        return [
+            PairScore([], [-0.5] * (len(text.split()) + 1), [])
+            for _, text in pairs
+        ]
+
+    def align(self, pairs):
+        return [Alignment([(0, 0)], False) for _ in pairs]
+
+
+@contextlib.contextmanager
+def running(scripts=None, warm=True, options=None, limits=None):
+    """A server in a thread, as the command runs it: client, service, server."""
+    scripts = scripts or {("en", "de"): Script()}
+    service = Service(
+        [pairs.Pair(*key, script, 2) for key, script in scripts.items()],
+        Options(**{"max_wait_ms": 0.0, **(options or {})}),
+        Limits(**(limits or {})),
+    )
+    if not warm:
+        for script in scripts.values():
+            script.may_run.clear()
+    bound = server.bind("127.0.0.1", 0)
+    url = f"http://127.0.0.1:{bound.getsockname()[1]}"
+    running_server = server.Server(service, app.make_app(service))
+    thread = threading.Thread(target=running_server.run, args=([bound],))
+    thread.start()
+    try:
+        with httpx.Client(base_url=url, timeout=60) as client:
+            while not running_server.started or (
+                warm and client.get("/health").status_code != 200
+            ):
+                time.sleep(0.01)
+            yield types.SimpleNamespace(
+                client=client, service=service, server=running_server, url=url
+            )
+    finally:
+        for script in scripts.values():
+            script.may_run.set()
+        running_server.handle_exit(signal.SIGTERM, None)
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def served():
+    """A server of two pairs; what it was asked is in `script.calls`."""
+    scripts = {("en", "de"): Script(), ("fr", "de"): Script()}
+    with running(scripts) as found:
+        found.script = scripts["en", "de"]
+        yield found
+
+
+def post(served, path, **fields):
+    """The answer to a request in JSON, which must succeed."""
+    response = served.client.post(path, json=fields)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def refused(served, status, path, **fields):
+    """The error of a request in JSON that is refused."""
+    response = served.client.post(
+        path,
+        content=json.dumps(fields),
+        headers={"Content-Type": "application/json"},
+    )
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/json"
+    [(name, message)] = response.json().items()
+    assert name == "error" and "\n" not in message
+    return message
+
+
+# ---- LibreTranslate's API ----------------------------------------------------
+
+
+def test_libretranslate_translates_a_text_and_a_list(served):
+    both = {"source": "en", "target": "de"}
+    text = "One dog. Two dogs!\n\n  A tree."
+    assert post(served, "/translate", q=text, **both) == {
+        "translatedText": text.upper()
+    }
+    assert post(served, "/translate", q=["a", " ", "b"], **both) == {
+        "translatedText": ["A", " ", "B"]
+    }
+    # Clients send more fields than there are.
+    assert post(
+        served, "/translate", q="a", alternatives=2, secret="x", **both
+    ) == {"translatedText": "A", "alternatives": ["A+", "A++"]}
+    assert post(served, "/translate", q=["a"], alternatives=1, **both) == {
+        "translatedText": ["A"],
+        "alternatives": [["A+"]],
+    }
+    long = "a" * 600
+    assert post(served, "/translate", q=long, **both)["notes"] == ["is long"]
+
+
+def test_libretranslate_reads_forms(served):
+    fields = {"q": "ä b", "source": "en", "target": "de", "alternatives": "1"}
+    expected = {"translatedText": "Ä B", "alternatives": ["Ä B+"]}
+    for request in (
+        {"data": fields},
+        {"files": {name: (None, value) for name, value in fields.items()}},
+        {"params": fields},
+    ):
+        response = served.client.post("/translate", **request)
+        assert response.json() == expected
+
+
+def test_libretranslate_detects_the_languages_of_the_server(served):
+    french = "Le chien court dans la forêt avec les enfants."
+    english = "The dog runs through the forest with the children."
+    found = post(
+        served, "/translate", q=[french, english], source="auto", target="de"
+    )
+    codes = [d["language"] for d in found["detectedLanguage"]]
+    assert codes == ["fr", "en"]
+    assert all(50 < d["confidence"] <= 100 for d in found["detectedLanguage"])
+    [best, *_] = post(served, "/detect", q=french)
+    assert best["language"] == "fr" and best["confidence"] > 50
+    assert languages.Detector(["en"]).rank(french) == [("en", 100.0)]
+
+
+def test_unknown_languages_are_not_detected(caplog):
+    detector = languages.Detector(["en", "source", "pt_BR"])
+    assert detector.rank("O cão corre na floresta.")[0][0] == "pt_BR"
+    assert "never detected: source" in caplog.text
+
+
+def test_libretranslate_lists_languages_and_settings(served):
+    assert served.client.get("/languages").json() == [
+        {
+            "code": "en",
+            "name": "English",
+            "targets": ["de"],
+            "direction": "ltr",
+        },
+        {"code": "fr", "name": "French", "targets": ["de"], "direction": "ltr"},
+        {"code": "de", "name": "German", "targets": [], "direction": "ltr"},
+    ]
+    settings = served.client.get("/frontend/settings").json()
+    assert settings["charLimit"] == 10000 and not settings["keyRequired"]
+    assert settings["language"]["source"] == {"code": "en", "name": "English"}
+    assert settings["search"]["beam_size"] == {"default": 3, "max": 8}
+    assert settings["search"]["n_best"] == {"max": 4}
+    assert served.client.get("/health").json() == {"status": "ok"}
+
+
+def test_the_description_names_every_path_and_field(served):
+    described = served.client.get("/spec").json()
+    for path in hostile_requests.POSTS:
+        content = described["paths"][path]["post"]["requestBody"]["content"]
+        schema = content["application/json"]["schema"]
+        assert set(hostile_requests.GOOD[path]) <= set(schema["properties"])
+    beam_size = schema_of(described, "/v1/translate", "beam_size")
+    assert beam_size["minimum"] == 1 and beam_size["type"] == "integer"
+    assert schema_of(described, "/v1/translate", "seed")["type"] == [
+        "integer",
+        "null",
+    ]
+
+
+def schema_of(described, path, field):
+    content = described["paths"][path]["post"]["requestBody"]["content"]
+    return content["application/json"]["schema"]["properties"][field]
+
+
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        ({}, "q is missing"),
+        ({"q": "a"}, "source is missing"),
+        ({"q": "a", "source": "en"}, "target is missing"),
+        ({"q": 1}, "q must be a text or a list of texts. Received: 1"),
+        ({"q": "\ud800"}, "q must be Unicode: surrogates not allowed"),
+        ({"q": ["a"] * 200}, "q must have at most 128 texts. Received: 200"),
+        (
+            {"q": "a" * 10001},
+            "q must have at most 10000 characters. Received: 10001",
+        ),
+        (
+            {"q": "a", "source": "en", "target": "xx"},
+            "expected one of the language pairs en-de, fr-de."
+            " Received: source='en', target='xx'",
+        ),
+        (
+            {"q": "a", "source": "en", "target": "de", "format": "pdf"},
+            "format must be one of text, html. Received: format='pdf'",
+        ),
+        (
+            {"q": "a", "source": "en", "target": "de", "alternatives": 4},
+            "alternatives must be a whole number, at most 3. Received: 4",
+        ),
+    ],
+)
+def test_libretranslate_refuses_bad_fields(served, fields, message):
+    assert refused(served, 400, "/translate", **fields) == message
+
+
+# ---- The server's own API ----------------------------------------------------
+
+
+def test_a_translation_has_all_that_is_known(served):
+    text = "One dog.\n\n  Two trees."
+    [found] = post(
+        served, "/v1/translate", text=text, target="de", n_best=2, details=True
+    )["translations"]
+    assert found["text"] == text.upper()
+    first, second = found["sentences"]
+    assert (first["before"], second["before"]) == ("", "\n\n  ")
+    assert second["source_words"] == ["Two", "trees."]
+    best, other = second["hypotheses"]
+    probability = pytest.approx(0.60653, abs=1e-5)
+    word = {"text": "TWO", "probability": probability}
+    assert best["words"][0] == best["tokens"][0] == word
+    assert len(best["words"]) == 2 and best["alignment"] == [[0, 0]]
+    assert (best["score"], other["score"]) == (0.0, -1.0)
+    assert other["text"] == "TWO TREES.+"
+    [plain] = post(
+        served, "/v1/translate", text="a. B.", target="de", split=False
+    )["translations"]
+    [sentence] = plain["sentences"]
+    assert sentence["source"] == "a. B."
+    assert sentence["hypotheses"] == [{"text": "A. B.", "score": 0.0}]
+
+
+def test_search_options_of_a_request(served):
+    served.script.calls.clear()
+    common = {"text": "a", "source": "en", "target": "de", "split": False}
+    post(served, "/v1/translate", **common)
+    post(served, "/v1/translate", beam_size=2, length_penalty=1, **common)
+    post(served, "/v1/translate", prefix="Das ", n_best=3, **common)
+    post(served, "/v1/translate", sampling=True, seed=5, **common)
+    plain, other, forced, sampled = served.script.calls
+    usual = served.script.decoding
+    assert plain == (usual, None, ["a"], None, 1)
+    assert other[0] == dataclasses.replace(usual, beam_size=2, length_penalty=1)
+    assert forced[3:] == (["Das "], 3)
+    assert sampled[0].sampling and sampled[1] == 5
+
+
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        ({"beam": 4}, "there is no such field. Received: 'beam'. Expected: te"),
+        ({"beam_size": 9}, "beam_size must be at most 8. Received: beam_size"),
+        ({"beam_size": "4"}, "beam_size must be a whole number. Received"),
+        ({"n_best": 4}, "n_best must be at most 3. Received: n_best=4"),
+        ({"temperature": 0}, "temperature must be at least 0.001. Received"),
+        ({"seed": 1}, "seed needs sampling"),
+        ({"prefix": "b"}, "prefix needs split=false"),
+        (
+            {"prefix": ["b", "c"], "split": False},
+            "prefix must have one text for each text. Received: 2 for 1",
+        ),
+        ({"format": "x"}, "format must be one of 'text'"),
+    ],
+)
+def test_bad_options_are_refused(served, fields, message):
+    fields = {"text": "a", "source": "en", "target": "de", **fields}
+    assert refused(served, 400, "/v1/translate", **fields).startswith(message)
+
+
+def test_only_json_is_read(served):
+    response = served.client.post("/v1/translate", data={"text": "a"})
+    assert response.status_code == 415
+    assert "Content-Type application/json" in response.json()["error"]
+
+
+def test_the_client_of_the_examples(served, capsys):
+    examples_test.load("client").main(served.url, "en", "de", ["a", "", "b"])
+    assert capsys.readouterr().out == "A\n\nB\n"
+
+
+def test_the_page_and_its_policy(served):
+    page = served.client.get("/")
+    assert page.headers["content-type"].startswith("text/html")
+    assert "script-src 'sha256-" in page.headers["content-security-policy"]
+
+
+# ---- What all requests have in common ----------------------------------------
+
+
+def test_keys_are_required_if_there_are_any(tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("# ours\nfirst\n\n second \n")
+    fields = {"q": "a", "source": "en", "target": "de"}
+    with running(options={"api_keys": str(keys)}) as served:
+        for key in ("first", "second"):
+            post(served, "/translate", api_key=key, **fields)
+        for key in (None, "", "First", "# ours", 1, ["first"]):
+            assert "api_key is" in refused(
+                served, 403, "/translate", api_key=key, **fields
+            )
+        assert "api_key is missing" == refused(
+            served, 403, "/v1/translate", text="a", target="de"
+        )
+        post(served, "/v1/translate", text="a", target="de", api_key="first")
+        assert served.client.get("/frontend/settings").json()["keyRequired"]
+    keys.write_text("# none\n")
+    with pytest.raises(ValueError, match="a key in each line"):
+        app.read_keys(str(keys))
+
+
+def test_other_origins_are_refused_unless_they_are_named(served):
+    origin = {"Origin": "https://example.org"}
+    allowed = "access-control-allow-origin"
+    assert (
+        allowed not in served.client.get("/languages", headers=origin).headers
+    )
+    with running(options={"cors_origins": ("https://example.org",)}) as other:
+        found = other.client.get("/languages", headers=origin).headers
+        assert found[allowed] == "https://example.org"
+
+
+def test_a_full_server_says_when_to_try_again():
+    script = Script()
+    fields = {"q": "a b c", "source": "en", "target": "de"}
+    options = {"max_queue_tokens": 4, "request_seconds": 30.0}
+    with running({("en", "de"): script}, options=options) as served:
+        script.may_run.clear()
+        answers = asyncio.run(send_many(served, 6, fields, script))
+    statuses = collections.Counter(a.status_code for a in answers)
+    assert statuses == {200: 2, 429: 4}
+    for answer in answers:
+        if answer.status_code == 429:
+            assert int(answer.headers["retry-after"]) >= 1
+            assert answer.json() == {"error": "the server has too much work"}
+
+
+async def send_many(served, number, fields, script):
+    """Answers to requests of which the first runs until all are sent."""
+    async with httpx.AsyncClient(base_url=served.url, timeout=60) as client:
+        tasks = []
+        for _ in range(number):
+            tasks.append(
+                asyncio.create_task(client.post("/translate", json=fields))
+            )
+            while not script.calls:
+                await asyncio.sleep(0.01)
+        while sum(task.done() for task in tasks) < number - 2:
+            await asyncio.sleep(0.01)
+        script.may_run.set()
+        return await asyncio.gather(*tasks)
+
+
+def test_a_request_that_takes_too_long_is_dropped():
+    script = Script()
+    options = {"request_seconds": 0.2}
+    with running({("en", "de"): script}, options=options) as served:
+        script.may_run.clear()
+        for text in ("first", "second"):
+            message = refused(
+                served, 504, "/translate", q=text, source="en", target="de"
+            )
+            assert message == "the translation took longer than 0.2 seconds"
+        assert served.service.batcher.waiting_tokens == 2  # the second's
+        script.may_run.set()
+        post(served, "/translate", q="third", source="en", target="de")
+    assert [call[2] for call in script.calls] == [["first"], ["third"]]
+
+
+def test_the_work_of_a_client_that_hung_up_is_dropped():
+    script = Script()
+    with running({("en", "de"): script}) as served:
+        script.may_run.clear()
+        for text in ("first", "second"):
+            body = json.dumps({"q": text, "source": "en", "target": "de"})
+            with connect(served) as client:
+                client.sendall(http("POST", "/translate", body.encode()))
+                while not (script.calls and text == "first") and (
+                    served.service.batcher.waiting_tokens == 0
+                ):
+                    time.sleep(0.01)
+        while 'status="499"} 2.0' not in served.client.get("/metrics").text:
+            time.sleep(0.01)
+        script.may_run.set()
+        post(served, "/translate", q="third", source="en", target="de")
+    assert [call[2] for call in script.calls] == [["first"], ["third"]]
+
+
+def test_a_server_that_starts_or_ends_says_so():
+    fields = {"q": "a", "source": "en", "target": "de"}
+    script = Script()
+    with running({("en", "de"): script}, warm=False) as served:
+        assert refused(served, 503, "/translate", **fields) == (
+            "the server is starting"
+        )
+        health = served.client.get("/health")
+        assert health.status_code == 503 and "retry-after" in health.headers
+        script.may_run.set()
+        while served.client.get("/health").status_code != 200:
+            time.sleep(0.01)
+        script.may_run.clear()
+        found = []
+        client = threading.Thread(
+            target=lambda: found.append(post(served, "/translate", **fields))
+        )
+        client.start()
+        while not script.calls:
+            time.sleep(0.01)
+        served.server.handle_exit(signal.SIGTERM, None)
+        while served.service.phase != "draining":
+            time.sleep(0.01)
+        with httpx.Client(base_url=served.url) as other:
+            response = other.post("/translate", json=fields)
+        assert response.status_code == 503
+        assert response.json() == {"error": "the server is shutting down"}
+        assert response.headers["connection"] == "close"
+        script.may_run.set()
+        client.join()
+        assert found == [{"translatedText": "A"}]
+
+
+def test_a_failure_is_logged_without_the_text(served, caplog):
+    message = refused(
+        served, 500, "/translate", q="fail", source="en", target="de"
+    )
+    assert message == "the server has failed"
+    assert "FloatingPointError" in caplog.text and "search" in caplog.text
+    assert "<fail>" not in caplog.text
+
+
+def test_requests_and_batches_are_counted(served):
+    post(served, "/translate", q="a b c", source="en", target="de")
+    text = served.client.get("/metrics").text
+    for name in (
+        'requests_total{path="/translate",status="200"}',
+        'request_seconds_count{path="/translate"}',
+        "queue_wait_seconds_count",
+        "batch_sentences_count",
+        "source_tokens_total",
+    ):
+        [value] = re.findall(
+            rf"^translation_{re.escape(name)} (\S+)", text, re.M
+        )
+        assert float(value) > 0
+    assert "translation_waiting_tokens 0.0" in text
+
+
+# ---- Hostile requests --------------------------------------------------------
+
+
+def connect(served):
+    host, port = served.url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=60)
+
+
+def read_answer(client):
+    """The status and the body of the first answer; None if there is none."""
+    answer = HTTPResponse(client)
+    try:
+        answer.begin()
+        return answer.status, answer.read()
+    except (ConnectionResetError, BadStatusLine):
+        return None, b""
+
+
+def test_hostile_requests_have_one_clear_error(caplog, monkeypatch):
+    figure = types.SimpleNamespace(html=lambda: "<html>")
+    monkeypatch.setattr(pairs, "attention_figure", lambda *_: figure)
+    number = 0
+    with running(limits={"read_seconds": 0.5}) as served:
+        for name, request in hostile_requests.hostile_requests():
+            with connect(served) as client:
+                with contextlib.suppress(OSError):  # it has answered before
+                    client.sendall(request)
+                status, body = read_answer(client)
+            assert status and 200 <= status < 500, (name, status, body)
+            if status >= 400:
+                [(field, message)] = json.loads(body).items()
+                assert field == "error" and message, name
+                assert "\n" not in message and len(message) < 1000, name
+            number += 1
+        assert served.client.get("/health").status_code == 200
+    assert number > 300
+    assert "Error" not in caplog.text
+
+
+def test_slow_clients_are_cut_off():
+    body = b'{"q": "a", "source": "en", "target": "de"}'
+    whole = http("POST", "/translate", body)
+    with running(limits={"read_seconds": 0.2}) as served:
+        for begun in (b"", b"GET / HT", whole[:40], whole[:-3]):
+            with connect(served) as client:
+                client.sendall(begun)
+                status, answer = read_answer(client)
+            assert status == 408, begun
+            assert json.loads(answer) == {
+                "error": "the request took longer than 0.2 seconds"
+            }
+        assert served.client.get("/health").status_code == 200
+
+
+def test_connections_are_limited():
+    with running(limits={"max_connections": 2}) as served:
+        with connect(served), connect(served) as last:
+            status, answer = read_answer(last)
+        assert status == 503
+        assert json.loads(answer) == {"error": "too many connections"}
+
+
+# ---- Programs ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "is_static, row_factor", [(False, 2), (True, 2), (True, 8)]
+)
+def test_warming_up_makes_all_programs_of_a_search(is_static, row_factor):
+    seen = set()
+
+    def run(method, ids, num_best, shapes, max_steps):
+        """Finds the outputs of short sources in the first round only."""
+        length = (
+            ids.shape[1] if is_static else method.__self__.max_source_length
+        )
+        size = len(ids) if is_static else None
+        seen.add((size, length, num_best, shapes, max_steps))
+        length = UNFINISHED if max_steps and length > 8 else 1
+        return types.SimpleNamespace(
+            ids=np.full((len(ids), 1, 1), 2),
+            scores=np.zeros((len(ids), 1)),
+            lengths=np.full((len(ids), 1), length),
+        )
+
+    inference = exports.translator().inference
+    batched = batching.BatchedInference(inference, 40, False, 1)
+    run.row_factor = row_factor
+    batched.run, batched.has_static_shapes = run, is_static
+    rows = [[5] * (i % 16) + [2] for i in range(100)]
+    batched.search(rows, [[]] * 100, num_best=1)
+    needed = set(seen)
+    seen.clear()
+    batched.warm_up(num_best=1)
+    assert needed <= seen and len(needed) >= (3 if is_static else 1)
+
+
+def test_a_seed_draws_the_samples_of_a_new_translator():
+    translator = exports.translator().with_decoding(sampling=True)
+    translator.reseed(5)
+    first = translator.translate(["one dog", "two trees"])
+    second = translator.translate(["one dog", "two trees"])
+    translator.reseed(5)
+    assert translator.translate(["one dog", "two trees"]) == first
+    assert second != first
+
+
+# ---- The command -------------------------------------------------------------
+
+
+def test_the_command_refuses_bad_flags(capsys, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        argv = [f"--workdir={tmp_path}", f"--port={port}"]
+        err = commands.fails(serve.main, argv, capsys)
+    assert f"Address already in use: host=127.0.0.1, port={port}" in err
+    err = commands.fails(serve.main, ["--workdir=a", "--port=99999"], capsys)
+    assert "port must be below 65536" in err
+    workdir = exports.workdir()
+    argv = [f"--workdir={workdir},{workdir}", "--port=0"]
+    err = commands.fails(serve.main, argv, capsys)
+    assert "expected one work directory for en-de" in err
+
+
+def test_a_server_that_is_ended_under_load_loses_no_request(processes):
+    sentences = [*(s for s, _ in exports.make_pairs(40)), "", "  one dog "]
+    process = processes.start(
+        [f"--workdir={exports.workdir()}", "--port=0"], module="trainers.serve"
+    )
+    text = process.read_until("\nready\n")
+    [url] = re.findall(r"listening at (\S+),", text)
+    answers = asyncio.run(load_and_end(url, sentences, process))
+    process.ends(0)
+    expected = exports.translator().translate(sentences)
+    statuses = collections.Counter(
+        answer and answer.status_code for answer in answers
+    )
+    assert set(statuses) <= {200, 503, None} and statuses[200] > 10
+    for response, wanted in zip(answers, expected, strict=True):
+        if response and response.status_code == 200:
+            [translation] = response.json()["translations"]
+            assert translation["text"] == wanted
+
+
+async def load_and_end(url, sentences, process):
+    """Answers to requests; SIGTERM is sent when some are answered."""
+    async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+
+        async def send(sentence):
+            fields = {"text": [sentence], "target": "de", "split": False}
+            try:
+                return await client.post("/v1/translate", json=fields)
+            except httpx.ConnectError:  # it has ended
+                return None
+            finally:
+                arrived.release()
+
+        arrived = asyncio.Semaphore(0)
+        tasks = [asyncio.create_task(send(s)) for s in sentences[:30]]
+        await arrived.acquire()
+        process.send_signal(signal.SIGTERM)
+        tasks += [asyncio.create_task(send(s)) for s in sentences[30:]]
+        return await asyncio.gather(*tasks)

@@ -1,0 +1,46 @@
+"""Serves translation over HTTP, by LibreTranslate's API and one of its own.
+
+    python -m trainers.serve --workdir=DIR[,DIR...] [--port=8080]
+
+Each work directory is a language pair. The requests of many clients share
+batches. SIGTERM finishes what was accepted, and ends with status 0. It needs
+the extra `serve`. See docs/serving.md.
+"""
+
+from keras_transformer.commands import flags
+from keras_transformer.commands.startup import (
+    choose_backend,
+    end_on_interrupt,
+    load,
+    prepare_search,
+)
+from keras_transformer.config import DecodingConfig
+from trainers.run.options import TranslatorOptions
+from trainers.serving.config import Limits, Options
+
+COMMAND = "trainers.serve"
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Runs the command."""
+    with flags.exit_status(COMMAND):
+        arguments = flags.parse(
+            argv, __doc__, TranslatorOptions, Options, Limits, DecodingConfig
+        )
+        options, limits = arguments.build(Options), arguments.build(Limits)
+        translator = arguments.build(TranslatorOptions)
+        choose_backend(translator.backend, translator.device)
+        prepare_search(translator.jit_compile)
+        try:
+            server = load("trainers.serving.server")
+        except ModuleNotFoundError as error:
+            raise flags.CommandError(
+                f"needs the extra 'serve': {flags.how_to_install('serve')}"
+                f" ({error})"
+            ) from error
+        server.run(arguments, options, limits)
+
+
+if __name__ == "__main__":
+    end_on_interrupt()
+    main()

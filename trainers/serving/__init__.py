@@ -1,0 +1,1 @@
+"""The server: HTTP around translators, in shared batches."""

@@ -1,0 +1,77 @@
+"""The options of the server."""
+
+import dataclasses
+
+from keras_transformer.fields import Fields, hp
+
+
+@dataclasses.dataclass(frozen=True)
+class Options(Fields):
+    """The server."""
+
+    host: str = hp(
+        "127.0.0.1",
+        "Address to listen at. The default is this machine only; 0.0.0.0 is"
+        " every network that it is in.",
+    )
+    port: int = hp(8080, "Port; 0: one that is free.", low=0, high=2**16)
+    api_keys: str | None = hp(
+        None,
+        "File of the keys that clients must give, one a line. Default: no key"
+        " is needed.",
+    )
+    cors_origins: tuple[str, ...] = hp(
+        (),
+        "Origins, such as https://example.org, whose pages may use the server;"
+        " *: all. Default: none.",
+    )
+    max_batch_tokens: int = hp(
+        4096, "Source tokens that are translated together, at most.", low=1
+    )
+    max_wait_ms: float = hp(
+        5.0,
+        "Milliseconds that a batch waits for more requests while the model has"
+        " nothing to do.",
+        low=0.0,
+        high=1e4,
+    )
+    max_queue_tokens: int = hp(
+        65536,
+        "Source tokens that may wait; more requests are refused with 429.",
+        low=1,
+    )
+    max_searches: int = hp(
+        8,
+        "Combinations of search options that stay in memory, for each pair.",
+        low=1,
+        high=10**4,
+    )
+    request_seconds: float = hp(
+        60.0,
+        "Seconds until a request that is not answered is dropped, with 504.",
+        low=0.001,
+        high=1e5,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits(Fields):
+    """Limits of a request and of a client."""
+
+    max_body_bytes: int = hp(262144, "Bytes of a body.", low=1)
+    max_texts: int = hp(128, "Texts in a request.", low=1)
+    max_characters: int = hp(
+        10000, "Characters of all texts of a request.", low=1
+    )
+    max_alternatives: int = hp(
+        3, "Translations besides the best one.", low=0, high=10**4
+    )
+    max_beam_size: int = hp(8, "Beam size.", low=1, high=10**4)
+    max_connections: int = hp(1000, "Open connections.", low=1)
+    read_seconds: float = hp(
+        10.0,
+        "Seconds until a client that has not sent all of its request is cut"
+        " off, with 408.",
+        low=0.001,
+        high=1e5,
+    )

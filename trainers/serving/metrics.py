@@ -1,0 +1,69 @@
+"""What the server counts, for Prometheus."""
+
+import prometheus_client
+
+from trainers.serving.batcher import Batch
+
+PREFIX = "translation_"
+# Seconds: from a cached answer to the deadline of a request.
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+POWERS_OF_TWO = tuple(1 << i for i in range(14))
+
+
+class Metrics:
+    """The metrics of one server; text of users is in none of them."""
+
+    def __init__(self) -> None:
+        self.registry = registry = prometheus_client.CollectorRegistry()
+        prometheus_client.ProcessCollector(registry=registry)
+        self.requests = prometheus_client.Counter(
+            f"{PREFIX}requests",
+            "Requests that were answered.",
+            ["path", "status"],
+            registry=registry,
+        )
+        self.seconds = prometheus_client.Histogram(
+            f"{PREFIX}request_seconds",
+            "Seconds from a request to its answer.",
+            ["path"],
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.waits = prometheus_client.Histogram(
+            f"{PREFIX}queue_wait_seconds",
+            "Seconds that the work of a request waited for its first batch.",
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.batch_items = prometheus_client.Histogram(
+            f"{PREFIX}batch_sentences",
+            "Sentences in a batch.",
+            buckets=POWERS_OF_TWO,
+            registry=registry,
+        )
+        self.tokens = prometheus_client.Counter(
+            f"{PREFIX}source_tokens",
+            "Source tokens that were translated.",
+            registry=registry,
+        )
+        self.waiting_tokens = prometheus_client.Gauge(
+            f"{PREFIX}waiting_tokens",
+            "Source tokens that wait.",
+            registry=registry,
+        )
+
+    def observe_batch(self, batch: Batch) -> None:
+        """Counts a batch of the `Batcher`."""
+        for wait in batch.waits:
+            self.waits.observe(wait)
+        self.batch_items.observe(batch.items)
+        self.tokens.inc(batch.tokens)
+
+    def observe_request(self, path: str, status: int, seconds: float) -> None:
+        """Counts an answered request."""
+        self.requests.labels(path, str(status)).inc()
+        self.seconds.labels(path).observe(seconds)
+
+    def text(self) -> bytes:
+        """All metrics as Prometheus reads them."""
+        return prometheus_client.generate_latest(self.registry)

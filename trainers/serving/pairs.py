@@ -1,0 +1,227 @@
+"""The language pairs of a server, and the work of its model thread."""
+
+import dataclasses
+import functools
+import math
+import typing
+from collections.abc import Sequence
+
+import numpy as np
+
+from keras_transformer.commands import flags
+from keras_transformer.config import DecodingConfig
+from keras_transformer.figures.attention import attention_figure
+from keras_transformer.translator import Translation, Translator
+from keras_transformer.workdir import WorkDirectory
+from trainers.run.options import TranslatorOptions
+from trainers.run.translating import load_translator
+
+
+class Pair:
+    """A language pair: a translator, also with other search options.
+
+    Args:
+        source: Language code of the source.
+        target: Language code of the target.
+        translator: The `Translator`.
+        max_searches: Number of other search options whose programs stay in
+            memory.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        target: str,
+        translator: Translator,
+        max_searches: int,
+    ):
+        self.source, self.target = source, target
+        self.translator = translator
+        self._with_decoding = functools.lru_cache(max_searches)(
+            lambda decoding: translator.with_decoding(
+                **dataclasses.asdict(decoding)
+            )
+        )
+
+    def translator_for(self, decoding: DecodingConfig) -> Translator:
+        """The translator with certain search options."""
+        if decoding == self.translator.decoding:
+            return self.translator
+        return self._with_decoding(decoding)
+
+    def warm_up(self) -> None:
+        """Makes the programs of the usual requests."""
+        for everything in {False, self.translator.decoding.beam_size > 1}:
+            self.translator.warm_up(_num_best(self.translator, everything))
+        self.translator.score([("a", "a")])
+        self.translator.align([("a", "a")])
+
+
+class Sentence(typing.NamedTuple):
+    """A sentence to translate, and the required beginning, or ""."""
+
+    text: str
+    prefix: str
+
+
+class Word(typing.NamedTuple):
+    """A token or word of a translation, and its probability."""
+
+    text: str
+    probability: float
+
+
+class Details(typing.NamedTuple):
+    """What the model says about a translation that it has made.
+
+    Attributes:
+        tokens: Its tokens, without EOS.
+        words: Its words, as white space separates them; the probability is the
+            product over the tokens.
+        alignment: Links of words, source and target, from 0.
+    """
+
+    tokens: list[Word]
+    words: list[Word]
+    alignment: list[tuple[int, int]]
+
+
+class Found(typing.NamedTuple):
+    """The hypotheses of a sentence, best first, and their details if wanted."""
+
+    translation: Translation
+    details: list[Details]
+
+
+@dataclasses.dataclass(frozen=True)
+class Search:
+    """Work for the batcher: `Sentence`s -> `Found`.
+
+    Attributes:
+        pair: The language pair.
+        decoding: The search options.
+        everything: Whether all hypotheses are wanted, or the best one. A number
+            between would need a program of its own.
+        has_prefixes: Whether sentences have prefixes, which need another
+            program.
+        details: Whether `Details` are wanted.
+        seed: For sampling, with a number that no other request has: samples
+            depend on the batch, so such a request has batches of its own.
+    """
+
+    pair: Pair
+    decoding: DecodingConfig
+    everything: bool = False
+    has_prefixes: bool = False
+    details: bool = False
+    seed: tuple[int, int] | None = None
+
+    def run(self, items: Sequence[Sentence]) -> list[Found]:
+        """Translates sentences; see `trainers.serving.batcher.Work`."""
+        translator = self.pair.translator_for(self.decoding)
+        if self.seed is not None:
+            translator.reseed(self.seed[0])
+        prefixes = [s.prefix for s in items] if self.has_prefixes else None
+        found = translator.search(
+            [sentence.text for sentence in items],
+            prefixes,
+            _num_best(translator, self.everything),
+        )
+        if not self.details:
+            return [Found(translation, []) for translation in found]
+        pairs = [
+            (sentence.text, text)
+            for sentence, translation in zip(items, found, strict=True)
+            for text in translation.texts
+        ]
+        details = iter(_details(translator, pairs))
+        return [
+            Found(translation, [next(details) for _ in translation.texts])
+            for translation in found
+        ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Alignment:
+    """Work for the batcher: (sentence, translation) -> its `Link`s."""
+
+    pair: Pair
+
+    def run(self, items: Sequence[tuple[str, str]]) -> list:
+        """Aligns pairs; see `trainers.serving.batcher.Work`."""
+        return self.pair.translator.align_spans(list(items))
+
+
+@dataclasses.dataclass(frozen=True)
+class Attention:
+    """Work for the batcher: (text, translation) -> the page of attention."""
+
+    pair: Pair
+
+    def run(self, items: Sequence[tuple[str, str]]) -> list[str]:
+        """Draws pages; see `trainers.serving.batcher.Work`."""
+        languages = self.pair.source, self.pair.target
+        return [
+            attention_figure(
+                self.pair.translator, text, translation, languages
+            ).html()
+            for text, translation in items
+        ]
+
+
+def load_pairs(arguments: flags.Arguments, max_searches: int) -> list[Pair]:
+    """The pairs of the work directories of a command line.
+
+    Args:
+        arguments: The command line, with `TranslatorOptions`.
+        max_searches: As for `Pair`.
+
+    Raises:
+        CommandError: A work directory is wrong, or two have the same languages.
+    """
+    pairs: dict[tuple[str, str], Pair] = {}
+    workdir = arguments.build(TranslatorOptions).workdir
+    paths = [path for path in workdir.split(",") if path]
+    for path in paths:
+        other = None if path == workdir else path
+        translator = load_translator(arguments, other)
+        data = WorkDirectory(path).read_config().get("data", {})
+        languages = (
+            data.get("source_language", "source"),
+            data.get("target_language", "target"),
+        )
+        if languages in pairs:
+            raise flags.CommandError(
+                f"expected one work directory for {'-'.join(languages)}."
+                f" Received: workdir={workdir}"
+            )
+        pairs[languages] = Pair(*languages, translator, max_searches)
+    return list(pairs.values())
+
+
+def _num_best(translator, everything):
+    """The number of hypotheses to search for."""
+    return translator.decoding.beam_size if everything else 1
+
+
+def _details(translator, pairs):
+    """The `Details` of each pair of a sentence and its translation."""
+    scores, alignments = translator.score(pairs), translator.align(pairs)
+    tokens_of = translator.tokenizer.target.tokens([text for _, text in pairs])
+    for (_, text), score, alignment, tokens in zip(
+        pairs, scores, alignments, tokens_of, strict=True
+    ):
+        words = text.split()
+        log_probs = np.zeros(len(words) + 1)  # one more for white space
+        # Without EOS; a translation may be longer than what can be scored.
+        known = list(zip(tokens, score.log_probs, strict=False))
+        for token, log_prob in known:
+            log_probs[token.word] += log_prob
+        yield Details(
+            [Word(token.text, math.exp(value)) for token, value in known],
+            [
+                Word(word, math.exp(value))
+                for word, value in zip(words, log_probs, strict=False)
+            ],
+            alignment.links,
+        )

@@ -26,6 +26,7 @@ from keras_transformer.fields import Fields
 from keras_transformer.figures import attention
 from keras_transformer.layers import FeedForward, positional_encoding
 from keras_transformer.model import Transformer
+from keras_transformer.translation.documents import parse
 from keras_transformer.translator import Translator
 from savedmodel import (
     ctranslate2,
@@ -36,11 +37,7 @@ from savedmodel import (
     reload,
     tflite,
 )
-from trainers import (
-    import_model,
-    visualize,
-    wmt,
-)
+from trainers import import_model, translate, visualize, wmt
 from trainers.experiments.formulas import multiply_adds
 from trainers.parse import Options as ParseOptions
 from trainers.run import corpora, devices, strategies
@@ -52,6 +49,7 @@ from trainers.run.options import (
     TranslatorOptions,
 )
 from trainers.scoring.metrics import make_translation_metric
+from trainers.serving.requests import TranslationRequest
 
 SMALL = TransformerConfig(
     vocab_size=5, d_model=4, d_ff=4, num_heads=2, num_layers=1
@@ -164,6 +162,8 @@ PLACES = {
     ],
     (export.ExportOptions, "precision"): [],  # below: each format has its own
     (import_model.Options, "format"): [importers._load],
+    (translate.Options, "format"): [lambda value: parse("a", value)],
+    (TranslationRequest, "format"): [lambda value: parse("a", value)],
     (TranslatorOptions, "precision"): [
         lambda value: Transformer(SMALL, dtype=value),
         lambda value: Translator.load("nowhere", precision=value),

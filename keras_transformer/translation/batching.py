@@ -38,6 +38,7 @@ class BatchedInference:
         self.batch_tokens = batch_tokens
         self.run: Runner = make_runner(jit_compile)
         self.has_static_shapes = self.run.has_static_shapes
+        self.row_factor = self.run.row_factor
         self.num_threads = 1 if inference.decoding.sampling else num_threads
 
     def search(
@@ -88,7 +89,7 @@ class BatchedInference:
         for length in {shape_of(length): length for length in lengths}.values():
             full = full_rows(padded_length(length), self.batch_tokens)
             numbers = range(1, full + 1) if is_static else [1]
-            factor = self.run.row_factor
+            factor = self.row_factor
             for size in {padded_count(n, full, factor) for n in numbers}:
                 rows = [[UNK] * (length - 1) + [EOS]] * size
                 for in_first_steps in self._rounds():
@@ -174,7 +175,7 @@ class BatchedInference:
         num_rows = padded_count(
             len(batch),
             full_rows(length, self.batch_tokens),
-            self.run.row_factor,
+            self.row_factor,
         )
         longest = self.inference.model.config.position_limit
         return [pad_rows(rows, longest, EOS, num_rows) for rows in sides]

@@ -311,7 +311,20 @@ def find_alignment_layer(
     model: TransformerConfig, search: "SearchConfig"
 ) -> int:
     """The decoder layer that aligns words, counted from 1."""
-    return search.alignment_layer or (model.decoder_depth + 1) // 2
+    default = model.decoder_depth
+    if aligns_when_read(model, search):
+        default = (model.decoder_depth + 1) // 2
+    return search.alignment_layer or default
+
+
+def aligns_when_read(model: TransformerConfig, search: "SearchConfig") -> bool:
+    """Whether a token is aligned at the step that reads it.
+
+    Else it is aligned one step earlier, where it is written. A guided head has
+    learned the former, which is also better in post-norm models (Chen et al.
+    2020, "Shift-Att"); pre-norm models are better where they write.
+    """
+    return bool(search.alignment_head) or not model.pre_norm
 
 
 def check_position_limit(config: TransformerConfig, **lengths: int) -> None:
@@ -391,7 +404,7 @@ class SearchConfig(Fields, changeable=True):
     alignment_layer: int | None = hp(
         None,
         "Decoder layer, from 1, whose attention aligns words. Default: the"
-        " middle one.",
+        " middle one; with pre_norm and without a head of its own the last.",
         **_LAYERS,
     )
     alignment_head: int = hp(

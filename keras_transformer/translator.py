@@ -468,8 +468,8 @@ class Translator:
         Each target word has one link, to the source word that its tokens attend
         to most: in the decoder layer `alignment_layer` (`alignment_head`, or
         the mean of the heads, without EOS), at the step that reads the token
-        (Chen et al. 2020, "Shift-Att"). The step that writes a token has not
-        seen it yet.
+        (Chen et al. 2020, "Shift-Att"), or, in a pre-norm model without a
+        guided head, at the step that writes it.
 
         Args:
             pairs: List of `(source, translation)`, both `str`.

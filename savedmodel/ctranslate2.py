@@ -17,7 +17,8 @@ Its decoder differs from ours in a few ways:
 - `return_attention` gives the attention of our alignment layer, of its first
   head or the mean of all heads. Row t is of the step that emits token t and
   reads token t - 1: the alignment of a token is in the row after its own, which
-  the last token has with `return_end_token`.
+  the last token has with `return_end_token`. In a pre-norm model without a
+  guided head it is in its own row.
 - `precision` is how weights are stored. The type of the computation depends on
   the CPU: `ctranslate2.get_supported_compute_types("cpu")` lists the types that
   it supports, and `Translator.compute_type` names the one that is used.

@@ -12,7 +12,11 @@ import tensorflow as tf
 
 from keras_transformer import row_loop
 from keras_transformer.checkpoints import named_weights
-from keras_transformer.config import DecodingConfig, TransformerConfig
+from keras_transformer.config import (
+    DecodingConfig,
+    TransformerConfig,
+    find_alignment_layer,
+)
 from keras_transformer.data.batches import shift_right
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer
@@ -403,8 +407,12 @@ def test_tokens_know_their_words(translator):
 
 @pytest.fixture(scope="module")
 def two_layers():
+    return make_two_layers()
+
+
+def make_two_layers(**changes):
     """A translator with two decoder layers, to be asked for either."""
-    config = dataclasses.replace(CONFIG, num_decoder_layers=2)
+    config = dataclasses.replace(CONFIG, num_decoder_layers=2, **changes)
     model = Transformer(config)
     random = np.random.default_rng(5)
     for weight in model.trainable_weights:
@@ -414,8 +422,15 @@ def two_layers():
     return Translator(tokenizer, model, decoding, 30)
 
 
-def test_alignment_is_of_what_the_decoder_reads(two_layers):
+@pytest.mark.parametrize("pre_norm", [False, True])
+def test_alignment_is_of_what_the_decoder_reads_or_writes(pre_norm):
     """Against the maps of one pair alone, without padding."""
+    read_or_written = slice(-1) if pre_norm else slice(1, None)
+    two_layers = make_two_layers(pre_norm=pre_norm)
+    default = two_layers.inference
+    assert find_alignment_layer(default.model.config, default.decoding) == (
+        2 if pre_norm else 1
+    )
     pairs = [(TEXT[0], "how the fox"), ("dog", "the box jugs")]
     rows = [
         [two_layers.tokenizer.encode([text]).to_list()[0] for text in pair]
@@ -434,7 +449,8 @@ def test_alignment_is_of_what_the_decoder_reads(two_layers):
                     "target_ids": shift_right(np.array([labels])),
                 }
             )
-            read = maps.cross.numpy()[0, layer - 1].mean(0)[1:, :-1]
+            rows_of_maps = maps.cross.numpy()[0, layer - 1].mean(0)
+            read = rows_of_maps[read_or_written, :-1]
             rows_found = attention[i, : len(labels) - 1]
             np.testing.assert_allclose(
                 rows_found[:, : len(source_ids) - 1], read, atol=1e-5

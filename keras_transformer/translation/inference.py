@@ -10,6 +10,7 @@ from keras_transformer.backend import Tensor
 from keras_transformer.config import (
     DecodingConfig,
     TransformerConfig,
+    aligns_when_read,
     find_alignment_layer,
 )
 from keras_transformer.data.batches import shift_right
@@ -191,9 +192,9 @@ class Inference:
 
         Returns:
             float32 `[B, T - 1, S]`, of all tokens but the last: attention of
-            the decoder's alignment layer, when it reads the token, of the
-            alignment head or the mean of all heads; 0 where the source is `EOS`
-            or `PAD`.
+            the decoder's alignment layer, of the alignment head or the mean of
+            all heads, when it reads the token or, as `aligns_when_read` says,
+            writes it; 0 where the source is `EOS` or `PAD`.
         """
         layer = find_alignment_layer(self.model.config, self.decoding)
         block = self.model.decoder.blocks[layer - 1]
@@ -206,7 +207,11 @@ class Inference:
             attention = attention[:, head - 1 : head]
         attention = ops.mean(attention, axis=1)  # [N, H, T, S] -> [N, T, S]
         real = (source_ids != PAD) & (source_ids != EOS)
-        return ops.where(real[:, None], attention[:, 1:], 0.0)
+        if aligns_when_read(self.model.config, self.decoding):
+            attention = attention[:, 1:]
+        else:
+            attention = attention[:, :-1]
+        return ops.where(real[:, None], attention, 0.0)
 
 
 def shortened_outputs(

@@ -501,7 +501,7 @@ class Translator:
             The `SpanLink`s of each pair, sorted by their target.
 
         Raises:
-            As `align`.
+            TypeError, FloatingPointError: As `align`.
         """
         results = []
         aligned = self._align(pairs, _span_side)

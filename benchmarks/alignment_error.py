@@ -7,8 +7,7 @@ Both work directories have a run with the same flags, except that one has
 --guided_alignment. LINKS has links of a statistical aligner for the test pairs,
 which no run has seen. For each kind of attention: the alignment error rate,
 precision and recall of its links, one for each target word (`trainers.align`).
-The best head is that of the lowest error on these links: an advantage that only
-the unguided model has.
+The best head is chosen by these same links, which favors the unguided model.
 """
 
 import argparse
@@ -24,7 +23,7 @@ from results import add_flag, record
 import keras_transformer as kt
 from keras_transformer.config import aligns_when_read, find_alignment_layer
 from keras_transformer.data.batches import shift_right
-from keras_transformer.translation.alignment import Side, align_words
+from keras_transformer.translation.alignment import align_words, word_side
 from keras_transformer.vocabulary import PAD
 from trainers.scoring.alignment import error_rate, read_gold
 
@@ -145,9 +144,7 @@ def padded(rows):
 def sides_of(tokenizer, pair):
     """The `Side` of source and of target."""
     return [
-        Side(
-            [token.word for token in side.tokens([text])[0]], len(text.split())
-        )
+        word_side(text, side.tokens([text])[0])
         for side, text in zip(
             (tokenizer.source, tokenizer.target), pair, strict=True
         )

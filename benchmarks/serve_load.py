@@ -146,7 +146,7 @@ def measure(name, url, lines, expected, languages, arguments, process=None):
 
 
 def summarize(answers, seconds, expected):
-    """What a row says about answers.
+    """The columns of a row that describe the answers.
 
     Args:
         answers: List of the line's number, the status (None: there was no

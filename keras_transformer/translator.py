@@ -4,7 +4,6 @@ Validation, `trainers.evaluate`, `trainers.translate` and every exporter use a
 `Translator`.
 """
 
-import bisect
 import copy
 import dataclasses
 import os
@@ -31,9 +30,10 @@ from keras_transformer.importers.imported import assign
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translation.alignment import (
-    Side,
     SpanLink,
     align_words,
+    span_side,
+    word_side,
     word_spans,
 )
 from keras_transformer.translation.batching import BatchedInference
@@ -483,7 +483,7 @@ class Translator:
         """
         return [
             Alignment(links, bool(note))
-            for links, note in self._align(pairs, _word_side)
+            for links, note in self._align(pairs, word_side)
         ]
 
     def align_spans(
@@ -504,7 +504,7 @@ class Translator:
             TypeError, FloatingPointError: As `align`.
         """
         results = []
-        aligned = self._align(pairs, _span_side)
+        aligned = self._align(pairs, span_side)
         for (source, target), (links, _) in zip(pairs, aligned, strict=True):
             sources, targets = word_spans(source), word_spans(target)
             found = [SpanLink(sources[i], targets[j]) for i, j in links]
@@ -611,18 +611,6 @@ class Translator:
 def _shown(string):
     """The beginning of a long sentence, for a message."""
     return f"{string.strip()[:SHOWN]} ..."
-
-
-def _word_side(string, tokens):
-    """The words of a string, separated by white space."""
-    return Side([token.word for token in tokens], len(string.split()))
-
-
-def _span_side(string, tokens):
-    """The words and signs of a string."""
-    ends = [end for _, end in word_spans(string)]
-    words = [bisect.bisect(ends, token.begin) for token in tokens]
-    return Side(words, len(ends))
 
 
 def _check_finite(numbers, string):

@@ -1,8 +1,8 @@
-"""What the documentation site has besides the pages of docs/.
+"""Completes the documentation site, whose pages are mostly those of docs/.
 
-Pages from elsewhere in the repository, links that work on GitHub and here, and
-the reference, which is generated from the code. Nothing here imports Keras or
-TensorFlow.
+The hooks add pages from elsewhere in the repository, make links that work on
+GitHub work on the site, and generate the reference from the code. They import
+neither Keras nor TensorFlow.
 """
 
 import ast

@@ -1,5 +1,6 @@
 """Word alignments from the attention between tokens."""
 
+import bisect
 import typing
 
 import numpy as np
@@ -45,6 +46,28 @@ def word_spans(text: str) -> list[tuple[int, int]]:
     [(0, 2), (2, 3), (4, 5), (5, 6)]
     """
     return [match.span() for match in WORD_OR_SIGN.finditer(text)]
+
+
+def word_side(string: str, tokens: list) -> Side:
+    """The words of a string, separated by white space.
+
+    Args:
+        string: The string.
+        tokens: Its `Token`s.
+    """
+    return Side([token.word for token in tokens], len(string.split()))
+
+
+def span_side(string: str, tokens: list) -> Side:
+    """The words and signs of a string, as `word_spans` finds them.
+
+    Args:
+        string: The string.
+        tokens: Its `Token`s.
+    """
+    ends = [end for _, end in word_spans(string)]
+    words = [bisect.bisect(ends, token.begin) for token in tokens]
+    return Side(words, len(ends))
 
 
 def align_words(

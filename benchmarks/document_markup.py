@@ -6,9 +6,9 @@
 FOLDER contains compiled catalogues (.mo); Debian's package libreoffice-l10n-de
 has some. DIR is a work directory that translates from English. Each message
 with a tag, a placeholder or an address is translated as part of a message
-catalogue, of an XLIFF file (where they are inline elements), and of an HTML page
-(where random ranges of words have tags, too); the messages with an accelerator
-key in another catalogue. It prints how many translations have the same tags and
+catalogue, of an XLIFF file (where they are inline elements), and of an HTML
+page (where random ranges of words have tags, too); the messages with an
+accelerator key in another catalogue. It prints how many translations have the same tags and
 placeholders as the message; a translation that lxml or polib cannot parse ends
 it with an error. It counts by regular expressions of its own, not by those of
 the package.

@@ -8,10 +8,10 @@ has some. DIR is a work directory that translates from English. Each message
 with a tag, a placeholder or an address is translated as part of a message
 catalogue, of an XLIFF file (where they are inline elements), and of an HTML
 page (where random ranges of words have tags, too); the messages with an
-accelerator key in another catalogue. It prints how many translations have the same tags and
-placeholders as the message; a translation that lxml or polib cannot parse ends
-it with an error. It counts by regular expressions of its own, not by those of
-the package.
+accelerator key in another catalogue. It prints how many translations have the
+same tags and placeholders as the message; a translation that lxml or polib
+cannot parse ends it with an error. It counts by regular expressions of its own,
+not by those of the package.
 """
 
 import argparse

@@ -7,24 +7,30 @@
 Starts `trainers.serve` with the flags after `--`, and measures its capacity:
 answers a second to a few clients that send their next request at once. Then
 requests arrive at random times (a Poisson process), whether or not earlier ones
-are answered, at each multiple of the capacity. Every answer is compared with
-`trainers.translate`. The load generator is a process of its own on the same
-machine. --libretranslate also drives another server, which must run already,
-by the same requests at its own capacity; nothing is compared there.
+are answered, at each multiple of the capacity, for the same time: --requests
+arrive at the highest. Every answer is compared with `trainers.translate`. The
+rounding of a product depends on the shape of its batch, so hypotheses of equal
+score may change places: an answer that differs is wrong if the line, translated
+in batches of 1 to 32, never gives it. The load generator is a process of its
+own on the same machine. --libretranslate also drives another server, which must
+run already, by the same requests at its own capacity; nothing is compared
+there.
 """
 
 import argparse
 import asyncio
 import collections
 import contextlib
+import json
 import pathlib
 import random
 import re
 import subprocess
 import sys
 import time
+import typing
+import urllib.parse
 
-import httpx
 import numpy as np
 from results import add_flag, markdown, record
 
@@ -38,7 +44,7 @@ def main():
     arguments = parse_arguments()
     text = arguments.text.read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if line.strip()]
-    expected = translate(arguments.workdir, lines)
+    expected = Expected(arguments.workdir, lines)
     languages = {"source": arguments.source, "target": arguments.target}
     rows = []
     with server(arguments.workdir, arguments.flags) as (process, url):
@@ -87,17 +93,42 @@ def parse_arguments():
     return parser.parse_args()
 
 
-def translate(workdir, lines):
-    """The translations of `trainers.translate`."""
-    found = subprocess.run(
-        [sys.executable, "-m", "trainers.translate", f"--workdir={workdir}"],
-        cwd=ROOT,
-        input="".join(line + "\n" for line in lines),
-        stdout=subprocess.PIPE,
-        encoding="utf-8",
-        check=True,
-    )
-    return found.stdout.split("\n")[:-1]
+class Expected:
+    """The translations of lines by `trainers.translate`.
+
+    Attributes:
+        plain: Of each line among all lines.
+    """
+
+    def __init__(self, workdir, lines):
+        self._workdir, self._lines = workdir, lines
+        self._translator = None
+        self._all = {}
+        command = (sys.executable, "-m", "trainers.translate")
+        found = subprocess.run(
+            [*command, f"--workdir={workdir}"],
+            cwd=ROOT,
+            input="".join(line + "\n" for line in lines),
+            stdout=subprocess.PIPE,
+            encoding="utf-8",
+            check=True,
+        )
+        self.plain = found.stdout.split("\n")[:-1]
+
+    def all(self, i):
+        """The set of translations of line `i` in batches of several sizes."""
+        if self._translator is None:
+            from keras_transformer.translator import Translator
+
+            self._translator = Translator.load(self._workdir)
+        if i not in self._all:
+            batches = [[self._lines[i]] * rows for rows in (1, 2, 4, 8, 16, 32)]
+            self._all[i] = {
+                translation
+                for batch in batches
+                for translation in self._translator.translate(batch)
+            }
+        return self._all[i]
 
 
 @contextlib.contextmanager
@@ -127,49 +158,72 @@ def measure(name, url, lines, expected, languages, arguments, process=None):
     load = Load(url, lines, languages, arguments.seed)
     capacity = asyncio.run(load.find_capacity())
     print(f"{name}: {capacity:.1f} requests a second", flush=True)
+    requests = arguments.requests / max(arguments.loads)  # at the capacity
     rows = []
     for factor in arguments.loads:
         answers, seconds = asyncio.run(
-            load.arrive(factor * capacity, arguments.requests)
+            load.arrive(factor * capacity, round(requests * factor))
         )
+        memory = process and memory_of(process.pid)
         rows.append(
             {
                 "server": name,
                 "load": factor,
                 "arrivals/s": round(factor * capacity, 1),
                 **summarize(answers, seconds, expected),
-                "memory, MB": process and memory_of(process.pid),
+                "memory, MB": memory,
             }
         )
         print(rows[-1], flush=True)
     return rows
 
 
+class Answer(typing.NamedTuple):
+    """What came back for a request.
+
+    Attributes:
+        line: Number of the line that was sent.
+        status: Of HTTP; None: no answer came.
+        text: The translation, or None.
+        seconds: From the arrival to the answer.
+    """
+
+    line: int
+    status: int | None
+    text: str | None
+    seconds: float
+
+
 def summarize(answers, seconds, expected):
     """The columns of a row that describe the answers.
 
     Args:
-        answers: List of the line's number, the status (None: there was no
-            answer), the translation and the seconds.
+        answers: List of `Answer`s.
         seconds: From the first arrival to the last answer.
-        expected: The right translations by number, or None.
+        expected: The `Expected` translations, or None.
     """
-    statuses = collections.Counter(status for _, status, _, _ in answers)
-    good = [answer for answer in answers if answer[1] == 200]
-    times = [1000 * answer[3] for answer in good] or [0.0]
+    statuses = collections.Counter(answer.status for answer in answers)
+    good = [answer for answer in answers if answer.status == 200]
+    times = [1000 * answer.seconds for answer in good] or [0.0]
     p50, p99 = np.percentile(times, (50, 99))
-    wrong = None
-    if expected is not None:
-        wrong = sum(text != expected[i] for i, _, text, _ in good)
-    return {
+    rejected = statuses[429] + statuses[503]
+    row = {
         "requests": len(answers),
         "answers/s": round(len(good) / seconds, 1),
         "p50, ms": round(float(p50), 1),
         "p99, ms": round(float(p99), 1),
-        "rejected": statuses[429] + statuses[503],
-        "lost": len(answers) - len(good) - statuses[429] - statuses[503],
-        "wrong": wrong,
+        "rejected": rejected,
+        "lost": len(answers) - len(good) - rejected,
+        "differ": None,
+        "wrong": None,
     }
+    if expected is not None:
+        others = [a for a in good if a.text != expected.plain[a.line]]
+        wrong = [a for a in others if a.text not in expected.all(a.line)]
+        row |= {"differ": len(others), "wrong": len(wrong)}
+        for answer in wrong:
+            print(f"wrong: {expected.plain[answer.line]!r} {answer.text!r}")
+    return row
 
 
 class Load:
@@ -183,23 +237,23 @@ class Load:
     """
 
     def __init__(self, url, lines, languages, seed):
-        self._url, self._lines, self._languages = url, lines, languages
+        address = urllib.parse.urlsplit(url)
+        self._host, self._port = address.hostname, address.port
+        self._lines, self._languages = lines, languages
         self._random = random.Random(seed)
 
     async def find_capacity(self):
         """Answers a second to clients that are always waiting for one."""
-        end = time.perf_counter() + CAPACITY_SECONDS
+        started = time.perf_counter()
         answers = []
 
-        async def repeat(client):
-            while time.perf_counter() < end:
-                answers.append(await self._send(client))
+        async def repeat():
+            while time.perf_counter() < started + CAPACITY_SECONDS:
+                answers.append(await self._send(time.perf_counter()))
 
-        async with self._client() as client:
-            started = time.perf_counter()
-            await asyncio.gather(*(repeat(client) for _ in range(CLIENTS)))
-            seconds = time.perf_counter() - started
-        return sum(status == 200 for _, status, _, _ in answers) / seconds
+        await asyncio.gather(*(repeat() for _ in range(CLIENTS)))
+        seconds = time.perf_counter() - started
+        return sum(answer.status == 200 for answer in answers) / seconds
 
     async def arrive(self, rate, number):
         """Answers to requests that arrive at random, and the seconds it took.
@@ -208,35 +262,45 @@ class Load:
             rate: Mean number of arrivals in a second.
             number: Number of requests.
         """
-        async with self._client() as client:
-            started = arrival = time.perf_counter()
-            tasks = []
-            for _ in range(number):
-                arrival += self._random.expovariate(rate)
-                await asyncio.sleep(max(0.0, arrival - time.perf_counter()))
-                # Late arrivals count from when they were due.
-                tasks.append(asyncio.create_task(self._send(client, arrival)))
-            answers = await asyncio.gather(*tasks)
-            return answers, time.perf_counter() - started
+        started = arrival = time.perf_counter()
+        tasks = []
+        for _ in range(number):
+            arrival += self._random.expovariate(rate)
+            await asyncio.sleep(max(0.0, arrival - time.perf_counter()))
+            # Late arrivals count from when they were due.
+            tasks.append(asyncio.create_task(self._send(arrival)))
+        answers = await asyncio.gather(*tasks)
+        return answers, time.perf_counter() - started
 
-    def _client(self):
-        limits = httpx.Limits(max_connections=None)
-        return httpx.AsyncClient(
-            base_url=self._url, timeout=TIMEOUT, limits=limits
+    async def _send(self, started):
+        """The `Answer` to a request, on a connection of its own.
+
+        Plain sockets: the pools of HTTP libraries take time that grows with the
+        number of open requests.
+        """
+        line = self._random.randrange(len(self._lines))
+        fields = {"q": self._lines[line], **self._languages}
+        body = json.dumps(fields).encode()
+        head = (
+            f"POST /translate HTTP/1.1\r\nHost: {self._host}\r\n"
+            "Content-Type: application/json\r\nConnection: close\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
         )
-
-    async def _send(self, client, started=None):
-        """A line's number, the status, the translation and the seconds."""
-        number = self._random.randrange(len(self._lines))
-        fields = {"q": self._lines[number], **self._languages}
-        started = time.perf_counter() if started is None else started
+        status = text = None
         try:
-            answer = await client.post("/translate", json=fields)
-        except httpx.HTTPError:
-            return number, None, None, None
-        seconds = time.perf_counter() - started
-        text = answer.json().get("translatedText")
-        return number, answer.status_code, text, seconds
+            async with asyncio.timeout(TIMEOUT):
+                reader, writer = await asyncio.open_connection(
+                    self._host, self._port
+                )
+                writer.write(head.encode() + body)
+                answer = await reader.read()
+                writer.close()
+            head, _, body = answer.partition(b"\r\n\r\n")
+            status = int(head.split(maxsplit=2)[1])
+            text = json.loads(body).get("translatedText")
+        except (OSError, TimeoutError, ValueError, IndexError):
+            pass
+        return Answer(line, status, text, time.perf_counter() - started)
 
 
 def memory_of(pid):

@@ -135,6 +135,33 @@ def test_a_full_queue_refuses_work(make_batcher):
     assert batcher.waiting_tokens == 0
 
 
+def test_a_queue_that_would_take_too_long_refuses_work(
+    make_batcher, monkeypatch
+):
+    """What would be dropped unanswered is refused when it comes.
+
+    The first batch takes half a second for each of its 2 tokens. By that, 10
+    tokens take 5 seconds, and 11 take longer.
+    """
+    now = [0.0]
+    clock = types.SimpleNamespace(monotonic=lambda: now[0])
+    monkeypatch.setattr("trainers.serving.batcher.time", clock)
+
+    class Slow(Work):
+        def run(self, items):
+            now[0] += 1.0
+            return super().run(items)
+
+    batcher = make_batcher(max_batch_tokens=64, max_queue_seconds=5.0)
+    assert submit(batcher, Slow(), "a", size=2).result(60) == ["a!"]
+    with busy(batcher):
+        submit(batcher, Work(), "b", size=6)
+        submit(batcher, Work(), "c", size=4)
+        with pytest.raises(QueueFullError) as error:
+            submit(batcher, Work(), "d")
+    assert error.value.retry_after == 5
+
+
 def test_cancelled_work_is_dropped(make_batcher):
     batcher, work = make_batcher(max_batch_tokens=2), Work()
     work.may_run.clear()

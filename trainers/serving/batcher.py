@@ -14,7 +14,7 @@ import time
 import typing
 from collections.abc import Callable, Sequence
 
-# Weight of the last batch in the moving average of the speed.
+# Weight of the last batch in the moving averages of the speed.
 RECENT = 0.2
 
 
@@ -92,6 +92,8 @@ class Batcher:
             batch, while the thread has nothing else to do.
         max_queue_tokens: Sum of the sizes that wait, at most; a single job may
             be larger.
+        max_queue_seconds: How long what waits may take, at most, by the speed
+            of the last batches: whoever comes later would wait for nothing.
         observe: Called with the `Batch` after each.
     """
 
@@ -100,16 +102,18 @@ class Batcher:
         max_batch_tokens: int,
         max_wait_seconds: float,
         max_queue_tokens: int,
+        max_queue_seconds: float = math.inf,
         observe: Callable[[Batch], None] = lambda batch: None,
     ):
         self._max_batch_tokens = max_batch_tokens
         self._max_wait = max_wait_seconds
         self._max_queue_tokens = max_queue_tokens
+        self._max_queue_seconds = max_queue_seconds
         self._observe = observe
         self._jobs: list[_Job] = []  # in the order of their arrival
         self._changed = threading.Condition()
         self._is_closed = False
-        self._seconds_per_token = 0.0
+        self._recent_seconds = self._recent_tokens = 0.0  # moving averages
         self.waiting_tokens = 0
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -128,7 +132,7 @@ class Batcher:
             The future of the list of results.
 
         Raises:
-            QueueFullError: Too many tokens wait.
+            QueueFullError: Too many tokens wait, or too much time would pass.
             ClosedError: See there.
         """
         job = _Job(
@@ -138,11 +142,11 @@ class Batcher:
         with self._changed:
             if self._is_closed:
                 raise ClosedError("the batcher is closed")
-            room = self._max_queue_tokens - tokens
+            room = max(0, self._most_waiting_tokens() - tokens)
             if self.waiting_tokens > room:
                 self._drop_done()
-            if self.waiting_tokens > max(0, room):
-                seconds = self.waiting_tokens * self._seconds_per_token
+            if self.waiting_tokens > room:
+                seconds = self.waiting_tokens * self._seconds_per_token()
                 raise QueueFullError(max(1, math.ceil(seconds)))
             self._jobs.append(job)
             self.waiting_tokens += tokens
@@ -173,7 +177,7 @@ class Batcher:
             items = sum(part.stop - part.start for part in parts)
             self._process(parts)
             waits = [now - job.arrival for job in first]
-            self._learn((time.monotonic() - now) / max(1, sum(sizes)))
+            self._learn(time.monotonic() - now, sum(sizes))
             self._observe(Batch(waits, items, sum(sizes)))
 
     def _wait_for_batch(self):
@@ -254,10 +258,26 @@ class Batcher:
                 with _cancelled_meanwhile():
                     job.future.set_result(job.results)
 
-    def _learn(self, seconds_per_token):
-        """Updates the speed, from which `retry_after` follows."""
-        before = self._seconds_per_token or seconds_per_token
-        self._seconds_per_token = before + RECENT * (seconds_per_token - before)
+    # The speed
+
+    def _learn(self, seconds, tokens):
+        """Updates the moving averages: a small batch counts for little."""
+        if not self._recent_tokens:
+            self._recent_seconds, self._recent_tokens = seconds, tokens
+        self._recent_seconds += RECENT * (seconds - self._recent_seconds)
+        self._recent_tokens += RECENT * (tokens - self._recent_tokens)
+
+    def _seconds_per_token(self):
+        """0 before the first batch."""
+        return self._recent_seconds / max(1, self._recent_tokens)
+
+    def _most_waiting_tokens(self):
+        seconds_per_token = self._seconds_per_token()
+        if not seconds_per_token:
+            return self._max_queue_tokens
+        return min(
+            self._max_queue_tokens, self._max_queue_seconds / seconds_per_token
+        )
 
 
 def _cancelled_meanwhile():

@@ -37,7 +37,9 @@ class Options(Fields):
     )
     max_queue_tokens: int = hp(
         65536,
-        "Source tokens that may wait; more requests are refused with 429.",
+        "Source tokens that may wait; more requests are refused with 429. So"
+        " are requests that --request_seconds would drop, by the speed of the"
+        " last batches.",
         low=1,
     )
     max_searches: int = hp(

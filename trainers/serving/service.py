@@ -94,6 +94,7 @@ class Service:
             options.max_batch_tokens,
             options.max_wait_ms / 1000,
             options.max_queue_tokens,
+            options.request_seconds,
             self.metrics.observe_batch,
         )
         self.metrics.waiting_tokens.set_function(

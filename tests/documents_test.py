@@ -247,7 +247,7 @@ def test_the_lines_of_plain_text():
         "\ufeffA title\r\n\r\n   Dr. Smith went to Washington, D.C. by a train"
         " that was very,\r\n   very late. He slept.\r\n\r\n\r\nshort\t"
         "column  two\n"
-        "- One item.\n- 17 %\nno end"
+        "- One item.\n- 17 %\n# 8 has no end"
     )
     document = documents.parse(text, "text")
     assert document.sentences == [
@@ -258,7 +258,7 @@ def test_the_lines_of_plain_text():
         "short",
         "column two",
         "One item.",
-        "no end",
+        "# 8 has no end",
     ]
     assert document.write([str(i) * 3 + " x" for i in range(7)]) == (
         "\ufeff000 x\r\n\r\n   111\r\n   x 222 x\r\n\r\n\r\n333 x\t444 x\n"

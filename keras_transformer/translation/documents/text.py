@@ -17,7 +17,7 @@ from keras_transformer.translation.documents.sentences import (
 # What stands between lines: a line end, with the indentation that follows.
 LINE_END = regex.compile(r"[ \t]*(?>\r\n|[\n\r\v\f\x85\u2028\u2029])[ \t]*")
 LIST_MARK = regex.compile(
-    r"(?:[-*+\u2022\u2013>|#]+|\d{1,3}[.)]|[A-Za-z]\))[ \t]+"
+    r"(?:[-*+\u2022\u2013>|]+|\d{1,3}[.)]|[A-Za-z]\))[ \t]+"
 )
 PARAGRAPH_END = regex.compile(
     rf"(?:{LINE_END.pattern}){{2,}}|{LINE_END.pattern}(?={LIST_MARK.pattern})"

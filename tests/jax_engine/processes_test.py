@@ -29,10 +29,10 @@ class Training:
         argv: Arguments of trainers.wmt.
         directory: For what it prints.
         num_devices: Its simulated devices.
-        cluster: The contents of TF_CONFIG.
+        environment: Variables that name the workers, or none.
     """
 
-    def __init__(self, argv, directory, num_devices=1, cluster=None):
+    def __init__(self, argv, directory, num_devices=1, environment=None):
         devices = f"--xla_force_host_platform_device_count={num_devices}"
         name = tempfile.mktemp(dir=directory)
         self._paths = [pathlib.Path(f"{name}.{end}") for end in ("out", "err")]
@@ -41,7 +41,7 @@ class Training:
                 [sys.executable, "-m", "trainers.wmt", *argv],
                 env={
                     **os.environ,
-                    "TF_CONFIG": json.dumps(cluster or {}),
+                    **(environment or {}),
                     "XLA_FLAGS": f"{devices} {LEVEL}",
                 },
                 stdout=out,
@@ -70,29 +70,62 @@ class Training:
         return self.out
 
 
+def in_tf_config():
+    """The environment of each of two workers on this machine."""
+    hosts = [f"localhost:{port}" for port in free_ports(2)]
+    return [
+        {
+            "TF_CONFIG": json.dumps(
+                {
+                    "cluster": {"worker": hosts},
+                    "task": {"type": "worker", "index": index},
+                }
+            )
+        }
+        for index in range(2)
+    ]
+
+
+def under_slurm():
+    """The same as Slurm makes them; JAX takes the port from the job's id."""
+    job = 0
+    while not is_free(65536 - 4096 + job):
+        job += 1
+    return [
+        {
+            "SLURM_JOB_ID": str(4096 + job),
+            "SLURM_STEP_NODELIST": "localhost",
+            "SLURM_STEP_NUM_NODES": "1",
+            "SLURM_NTASKS": "2",
+            "SLURM_PROCID": str(index),
+            "SLURM_LOCALID": str(index),
+        }
+        for index in range(2)
+    ]
+
+
+def free_ports(number):
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
+        for each in sockets:
+            each.bind(("localhost", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def is_free(port):
+    with socket.socket() as each:
+        return each.connect_ex(("localhost", port)) != 0
+
+
 @pytest.fixture
 def start(tmp_path):
     """Starts two workers; those that a failed test leaves are killed."""
     started = []
 
-    def start(argv, num_devices=1):
-        with contextlib.ExitStack() as stack:
-            sockets = [stack.enter_context(socket.socket()) for _ in range(2)]
-            for each in sockets:
-                each.bind(("localhost", 0))
-            ports = [each.getsockname()[1] for each in sockets]
-        hosts = [f"localhost:{port}" for port in ports]
+    def start(argv, num_devices=1, environments=in_tf_config):
         workers = [
-            Training(
-                argv,
-                tmp_path,
-                num_devices,
-                {
-                    "cluster": {"worker": hosts},
-                    "task": {"type": "worker", "index": index},
-                },
-            )
-            for index in range(2)
+            Training(argv, tmp_path, num_devices, environment)
+            for environment in environments()
         ]
         started.extend(workers)
         return workers
@@ -130,13 +163,17 @@ def test_two_workers_are_one_device(exact, one_device, start, tmp_path):
 def test_parameters_in_parts_on_two_workers(
     exact, corpus, one_device, start, tmp_path, capsys
 ):
-    """Validated and saved by one of them; one process resumes from it."""
+    """Validated and saved by one of them; one process resumes from it.
+
+    The workers are named by Slurm.
+    """
     path = tmp_path / "run"
     valid = next(flag for flag in corpus if flag.startswith("--valid"))
     argv = [flag for flag in exact if not flag.startswith("--test")]
     argv += [f"--workdir={path}", "--shard_parameters"]
     argv += [valid, "--valid_steps=2", "--train_steps=2"]
-    chief, other = start([*argv, "--strategy=multi_worker"])
+    argv_of_two = [*argv, "--strategy=multi_worker"]
+    chief, other = start(argv_of_two, environments=under_slurm)
     out = chief.ends()
     other.ends()
     assert "validation" in out

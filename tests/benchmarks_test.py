@@ -13,7 +13,6 @@ import sys
 import types
 
 import exports
-import httpx
 import keras
 import numpy as np
 import pages
@@ -726,48 +725,64 @@ def test_the_reports_of_the_trainer_are_read():
 def test_answers_under_load_are_counted():
     serve_load = load("serve_load")
     answers = [
-        (0, 200, "A", 0.1),
-        (1, 200, "x", 0.3),
-        (0, 429, None, 0.01),
-        (1, 503, None, 0.01),
-        (1, 500, None, 0.01),
-        (0, None, None, None),
+        serve_load.Answer(*fields)
+        for fields in (
+            (0, 200, "A", 0.1),
+            (1, 200, "x", 0.3),
+            (1, 200, "b", 0.2),
+            (0, 429, None, 0.01),
+            (1, 503, None, 0.01),
+            (1, 500, None, 0.01),
+            (0, None, None, None),
+        )
     ]
-    assert serve_load.summarize(answers, 4.0, ["A", "B"]) == {
-        "requests": 6,
+    expected = types.SimpleNamespace(
+        plain=["A", "B"], all=[{"A"}, {"B", "b"}].__getitem__
+    )
+    assert serve_load.summarize(answers, 6.0, expected) == {
+        "requests": 7,
         "answers/s": 0.5,
         "p50, ms": 200.0,
         "p99, ms": 298.0,
         "rejected": 2,
         "lost": 2,
+        "differ": 2,
         "wrong": 1,
     }
+    none_expected = serve_load.summarize(answers, 6.0, None)
+    assert none_expected["differ"] is None and none_expected["wrong"] is None
 
 
-def test_requests_arrive_whether_or_not_others_are_answered(monkeypatch):
+def test_requests_arrive_whether_or_not_others_are_answered():
     serve_load = load("serve_load")
+    due, waiting = 50, []
 
-    def answer(request):
-        fields = json.loads(request.content)
-        if fields["q"] == "no":
-            raise httpx.ConnectError("refused")
-        return httpx.Response(200, json={"translatedText": fields["q"] * 2})
+    async def answer(reader, writer):
+        """Answers nobody before all requests have arrived, and "no" never."""
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(re.search(rb"Content-Length: (\d+)", head)[1])
+        line = json.loads(await reader.readexactly(length))["q"]
+        waiting.append((line, writer))
+        if len(waiting) == due:
+            for line, writer in waiting:
+                if line != "no":
+                    body = json.dumps({"translatedText": line * 2})
+                    writer.write(f"HTTP/1.1 200 OK\r\n\r\n{body}".encode())
+                writer.close()
 
-    client = serve_load.httpx.AsyncClient
-    monkeypatch.setattr(
-        serve_load.httpx,
-        "AsyncClient",
-        lambda **_: client(
-            base_url="http://a", transport=httpx.MockTransport(answer)
-        ),
-    )
-    loads = serve_load.Load("", ["a", "no"], {}, seed=1)
-    answers, _ = asyncio.run(loads.arrive(rate=1e6, number=50))
+    async def run():
+        async with await asyncio.start_server(answer, "127.0.0.1") as server:
+            host, port = server.sockets[0].getsockname()
+            url = f"http://{host}:{port}"
+            loads = serve_load.Load(url, ["a", "no"], {}, seed=1)
+            return await loads.arrive(rate=1e6, number=due)
+
+    answers, _ = asyncio.run(run())
     assert {answer[:3] for answer in answers} == {
         (0, 200, "aa"),
         (1, None, None),
     }
-    assert len(answers) == 50
+    assert len(answers) == due
 
 
 # Growth

@@ -656,6 +656,7 @@ def test_yaml_is_options_or_strings(tmp_path):
     assert yaml_files.read_strings(path) == {"yes": "1", "2": "0x10"}
     assert yaml_files.read_options(path) == {True: 1, 2: 16}
     options, strings = yaml_files.read_options, yaml_files.read_strings
+    either = "not YAML: .* nesting depth|expected"  # by the version of libyaml
     for read, content, message in (
         (options, b"\xff\xfe\x00", "not UTF-8"),
         (options, b"- 1\n- 2\n", "expected options by name. Received: list"),
@@ -666,15 +667,17 @@ def test_yaml_is_options_or_strings(tmp_path):
         (strings, b"a: b\n---\na: b", "expected strings by strings"),
         (strings, b"", "expected strings by strings"),
         (strings, b"{a: b", "not YAML"),
-        (strings, b"[" * 100_000, "expected strings by strings"),
+        (strings, b"[" * 500, "expected strings by strings"),
+        (strings, b"[" * 100_000, f"{either} strings by strings"),
         (options, b"!!python/object/apply:os.system [ls]", "not YAML"),
         (options, b"a: !!bool x", "not YAML"),
         (options, b"a: !!int ''", "not YAML"),
         (options, b"a: 1" + b":1" * 500 + b".5", "not YAML"),
         (options, b"a: !!timestamp x", "not YAML"),
         (options, b"a: " + b"1" * 5000, "not YAML"),
-        (options, b"[" * 100_000, "at most 32 levels"),
-        (options, b"- " * 100_000, "at most 32 levels"),
+        (options, b"[" * 500, "at most 32 levels"),
+        (options, b"[" * 100_000, f"{either} at most 32 levels"),
+        (options, b"- " * 100_000, f"{either} at most 32 levels"),
         (options, b"a: &b [*b]", "contains itself"),
         (options, b"a: *b", "not YAML"),
         (options, b"a: [" + b"1," * 100_000 + b"]", "at most 100000 values"),

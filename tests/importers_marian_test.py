@@ -430,7 +430,7 @@ def test_hostile_archives_end_the_command_with_one_line(tmp_path, capsys):
     text = vocabulary.read_text("utf-8")
     vocabulary.write_text(text + "another: 5\n", encoding="utf-8")
     refuse("expected each id below")
-    vocabulary.write_text("[" * 10_000, encoding="utf-8")
+    vocabulary.write_text("[" * 500, encoding="utf-8")
     refuse("expected strings by strings")
     vocabulary.write_text(text.replace("</s>:", "<end>:"), encoding="utf-8")
     refuse("no </s>, which Marian needs")

@@ -1,0 +1,123 @@
+"""BLEU of a training over several seeds: the mean and the range.
+
+    python benchmarks/seeds.py --folder=FOLDER --setting=NAME --train_steps=4000
+        --data=DATA [--seeds 1 2 3] [--tests test_2016_flickr ...]
+        [-- --backend=jax ...]
+
+Trains `python -m trainers.wmt` once for each seed, in FOLDER/NAME_SEED, with
+the recipe multi30k_ende and the flags after `--`. The budget is a number of
+steps, so other load on the machine changes nothing. Every model translates the
+validation pairs and each test set with `trainers.evaluate`. Run the command
+again to go on after an interruption. With --record, the rows of this setting
+replace those in benchmarks/results/seeds.json; the other settings stay.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+
+import results
+
+ROOT = pathlib.Path(__file__).parents[1]
+NAME, TITLE = "seeds", "Multi30k En-De: the mean over seeds, and the range"
+VALID = "val"
+
+
+def main():
+    arguments = parse_arguments()
+    scores = {
+        seed: run(arguments, seed, [VALID, *arguments.tests])
+        for seed in arguments.seeds
+    }
+    rows = [
+        row_of(arguments, name, scores) for name in scores[arguments.seeds[0]]
+    ]
+    print(results.markdown(rows))
+    if arguments.record:
+        path = results.FOLDER / f"{NAME}.json"
+        others = results.read(NAME)["tables"]["runs"] if path.exists() else []
+        others = [row for row in others if row["setting"] != arguments.setting]
+        results.record(NAME, TITLE, {"runs": [*others, *rows]})
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--folder", required=True, type=pathlib.Path)
+    parser.add_argument("--setting", required=True, help="name of the rows")
+    parser.add_argument("--train_steps", required=True, type=int)
+    parser.add_argument(
+        "--data", required=True, type=pathlib.Path, help="folder of Multi30k"
+    )
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--tests", nargs="+", default=["test_2016_flickr"])
+    results.add_flag(parser)
+    parser.add_argument("flags", nargs="*", help="of trainers.wmt, after --")
+    return parser.parse_args()
+
+
+def run(arguments, seed, names):
+    """Trains with a seed; the scores of each set of pairs, by its name."""
+    workdir = arguments.folder / f"{arguments.setting}_{seed}"
+    files = {"train": "train", "valid": VALID}
+    call(
+        "wmt",
+        workdir,
+        "--recipe=multi30k_ende",
+        *(f"--{k}_files={arguments.data / v}" for k, v in files.items()),
+        f"--train_steps={arguments.train_steps}",
+        "--train_minutes=0",
+        f"--seed={seed}",
+        *arguments.flags,
+    )
+    backend = [flag for flag in arguments.flags if flag.startswith("--backend")]
+    return {
+        name: json.loads(
+            call(
+                "evaluate",
+                workdir,
+                f"--test_files={arguments.data / name}",
+                *backend,
+            ).splitlines()[-1]
+        )
+        for name in names
+    }
+
+
+def call(command, workdir, *flags):
+    """Standard output of a command of the trainers."""
+    words = [sys.executable, "-m", f"trainers.{command}"]
+    print(f"{workdir}: {command}", flush=True)
+    return subprocess.run(
+        [*words, f"--workdir={workdir}", *flags],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout
+
+
+def row_of(arguments, name, scores):
+    """The row of a set of pairs: BLEU and chrF over the seeds."""
+    bleu, chrf = (
+        [found[name][metric] for found in scores.values()]
+        for metric in ("bleu", "chrf")
+    )
+    return {
+        "setting": arguments.setting,
+        "steps": arguments.train_steps,
+        "seeds": len(scores),
+        "pairs": name,
+        "BLEU": round(statistics.mean(bleu), 2),
+        "lowest": round(min(bleu), 2),
+        "highest": round(max(bleu), 2),
+        "chrF": round(statistics.mean(chrf), 2),
+    }
+
+
+if __name__ == "__main__":
+    main()

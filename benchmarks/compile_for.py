@@ -528,7 +528,7 @@ def make_step(configuration, case, mesh):
 
     from keras_transformer.model import Transformer
     from keras_transformer.training.jax_step import AXIS, JaxStep
-    from trainers.run.jax_engine import REMATERIALIZE
+    from keras_transformer.training.rematerialization import REMATERIALIZE
     from trainers.run.optimization import make_optimizer, make_schedule
 
     training = configuration.training
@@ -537,7 +537,7 @@ def make_step(configuration, case, mesh):
     def initialize():
         """The initial state; the parts have no values after `eval_shape`."""
         model = Transformer(configuration.model, dtype=case["precision"])
-        REMATERIALIZE[case["remat"]](model)
+        REMATERIALIZE[case["remat"]](model, True)
         schedule = make_schedule(configuration.model, training)
         optimizer = make_optimizer(schedule, training, model)
         parts.append(JaxStep(model, optimizer, mesh, training.label_smoothing))

@@ -537,7 +537,7 @@ def make_step(configuration, case, mesh):
     def initialize():
         """The initial state; the parts have no values after `eval_shape`."""
         model = Transformer(configuration.model, dtype=case["precision"])
-        REMATERIALIZE[case["remat"]](model, True)
+        REMATERIALIZE[case["remat"]](model)
         schedule = make_schedule(configuration.model, training)
         optimizer = make_optimizer(schedule, training, model)
         parts.append(JaxStep(model, optimizer, mesh, training.label_smoothing))

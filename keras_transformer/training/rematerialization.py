@@ -24,26 +24,21 @@ from keras_transformer.training.seeds import seed_variables
 
 if ON_TENSORFLOW:
     import tensorflow as tf
-    from tensorflow.compiler.tf2xla.python import xla
 else:
     import jax
 
 
-def rematerialize(model: typing.Any, jit_compile: bool) -> None:
+def rematerialize(model: typing.Any) -> None:
     """Makes the layers of a built `Transformer` recompute in training.
 
     Args:
         model: The model; its outputs do not change.
-        jit_compile: Whether XLA compiles the gradients, as always under JAX.
     """
     for block in [*model.encoder.blocks, *model.decoder.blocks]:
-        block.call = _recomputed(block, jit_compile)
+        block.call = _recomputed(block)
 
 
-REMATERIALIZE = {
-    "none": lambda model, jit_compile: None,
-    "layers": rematerialize,
-}
+REMATERIALIZE = {"none": lambda model: None, "layers": rematerialize}
 
 
 class WithTraining(keras.layers.Layer):
@@ -63,7 +58,7 @@ class WithTraining(keras.layers.Layer):
         return self._function(arguments, training)
 
 
-def _recomputed(block, jit_compile):
+def _recomputed(block):
     """The call of a block, with a gradient that computes it again."""
     call, policy = block.call, block.dtype_policy
     variables, seeds = block.variables, seed_variables(block)
@@ -80,7 +75,7 @@ def _recomputed(block, jit_compile):
             return output, [scope.get_current_value(seed) for seed in seeds]
 
         values = [variable.value for variable in variables]
-        output, after = _checkpoint(of_values, jit_compile)(values, arguments)
+        output, after = _checkpoint(of_values)(values, arguments)
         for seed, value in zip(seeds, after, strict=True):
             seed.assign(value)
         return output
@@ -89,13 +84,12 @@ def _recomputed(block, jit_compile):
     return lambda *arguments, **named: recomputed((arguments, named))
 
 
-def _checkpoint(function: Callable, jit_compile: bool) -> Callable:
+def _checkpoint(function: Callable) -> Callable:
     """`jax.checkpoint`, or the same under TensorFlow.
 
     Args:
         function: Pure function of nested tensors and None. It returns a float
             tensor, and a list of integer tensors.
-        jit_compile: As in `rematerialize`.
     """
     if not ON_TENSORFLOW:
         return jax.checkpoint(function)
@@ -112,7 +106,7 @@ def _checkpoint(function: Callable, jit_compile: bool) -> Callable:
         @tf.custom_gradient
         def recomputed(*tensors):
             def gradient(upstream, *_):
-                again = _after(upstream, tensors, jit_compile)
+                again = _after(upstream, tensors)
                 floats = [x for x in again if x.dtype.is_floating]
                 with tf.GradientTape() as tape:
                     tape.watch(floats)
@@ -131,13 +125,17 @@ def _checkpoint(function: Callable, jit_compile: bool) -> Callable:
     return checkpoint
 
 
-def _after(upstream, tensors, jit_compile):
-    """The tensors, once the gradient that needs them is there.
+def _after(upstream, tensors):
+    """The tensors, once the gradient that needs them is computed.
 
-    Without it, Grappler and XLA would find that the same is computed twice, do
-    it once, and store the results.
+    Grappler and XLA would find that the same is computed twice, do it once and
+    store the results. XLA ignores control dependencies, and on CPUs it computes
+    what follows an optimization barrier too early; so the tensors are made to
+    depend on a value of the gradient. It is 0, or NaN, which they cannot know.
     """
-    if jit_compile:  # XLA drops control dependencies
-        return xla.optimization_barrier(upstream, *tensors)[1:]
-    with tf.control_dependencies([upstream]):
-        return [tf.identity(x) for x in tensors]
+    first = tf.reduce_sum(tf.reshape(upstream, [-1])[:1])
+    zero = tf.where(tf.math.is_nan(first), first, tf.zeros_like(first))
+    return [
+        x & (zero == 0) if x.dtype == tf.bool else x + tf.cast(zero, x.dtype)
+        for x in tensors
+    ]

@@ -164,7 +164,7 @@ class JaxEngine:
         self._workers = workers
         with _on_host():
             self.model = experiment.make_model()
-            REMATERIALIZE[config.remat](self.model, True)
+            REMATERIALIZE[config.remat](self.model)
             self.optimizer = experiment.make_optimizer(self.model)
             self._step = JaxStep(
                 self.model,

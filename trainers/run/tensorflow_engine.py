@@ -123,7 +123,7 @@ class TensorFlowEngine:
         )
         with self._strategy.scope():
             self.model = experiment.make_model()
-            REMATERIALIZE[config.remat](self.model, jit_compile)
+            REMATERIALIZE[config.remat](self.model)
             self.optimizer = experiment.make_optimizer(self.model)
             self._moving_average = None
             if config.ema_decay:

@@ -528,7 +528,7 @@ def make_step(configuration, case, mesh):
 
     from keras_transformer.model import Transformer
     from keras_transformer.training.jax_step import AXIS, JaxStep
-    from trainers.run.jax_engine import REMATERIALIZE
+    from keras_transformer.training.rematerialization import REMATERIALIZE
     from trainers.run.optimization import make_optimizer, make_schedule
 
     training = configuration.training

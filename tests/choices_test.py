@@ -26,6 +26,7 @@ from keras_transformer.fields import Fields
 from keras_transformer.figures import attention
 from keras_transformer.layers import FeedForward, positional_encoding
 from keras_transformer.model import Transformer
+from keras_transformer.training.rematerialization import REMATERIALIZE
 from keras_transformer.translation.documents import parse
 from keras_transformer.translator import Translator
 from savedmodel import (
@@ -152,7 +153,7 @@ PLACES = {
         lambda value: Transformer(SMALL, dtype=value),
         optimize,
     ],
-    (TrainingConfig, "remat"): [],  # by tests/jax_engine: of JAX only
+    (TrainingConfig, "remat"): [REMATERIALIZE.__getitem__],
     (DeviceOptions, "backend"): [devices.ENGINES.__getitem__],
     (DeviceOptions, "device"): [],  # compared with the kinds of a backend
     (MetricOptions, "bleu_tokenizer"): [make_metric],

@@ -18,6 +18,7 @@ from keras_transformer.commands import startup
 from keras_transformer.commands.flags import CommandError
 from keras_transformer.data import batches as batches_module
 from keras_transformer.data import corpus as corpus_module
+from keras_transformer.training.rematerialization import REMATERIALIZE
 from keras_transformer.training.step import (
     TrainStep,
     seeds_of,
@@ -394,8 +395,16 @@ def test_calls_of_several_steps_are_those_steps(command, tmp_path, monkeypatch):
     assert max(changes) > 1e-2
 
 
+def test_an_engine_computes_layers_again(command, tmp_path, monkeypatch):
+    models = []
+    monkeypatch.setitem(REMATERIALIZE, "layers", models.append)
+    argv = [*command, f"--workdir={tmp_path}", "--remat=layers"]
+    assert models == [open_trainer(argv).engine.model]
+
+
 def test_trying_the_largest_batch_leaves_no_trace(command, tmp_path):
-    trainer = open_trainer([*command, f"--workdir={tmp_path}", "--dropout=0.3"])
+    argv = [*command, "--dropout=0.3", "--remat=layers"]
+    trainer = open_trainer([*argv, f"--workdir={tmp_path}"])
     before = state_of(trainer)
     assert trainer.try_batches() > 0
     for a, b in zip(before, state_of(trainer), strict=True):
@@ -409,7 +418,7 @@ def test_too_long_a_batch_is_one_clear_line(command, tmp_path, monkeypatch):
         )
 
     monkeypatch.setattr(TensorFlowEngine, "_sum_over_replicas", out_of_memory)
-    with pytest.raises(CommandError, match="largest batch.*--remat=layers"):
+    with pytest.raises(CommandError, match="batch.*--remat=layers may fit"):
         open_trainer([*command, f"--workdir={tmp_path}"], try_largest=True)
 
 

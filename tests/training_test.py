@@ -16,8 +16,10 @@ from keras_transformer.kernels.cross_entropy import smoothed_cross_entropy
 from keras_transformer.kernels.projected_loss import projected_r_drop
 from keras_transformer.training import fit as fit_module
 from keras_transformer.training.gradients import StepSums
+from keras_transformer.training.rematerialization import REMATERIALIZE
 from keras_transformer.training.seeds import seed_variables
-from keras_transformer.training.step import TrainStep
+from keras_transformer.training.step import TrainStep, spread_seeds
+from keras_transformer.training.token_losses import TokenLosses
 
 ROOT = pathlib.Path(__file__).parents[1]
 PROGRAMS = pathlib.Path(__file__).with_name("programs")
@@ -464,6 +466,160 @@ def test_learns_to_copy():
     pairs = tf.data.Dataset.from_tensor_slices((inputs, labels)).batch(32)
     history = model.fit(pairs, epochs=2, shuffle=False, verbose=0).history
     assert history["token_accuracy"][1] > 0.9
+
+
+# Rematerialization
+
+WITH_DROPOUT = {
+    **SIZES,
+    "dropout": 0.3,
+    "attention_dropout": 0.2,
+    "activation_dropout": 0.1,
+}
+
+
+def two_steps(
+    remat, dtype=None, jit_compile=False, replicas=1, micro_batches=1, **options
+):
+    """Sums, gradients and seeds of two steps of each replica."""
+    strategy = two_replicas() if replicas == 2 else None
+    model = make_model(strategy, WITH_DROPOUT, dtype)
+    REMATERIALIZE[remat](model)
+    strategy = strategy or tf.distribute.get_strategy()
+    arguments = (0.1, jit_compile, micro_batches, 0.0)
+    with strategy.scope():
+        step = TrainStep(model, model.optimizer, *arguments, **options)
+        spread_seeds(model)
+    inputs, labels = tf.nest.map_structure(tf.constant, batch(8))
+
+    @tf.function(autograph=False)
+    def run():
+        return tf.nest.map_structure(
+            strategy.experimental_local_results,
+            strategy.run(step.gradients, (inputs, labels)),
+        )
+
+    seeds = [
+        strategy.experimental_local_results(variable.value)
+        for variable in seed_variables(model)
+    ]
+    results = [run(), run(), seeds]
+    return [[np.array(x) for x in tf.nest.flatten(part)] for part in results]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_slices": 2, "micro_batches": 2, "r_drop": 1.0},
+        {"replicas": 2, "dtype": "mixed_bfloat16"},
+        {"micro_batches": 2, "jit_compile": True},
+    ],
+    ids=" ".join,
+)
+def test_layers_are_computed_again_with_the_same_dropout(options):
+    stored, again = (two_steps(remat, **options) for remat in REMATERIALIZE)
+    for one, other in zip(sum(stored, []), sum(again, []), strict=True):
+        scale = np.abs(one).max()
+        np.testing.assert_allclose(other, one, rtol=0, atol=1e-6 * scale)
+    first, second, _ = stored
+    assert abs(first[0] - second[0]) > 1e-3  # other units were dropped
+
+
+def test_a_layer_that_is_computed_again_is_called_as_before():
+    """By name, eagerly, without masks, and with a frozen weight."""
+    random = np.random.default_rng(2)
+    x, memory = (
+        tf.constant(random.normal(size=(2, length, 8)), "float32")
+        for length in (3, 5)
+    )
+    weights = tf.constant(random.normal(size=(2, 3, 8)), "float32")
+    visible = tf.constant(random.random((2, 1, 1, 5)) < 0.7)
+    found = []
+    for remat in REMATERIALIZE:
+        model = make_model(sizes=WITH_DROPOUT)
+        [layer] = model.decoder.blocks
+        layer.feed_forward.trainable = False
+        REMATERIALIZE[remat](model)
+        sources = [x, memory, *(v.value for v in layer.trainable_variables)]
+        for training in (True, False):
+            with tf.GradientTape() as tape:
+                tape.watch([x, memory])
+                y = layer(
+                    layer(x, memory, training=training),
+                    memory=layer.cross_attention.project(memory),
+                    cross_attention_mask=visible,
+                    training=training,
+                )
+                loss = tf.reduce_sum(y * weights)
+            found.append([y, *tape.gradient(loss, sources)])
+    half = len(found) // 2
+    for one, other in zip(found[:half], found[half:], strict=True):
+        for a, b in zip(one, other, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def gradient_graph(remat, num_layers, jit_compile):
+    """Gradients as a function of weights, seeds and ids, and such values."""
+    model = make_model(sizes={**WITH_DROPOUT, "num_layers": num_layers})
+    REMATERIALIZE[remat](model)
+    losses = TokenLosses(model, 0.1)
+
+    @tf.function(autograph=False, jit_compile=jit_compile or None)
+    def gradients(values, ids):
+        inputs = {"source_ids": ids, "target_ids": ids}
+        weights = [value for value in values if value.dtype.is_floating]
+        pairs = zip(model.variables, values, strict=True)
+        with tf.GradientTape() as tape, keras.StatelessScope(pairs):
+            tape.watch(weights)
+            loss = tf.reduce_sum(losses(inputs, ids, training=True)[0])
+        return list(map(tf.convert_to_tensor, tape.gradient(loss, weights)))
+
+    values = [tf.convert_to_tensor(v.numpy()) for v in model.variables]
+    return gradients, (values, tf.fill((4, 128), 5))
+
+
+def peak_memory(function, arguments):
+    """Bytes of the arrays that a graph stores at once, at most."""
+    v1 = tf.compat.v1
+    graph = function.get_concrete_function(*arguments)
+    values = [x.numpy() for x in tf.nest.flatten(arguments)]
+    feeds = zip((x.name for x in graph.inputs), values, strict=True)
+    metadata = v1.RunMetadata()
+    with tf.Graph().as_default(), v1.Session() as session:
+        tf.import_graph_def(graph.graph.as_graph_def(), name="")
+        session.run(
+            [x.name for x in graph.outputs],
+            dict(feeds),
+            v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE),
+            metadata,
+        )
+    changes = [
+        (record.alloc_micros, record.alloc_bytes)
+        for device in metadata.step_stats.dev_stats
+        for node in device.node_stats
+        for memory in node.memory
+        for record in memory.allocation_records
+    ]
+    return np.cumsum([size for _, size in sorted(changes)]).max()
+
+
+def test_layers_that_are_computed_again_are_not_stored():
+    """Operations that Grappler merges would keep the memory as it is."""
+    stored, again = (
+        peak_memory(*gradient_graph(remat, num_layers=2, jit_compile=False))
+        for remat in REMATERIALIZE
+    )
+    assert stored > 3e6 and again < 0.6 * stored
+
+
+def test_xla_computes_layers_again():
+    """Each layer norm of the layers has one operation `rsqrt`."""
+    found = []
+    for remat in REMATERIALIZE:
+        function, arguments = gradient_graph(remat, 1, jit_compile=True)
+        compiled = function.experimental_get_compiler_ir(*arguments)
+        found.append(compiled(stage="optimized_hlo").count(" rsqrt("))
+    assert found == [5, 10]
 
 
 # XLA

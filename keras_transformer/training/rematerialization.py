@@ -1,18 +1,31 @@
-"""Rematerialization under JAX: layers are computed again instead of stored.
+"""Rematerialization: layers are computed again instead of stored.
 
 The backward pass needs the activations of every layer. Here it keeps only the
 inputs of each encoder and decoder layer and computes the rest again, with the
 same dropout. Losses and gradients stay the same.
 
+A layer becomes a pure function of its weights, its seeds and its arguments,
+which the backend computes again: `jax.checkpoint`, or a custom gradient of
+TensorFlow.
+
 Keras' own (`keras.RematScope`) fails with these layers (Keras 3.15): the state
-of their dropout leaves the recomputed function. Under TensorFlow 2.21
-`tf.recompute_grad` has wrong gradients with dropout, and never ends in a loop.
+of their dropout leaves the recomputed function. `tf.recompute_grad` (2.21) has
+wrong gradients with dropout, since `training` is unknown when it computes
+again, and never ends in a loop.
 """
 
 import typing
+from collections.abc import Callable
 
-import jax
 import keras
+
+from keras_transformer.backend import ON_TENSORFLOW
+from keras_transformer.training.seeds import seed_variables
+
+if ON_TENSORFLOW:
+    import tensorflow as tf
+else:
+    import jax
 
 
 def rematerialize(model: typing.Any) -> None:
@@ -22,26 +35,107 @@ def rematerialize(model: typing.Any) -> None:
         model: The model; its outputs do not change.
     """
     for block in [*model.encoder.blocks, *model.decoder.blocks]:
-        block.call = _recomputed(block, block.call)
+        block.call = _recomputed(block)
 
 
-def _recomputed(block, call):
-    """The call as a pure function: weights and seeds go in, seeds come out."""
-    seeds = block.non_trainable_variables
-    variables = block.trainable_variables + seeds
+REMATERIALIZE = {"none": lambda model: None, "layers": rematerialize}
 
-    @jax.checkpoint
-    def compute(values, arguments):
-        pairs = list(zip(variables, values, strict=True))
-        with keras.StatelessScope(pairs) as scope:
-            outputs = call(*arguments)
-        return outputs, [scope.get_current_value(seed) for seed in seeds]
 
-    def call_of_block(*arguments):
+class WithTraining(keras.layers.Layer):
+    """A function of `training`, which Keras makes known in layers only.
+
+    Args:
+        function: A part of a layer, called with `arguments` and `training`.
+        dtype: The layer's policy.
+    """
+
+    def __init__(self, function, dtype):
+        super().__init__(dtype=dtype)
+        self._function = function
+        self.built = True
+
+    def call(self, arguments, training=None):
+        return self._function(arguments, training)
+
+
+def _recomputed(block):
+    """The call of a block, with a gradient that computes it again."""
+    call, policy = block.call, block.dtype_policy
+    variables, seeds = block.variables, seed_variables(block)
+    # Inside it, the layers of the block know `training` in the gradient, too.
+    as_before = WithTraining(
+        lambda arguments, training: call(*arguments[0], **arguments[1]), policy
+    )
+
+    def compute(arguments, training):
+        def of_values(values, arguments):
+            pairs = zip(variables, values, strict=True)
+            with keras.StatelessScope(pairs) as scope:
+                output = as_before(arguments, training=training)
+            return output, [scope.get_current_value(seed) for seed in seeds]
+
         values = [variable.value for variable in variables]
-        outputs, after = compute(values, arguments)
+        output, after = _checkpoint(of_values)(values, arguments)
         for seed, value in zip(seeds, after, strict=True):
             seed.assign(value)
-        return outputs
+        return output
 
-    return call_of_block
+    recomputed = WithTraining(compute, policy)
+    return lambda *arguments, **named: recomputed((arguments, named))
+
+
+def _checkpoint(function: Callable) -> Callable:
+    """`jax.checkpoint`, or the same under TensorFlow.
+
+    Args:
+        function: Pure function of nested tensors and None. It returns a float
+            tensor, and a list of integer tensors.
+    """
+    if not ON_TENSORFLOW:
+        return jax.checkpoint(function)
+
+    def checkpoint(*arguments):
+        def compute(tensors):
+            left = iter(tensors)
+            return function(
+                *tf.nest.map_structure(
+                    lambda leaf: None if leaf is None else next(left), arguments
+                )
+            )
+
+        @tf.custom_gradient
+        def recomputed(*tensors):
+            def gradient(upstream, *_):
+                again = _after(upstream, tensors)
+                floats = [x for x in again if x.dtype.is_floating]
+                with tf.GradientTape() as tape:
+                    tape.watch(floats)
+                    output, _ = compute(again)
+                gradients = iter(tape.gradient(output, floats, upstream))
+                return [
+                    next(gradients) if x.dtype.is_floating else None
+                    for x in again
+                ]
+
+            return compute(tensors), gradient
+
+        leaves = [x for x in tf.nest.flatten(arguments) if x is not None]
+        return recomputed(*map(tf.convert_to_tensor, leaves))
+
+    return checkpoint
+
+
+def _after(upstream, tensors):
+    """The tensors, once the gradient that needs them is computed.
+
+    Grappler and XLA would find that the same is computed twice, do it once and
+    store the results. XLA ignores control dependencies, and on CPUs it computes
+    what follows an optimization barrier too early; so the tensors are made to
+    depend on a value of the gradient. It is 0, or NaN, which they cannot know.
+    """
+    first = tf.reduce_sum(tf.reshape(upstream, [-1])[:1])
+    zero = tf.where(tf.math.is_nan(first), first, tf.zeros_like(first))
+    return [
+        x & (zero == 0) if x.dtype == tf.bool else x + tf.cast(zero, x.dtype)
+        for x in tensors
+    ]

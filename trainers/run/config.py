@@ -363,9 +363,8 @@ class TrainingConfig(Fields, changeable=True):
     )
     remat: str = hp(
         "none",
-        "With JAX: layers means that the backward pass computes each layer"
-        " again instead of storing its activations, to save memory; the losses"
-        " are the same.",
+        "layers: the backward pass computes each layer again instead of storing"
+        " its activations, to save memory; the losses are the same.",
         choices=REMATS,
     )
     accumulate_steps: int = hp(

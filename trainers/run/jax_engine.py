@@ -17,14 +17,13 @@ from keras_transformer.checkpoints import weight_name
 from keras_transformer.commands.flags import how_to_install
 from keras_transformer.machine import count_cores, find_gpus
 from keras_transformer.training.jax_step import AXIS, JaxStep, State, place
-from keras_transformer.training.rematerialization import rematerialize
+from keras_transformer.training.rematerialization import REMATERIALIZE
 from keras_transformer.training.token_losses import TokenLosses
 from keras_transformer.vocabulary import PAD
 from trainers.run.budget import counted
 from trainers.run.engine import OutOfMemoryError, Steps, check_device
 from trainers.run.jax_workers import Workers, connect
 
-REMATERIALIZE = {"none": lambda model: None, "layers": rematerialize}
 PREFETCH = 4  # batches that are on the devices before they are needed
 
 

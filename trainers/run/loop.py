@@ -251,7 +251,7 @@ class Trainer:
             )
         advice = "a smaller --max_length may fit"
         if config.remat == "none":
-            advice = "--remat=layers, with --backend=jax, may fit"
+            advice = "--remat=layers may fit"
         return f"not even one row on each device fits; {advice}"
 
     def run(self) -> Ending:

@@ -11,6 +11,7 @@ from keras_transformer.checkpoints import named_weights, weight_name
 from keras_transformer.training.gradients import add_losses, slice_sizes
 from keras_transformer.training.loss import token_weights
 from keras_transformer.training.moving_average import MovingAverage
+from keras_transformer.training.rematerialization import REMATERIALIZE
 from keras_transformer.training.seeds import seed_variables
 from keras_transformer.training.step import (
     TrainStep,
@@ -43,12 +44,11 @@ def open_devices(training, device):
         ValueError: An option has no effect under TensorFlow, or as
             `make_strategy`.
     """
-    for option, off in (("shard_parameters", False), ("remat", "none")):
-        received = getattr(training, option)
-        if received != off:
-            raise ValueError(
-                f"{option} needs --backend=jax. Received: {option}={received}"
-            )
+    if training.shard_parameters:
+        raise ValueError(
+            "shard_parameters needs --backend=jax. Received:"
+            f" shard_parameters={training.shard_parameters}"
+        )
     return TensorFlowDevices(training.strategy, device)
 
 
@@ -123,6 +123,7 @@ class TensorFlowEngine:
         )
         with self._strategy.scope():
             self.model = experiment.make_model()
+            REMATERIALIZE[config.remat](self.model)
             self.optimizer = experiment.make_optimizer(self.model)
             self._moving_average = None
             if config.ema_decay:

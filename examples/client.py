@@ -5,6 +5,7 @@ python examples/client.py http://127.0.0.1:8080 en de < sentences.txt
 
 import json
 import sys
+import urllib.error
 import urllib.request
 
 
@@ -15,8 +16,13 @@ def main(url, source, target, lines):
         json.dumps(fields).encode(),
         {"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request) as answer:
-        print(*json.load(answer)["translatedText"], sep="\n")
+    try:
+        with urllib.request.urlopen(request) as answer:
+            print(*json.load(answer)["translatedText"], sep="\n")
+    except urllib.error.HTTPError as refusal:  # with the reason in its body
+        raise SystemExit(f"client.py: {json.load(refusal)['error']}") from None
+    except urllib.error.URLError as error:
+        raise SystemExit(f"client.py: {url}: {error.reason}") from None
 
 
 if __name__ == "__main__":

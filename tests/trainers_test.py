@@ -663,7 +663,8 @@ def test_work_directory_of_another_configuration(
 ):
     before = (trained / "config.json").read_bytes()
     argv = [*command, f"--workdir={trained}", *flag.split()]
-    assert message in fails(wmt.main, argv, capsys)
+    error = fails(wmt.main, argv, capsys)
+    assert message in error and "Choose another workdir" in error
     assert (trained / "config.json").read_bytes() == before
 
 

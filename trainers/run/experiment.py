@@ -286,5 +286,5 @@ def check_same(workdir, configuration):
     if differences:
         raise ValueError(
             f"{workdir.path} was made with another configuration:"
-            f" {'; '.join(differences)}"
+            f" {'; '.join(differences)}. Choose another workdir"
         )

@@ -48,11 +48,14 @@ def find_model(name: str | os.PathLike) -> pathlib.Path:
         ) from None
     for number, pattern in enumerate(WEIGHTS, 1):
         ignored = [*OF_OTHERS, *WEIGHTS[number:]]
-        directory = pathlib.Path(
-            snapshot_download(
-                parts[1], revision=parts[2], ignore_patterns=ignored
+        try:
+            directory = pathlib.Path(
+                snapshot_download(
+                    parts[1], revision=parts[2], ignore_patterns=ignored
+                )
             )
-        )
+        except OSError as error:
+            raise OSError(f"{name} cannot be downloaded: {error}") from error
         if any(directory.glob(pattern)):
             break
     return directory

@@ -233,7 +233,7 @@ def test_a_command_imports_from_the_hub(server, tmp_path, capsys, monkeypatch):
     [
         ("hf://marian", "expected hf://OWNER/NAME, or with @REVISION"),
         ("hf://a/b/c", "Received: 'hf://a/b/c'"),
-        ("hf://owner/none", "404"),
+        ("hf://owner/none", "hf://owner/none cannot be downloaded: "),
         ("hf://owner/marian@v2", "404"),
         ("no/such/directory", "expected a directory that holds a model"),
     ],

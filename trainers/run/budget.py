@@ -30,10 +30,11 @@ def budget_lines(
     )
     epochs = config.train_steps / steps
     sizes = ", ".join(f"{k} {n / MIB:,.0f} MiB" for k, n in memory.items())
-    time = span(seconds_per_step * config.train_steps)
-    limit = ""
-    if config.train_minutes:
-        limit = f"; it ends after {config.train_minutes:g} min at the latest"
+    seconds = seconds_per_step * config.train_steps
+    time = f"about {span(seconds)} for {config.train_steps:,} steps"
+    if 0 < config.train_minutes * 60 < seconds:
+        affordable = config.train_minutes * 60 / seconds_per_step
+        time = f"about {affordable:,.0f} in {span(config.train_minutes * 60)}"
     xla = "is not used"
     if num_programs:
         xla = f"compiles {counted(num_programs, 'program')}"
@@ -48,8 +49,7 @@ def budget_lines(
         f"  {counted(len(batches.shapes), 'shape')} of a batch; XLA {xla}",
         f"  memory of a replica: {sizes}, and the activations",
         f"  the largest batches, {shapes} tokens, fit into memory:"
-        f" {seconds_per_step:.2f} s a step, so about {time} for"
-        f" {config.train_steps:,} steps without validation{limit}",
+        f" {seconds_per_step:.2f} s a step, so {time} without validation",
     ]
 
 

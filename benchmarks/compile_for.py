@@ -250,7 +250,7 @@ def largest_rows(needed, limit, unit, sizes):
         other = high if refused else previous
         slope = (sizes[other] - sizes[low]) / (other - low)
         guess = (low + (limit - sizes[low]) / slope) // unit * unit
-        rows = int(min(max(guess, low + unit), high - unit))
+        rows = int(max(guess, low + unit))
         sizes[rows] = needed(rows)
 
 

@@ -887,28 +887,31 @@ def compile_for():
 
 
 @pytest.mark.parametrize(
-    "needed, largest, most",
+    "needed, known, largest, most",
     [
-        (lambda rows: 1 + 0.1376 * rows, 104, 4),
-        (lambda rows: 1 + 0.01 * rows, 1472, 4),
+        (lambda rows: 1 + 0.1376 * rows, [24], 104, 4),
+        (lambda rows: 1 + 0.01 * rows, [24], 1472, 4),
         # The compiler computes values again where memory is scarce.
-        (lambda rows: min(1 + 0.15 * rows, 14 + 0.01 * rows), 168, 5),
-        (lambda rows: 1 + 0.001 * rows**2, 120, 8),
-        (lambda rows: 9 + rows, 0, 3),
+        (lambda rows: min(1 + 0.15 * rows, 14 + 0.01 * rows), [24], 168, 5),
+        (lambda rows: 1 + 0.001 * rows**2, [24], 120, 8),
+        (lambda rows: 9 + rows, [24], 0, 3),
+        (lambda rows: 0.5 * rows, [24, 40], 24, 1),
+        (lambda rows: 0.5 * rows, [8, 24, 32], 24, 0),
     ],
 )
-def test_the_largest_batch_is_found(compile_for, needed, largest, most):
+def test_the_largest_batch_is_found(compile_for, needed, known, largest, most):
     compiled = []
 
     def compile_rows(rows):
         compiled.append(rows)
         return needed(rows)
 
-    start = {24: needed(24)}
-    found = compile_for.largest_rows(compile_rows, 15.75, 8, start)
+    sizes = {rows: needed(rows) for rows in known}
+    found = compile_for.largest_rows(compile_rows, 15.75, 8, sizes)
     assert found == (largest, largest + 8)
-    assert len(set(compiled)) == len(compiled) <= most
-    assert not any(rows % 8 for rows in compiled) and 24 not in compiled
+    assert len({*known, *compiled}) == len(known) + len(compiled)
+    assert len(compiled) <= most
+    assert not any(rows % 8 for rows in compiled)
 
 
 def test_the_row_of_the_largest_batch(compile_for, tmp_path, monkeypatch):

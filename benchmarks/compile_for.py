@@ -36,7 +36,7 @@ import re
 import time
 
 from processes import measure_once, read_results
-from results import add_flag, markdown, record, versions
+from results import add_flag, command, markdown, read, record, today, versions
 
 GIB = 2**30
 
@@ -78,7 +78,7 @@ ENVIRONMENT = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # no TPU that one process would lock
     "XLA_FLAGS": "--xla_gpu_autotune_level=0",  # no GPU to try kernels on
 }
-TITLE = "Compiled for TPUs, never run on one: "
+NAME = "compile_for"  # the result, with a table for each kind of program
 
 
 def main():
@@ -92,17 +92,34 @@ def main():
             rows.append(find_largest(case, arguments))
         else:
             rows.append(row_of(case, find(case, arguments)))
-        head, line, *cells = markdown(rows[-1:]).splitlines()
-        shown = cells if len(rows) > 1 else [head, line, *cells]
-        print(*shown, sep="\n", flush=True)
+        print(json.dumps(rows[-1]), flush=True)
+    print(markdown(rows))
     if arguments.record:
-        name, title = "compile_for", "a training step"
-        if arguments.search:
-            name, title = "compile_for_search", "the beam search"
-        elif arguments.largest:
-            name, title = "compile_for_largest", "the largest training step"
-        packages = versions(("jax", "libtpu", "keras", "numpy"))
-        record(name, TITLE + title, {"programs": rows}, versions=packages)
+        what = "step"
+        if arguments.search or arguments.largest:
+            what = "search" if arguments.search else "largest step"
+        heading = f"{what}: {command()}, {today()}"
+        record(
+            NAME,
+            "Compiled for TPUs, never run on one",
+            with_table(read(NAME)["tables"], heading, rows),
+            versions=versions(("jax", "libtpu", "keras", "numpy")),
+        )
+
+
+def with_table(tables, heading, rows):
+    """Recorded tables with a new one, which replaces that of its kind.
+
+    >>> with_table({"step: A": [1], "search: B": [2]}, "step: C", [3])
+    {'search: B': [2], 'step: C': [3]}
+    """
+    kind = heading.partition(":")[0]
+    kept = {
+        other: rows
+        for other, rows in tables.items()
+        if other.partition(":")[0] != kind
+    }
+    return kept | {heading: rows}
 
 
 def parse_arguments():

@@ -5,6 +5,7 @@ each. JAX compiles for each shape.
 """
 
 import threading
+import types
 import typing
 from collections.abc import Callable, Sequence
 
@@ -136,7 +137,7 @@ def variables_of(inference: typing.Any) -> list[keras.Variable]:
 
 
 def lower(
-    method: Callable,
+    method: types.MethodType,
     values: Sequence[typing.Any],
     *arrays: typing.Any,
     **options: typing.Any,

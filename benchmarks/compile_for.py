@@ -307,7 +307,7 @@ def row_of(case, found):
         row["all-reduce MB"] = scaled(found.get("all_reduce_bytes"), 1e6, 1)
     for name, seconds in roofline(chip, chips, found).items():
         row[f"{name} ms"] = scaled(seconds, 1e-3)
-    row["compile s"] = scaled(found.get("compile_seconds"), 1, 0)
+    row["compile s"] = scaled(found.get("compile_seconds"), 1, None)
     return row
 
 

@@ -321,7 +321,8 @@ def roofline(chip, chips, found):
 
     The parts may overlap, so a step takes at least as long as its products or
     its links need. Its "memory" counts what each operation reads and writes,
-    also what the compiler keeps on the chip: it is no lower bound.
+    also what the compiler keeps on the chip: it is no lower bound. That of a
+    search is what its steps read at least, if nothing stays on the chip.
     """
     sent = 2 * (chips - 1) / chips  # in a ring, of the bytes that are added up
     parts = {

@@ -1,22 +1,25 @@
-"""Compiles a recipe's training step for TPUs and GPUs that are not there.
+"""Compiles a recipe's programs for TPUs and GPUs that are not there.
 
     pip install 'jax[tpu]'    # or 'jax[cuda12]', for h100
     python benchmarks/compile_for.py --target=v5e-8 --recipe=wmt14_ende_big
+    python benchmarks/compile_for.py --target=v5e-1 --largest=8 --remat=layers
+    python benchmarks/compile_for.py --target=v5e-1 --search=64,512 --length=64
 
 libtpu has the compiler of the TPU and needs no device: what is compiled here is
 the program that the TPU would run. A target is a slice by its name at Google
 Cloud (v5e-8, v5p-8, v6e-8), a generation with a topology (v5e:2x4), or a number
 of GPUs in one machine (h100-1, h100-8). Without a GPU, JAX does not try which
 of several kernels is the fastest, and counts no FLOPs: for GPUs only memory and
-collectives are the compiler's. The batch
-has the shape that needs the most memory: rows of --length tokens, by default
-the recipe's `max_length`, as many as --batch_tokens has room for. With --search
-the recipe's search of --rows sources for each chip is compiled instead.
+collectives are the compiler's.
 
-Prints for each program: memory of a chip by purpose; FLOPs by the compiler and
-by `trainers/experiments/formulas.py`; collectives with their bytes; and the
-time that a step takes at least, at the published rates of the chip. --largest
-looks for the largest batch that fits into a chip.
+A training step has rows of --length tokens, by default the recipe's
+`max_length`, as many as the batch has room for: the shape that needs the most
+memory. --largest looks for the largest batch that fits into a chip. --search
+compiles the recipe's search on one chip instead.
+
+The table has memory of a chip by purpose; FLOPs by the compiler and by
+`trainers/experiments/formulas.py`; bytes that chips exchange; and the time that
+the parts of a program take at least, at the published rates of the chip.
 
 Nothing runs, so nothing here is a measured speed. Each program is compiled in a
 process of its own. TensorFlow is not needed.
@@ -24,15 +27,16 @@ process of its own. TensorFlow is not needed.
 
 import argparse
 import dataclasses
+import itertools
 import json
+import math
 import os
 import pathlib
 import re
-import resource
 import time
 
-from processes import measure_apart
-from results import add_flag, record
+from processes import measure_once, read_results
+from results import add_flag, command, markdown, read, record, today, versions
 
 GIB = 2**30
 
@@ -48,26 +52,24 @@ class Chip:
         flops: Dense bf16 FLOPs a second.
         hbm_bytes: Bytes a second from and to memory.
         link_bytes: Bytes a second to other chips, over all links, one way.
-        cores: TensorCores; slices of v5p are named after them.
+        slices: Number in a slice's name -> topology. v5p counts TensorCores,
+            two in a chip.
     """
 
     hbm: float
     flops: float
     hbm_bytes: float
     link_bytes: float
-    cores: int = 1
+    slices: dict[int, str]
 
 
+FLAT = {1: "1x1", 4: "2x2", 8: "2x4", 16: "4x4", 256: "16x16"}
+CUBES = {2: "1x1x1", 8: "2x2x1", 16: "2x2x2", 32: "2x2x4", 512: "4x8x8"}
 CHIPS = {
-    "v5e": Chip(15.75 * GIB, 197e12, 819e9, 200e9),
-    "v5p": Chip(95.74 * GIB, 459e12, 2765e9, 600e9, cores=2),
-    "v6e": Chip(31.25 * GIB, 918e12, 1600e9, 400e9),
-    "h100": Chip(79.1 * GIB, 989e12, 3350e9, 450e9),
-}
-TOPOLOGIES = {
-    "v5e": {1: "1x1", 4: "2x2", 8: "2x4", 16: "4x4", 256: "16x16"},
-    "v5p": {1: "1x1x1", 4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 256: "4x8x8"},
-    "v6e": {1: "1x1", 4: "2x2", 8: "2x4", 16: "4x4", 256: "16x16"},
+    "v5e": Chip(15.75 * GIB, 197e12, 819e9, 200e9, FLAT),
+    "v5p": Chip(95.74 * GIB, 459e12, 2765e9, 600e9, CUBES),
+    "v6e": Chip(31.25 * GIB, 918e12, 1600e9, 400e9, FLAT),
+    "h100": Chip(79.1 * GIB, 989e12, 3350e9, 450e9, {1: "1x1x1", 8: "1x1x8"}),
 }
 ENVIRONMENT = {
     "KERAS_BACKEND": "jax",
@@ -76,7 +78,7 @@ ENVIRONMENT = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # no TPU that one process would lock
     "XLA_FLAGS": "--xla_gpu_autotune_level=0",  # no GPU to try kernels on
 }
-MARGIN = 0.08  # --largest stops at a batch that is so near the limit
+NAME = "compile_for"  # the result, with a table for each kind of program
 
 
 def main():
@@ -84,28 +86,40 @@ def main():
     if arguments.child:
         print(json.dumps(compile_case(json.loads(arguments.child))))
         return
-    known = read_results(arguments.results)
     rows = []
-    for recipe in arguments.recipe:
-        for target in arguments.target:
-            case = case_of(arguments, recipe, target)
-            found = find(case, known, arguments.results)
-            if arguments.largest:
-                case, found = find_largest(case, found, known, arguments)
-            if arguments.json:
-                print(json.dumps({**case, **found}), flush=True)
-            else:
-                print(describe(case, found), end="\n\n", flush=True)
-            rows.append(row_of(case, found))
-    if arguments.record:
-        name = "compile_for_search" if arguments.search else "compile_for"
-        title = "Compiled for TPUs, never run on one: a training step"
-        if arguments.search:
-            title = title.replace("a training step", "the beam search")
+    for case in cases_of(arguments):
         if arguments.largest:
-            name += "_largest"
-            title += ", the largest batch that fits"
-        record(name, title, {"programs": rows}, versions=versions())
+            rows.append(find_largest(case, arguments))
+        else:
+            rows.append(row_of(case, find(case, arguments)))
+        print(json.dumps(rows[-1]), flush=True)
+    print(markdown(rows))
+    if arguments.record:
+        what = "step"
+        if arguments.search or arguments.largest:
+            what = "search" if arguments.search else "largest step"
+        heading = f"{what}: {command()}, {today()}"
+        record(
+            NAME,
+            "Compiled for TPUs, never run on one",
+            with_table(read(NAME)["tables"], heading, rows),
+            versions=versions(("jax", "libtpu", "keras", "numpy")),
+        )
+
+
+def with_table(tables, heading, rows):
+    """Recorded tables with a new one, which replaces that of its kind.
+
+    >>> with_table({"step: A": [1], "search: B": [2]}, "step: C", [3])
+    {'search: B': [2], 'step: C': [3]}
+    """
+    kind = heading.partition(":")[0]
+    kept = {
+        other: rows
+        for other, rows in tables.items()
+        if other.partition(":")[0] != kind
+    }
+    return kept | {heading: rows}
 
 
 def parse_arguments():
@@ -116,31 +130,27 @@ def parse_arguments():
     def words(text):
         return text.split(",")
 
+    def numbers(text):
+        return [int(word) for word in words(text)]
+
     parser.add_argument(
         "--target",
         type=words,
         default=["v5e-8"],
-        help="with commas; v5e-256@400000 sets its batch_tokens",
+        help="with commas; v5e-256@400000 has 400,000 tokens of a side in its"
+        "\nglobal batch instead of the recipe's batch_tokens",
     )
     parser.add_argument("--recipe", type=words, default=["wmt14_ende_base"])
-    parser.add_argument(
-        "--batch_tokens",
-        type=int,
-        help="tokens of a side of the global batch; default: the recipe's",
-    )
     parser.add_argument("--length", type=int, help="tokens of a row")
     parser.add_argument(
-        "--precision",
-        default="mixed_bfloat16",
-        choices=["float32", "mixed_bfloat16"],
+        "--remat", type=words, default=["none"], help="none, layers or both"
     )
-    parser.add_argument("--remat", default="none", choices=["none", "layers"])
-    parser.add_argument("--largest", action="store_true")
-    parser.add_argument("--search", action="store_true")
     parser.add_argument(
-        "--rows", type=int, default=64, help="sources of a chip, with --search"
+        "--largest", type=int, help="rows of which the result is a multiple"
     )
-    parser.add_argument("--json", action="store_true", help="a line for each")
+    parser.add_argument(
+        "--search", type=numbers, help="sentences of a batch, with commas"
+    )
     parser.add_argument(
         "--results", type=pathlib.Path, help="file of programs, kept and read"
     )
@@ -149,9 +159,14 @@ def parse_arguments():
     arguments = parser.parse_args()
     for target in arguments.target:
         try:
-            parse_target(target.partition("@")[0])
+            _, _, chips = parse_target(target.partition("@")[0])
         except (AttributeError, KeyError, ValueError):
             parser.error(f"unknown target: {target}")
+        if arguments.search and chips > 1:
+            parser.error(f"a search is on one chip. Received: {target}")
+    for remat in arguments.remat:
+        if remat not in ("none", "layers"):
+            parser.error(f"--remat is none or layers. Received: {remat}")
     if arguments.largest and arguments.search:
         parser.error("--largest is for training steps")
     return arguments
@@ -163,212 +178,162 @@ def parse_target(name):
     >>> parse_target("v5e-8"), parse_target("v5p-8"), parse_target("v6e:4x4")
     (('v5e', '2x4', 8), ('v5p', '2x2x1', 4), ('v6e', '4x4', 16))
     """
-    generation, separator, rest = re.fullmatch(
+    generation, separator, size = re.fullmatch(
         r"(\w+)([-:])([\dx]+)", name
     ).groups()
-    if generation == "h100":
-        return generation, f"1x1x{int(rest)}", int(rest)
-    if separator == "-":
-        chips = int(rest) // CHIPS[generation].cores
-        return generation, TOPOLOGIES[generation][chips], chips
-    CHIPS[generation]  # known?
-    chips = 1
-    for size in rest.split("x"):
-        chips *= int(size)
-    return generation, rest, chips
+    slices = CHIPS[generation].slices
+    topology = slices[int(size)] if separator == "-" else size
+    return generation, topology, math.prod(map(int, topology.split("x")))
 
 
-def case_of(arguments, recipe, target):
-    """The program to compile for a recipe and a target, JSON."""
+def cases_of(arguments):
+    """Yields the programs to compile, as JSON."""
     from trainers.paper import read_recipe
 
-    data = read_recipe(recipe).data
-    target, _, tokens = target.partition("@")
-    tokens = int(tokens or arguments.batch_tokens or data.batch_tokens)
-    length = arguments.length or data.max_length
-    case = {"recipe": recipe, "target": target, "length": length}
-    case["precision"] = arguments.precision
-    chips = parse_target(target)[2]
-    if arguments.search:
-        return {**case, "search": True, "rows": arguments.rows * chips}
-    # A chip has a row at least.
-    rows = max(tokens // length // chips, 1) * chips
-    return {**case, "remat": arguments.remat, "rows": rows}
+    for recipe, target in itertools.product(arguments.recipe, arguments.target):
+        data = read_recipe(recipe).data
+        target, _, tokens = target.partition("@")
+        length = arguments.length or data.max_length
+        case = {"recipe": recipe, "target": target, "length": length}
+        for rows in arguments.search or ():
+            yield {**case, "precision": "bfloat16", "rows": rows}
+        if not arguments.search:
+            chips = parse_target(target)[2]
+            tokens = int(tokens or data.batch_tokens)
+            rows = max(tokens // length // chips, 1) * chips
+            case |= {"precision": "mixed_bfloat16"}
+            for remat in arguments.remat:
+                yield {**case, "remat": remat, "rows": rows}
 
 
-def find_largest(case, found, known, arguments):
-    """The largest batch that compiles, and the program.
+def find(case, arguments):
+    """The result of a program: a known one, or else it is compiled now."""
+    return measure_once(__file__, case, ENVIRONMENT, arguments.results)
+
+
+# The largest batch
+
+
+def find_largest(case, arguments):
+    """The row of the largest step that fits, with the rows that do not."""
+    generation, _, chips = parse_target(case["target"])
+    unit = arguments.largest
+
+    def case_of(rows):
+        return {**case, "rows": rows * chips}
+
+    def needed(rows):
+        return needed_bytes(find(case_of(rows), arguments))
+
+    sizes = {
+        known["rows"] // chips: needed_bytes(found)
+        for known, found in read_results(arguments.results)
+        if {**known, "rows": case["rows"]} == case
+        and known["rows"] % (chips * unit) == 0
+    }
+    first = max(case["rows"] // chips // unit, 1) * unit
+    fits, refused = largest_rows(
+        needed, CHIPS[generation].hbm, unit, sizes or {first: needed(first)}
+    )
+    largest = case_of(fits)
+    row = row_of(largest, find(largest, arguments) if fits else {})
+    return row | {"refused": f"{refused * chips} x {case['length']}"}
+
+
+def largest_rows(needed, limit, unit, sizes):
+    """The largest batch whose program needs no more memory than there is.
 
     Memory is about linear in the rows: each guess is on the straight line
-    through the last program that fits. The search ends at a program that needs
-    nearly all memory, or is nearly as large as one that does not fit.
+    through the largest batch that fits and the smallest that does not or, as
+    long as there is none, the largest but one.
+
+    Args:
+        needed: Function of rows, a multiple of `unit`: bytes of their program.
+        limit: Bytes that there are.
+        unit: Rows of which the result is a multiple.
+        sizes: Rows -> bytes of some programs, at least one.
+
+    Returns:
+        The rows, and those of a batch that is larger by `unit`: too large.
     """
-    generation, _, chips = parse_target(case["target"])
-    hbm = CHIPS[generation].hbm
-    rows = case["rows"] // chips
-    fits, too_large = 0, None  # rows of a chip
-    best = case, found
+    sizes = {0: 0, **sizes}
     while True:
-        if "error" in found or sum(found["memory"].values()) > hbm:
-            too_large = rows
-        else:
-            fits, best = rows, ({**case, "rows": rows * chips}, found)
-            memory = found["memory"]
-            free = hbm - sum(memory.values())
-            if free < MARGIN * hbm:
-                return best
-            rows += int((1 - MARGIN / 2) * free * rows / memory["temporaries"])
-        if too_large is not None:
-            if too_large - fits <= max(1, MARGIN * too_large):
-                return best
-            if not fits or not fits < rows < too_large:
-                rows = (fits + too_large) // 2
-        found = find({**case, "rows": rows * chips}, known, arguments.results)
+        fits = [rows for rows in sizes if sizes[rows] <= limit]
+        refused = [rows for rows in sizes if sizes[rows] > limit]
+        *_, previous, low = [-unit, *sorted(fits)]
+        high = min(refused, default=math.inf)
+        if high - low <= unit:
+            return low, high
+        other = high if refused else previous
+        slope = (sizes[other] - sizes[low]) / (other - low)
+        guess = (low + (limit - sizes[low]) / slope) // unit * unit
+        rows = int(max(guess, low + unit))
+        sizes[rows] = needed(rows)
 
 
-def read_results(path):
-    """Programs that were compiled: JSON text of the case -> what was found."""
-    if path is None or not path.exists():
-        return {}
-    records = map(json.loads, path.read_text().splitlines())
-    return {json.dumps(r["case"]): r["found"] for r in records}
+def needed_bytes(found):
+    """Bytes of a chip that a program needs, one that was refused, too.
 
-
-def find(case, known, path):
-    """The result of a program: a known one, or else it is compiled now."""
-    key = json.dumps(case)
-    if key not in known:
-        known[key] = measure_apart(__file__, case, ENVIRONMENT)
-        if path is not None:
-            with open(path, "a") as file:
-                line = {"case": case, "found": known[key]}
-                file.write(json.dumps(line) + "\n")
-    return known[key]
-
-
-# What is shown
-
-
-def describe(case, found):
-    """A program as text."""
-    generation, topology, chips = parse_target(case["target"])
-    what = "the search" if case.get("search") else "a step"
-    lines = [
-        f"{case['recipe']} on {case['target']}: {what} of {case['rows']:,} rows"
-        f" of {case['length']} tokens on {chips} chips ({topology}),"
-        f" {case['precision']}"
-    ]
-    if "error" in found:
-        return "\n".join([*lines, f"  does not fit: {found['error']}"])
-    hbm = CHIPS[generation].hbm
-    memory = found["memory"]
-    parts = ", ".join(f"{k} {v / GIB:.2f}" for k, v in memory.items())
-    total = sum(memory.values())
-    lines.append(
-        f"  memory of a chip, GiB: {parts}; {total / GIB:.2f} of"
-        f" {hbm / GIB:.2f} ({total / hbm:.0%})"
-    )
-    lines.append(
-        f"  compiled in {found['compile_seconds']:.0f} s of a CPU core's time,"
-        f" with {found['host_bytes'] / GIB:.1f} GiB"
-    )
-    for kind, group in found["collectives"].items():
-        lines.append(
-            f"  {kind}: {group['count']}, {group['bytes'] / 1e6:,.1f} MB"
-        )
-    if case.get("search"):
-        return "\n".join(lines)
-    flops = f"  FLOPs of a chip: {found['formula_flops']:.3e} by formula"
-    if found["flops"]:
-        ratio = found["flops"] / found["formula_flops"]
-        flops += f", {ratio:.3f} times as many by the compiler"
-    lines.append(flops)
-    bounds = roofline(generation, chips, found)
-    shown = ", ".join(f"{k} {1e3 * v:.1f}" for k, v in bounds.items())
-    lines.append(f"  a step takes, ms: {shown}")
-    tokens = 2 * case["rows"] * case["length"]
-    best = max(bounds["products"], bounds["links"])
-    lines.append(f"  at best {tokens / best:,.0f} source + target tokens/s")
-    return "\n".join(lines)
-
-
-def roofline(generation, chips, found):
-    """Seconds that a step needs for its parts at the published rates.
-
-    The parts may overlap, so a step takes at least as long as the products or
-    the links need. "memory" counts what each operation reads and writes, also
-    what the compiler keeps on the chip: it is no lower bound.
+    >>> needed_bytes({"error": "Used 1.50G of 1.25G hbm."}) / GIB
+    1.51
     """
-    chip = CHIPS[generation]
-    sent = sum(
-        SENT[kind](chips) * group["bytes"]
-        for kind, group in found["collectives"].items()
-    )
-    seconds = {"products": found["formula_flops"] / chip.flops}
-    if found["bytes_accessed"]:
-        seconds["memory"] = found["bytes_accessed"] / chip.hbm_bytes
-    return {**seconds, "links": sent / chip.link_bytes}
+    if "error" in found:
+        [size] = re.findall(r"Used ([\d.]+)G of", found["error"])
+        return (float(size) + 0.01) * GIB  # which may be rounded down
+    return sum(found["memory"].values())
 
 
-# Bytes that a chip of n sends in a ring, for each byte of the result.
-SENT = {
-    "all-reduce": lambda n: 2 * (n - 1) / n,
-    "all-gather": lambda n: (n - 1) / n,
-    "reduce-scatter": lambda n: n - 1,
-    "all-to-all": lambda n: (n - 1) / n,
-    "collective-permute": lambda n: 1,
-}
+# Showing
 
 
 def row_of(case, found):
     """A program as a row of the table."""
     generation, _, chips = parse_target(case["target"])
-    tokens = case["rows"] * case["length"]
+    chip = CHIPS[generation]
     row = {"recipe": case["recipe"], "target": case["target"], "chips": chips}
+    row |= {"remat": case["remat"]} if "remat" in case else {}
     row |= {"rows x tokens": f"{case['rows']} x {case['length']}"}
-    row |= {"tokens a side, chip": round(tokens / chips)}
-    columns = ("weights", "optimizer", "temporaries", "other", "total", "HBM")
-    row |= dict.fromkeys((f"{name} GiB" for name in columns), "")
-    if not case.get("search"):
-        row |= dict.fromkeys(
-            ("TFLOP, chip", "compiler / formula", "all-reduce MB"), ""
-        )
-        row |= dict.fromkeys(("products ms", "memory ms", "links ms"), "")
-    row |= {"compile s": ""}
-    hbm = CHIPS[generation].hbm
-    if "error" in found:
-        return row | {"total GiB": "does not fit", "HBM GiB": gib(hbm)}
-    memory = dict(found["memory"])
-    total = sum(memory.values())
+    row |= {"tokens a side, chip": case["rows"] * case["length"] // chips}
+    memory = dict(found.get("memory", {}))
     for name in ("weights", "optimizer", "temporaries"):
-        row[f"{name} GiB"] = gib(memory.pop(name, 0))
-    row["other GiB"] = gib(sum(memory.values()))
-    row |= {"total GiB": gib(total), "HBM GiB": gib(hbm)}
-    row["compile s"] = round(found["compile_seconds"])
-    if case.get("search"):
-        return row
-    row["TFLOP, chip"] = round(found["formula_flops"] / 1e12, 3)
-    if found["flops"]:
-        row["compiler / formula"] = round(
-            found["flops"] / found["formula_flops"], 3
-        )
-    reduced = found["collectives"].get("all-reduce", {"bytes": 0})
-    row["all-reduce MB"] = round(reduced["bytes"] / 1e6, 1)
-    for name, seconds in roofline(generation, chips, found).items():
-        row[f"{name} ms"] = round(1e3 * seconds, 2)
+        row[f"{name} GiB"] = scaled(memory.pop(name, None), GIB)
+    row["other GiB"] = scaled(sum(memory.values()) if memory else None, GIB)
+    row["total GiB"] = scaled(needed_bytes(found), GIB)
+    row["HBM GiB"] = scaled(chip.hbm, GIB)
+    flops = found.get("formula_flops")
+    row["TFLOP, chip"] = scaled(flops, 1e12, 3)
+    if "remat" in case:
+        row["compiler / formula"] = scaled(found.get("flops"), flops, 3)
+        row["all-reduce MB"] = scaled(found.get("all_reduce_bytes"), 1e6, 1)
+    for name, seconds in roofline(chip, chips, found).items():
+        row[f"{name} ms"] = scaled(seconds, 1e-3)
+    row["compile s"] = scaled(found.get("compile_seconds"), 1, None)
     return row
 
 
-def gib(size):
-    return round(size / GIB, 2)
+def scaled(value, unit, digits=2):
+    """A number of units for a cell; None stays None."""
+    return None if value is None else round(value / unit, digits)
 
 
-def versions():
-    """Package -> version, of those that compile."""
-    import importlib.metadata
+def roofline(chip, chips, found):
+    """Part of a program -> seconds that it takes at least; None if unknown.
 
-    packages = ("jax", "libtpu", "keras", "numpy")
-    return {name: importlib.metadata.version(name) for name in packages}
+    The parts may overlap, so a step takes at least as long as its products or
+    its links need. Its "memory" counts what each operation reads and writes,
+    also what the compiler keeps on the chip: it is no lower bound. That of a
+    search is what its steps read at least, if nothing stays on the chip.
+    """
+    sent = 2 * (chips - 1) / chips  # in a ring, of the bytes that are added up
+    parts = {
+        "products": ("formula_flops", 1 / chip.flops),
+        "memory": ("bytes", 1 / chip.hbm_bytes),
+        "links": ("all_reduce_bytes", sent / chip.link_bytes),
+    }
+    return {
+        part: None if found.get(name) is None else found[name] * seconds
+        for part, (name, seconds) in parts.items()
+    }
 
 
 # In the process of a program
@@ -380,78 +345,59 @@ def compile_case(case):
 
     from trainers.paper import read_recipe
 
-    configuration = read_recipe(case["recipe"])
-    mesh = make_mesh(case["target"])
-    make = make_search if case.get("search") else make_step
-    function, arguments, sizes = make(configuration, case, mesh)
+    make = make_step if "remat" in case else make_search
+    lowered, sizes, least = make(
+        read_recipe(case["recipe"]), case, make_devices(case["target"])
+    )
     started = time.process_time()
-    lowered = function.lower(*arguments)
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        return {"error": str(error).splitlines()[0]}
+        return {"error": str(error)}
     seconds = time.process_time() - started
     analysis = compiled.memory_analysis()
     cost = compiled.cost_analysis() or {}  # none for GPUs
-    known = sum(sizes.values())
     memory = {
         **sizes,
-        "batch": analysis.argument_size_in_bytes - known,
+        "batch": analysis.argument_size_in_bytes - sum(sizes.values()),
         "results": analysis.output_size_in_bytes - analysis.alias_size_in_bytes,
         "temporaries": analysis.temp_size_in_bytes,
         "code": analysis.generated_code_size_in_bytes,
     }
-    found = {
+    return {
         "memory": memory,
         "flops": cost.get("flops"),
-        "bytes_accessed": cost.get("bytes accessed"),
-        "collectives": collectives_of(compiled.as_text()),
+        "bytes": cost.get("bytes accessed"),
+        "all_reduce_bytes": all_reduce_bytes(compiled.as_text()),
         "compile_seconds": seconds,
-        "host_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        **least,
     }
-    if not case.get("search"):
-        found["formula_flops"] = formula_flops(configuration, case)
-    return found
 
 
 # An H100 as XLA describes it, from openxla/xla's pull request 25919.
 H100 = """
+platform_name: "CUDA" device_description_str: "NVIDIA H100 80GB HBM3"
 gpu_device_info {
-  threads_per_block_limit: 1024
-  threads_per_warp: 32
-  shared_memory_per_block: 49152
-  shared_memory_per_core: 233472
-  threads_per_core_limit: 2048
-  core_count: 132
-  fpus_per_core: 128
-  block_dim_limit_x: 2147483647
-  block_dim_limit_y: 65535
+  cuda_compute_capability { major: 9 } core_count: 132 clock_rate_ghz: 1.98
+  threads_per_block_limit: 1024 threads_per_warp: 32
+  threads_per_core_limit: 2048 fpus_per_core: 128
+  block_dim_limit_x: 2147483647 block_dim_limit_y: 65535
   block_dim_limit_z: 65535
-  memory_bandwidth: 3352320000000
-  l2_cache_size: 52428800
-  clock_rate_ghz: 1.98
-  device_memory_size: 84929347584
-  shared_memory_per_block_optin: 232448
-  cuda_compute_capability { major: 9 }
-  registers_per_core_limit: 65536
-  registers_per_block_limit: 65536
+  shared_memory_per_block: 49152 shared_memory_per_core: 233472
+  shared_memory_per_block_optin: 232448 registers_per_core_limit: 65536
+  registers_per_block_limit: 65536 l2_cache_size: 52428800
+  memory_bandwidth: 3352320000000 device_memory_size: 84929347584
 }
-platform_name: "CUDA"
 dnn_version_info { major: 9 minor: 7 }
 runtime_version { major: 12 minor: 8 patch: 0 }
-device_description_str: "NVIDIA H100 80GB HBM3"
 """
 
 
-def make_mesh(target):
-    """The chips of a slice that is not there, as a mesh of one axis."""
-    import numpy as np
+def make_devices(target):
+    """The chips of a slice that is not there."""
     from jax.experimental import topologies
-    from jax.sharding import Mesh
-
-    from keras_transformer.training.jax_step import AXIS
 
     generation, topology, chips = parse_target(target)
     if generation == "h100":
@@ -462,160 +408,167 @@ def make_mesh(target):
         options["topology_name"] = f"{generation}:{topology}"
         if chips == 1:  # part of a host; by default a host has four chips
             options["chips_per_host_bounds"] = (1, 1, 1)
-    description = topologies.get_topology_desc(**options)
-    return Mesh(np.array(description.devices), (AXIS,))
-
-
-def formula_flops(configuration, case):
-    """FLOPs of a chip in a step, by the formula of docs/paper.md."""
-    from trainers.experiments.formulas import training_flops
-
-    chips = parse_target(case["target"])[2]
-    tokens = case["rows"] * case["length"]
-    return training_flops(configuration.model, 1, tokens, case["length"]) / (
-        chips
-    )
+    return topologies.get_topology_desc(**options).devices
 
 
 SIZES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "u16": 2, "s16": 2}
 SIZES |= {"f32": 4, "s32": 4, "u32": 4, "f64": 8, "s64": 8, "u64": 8}
 
 
-def collectives_of(program):
-    """Kind -> number of collectives and bytes of their results on a chip.
+def all_reduce_bytes(program):
+    """Bytes that a program adds up over the chips.
 
-    >>> collectives_of(
-    ...     "%a = (f32[2,3]{1,0}, bf16[4]{0}) all-reduce(%b, %c), x=1")
-    {'all-reduce': {'count': 1, 'bytes': 32}}
+    >>> all_reduce_bytes("%a = (f32[2,3]{1,0}, bf16[4]{0}) all-reduce(%b, %c)")
+    32
+
+    Raises:
+        ValueError: Chips exchange something else.
     """
-    found = {}
-    for match in re.finditer(
-        rf" = (.+?) ({'|'.join(SENT)})(-start)?\(", program
+    kinds = "all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute"
+    total = 0
+    for shapes, kind in re.findall(
+        rf" = (.+?) ({kinds})(?:-start)?\(", program
     ):
-        shapes, kind, starts = match.groups()
-        sizes = [
-            _bytes_of(*shape)
-            for shape in re.findall(r"(\w+)\[([\d,]*)\]", shapes)
-        ]
-        if starts and kind != "all-reduce":
-            sizes = sizes[len(sizes) // 2 :]  # operands, then results
-        group = found.setdefault(kind, {"count": 0, "bytes": 0})
-        group["count"] += 1
-        group["bytes"] += sum(sizes)
-    return found
-
-
-def _bytes_of(dtype, dimensions):
-    """Bytes of an array in the text of a program."""
-    size = SIZES.get(dtype, 0)
-    for number in filter(None, dimensions.split(",")):
-        size *= int(number)
-    return size
+        if kind != "all-reduce":
+            raise ValueError(
+                f"expected nothing but all-reduce. Received: {kind}"
+            )
+        for dtype, sizes in re.findall(r"(\w+)\[([\d,]*)\]", shapes):
+            numbers = map(int, filter(None, sizes.split(",")))
+            total += SIZES[dtype] * math.prod(numbers)
+    return total
 
 
 # The programs
 
 
-def make_step(configuration, case, mesh):
-    """The training step of the JAX engine on a mesh.
+def make_step(configuration, case, devices):
+    """The training step of the JAX engine.
 
     Returns:
-        The jitted function of state and batch, which donates the state; their
-        shapes; and the bytes of the state on a device, by purpose.
+        The program, not yet compiled; bytes of the state on a device by
+        purpose; and its FLOPs on a device, by the formula of docs/paper.md.
     """
     import jax
-    from jax.sharding import PartitionSpec
+    import numpy as np
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
     from keras_transformer.model import Transformer
-    from keras_transformer.training.jax_step import AXIS, JaxStep
+    from keras_transformer.training.jax_step import AXIS, REPLICATED, JaxStep
     from keras_transformer.training.rematerialization import REMATERIALIZE
+    from trainers.experiments.formulas import training_flops
     from trainers.run.optimization import make_optimizer, make_schedule
 
-    training = configuration.training
-    parts = []
+    training, length = configuration.training, case["length"]
+    mesh = Mesh(np.array(devices), (AXIS,))
 
-    def initialize():
-        """The initial state; the parts have no values after `eval_shape`."""
+    def make():
         model = Transformer(configuration.model, dtype=case["precision"])
-        REMATERIALIZE[case["remat"]](model)
+        REMATERIALIZE[case["remat"]](model, True)
         schedule = make_schedule(configuration.model, training)
         optimizer = make_optimizer(schedule, training, model)
-        parts.append(JaxStep(model, optimizer, mesh, training.label_smoothing))
-        return jax.tree.map(lambda v: v.value, parts[0].variables)
+        return JaxStep(model, optimizer, mesh, training.label_smoothing)
 
-    state = jax.eval_shape(initialize)
-    [step] = parts
-    place = placed(mesh)
-    ids = jax.ShapeDtypeStruct((case["rows"], case["length"]), "int32")
-    batch = place((ids, ids), PartitionSpec(AXIS))
-    elapsed = place(jax.ShapeDtypeStruct((), "float32"), PartitionSpec())
-    inputs = {"source_ids": batch[0], "target_ids": batch[0]}
-    shapes = place(state, PartitionSpec()), inputs, batch[1], elapsed
-    sizes = {
-        "weights": sum(x.size * x.dtype.itemsize for x in state.trained),
-        "optimizer": sum(x.size * x.dtype.itemsize for x in state.optimizer),
-    }
-    return step, shapes, sizes
-
-
-def placed(mesh):
-    """A function that says where the arrays of a tree lie on the mesh."""
-    import jax
-    from jax.sharding import NamedSharding
-
-    def place(tree, spec):
-        sharding = NamedSharding(mesh, spec)
-        return jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
-            tree,
-        )
-
-    return place
+    step = without_values(make)
+    state = jax.tree.map(shape_of, step.variables, step.shardings)
+    ids = jax.ShapeDtypeStruct(
+        (case["rows"], length),
+        "int32",
+        sharding=NamedSharding(mesh, PartitionSpec(AXIS)),
+    )
+    elapsed = jax.ShapeDtypeStruct(
+        (), "float32", sharding=NamedSharding(mesh, REPLICATED)
+    )
+    inputs = {"source_ids": ids, "target_ids": ids}
+    lowered = step.lower(state, inputs, ids, elapsed)
+    sizes = {"weights": size_of(state.trained)}
+    sizes["optimizer"] = size_of(state.optimizer)
+    tokens = case["rows"] * length / len(devices)
+    flops = training_flops(configuration.model, 1, tokens, length)
+    return lowered, sizes, {"formula_flops": flops}
 
 
-def make_search(configuration, case, mesh):
-    """The recipe's search of a batch of sources; as `make_step`."""
+def make_search(configuration, case, devices):
+    """The recipe's search, whose outputs are as long as the sources.
+
+    Returns:
+        As `make_step`, with the bytes that the steps read at least: the
+        weights but those of the encoder, and all keys and values.
+    """
     import jax
     import keras
-    from jax.sharding import PartitionSpec
+    from jax.sharding import SingleDeviceSharding
 
     from keras_transformer.model import Transformer
-    from keras_transformer.training.jax_step import AXIS
     from keras_transformer.translation.inference import Inference
+    from keras_transformer.translation.programs import lower, variables_of
 
-    parts = []
+    rows, length = case["rows"], case["length"]
+    beam_size = configuration.decoding.beam_size
+    sharding = SingleDeviceSharding(devices[0])
 
-    def initialize():
+    def make():
         model = Transformer(configuration.model, dtype=case["precision"])
-        parts.append(model)
-        return [v.value for v in model.variables]
+        return Inference(model, configuration.decoding, length)
 
-    values = jax.eval_shape(initialize)
-    [model] = parts
-    inference = Inference(model, configuration.decoding, case["length"])
+    inference = without_values(make)
+    model, variables = inference.model, variables_of(inference)
+    values = [shape_of(variable, sharding) for variable in variables]
+    ids = jax.ShapeDtypeStruct((rows, length), "int32", sharding=sharding)
 
-    def translate(values, source_ids):
-        with keras.StatelessScope(zip(model.variables, values, strict=True)):
-            return tuple(
-                inference.translate_ids(source_ids, num_best=1, shapes="static")
-            )
+    def begin(values, ids):
+        with keras.StatelessScope(zip(variables, values, strict=True)):
+            limit = inference.max_target_length
+            cache = model.make_cache(rows, limit, beam_size)
+            return model.encode(ids), cache
 
-    divided = PartitionSpec(AXIS)
-    # Each device ends its own loop: no device waits for another's sentences.
-    function = jax.jit(
-        jax.shard_map(
-            translate,
-            mesh=mesh,
-            in_specs=(PartitionSpec(), divided),
-            out_specs=divided,
-            check_vma=False,
-        )
+    encoder = [shape_of(v, sharding) for v in model.encoder.variables]
+    read = jax.tree.leaves(jax.eval_shape(begin, values, ids))
+    least = {
+        "formula_flops": search_flops(
+            configuration.model, beam_size, rows, length
+        ),
+        "bytes": length * (size_of(values) - size_of(encoder) + size_of(read)),
+    }
+    lowered = lower(
+        inference.translate_ids, values, ids, num_best=1, shapes="static"
     )
-    place = placed(mesh)
-    ids = jax.ShapeDtypeStruct((case["rows"], case["length"]), "int32")
-    shapes = place(values, PartitionSpec()), place(ids, divided)
-    sizes = {"weights": sum(x.size * x.dtype.itemsize for x in values)}
-    return function, shapes, sizes
+    return lowered, {"weights": size_of(values)}, least
+
+
+def search_flops(config, beam_size, rows, length):
+    """FLOPs of a search with sources and outputs of one length, by formula."""
+    from trainers.experiments.formulas import (
+        FLOPS_OF_MULTIPLY_ADD,
+        multiply_adds,
+    )
+
+    source = multiply_adds(config, length, 0)
+    hypothesis = multiply_adds(config, length, length) - source
+    return FLOPS_OF_MULTIPLY_ADD * rows * (source + beam_size * hypothesis)
+
+
+def without_values(make):
+    """The object that a function makes; its variables have no values."""
+    import jax
+
+    made = []
+    jax.eval_shape(lambda: made.append(make()))
+    return made[0]
+
+
+def shape_of(variable, sharding):
+    """A variable as an argument of a program, without its value."""
+    import jax
+
+    return jax.ShapeDtypeStruct(
+        variable.shape, variable.dtype, sharding=sharding
+    )
+
+
+def size_of(arrays):
+    """Bytes of arrays."""
+    return sum(array.size * array.dtype.itemsize for array in arrays)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import pathlib
 import time
 
 import numpy as np
-from processes import measure_apart
+from processes import measure_once
 from results import add_flag, parse_table, record
 
 # Width 128, 4 heads, feed-forward 256: the preset `tiny`.
@@ -65,12 +65,16 @@ def main():
     if arguments.child:
         print(json.dumps(measure(json.loads(arguments.child))))
         return
-    known = read_results(arguments.results)
     rows = []
     for task, variable in sweeps(arguments.only):
         sizes = SIZES[task][variable]
         points = [
-            find(point_of(task, variable, size), known, arguments.results)
+            measure_once(
+                __file__,
+                point_of(task, variable, size),
+                ONE_THREAD,
+                arguments.results,
+            )
             for size in sizes
         ]
         rows.append(row_of(task, variable, sizes, points))
@@ -111,26 +115,6 @@ def sweeps(beginning):
 
 def point_of(task, variable, size):
     return {"task": task, **FIXED, variable: size}
-
-
-def read_results(path):
-    """Points that were measured: JSON text of the point -> its numbers."""
-    if path is None or not path.exists():
-        return {}
-    records = map(json.loads, path.read_text().splitlines())
-    return {json.dumps(r["point"]): r["found"] for r in records}
-
-
-def find(point, known, path):
-    """The numbers of a point, measured unless they are known."""
-    key = json.dumps(point)
-    if key not in known:
-        known[key] = measure_apart(__file__, point, ONE_THREAD)
-        if path is not None:
-            record = {"point": point, "found": known[key]}
-            with open(path, "a") as file:
-                file.write(json.dumps(record) + "\n")
-    return known[key]
 
 
 # In the process of a point

@@ -21,6 +21,7 @@ from matplotlib.colors import to_hex
 
 import keras_transformer as kt
 from keras_transformer.config import DecodingConfig
+from trainers.experiments.formulas import training_flops
 
 BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
 
@@ -860,12 +861,146 @@ def test_exponents_above_those_of_theory_are_marked():
     assert growth.row_of("train", "length", sizes, points).endswith("| 2 |  |")
 
 
-def test_points_are_measured_once(tmp_path, monkeypatch):
-    growth = load("growth")
+def test_cases_are_measured_once(tmp_path, monkeypatch):
+    growth, processes = load("growth"), load("processes")
     point = growth.point_of("train", "depth", 16)
     assert point == {"task": "train", **growth.FIXED, "depth": 16}
-    path = tmp_path / "points.jsonl"
-    monkeypatch.setattr(growth, "measure_apart", lambda *_: {"seconds": 3})
-    assert growth.find(point, growth.read_results(path), path)["seconds"] == 3
-    monkeypatch.delattr(growth, "measure_apart")
-    assert growth.find(point, growth.read_results(path), path)["seconds"] == 3
+    ran = []
+    monkeypatch.setattr(
+        processes, "measure_apart", lambda *words: ran.append(words) or len(ran)
+    )
+    cases = [point, {**point, "depth": 8}, point]
+    for path, expected in ((tmp_path / "points", [1, 2, 1]), (None, [3, 4, 5])):
+        found = [
+            processes.measure_once("a.py", case, {}, path) for case in cases
+        ]
+        assert found == expected
+    assert ran[:2] == [("a.py", case, {}) for case in cases[:2]]
+
+
+# Programs for accelerators that are not there
+
+
+@pytest.fixture(scope="module")
+def compile_for():
+    return load("compile_for")
+
+
+@pytest.mark.parametrize(
+    "needed, known, largest, most",
+    [
+        (lambda rows: 1 + 0.1376 * rows, [24], 104, 4),
+        (lambda rows: 1 + 0.01 * rows, [24], 1472, 4),
+        # The compiler computes values again where memory is scarce.
+        (lambda rows: min(1 + 0.15 * rows, 14 + 0.01 * rows), [24], 168, 5),
+        (lambda rows: 1 + 0.001 * rows**2, [24], 120, 8),
+        (lambda rows: 9 + rows, [24], 0, 3),
+        (lambda rows: 0.5 * rows, [24, 40], 24, 1),
+        (lambda rows: 0.5 * rows, [8, 24, 32], 24, 0),
+    ],
+)
+def test_the_largest_batch_is_found(compile_for, needed, known, largest, most):
+    compiled = []
+
+    def compile_rows(rows):
+        compiled.append(rows)
+        return needed(rows)
+
+    sizes = {rows: needed(rows) for rows in known}
+    found = compile_for.largest_rows(compile_rows, 15.75, 8, sizes)
+    assert found == (largest, largest + 8)
+    assert len({*known, *compiled}) == len(known) + len(compiled)
+    assert len(compiled) <= most
+    assert not any(rows % 8 for rows in compiled)
+
+
+def test_the_row_of_the_largest_batch(compile_for, tmp_path, monkeypatch):
+    """Eight chips; one program is known, and one that is another's."""
+    gib, compiled = 2**30, []
+
+    def measure(script, case, environment):
+        compiled.append(case["rows"])
+        if case["rows"] > 160:
+            return {"error": "Out of memory. Used 16.10G of 15.75G hbm."}
+        memory = {"weights": gib, "optimizer": 2 * gib, "batch": gib / 2}
+        memory |= {"temporaries": case["rows"] / 8 * gib / 2}
+        return {
+            "memory": memory,
+            "formula_flops": 197e12,
+            "flops": 201e12,
+            "bytes": 819e6,
+            "all_reduce_bytes": 1e9,
+            "compile_seconds": 60.4,
+        }
+
+    monkeypatch.setattr(load("processes"), "measure_apart", measure)
+    case = {"recipe": "r", "target": "v5e-8", "length": 256}
+    case |= {"precision": "float32", "remat": "layers", "rows": 96}
+    path = tmp_path / "results"
+    arguments = argparse.Namespace(largest=4, results=path)
+    for known in ({**case, "rows": 32}, {**case, "remat": "none", "rows": 960}):
+        compile_for.find(known, arguments)
+    row = compile_for.find_largest(case, arguments)
+    assert compiled == [32, 960, 64, 192, 160] and row == {
+        "recipe": "r",
+        "target": "v5e-8",
+        "chips": 8,
+        "remat": "layers",
+        "rows x tokens": "160 x 256",
+        "tokens a side, chip": 20 * 256,
+        "weights GiB": 1,
+        "optimizer GiB": 2,
+        "temporaries GiB": 10,
+        "other GiB": 0.5,
+        "total GiB": 13.5,
+        "HBM GiB": 15.75,
+        "TFLOP, chip": 197,
+        "compiler / formula": round(201 / 197, 3),
+        "all-reduce MB": 1000,
+        "products ms": 1000,
+        "memory ms": 1,
+        "links ms": 8.75,  # 7 / 8 of it twice, at 200 GB/s
+        "compile s": 60,
+        "refused": "192 x 256",
+    }
+    refused = compile_for.row_of(case, {"error": "Used 16.10G of 15.75G hbm."})
+    assert refused.keys() == row.keys() - {"refused"}
+    assert refused["total GiB"] == 16.11 and refused["products ms"] is None
+
+
+def test_flops_of_a_search(compile_for):
+    """A hypothesis more: its own products, but not those of the source."""
+    config = kt.TransformerConfig(
+        vocab_size=50, d_model=8, d_ff=16, num_heads=2, num_layers=3
+    )
+    flops = [compile_for.search_flops(config, w, 5, 7) for w in (1, 2, 3)]
+    passes = training_flops(config, 1, 5 * 7, 7) / 3
+    assert flops[0] == pytest.approx(passes)
+    assert flops[2] - flops[1] == flops[1] - flops[0]
+    # Projections of the token and to the memory; feed-forward; Q K^T and the
+    # weighted sum, over target and source; logits.
+    token = 3 * (6 * 8 * 8 + 2 * 8 * 16 + 4 * 7 * 8) + 8 * 50
+    assert flops[1] - flops[0] == 2 * 5 * 7 * token
+
+
+def test_chips_only_add_up(compile_for):
+    with pytest.raises(ValueError, match="Received: all-gather"):
+        compile_for.all_reduce_bytes("%a = f32[8]{0} all-gather-start(%b)")
+
+
+@pytest.mark.parametrize(
+    "argv, message",
+    [
+        (["--target=v5e-3"], "unknown target: v5e-3"),
+        (["--target=v9-8"], "unknown target: v9-8"),
+        (["--search=64"], "a search is on one chip. Received: v5e-8"),
+        (["--remat=all"], "none or layers. Received: all"),
+    ],
+)
+def test_what_cannot_be_compiled(
+    compile_for, argv, message, capsys, monkeypatch
+):
+    monkeypatch.setattr(sys, "argv", ["compile_for.py", *argv])
+    with pytest.raises(SystemExit):
+        compile_for.parse_arguments()
+    assert message in capsys.readouterr().err

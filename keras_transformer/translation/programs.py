@@ -5,8 +5,9 @@ each. JAX compiles for each shape.
 """
 
 import threading
+import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import keras
 import numpy as np
@@ -117,23 +118,48 @@ class _JaxPrograms:
         import jax
 
         inference = method.__self__
-        seed = inference.seed.state
-        variables = [*inference.model.variables, seed]
-
-        def run(values, *arrays):
-            pairs = zip(variables, values, strict=True)
-            with keras.StatelessScope(pairs) as scope:
-                result = method(*arrays, **options)
-            return result, scope.get_current_value(seed)
-
-        values = [variable.value for variable in variables]
+        values = [variable.value for variable in variables_of(inference)]
         shapes = tuple(array.shape for array in arrays)
         key = (method.__name__, shapes, tuple(options.items()))
         with self._one_compiles:
             if key not in self._programs:
-                lowered = jax.jit(run).lower(values, *arrays)
+                lowered = lower(method, values, *arrays, **options)
                 self._programs[key] = lowered.compile()
         result, next_seed = self._programs[key](values, *arrays)
         if inference.decoding.sampling:
-            seed.assign(next_seed)
+            inference.seed.state.assign(next_seed)
         return jax.tree.map(np.asarray, result)
+
+
+def variables_of(inference: typing.Any) -> list[keras.Variable]:
+    """Variables of an `Inference` whose values a program of JAX takes."""
+    return [*inference.model.variables, inference.seed.state]
+
+
+def lower(
+    method: types.MethodType,
+    values: Sequence[typing.Any],
+    *arrays: typing.Any,
+    **options: typing.Any,
+) -> typing.Any:
+    """The program of JAX for a method, before it is compiled.
+
+    Args:
+        method: The method of an `Inference`.
+        values: Values of `variables_of` it, or their `jax.ShapeDtypeStruct`.
+        *arrays, **options: As for a `Runner`; likewise.
+
+    Returns:
+        A `jax.stages.Lowered`. It returns the result and the next seed.
+    """
+    import jax
+
+    variables = variables_of(method.__self__)
+
+    def run(values, *arrays):
+        pairs = zip(variables, values, strict=True)
+        with keras.StatelessScope(pairs) as scope:
+            result = method(*arrays, **options)
+        return result, scope.get_current_value(variables[-1])
+
+    return jax.jit(run).lower(values, *arrays)

@@ -154,9 +154,10 @@ def test_each_shard_is_told_and_all_are_counted(job, capsys):
     translate.main(job.argv())
     *lines, last = capsys.readouterr().out.splitlines()
     assert len(lines) == 25
-    assert lines[1].startswith("shard 00001: 1 notes; 80 of 1,000 lines are")
+    assert lines[1].startswith("00001: 1 notes; 80 of 1,000 lines, ")
     assert last == (
         f"{job.output}: 1,000 lines in 25 shards are finished, with 2 notes"
+        f" ({job.output}/*/notes.txt)"
     )
     translate.main(job.argv())  # does nothing
     assert capsys.readouterr().out == f"{last}\n"
@@ -249,7 +250,7 @@ def test_two_processes_share_the_shards(job, processes):
         for _ in range(2)
     ]
     made = [
-        [line[6:11] for line in out.splitlines() if line.startswith("shard ")]
+        [line[:5] for line in out.splitlines() if " notes; " in line]
         for out in [process.ends() for process in two]
     ]
     assert sorted(made[0] + made[1]) == [f"{n:05}" for n in range(25)]

@@ -5,6 +5,7 @@ import gzip
 import os
 import pathlib
 import shutil
+import typing
 
 from keras_transformer.commands import flags
 from trainers.bulk.plan import read_plan
@@ -45,12 +46,13 @@ def join(paths: list[pathlib.Path], target: pathlib.Path) -> None:
     try:
         with contextlib.ExitStack() as stack:
             file = stack.enter_context(open(unfinished, "wb"))
+            sink: typing.IO[bytes] = file
             if target.suffix == ".gz":  # without a time, which would differ
                 zipped = gzip.GzipFile("", "wb", fileobj=file, mtime=0)
-                file = stack.enter_context(zipped)
+                sink = stack.enter_context(zipped)
             for path in paths:
                 with open(path, "rb") as part:
-                    shutil.copyfileobj(part, file)
+                    shutil.copyfileobj(part, sink)
         os.replace(unfinished, target)
     finally:
         unfinished.unlink(missing_ok=True)

@@ -1,11 +1,9 @@
 """Joins shards: the work of `trainers.translate --collect`."""
 
-import contextlib
 import gzip
 import os
 import pathlib
 import shutil
-import typing
 
 from keras_transformer.commands import flags
 from trainers.bulk.plan import read_plan
@@ -44,15 +42,19 @@ def join(paths: list[pathlib.Path], target: pathlib.Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_name(f"{target.name}.{os.getpid()}")
     try:
-        with contextlib.ExitStack() as stack:
-            file = stack.enter_context(open(unfinished, "wb"))
-            sink: typing.IO[bytes] = file
+        with open(unfinished, "wb") as file:
             if target.suffix == ".gz":  # without a time, which would differ
-                zipped = gzip.GzipFile("", "wb", fileobj=file, mtime=0)
-                sink = stack.enter_context(zipped)
-            for path in paths:
-                with open(path, "rb") as part:
-                    shutil.copyfileobj(part, sink)
+                with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as zipped:
+                    _copy(paths, zipped)
+            else:
+                _copy(paths, file)
         os.replace(unfinished, target)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def _copy(paths, file):
+    """Writes the contents of files to an open one."""
+    for path in paths:
+        with open(path, "rb") as part:
+            shutil.copyfileobj(part, file)

@@ -464,7 +464,7 @@ def make_step(configuration, case, devices):
 
     def make():
         model = Transformer(configuration.model, dtype=case["precision"])
-        REMATERIALIZE[case["remat"]](model, True)
+        REMATERIALIZE[case["remat"]](model)
         schedule = make_schedule(configuration.model, training)
         optimizer = make_optimizer(schedule, training, model)
         return JaxStep(model, optimizer, mesh, training.label_smoothing)

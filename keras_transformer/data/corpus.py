@@ -290,6 +290,6 @@ def replace_rows(
     stay = rows.ids[np.repeat(~replaced, lengths)]
     lengths[numbers] = others.lengths
     is_other = np.repeat(replaced, lengths)
-    ids = np.empty(len(is_other), rows.ids.dtype)
+    ids = np.empty(len(is_other), stay.dtype)
     ids[is_other], ids[~is_other] = others.ids, stay
     return TokenRows.of_lengths(ids, lengths)

@@ -50,8 +50,8 @@ def parse_mixture(text: str, prefixes: Sequence[str]) -> list[Stage]:
         is_last = number == len(parts)
         if is_last != (end is None) or (end and (end <= begin or end % 1)):
             raise ValueError(
-                "mixture: each stage but the last must end with 'until N', the"
-                " number of its last epoch, greater from stage to stage."
+                "mixture: 'until N' must be in every stage but the last; N is"
+                " the number of its last epoch, greater from stage to stage."
                 f" Received: stage {part.strip()!r} of {len(parts)}"
             )
         numbers = [_find_corpus(name, prefixes) for name in amounts]

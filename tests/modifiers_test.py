@@ -301,10 +301,8 @@ def test_pairs_that_become_too_long_or_empty_are_not_modified(tokenizer):
             ).min()
             > 1
         )
-        tried = corpus.first_counts[name]
-        (unfit,) = (
-            n for what, n in corpus.first_counts.items() if what != name
-        )
+        tried = corpus._counts[0][name]
+        (unfit,) = (n for what, n in corpus._counts[0].items() if what != name)
         assert tried - unfit == changed and unfit >= 1
         assert changed == fits or name == "Merge"
         assert f"{unfit} not modified, since a side would be empty or" in str(

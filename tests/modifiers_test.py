@@ -348,7 +348,7 @@ def test_ids_depend_on_epoch_seed_and_modifiers_alone(corpus, tokenizer):
 
 def test_long_corpora_are_drawn_chunk_by_chunk(tokenizer, monkeypatch):
     monkeypatch.setattr(modifiers, "CHUNK_PAIRS", 100)
-    corpus = make_corpus(tokenizer, {"UpperCase": 0.3})
+    corpus = make_corpus(tokenizer, {"UpperCase": 0.3}, 300)
     texts = texts_of(corpus.first, tokenizer)
     upper = [source.isupper() for source, _ in texts]
     chunks = np.reshape(upper, (15, 100))

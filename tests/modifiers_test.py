@@ -59,6 +59,13 @@ def test_what_a_modifier_makes_of_a_pair(name, pair, expected):
     assert modify(name, *pair, other=("c d", "e")) == (expected or pair)
 
 
+@pytest.mark.parametrize("name", ["TitleCase", "RemoveEndPunct", "Typos"])
+def test_white_space_and_nothing_have_no_words(name):
+    """White space of Python that is text in a file, such as U+0085."""
+    for text in ("\x85", ""):
+        assert modify(name, text, text)[0] in ("\x85", "")
+
+
 def test_a_pair_without_others_is_not_merged():
     assert modify("Merge", "a", "b") == ("a", "b")
 

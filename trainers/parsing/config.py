@@ -40,6 +40,7 @@ class TreesConfig(LengthConfig, changeable=True):
     dataset = DATASET
     share_vocabulary = True
     subword_sampling = 0.0
+    modifiers = mixture = ""
 
     def __post_init__(self):
         super().__post_init__()

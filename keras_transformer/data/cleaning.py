@@ -183,7 +183,7 @@ class Cleaner:
             keep &= ~drop
         return {
             "dropped": dict(dropped),
-            "hashes": _hash_pairs(
+            "hashes": hash_pairs(
                 itertools.compress(sources, keep),
                 itertools.compress(targets, keep),
             ),
@@ -274,13 +274,35 @@ def _surely_letters(text, share):
     )
 
 
-def _hash_pairs(sources, targets):
-    """uint64 `[pairs]`; equal pairs have equal hashes, on any machine."""
+def hash_pairs(sources, targets):
+    """Hashes of the text of pairs, equal for equal pairs on any machine.
+
+    Args:
+        sources, targets: Iterables of `str`, as many.
+
+    Returns:
+        uint64 `[pairs]`.
+    """
     digests = b"".join(
         hashlib.blake2b(f"{source}\n{target}".encode(), digest_size=8).digest()
         for source, target in zip(sources, targets, strict=True)
     )
     return np.frombuffer(digests, "<u8")
+
+
+def find_new(hashes, seen):
+    """Which hashes are neither seen nor equal to an earlier one: a mask.
+
+    >>> find_new(np.array([7, 3, 7, 5]), seen=np.array([1, 5]))
+    array([ True,  True, False, False])
+    """
+    values, first = np.unique(hashes, return_index=True)
+    left, right = (
+        np.searchsorted(seen, values, side) for side in ("left", "right")
+    )
+    is_new = np.zeros(len(hashes), bool)
+    is_new[first[left == right]] = True
+    return is_new
 
 
 def select_rows(ids, lengths, keep):

@@ -282,7 +282,7 @@ class Preparation:
         hashes = np.concatenate([result["hashes"] for result in results])
         keep = np.ones(len(hashes), bool)
         if self._drop_duplicates:
-            keep = find_new(hashes, seen)
+            keep = cleaning.find_new(hashes, seen)
             dropped["duplicate"] = int(np.sum(~keep))
         sides = []
         for side in ("source", "target"):
@@ -354,18 +354,3 @@ class Preparation:
 
     def _part(self, number):
         return read_json(self.folder.part(number, "json"))
-
-
-def find_new(hashes, seen):
-    """Which hashes are neither seen nor equal to an earlier one: a mask.
-
-    >>> find_new(np.array([7, 3, 7, 5]), seen=np.array([1, 5]))
-    array([ True,  True, False, False])
-    """
-    values, first = np.unique(hashes, return_index=True)
-    left, right = (
-        np.searchsorted(seen, values, side) for side in ("left", "right")
-    )
-    is_new = np.zeros(len(hashes), bool)
-    is_new[first[left == right]] = True
-    return is_new

@@ -184,8 +184,7 @@ class Cleaner:
         return {
             "dropped": dict(dropped),
             "hashes": hash_pairs(
-                itertools.compress(sources, keep),
-                itertools.compress(targets, keep),
+                itertools.compress(zip(sources, targets, strict=True), keep)
             ),
             "source": select_rows(source_ids, source_lengths, keep),
             "target": select_rows(target_ids, target_lengths, keep),
@@ -274,18 +273,11 @@ def _surely_letters(text, share):
     )
 
 
-def hash_pairs(sources, targets):
-    """Hashes of the text of pairs, equal for equal pairs on any machine.
-
-    Args:
-        sources, targets: Iterables of `str`, as many.
-
-    Returns:
-        uint64 `[pairs]`.
-    """
+def hash_pairs(pairs):
+    """uint64 `[pairs]`; equal pairs have equal hashes, on any machine."""
     digests = b"".join(
         hashlib.blake2b(f"{source}\n{target}".encode(), digest_size=8).digest()
-        for source, target in zip(sources, targets, strict=True)
+        for source, target in pairs
     )
     return np.frombuffer(digests, "<u8")
 

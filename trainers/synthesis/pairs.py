@@ -1,0 +1,145 @@
+"""Which synthetic pairs are kept, and the noise in their sources."""
+
+import collections
+import itertools
+import random
+
+import numpy as np
+
+from keras_transformer.data import cleaning
+from keras_transformer.data.cleaning import KEPT
+
+REASONS = {
+    **cleaning.REASONS,
+    "language": "a side in another language",
+    "improbable": "an improbable translation",
+}
+# Trigrams are counted in at most so many pairs, spread over the corpus.
+MAX_COUNTED = 200_000
+# Edunov et al. 2018: shares of words, and places that a word moves at most.
+DELETED, FILLED, MAX_SHIFT = 0.1, 0.1, 3
+FILLER = "<BLANK>"
+
+
+class PairFilter:
+    """Judges synthetic pairs by text, lengths and probability.
+
+    Args:
+        filters: The `Filters` of a plan.
+        originals: The `Pairs` of the original corpus.
+    """
+
+    def __init__(self, filters, originals):
+        self._filters = filters
+        self._rules = filters.rules()
+        self._originals = np.empty(0, "<u8")
+        if filters.clean and filters.drop_duplicates:
+            self._originals = np.sort(cleaning.hash_pairs(originals))
+        self._counts = None
+        if filters.clean and filters.check_language:
+            step = -(-len(originals) // MAX_COUNTED)
+            self._counts = count_trigrams(
+                itertools.islice(originals, 0, None, step)
+            )
+
+    def judge(self, pairs, lengths, log_probs):
+        """Why each pair is dropped, duplicates aside.
+
+        Args:
+            pairs: List of (source, target).
+            lengths: Their tokens, EOS included: int `[2, pairs]`.
+            log_probs: The mean log-probability of the tokens of each
+                translation, float `[pairs]`.
+
+        Returns:
+            A key of `REASONS` or `KEPT` for each, object `[pairs]`.
+        """
+        reasons = np.array([self._judge_text(pair) for pair in pairs], object)
+        checks = self._rules.judge_lengths(*lengths)
+        if self._filters.min_log_prob is not None:
+            checks["improbable"] = log_probs < self._filters.min_log_prob
+        for reason, drop in checks.items():
+            reasons[(reasons == KEPT) & drop] = reason
+        return reasons
+
+    def judge_duplicates(self, reasons, hashes):
+        """Adds "duplicate": pairs that are original, or repeat an earlier one.
+
+        Args:
+            reasons: The results of `judge`, which are changed.
+            hashes: The results of `hash_pairs`.
+        """
+        if self._filters.clean and self._filters.drop_duplicates:
+            kept = np.flatnonzero(reasons == KEPT)
+            new = cleaning.find_new(hashes[kept], self._originals)
+            reasons[kept[~new]] = "duplicate"
+
+    def _judge_text(self, pair):
+        """The reason to drop a pair by its text."""
+        reason = self._rules.judge(*pair)
+        if reason == KEPT and self._counts and is_foreign(pair, self._counts):
+            return "language"
+        return reason
+
+
+def count_trigrams(pairs):
+    """How often each side of pairs has each trigram of characters."""
+    counts = collections.Counter(), collections.Counter()
+    for pair in pairs:
+        for side, text in zip(counts, pair, strict=True):
+            side.update(_trigrams(text))
+    return counts
+
+
+def is_foreign(pair, counts):
+    """Whether a side has few trigrams of its language.
+
+    They are fewer than half: trigrams that the side's own language has more
+    often than the other one.
+
+    >>> counts = count_trigrams([("the cat", "die Katze"), ("a dog", "ein Hund")])
+    >>> is_foreign(("the dog", "ein Hund"), counts)
+    False
+    >>> is_foreign(("the dog", "a cat"), counts)
+    True
+    """
+    for text, own, other in zip(pair, counts, counts[::-1], strict=True):
+        found = _trigrams(text)
+        typical = sum(own[trigram] > other[trigram] for trigram in found)
+        if 2 * typical < len(found):
+            return True
+    return False
+
+
+def _trigrams(text):
+    """All of them, with the spaces at the ends of words."""
+    text = f" {text.lower()} "
+    return [text[i : i + 3] for i in range(len(text) - 2)]
+
+
+def add_noise(text, generator):
+    """A text with words deleted, replaced and moved (Edunov et al. 2018).
+
+    Args:
+        text: A line with single spaces.
+        generator: The `random.Random` of the line.
+
+    Returns:
+        The text; it keeps its words if all of them would be deleted.
+    """
+    words = text.split(" ")
+    words = [w for w in words if generator.random() >= DELETED] or words
+    words = [FILLER if generator.random() < FILLED else w for w in words]
+    # Lample et al. 2018: a word passes only words whose place is nearer than
+    # the width of the random numbers.
+    places = [
+        place + generator.random() * (MAX_SHIFT + 1)
+        for place in range(len(words))
+    ]
+    order = sorted(range(len(words)), key=places.__getitem__)
+    return " ".join(words[place] for place in order)
+
+
+def line_generator(seed, number):
+    """The random numbers of a line: they do not depend on other lines."""
+    return random.Random(f"{seed} {number}")

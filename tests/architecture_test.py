@@ -104,6 +104,7 @@ def place(module):
         "keras_transformer.kernels",
         "keras_transformer.training",
         "keras_transformer.translation",
+        "trainers.bulk",
         "trainers.parsing",
         "trainers.run",
         "trainers.scoring",

@@ -13,11 +13,20 @@ translates the second source word.
 With --document it reads one document, finds its sentences, and writes the same
 document with translated sentences: white space, line ends, markup, placeholders
 such as %s or {name}, and addresses stay. It needs the extra `documents`.
+
+    python -m trainers.translate --workdir=DIR --input=mono.de.gz --output=DIR
+    python -m trainers.translate --output=DIR --collect=mono.en.gz
+
+With --input it translates a file in shards. If stopped or killed, rerun the
+same command to resume; start it several times, also on other machines that
+share --output, to go faster. --collect checks the shards and joins them.
 """
 
 import dataclasses
+import importlib.util
 
 from keras_transformer.commands import flags
+from keras_transformer.commands.flags import CommandError
 from keras_transformer.commands.startup import (
     choose_backend,
     end_on_interrupt,
@@ -84,24 +93,115 @@ class Options(Fields):
             )
 
 
+@dataclasses.dataclass(frozen=True)
+class BulkOptions(Fields):
+    """A file in shards."""
+
+    input: str = hp(
+        "", "File to translate instead of standard input: text or .gz."
+    )
+    output: str = hp("", "Directory of its shards, new or to continue.")
+    shard_lines: int = hp(
+        100_000,
+        "Lines of a shard, which are lost if the command is killed. Its text is"
+        " in memory.",
+        low=1,
+        high=10**9,
+    )
+    seed: int = hp(
+        0,
+        "With sampling: seed; the samples depend on it and on the shard.",
+        low=0,
+        high=2**32,
+    )
+    runner: str = hp(
+        "",
+        "Translate the shards as a pipeline of Apache Beam (extra beam) on this"
+        " runner, options included: 'FlinkRunner --flink_master=HOST:8081'.",
+    )
+    collect: str = hp(
+        "",
+        "File to write, text or .gz: the translations of all shards of --output"
+        ", in the order of the input.",
+    )
+
+
+def check_combination(given: dict) -> None:
+    """Refuses options that would have no effect beside others.
+
+    Args:
+        given: The values on the command line, by name.
+
+    Raises:
+        CommandError: There is one, or --output is missing.
+    """
+    used = {name: value for name, value in given.items() if value}
+    bulk = {field.name for field in dataclasses.fields(BulkOptions)}
+    if "collect" in used:
+        owner, refused = "collect", used.keys() - {"collect", "output"}
+    elif "input" in used:
+        owner, refused = "input", used.keys() & {"document", "prefix_file"}
+    else:
+        owner, refused = "standard input", used.keys() & bulk
+    if refused:
+        received = ", ".join(f"{n}={used[n]!r}" for n in sorted(refused))
+        raise CommandError(
+            f"{owner} cannot be combined with {', '.join(sorted(refused))}."
+            f" Received: {received}"
+        )
+    if owner != "standard input" and "output" not in used:
+        raise CommandError(
+            f"expected --output=DIR with {owner}. Received: no output"
+        )
+
+
+def check_beam() -> None:
+    """Raises CommandError if the extra `beam` is not installed."""
+    if importlib.util.find_spec("apache_beam") is None:
+        raise CommandError(
+            f"runner needs the extra 'beam': {flags.how_to_install('beam')}"
+        )
+
+
 def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
     with flags.exit_status("trainers.translate"):
         arguments = flags.parse(
-            argv, __doc__, TranslatorOptions, Options, DecodingConfig
+            argv,
+            __doc__,
+            TranslatorOptions,
+            Options,
+            BulkOptions,
+            DecodingConfig,
         )
         options = arguments.build(Options)
-        flags.check_streams("stdin", "stdout")
+        bulk = arguments.build(BulkOptions)
+        check_combination(arguments.given)
+        if bulk.collect:
+            load("trainers.bulk.collection").run(bulk.output, bulk.collect)
+            return
         translator = arguments.build(TranslatorOptions)
+        if not bulk.input:
+            flags.check_streams("stdin", "stdout")
         choose_backend(translator.backend, translator.device)
         prepare_search(translator.jit_compile)
+        names: tuple[str, ...] = ("n_best", "alignments")
         if options.document:
             work = load("trainers.run.documents")
             names = ("format", "document_map", "retranslate")
+        elif bulk.input:
+            names += ("input", "output", "shard_lines", "seed")
+            if bulk.runner:
+                check_beam()
+                work = load("trainers.bulk.pipeline")
+                names += ("runner",)
+            else:
+                work = load("trainers.bulk.translation")
         else:
             work = load("trainers.run.translating")
-            names = ("n_best", "prefix_file", "alignments")
-        work.run(arguments, **{name: getattr(options, name) for name in names})
+            names += ("prefix_file",)
+        values = dataclasses.asdict(options) | dataclasses.asdict(bulk)
+        work.run(arguments, **{name: values[name] for name in names})
 
 
 if __name__ == "__main__":

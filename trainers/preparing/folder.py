@@ -100,15 +100,11 @@ class Folder:
             return "new"
         if overwrite:
             return "new"
-        differences = [
-            f"{name} was {before.get(name)!r} and is {settings.get(name)!r}"
-            for name in sorted(before.keys() | settings.keys())
-            if before.get(name) != settings.get(name)
-        ]
+        differences = describe_differences(before, settings)
         if differences:
             raise ValueError(
                 f"{self.path} was prepared with other settings:"
-                f" {'; '.join(differences)}. --overwrite starts over"
+                f" {differences}. --overwrite starts over"
             )
         return state
 
@@ -128,6 +124,19 @@ class Folder:
         """Removes unfinished files and their folder."""
         if self.unfinished.exists():
             shutil.rmtree(self.unfinished)
+
+
+def describe_differences(before, after):
+    """The entries in which two dictionaries differ, as text.
+
+    >>> describe_differences({"a": 1, "b": 2}, {"a": 1, "b": 3})
+    'b was 2 and is 3'
+    """
+    return "; ".join(
+        f"{name} was {before.get(name)!r} and is {after.get(name)!r}"
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
+    )
 
 
 def write_json(path, value):

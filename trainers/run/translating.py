@@ -9,7 +9,7 @@ import dataclasses
 import itertools
 import sys
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from absl import logging
 
@@ -66,7 +66,10 @@ def load_translator(
 
 
 def read_lines(
-    file: typing.BinaryIO, name: str = "standard input"
+    file: typing.BinaryIO,
+    name: str = "standard input",
+    first: int = 1,
+    warn: Callable = logging.warning,
 ) -> Iterator[str]:
     """Lines of a binary file as `str`, without their ends.
 
@@ -75,12 +78,14 @@ def read_lines(
     Args:
         file: The file.
         name: Its name in errors.
+        first: Number of its first line.
+        warn: Called as `logging.warning`.
 
     Raises:
         RunError: The file cannot be read.
     """
     lines = iter(file)
-    for number in itertools.count(1):
+    for number in itertools.count(first):
         try:
             line = next(lines)
         except StopIteration:
@@ -91,7 +96,7 @@ def read_lines(
         try:
             yield line.decode("utf-8")
         except UnicodeDecodeError as error:
-            logging.warning(
+            warn(
                 "%sline %d is not UTF-8 (%s, byte %d of the line)",
                 "" if name == "standard input" else f"{name}, ",
                 number,
@@ -108,6 +113,8 @@ def translate_lines(
     n_best: int = 0,
     prefixes: Iterable[str] | None = None,
     alignments: bool = False,
+    first: int = 1,
+    warn: Callable = logging.warning,
 ) -> Iterator[str]:
     """Yields the output lines for input lines, chunk by chunk.
 
@@ -118,6 +125,8 @@ def translate_lines(
         n_best: As the flag.
         prefixes: Required beginnings of the translations, one for each line.
         alignments: As the flag.
+        first: Number of the first line.
+        warn: Called as `logging.warning`, for each truncation.
 
     Raises:
         RunError: The model's logits are not finite.
@@ -136,9 +145,9 @@ def translate_lines(
         except FloatingPointError as error:
             raise flags.RunError(str(error)) from error
         ends = _alignments(translator, chunk, results) if alignments else None
-        for number, found in enumerate(results, done + 1):
+        for number, found in enumerate(results, first + done):
             for note in found.notes:
-                logging.warning("line %d %s", number, note)
+                warn("line %d %s", number, note)
             for text, score in zip(found.texts, found.scores, strict=True):
                 columns = [str(number), text, f"{score:.6f}"]
                 if not n_best:
@@ -176,6 +185,17 @@ def _wrong_number(received):
         "prefix_file must have a line for each input line."
         f" Received: {received} lines"
     )
+
+
+def check_n_best(n_best: int, decoding: DecodingConfig) -> None:
+    """Raises CommandError if a search does not find as many translations."""
+    num_found = 1 if decoding.sampling else decoding.beam_size
+    if n_best > num_found:
+        raise flags.CommandError(
+            "n_best must be at most beam_size. Received:"
+            f" n_best={n_best}, beam_size={decoding.beam_size},"
+            f" sampling={decoding.sampling}"
+        )
 
 
 def write_lines(lines: Iterable[str], file: typing.BinaryIO) -> None:
@@ -218,14 +238,7 @@ def run(
                         f"{len(prefixes)} lines for {len(lines)} input"
                     )
         translator = load_translator(arguments)
-        decoding = translator.decoding
-        num_found = 1 if decoding.sampling else decoding.beam_size
-        if n_best > num_found:
-            raise flags.CommandError(
-                "n_best must be at most beam_size. Received:"
-                f" n_best={n_best}, beam_size={decoding.beam_size},"
-                f" sampling={decoding.sampling}"
-            )
+        check_n_best(n_best, translator.decoding)
         chunk_size = 1 if sys.stdin.isatty() else CHUNK
         outputs = translate_lines(
             translator, lines, chunk_size, n_best, prefixes, alignments

@@ -1,0 +1,1 @@
+"""Translation of a file in shards, by one process or by many."""

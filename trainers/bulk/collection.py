@@ -1,0 +1,56 @@
+"""Joins shards: the work of `trainers.translate --collect`."""
+
+import contextlib
+import gzip
+import os
+import pathlib
+import shutil
+
+from keras_transformer.commands import flags
+from trainers.bulk.plan import read_plan
+
+
+def run(output: str, collect: str) -> None:
+    """Writes the translations of all shards to one file, in order.
+
+    Args:
+        output: The directory of the shards.
+        collect: The file; it is compressed if its name ends in .gz.
+
+    Raises:
+        CommandError: A shard is missing or corrupt, or the file cannot be
+            written.
+    """
+    with flags.user_errors():
+        plan = read_plan(output)
+        paths = plan.check_shards()
+        flags.check_output(collect, [plan.path / "plan.json", *paths])
+        join(paths, pathlib.Path(collect))
+    records = [plan.read_record(shard) for shard in plan.shards]
+    flags.show(
+        f"{collect}: {sum(record['lines'] for record in records):,} lines of"
+        f" {len(records)} shards, with"
+        f" {sum(record['notes'] for record in records)} notes"
+    )
+
+
+def join(paths: list[pathlib.Path], target: pathlib.Path) -> None:
+    """Writes files, one after the other, to one that appears when complete.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = target.with_name(f"{target.name}.{os.getpid()}")
+    try:
+        with contextlib.ExitStack() as stack:
+            file = stack.enter_context(open(unfinished, "wb"))
+            if target.suffix == ".gz":  # without a time, which would differ
+                zipped = gzip.GzipFile("", "wb", fileobj=file, mtime=0)
+                file = stack.enter_context(zipped)
+            for path in paths:
+                with open(path, "rb") as part:
+                    shutil.copyfileobj(part, file)
+        os.replace(unfinished, target)
+    finally:
+        unfinished.unlink(missing_ok=True)

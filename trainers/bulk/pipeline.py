@@ -1,0 +1,99 @@
+"""The shards of a plan as a pipeline of Apache Beam (extra `beam`).
+
+An element is the number of a shard. Its worker writes it to the directory of
+the plan, which all workers share, and so are input and work directory.
+"""
+
+import shlex
+import threading
+import typing
+from collections.abc import Iterator
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.utils.shared import Shared
+
+from keras_transformer.commands import flags
+from keras_transformer.commands.startup import (
+    choose_backend,
+    load,
+    prepare_search,
+)
+from trainers.run.options import TranslatorOptions
+
+
+class TranslateShards(beam.DoFn):
+    """From numbers of shards to the numbers of their notes.
+
+    Args:
+        arguments: The command line.
+        input, output: As the flags.
+        options: As in `translation.make_settings`.
+    """
+
+    def __init__(self, arguments, input, output, options):
+        self._arguments = arguments
+        self._files = input, output
+        self._options = options
+        self._shared = Shared()
+
+    def setup(self) -> None:
+        # A process has several threads, each with a DoFn, and one translator.
+        self._process = self._shared.acquire(
+            lambda: _Process(self._arguments, *self._files, self._options)
+        )
+
+    def process(self, number: int) -> Iterator[int]:
+        yield self._process.translate(number)
+
+
+class _Process:
+    """The translator of a process; it translates one shard at a time."""
+
+    def __init__(self, arguments, input, output, options):
+        translator = arguments.build(TranslatorOptions)
+        choose_backend(translator.backend, translator.device)
+        prepare_search(translator.jit_compile)
+        self._work = load("trainers.bulk.translation")
+        self._translator = self._work.load_translator(arguments)
+        self._plan = self._work.open_for(
+            self._translator, input, output, **options
+        )
+        self._lock = threading.Lock()  # samples are drawn in order
+
+    def translate(self, number):
+        shard = self._plan.shards[number]
+        with self._lock:
+            # A runner repeats an element when it has lost its worker.
+            if shard in self._plan.unfinished():
+                self._work.translate_shard(self._plan, shard, self._translator)
+        return self._plan.read_record(shard)["notes"]
+
+
+def run(
+    arguments: flags.Arguments,
+    input: str,
+    output: str,
+    runner: str,
+    **options: typing.Any,
+) -> None:
+    """Translates the unfinished shards of a file on a runner of Beam.
+
+    Args:
+        arguments: The command line.
+        input, output, runner: As the flags.
+        **options: As in `translation.make_settings`.
+    """
+    work = load("trainers.bulk.translation")
+    translator = work.load_translator(arguments)
+    plan = work.open_for(translator, input, output, **options)
+    numbers = [shard.number for shard in plan.unfinished()]
+    beam_options = PipelineOptions(shlex.split(f"--runner={runner}"))
+    with beam.Pipeline(options=beam_options) as pipeline:
+        _ = (
+            pipeline
+            | beam.Create(numbers)
+            | beam.Reshuffle()  # each shard may go to another worker
+            | beam.ParDo(TranslateShards(arguments, input, output, options))
+        )
+    work.tell_state(plan)

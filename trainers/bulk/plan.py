@@ -1,0 +1,391 @@
+"""The directory of a bulk translation: its plan and its shards.
+
+    plan.json           shards and settings, written once
+    00000/ ...          finished shards:
+        translation.txt     the output lines
+        notes.txt           warnings about lines, if there are any
+        record.json         counts, and checksums of translation and plan
+    00000.1f3b2c7d/     a shard that a process is translating, or was when it
+                        was killed; removed when the shard is finished
+    .input              the lines of an input that is .gz
+    .lock               byte 0 is locked while a process makes the plan, byte
+                        N + 1 while a process translates shard N
+
+Processes, also on different machines, need nothing but this directory:
+
+- The locks are those of `fcntl`, which NFS passes to its server. The kernel
+  releases them however a process ends; an NFS server releases those of a
+  machine that no longer renews its lease. So a dead process blocks no shard.
+  The file is never removed: a machine that still has its name in a cache would
+  lock the removed one.
+- A shard appears by one rename of a directory, its record included. A rename
+  never replaces a directory that has files, so the first process to finish a
+  shard determines it, and another one discards its own work. Correctness does
+  not depend on the locks: where they do not reach other machines (NFS mounted
+  with `nolock` or `local_lock`), machines only repeat each other's work.
+"""
+
+import contextlib
+import dataclasses
+import fcntl
+import gzip
+import hashlib
+import itertools
+import os
+import pathlib
+import shutil
+import typing
+import uuid
+import zlib
+from collections.abc import Iterator
+
+from keras_transformer import __version__
+from keras_transformer.commands import flags
+from keras_transformer.data.shards import read_json
+from keras_transformer.locking import lock_file
+from trainers.preparing.folder import describe_differences, write_json
+
+FORMAT_VERSION = 1
+PLAN, INPUT, LOCK = "plan.json", ".input", ".lock"
+TRANSLATION, NOTES, RECORD = "translation.txt", "notes.txt", "record.json"
+SHOWN = 10  # shards that a message lists
+
+
+class Shard(typing.NamedTuple):
+    """Some consecutive lines of the input.
+
+    Attributes:
+        number: From 0.
+        first_line: Number of its first line in the input, from 1.
+        lines, bytes: Its size.
+        offset: Bytes before it in the source.
+        sha256: Of its bytes.
+    """
+
+    number: int
+    first_line: int
+    lines: int
+    offset: int
+    bytes: int
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        """Its directory, when it is finished."""
+        return f"{self.number:05}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A plan that is on disk.
+
+    Attributes:
+        path: Its directory.
+        source: File with the lines: the input, or its copy if it is .gz.
+        input_stamp: Bytes and time of change (ns) of the input.
+        settings: All that determines the output, by name.
+        shards: The `Shard`s, in the order of the input.
+        sha256: Of `plan.json`.
+    """
+
+    path: pathlib.Path
+    source: pathlib.Path
+    input_stamp: list[int]
+    settings: dict[str, typing.Any]
+    shards: list[Shard]
+    sha256: str
+
+    @property
+    def lines(self) -> int:
+        """Lines of the input."""
+        return sum(shard.lines for shard in self.shards)
+
+    def unfinished(self) -> list[Shard]:
+        """The shards that are not finished yet."""
+        names = set(os.listdir(self.path))
+        return [shard for shard in self.shards if shard.name not in names]
+
+    def read(self, shard: Shard) -> bytes:
+        """The lines of a shard, without reading what is before them.
+
+        Raises:
+            CommandError: They are not what they were when the plan was made.
+        """
+        with flags.user_errors(), open(self.source, "rb") as file:
+            file.seek(shard.offset)
+            data = file.read(shard.bytes)
+        if hashlib.sha256(data).hexdigest() != shard.sha256:
+            raise flags.CommandError(
+                f"{self.source} has changed since {self.path / PLAN} was made:"
+                f" line {shard.first_line:,} or one of the"
+                f" {shard.lines - 1:,} after it is another one"
+            )
+        return data
+
+    @contextlib.contextmanager
+    def claim(self, shard: Shard) -> Iterator[bool]:
+        """Gives whether this process may work on a shard until the end.
+
+        A process can claim one shard at a time: when it closes one descriptor
+        of the file, it loses all of its locks.
+        """
+        lock = _lock(self.path, shard.number + 1)
+        try:
+            yield lock is not None and not (self.path / shard.name).exists()
+        finally:
+            if lock is not None:
+                os.close(lock)
+
+    @contextlib.contextmanager
+    def publish(self, shard: Shard) -> Iterator[pathlib.Path]:
+        """An empty directory, which becomes the shard when the block ends.
+
+        If the block ends with an error, the directory is removed. If another
+        process finishes the shard meanwhile, its work is kept.
+        """
+        finished = self.path / shard.name
+        directory = self.path / f"{shard.name}.{uuid.uuid4().hex[:8]}"
+        try:
+            directory.mkdir()
+            yield directory
+            os.rename(directory, finished)
+            for leftover in self.path.glob(f"{shard.name}.*"):
+                shutil.rmtree(leftover, ignore_errors=True)
+        except OSError:
+            if not finished.exists():
+                raise
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def read_record(self, shard: Shard) -> dict[str, typing.Any]:
+        """The record of a finished shard.
+
+        Raises:
+            ValueError, OSError: It cannot be read.
+        """
+        return read_json(self.path / shard.name / RECORD)
+
+    def check_shards(self) -> list[pathlib.Path]:
+        """The translations of all shards, compared with their records.
+
+        Returns:
+            Their files, in the order of the input.
+
+        Raises:
+            ValueError: Shards are missing or corrupt; the message names them.
+        """
+        missing = self.unfinished()
+        if missing:
+            raise ValueError(
+                f"{self.path}: {len(missing)} of {len(self.shards)} shards are"
+                f" not finished: {listed([s.name for s in missing])}"
+            )
+        problems = [
+            f"{shard.name} ({problem})"
+            for shard in self.shards
+            if (problem := self._find_problem(shard))
+        ]
+        if problems:
+            raise ValueError(
+                f"{self.path}: corrupt shards: {listed(problems)}. Remove"
+                " their directories and translate again"
+            )
+        return [self.path / shard.name / TRANSLATION for shard in self.shards]
+
+    def _find_problem(self, shard):
+        """Why a finished shard is corrupt, or None."""
+        try:
+            record = self.read_record(shard)
+            found = _sha256(self.path / shard.name / TRANSLATION)
+        except (OSError, ValueError) as error:
+            return " ".join(str(error).split())
+        if record.get("plan_sha256") != self.sha256:
+            return "made by another plan"
+        if record.get("sha256") != found:
+            return f"{TRANSLATION} does not have its checksum"
+        if not self.settings["n_best"] and record["lines"] != shard.lines:
+            return f"{record['lines']} lines instead of {shard.lines}"
+        return None
+
+
+def open_plan(
+    directory: str | os.PathLike,
+    input: str | os.PathLike,
+    settings: dict[str, typing.Any],
+) -> Plan:
+    """The plan of a directory; the first process makes it, others wait.
+
+    A .gz has no random access: it is decompressed once, to a copy.
+
+    Args:
+        directory: The directory; it need not exist.
+        input: A text file, or one that ends in .gz.
+        settings: All that determines the output, with `shard_lines`; the input
+            and the version of the package are added.
+
+    Raises:
+        ValueError: The input is no regular file or a corrupt .gz; the directory
+            has another plan, or other files.
+        OSError: A file cannot be read or written.
+    """
+    path, input = pathlib.Path(directory), pathlib.Path(input)
+    if not input.is_file():
+        raise ValueError(f"expected a regular file. Received: input={input}")
+    if not (path / PLAN).exists():
+        _make_plan_once(path, input, settings)
+    plan = read_plan(path)
+    if input.suffix != ".gz":
+        plan = dataclasses.replace(plan, source=input)
+    sha256 = plan.settings["input_sha256"]
+    # The plan's checksum holds while the file is as it was: each shard is
+    # compared with its own when it is read.
+    if plan.input_stamp != _stamp(input):
+        sha256 = _sha256(input)
+    now = settings | {"input_sha256": sha256, "package_version": __version__}
+    differences = describe_differences(plan.settings, now)
+    if differences:
+        raise ValueError(
+            f"{path} has another plan: {differences}. Choose another --output"
+        )
+    return plan
+
+
+def read_plan(directory: str | os.PathLike) -> Plan:
+    """The plan of a directory, with the copy of its input as source.
+
+    Raises:
+        ValueError: There is none, or it cannot be read.
+    """
+    path = pathlib.Path(directory)
+    try:
+        values = read_json(path / PLAN)
+        content = (path / PLAN).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise ValueError(
+            "expected a directory that trainers.translate --input made, with a"
+            f" {PLAN}. Received: output={str(path)!r}"
+        ) from None
+    if values.get("format_version") != FORMAT_VERSION:
+        raise ValueError(
+            f"{path / PLAN}: expected format_version {FORMAT_VERSION}."
+            f" Received: format_version={values.get('format_version')!r}"
+        )
+    shards = [Shard(n, **shard) for n, shard in enumerate(values["shards"])]
+    return Plan(
+        path,
+        path / INPUT,
+        values["input_stamp"],
+        values["settings"],
+        shards,
+        hashlib.sha256(content).hexdigest(),
+    )
+
+
+def _make_plan_once(path, input, settings):
+    """Makes the plan, or waits for the process that makes it.
+
+    If it fails, nothing of it is left.
+    """
+    made = [p for p in (path, *path.parents) if not p.exists()]
+    lock = _lock(path, 0)
+    if lock is None:
+        flags.show(f"waiting for the process that plans {path}")
+        lock = _lock(path, 0, wait=True)
+    try:
+        if not (path / PLAN).exists():
+            _make_plan(path, input, settings)
+    except BaseException:
+        for name in (INPUT, LOCK):
+            (path / name).unlink(missing_ok=True)
+        for parent in made:
+            with contextlib.suppress(OSError):  # it has files of others
+                parent.rmdir()
+        raise
+    finally:
+        os.close(lock)
+
+
+def _make_plan(path, input, settings):
+    """Reads the input once and writes the plan."""
+    others = [
+        p.name
+        for p in path.iterdir()
+        if not p.name.startswith((PLAN, INPUT, LOCK))
+    ]
+    if others:
+        raise ValueError(f"{path} has other files: {min(others)}")
+    stamp = _stamp(input)
+    identity = {"input_sha256": _sha256(input), "package_version": __version__}
+    shards: list[Shard] = []
+    with contextlib.ExitStack() as stack:
+        is_zipped = input.suffix == ".gz"
+        opener = gzip.open if is_zipped else open
+        file = stack.enter_context(opener(input, "rb"))
+        copy = None
+        if is_zipped:
+            copy = stack.enter_context(open(path / INPUT, "wb"))
+        first_line, offset = 1, 0
+        for data in _split(file, input, settings["shard_lines"]):
+            lines = data.count(b"\n") + (not data.endswith(b"\n"))
+            digest = hashlib.sha256(data).hexdigest()
+            shard = Shard(
+                len(shards), first_line, lines, offset, len(data), digest
+            )
+            shards.append(shard)
+            first_line, offset = first_line + lines, offset + len(data)
+            if copy is not None:
+                copy.write(data)
+    entries = [shard._asdict() for shard in shards]
+    for entry in entries:
+        del entry["number"]
+    write_json(
+        path / PLAN,
+        {
+            "format_version": FORMAT_VERSION,
+            "lines": first_line - 1,
+            "input_stamp": stamp,
+            "settings": settings | identity,
+            "shards": entries,
+        },
+    )
+
+
+def _split(file, path, shard_lines):
+    """Yields the bytes of each shard, whole lines, of an open file."""
+    try:
+        while data := b"".join(itertools.islice(file, shard_lines)):
+            yield data
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"{path}: corrupt gzip file ({error})") from error
+
+
+def _stamp(path):
+    """Bytes of a file and the time of its last change in nanoseconds."""
+    status = path.stat()
+    return [status.st_size, status.st_mtime_ns]
+
+
+def _sha256(path):
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _lock(path, byte, wait=False):
+    """`lock_file` on one byte of the lock file of a directory."""
+
+    def lock(descriptor, operation):
+        if wait:
+            operation &= ~fcntl.LOCK_NB
+        fcntl.lockf(descriptor, operation, 1, byte)
+
+    return lock_file(path / LOCK, lock)
+
+
+def listed(names: list[str]) -> str:
+    """Names with commas, of many only the first.
+
+    >>> listed(["a", "b"]), listed(list("abcdefghijkl"))
+    ('a, b', 'a, b, c, d, e, f, g, h, i, j and 2 more')
+    """
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more

@@ -1,0 +1,286 @@
+"""Translates the shards of a plan: the work of `trainers.translate --input`.
+
+Other code calls `translate_file`.
+"""
+
+import contextlib
+import dataclasses
+import glob
+import hashlib
+import io
+import os
+import time
+import typing
+from collections.abc import Callable, Iterable, Iterator
+
+import keras
+import numpy as np
+import tqdm
+
+from keras_transformer.checkpoints import ENDING
+from keras_transformer.commands import flags
+from keras_transformer.translator import Translator
+from keras_transformer.workdir import TOKENIZER_SUMS
+from trainers.bulk.plan import (
+    NOTES,
+    RECORD,
+    TRANSLATION,
+    Plan,
+    Shard,
+    listed,
+    open_plan,
+)
+from trainers.preparing.folder import run_errors, write_json
+from trainers.run.translating import (
+    CHUNK,
+    check_n_best,
+    load_translator,
+    read_lines,
+    translate_lines,
+)
+
+METER = "{n:,} of {total:,} lines are finished, {rate_fmt}, {remaining} left"
+
+
+def run(
+    arguments: flags.Arguments,
+    input: str,
+    output: str,
+    **options: typing.Any,
+) -> None:
+    """Translates a file, together with other processes on the same plan.
+
+    Args:
+        arguments: The command line.
+        input, output: As the flags.
+        **options: As in `translate_file`.
+    """
+    plan = translate_file(load_translator(arguments), input, output, **options)
+    tell_state(plan)
+
+
+def translate_file(
+    translator: Translator,
+    input: str | os.PathLike,
+    output: str | os.PathLike,
+    **options: typing.Any,
+) -> Plan:
+    """Translates a file to a directory of shards, or continues to.
+
+    It skips finished shards, and those that other processes translate; see
+    `Plan.unfinished` and `Plan.check_shards`.
+
+    Args:
+        translator: A `Translator` of a work directory.
+        input: The file, text or .gz.
+        output: The directory; `plan.py` describes it.
+        **options: As in `make_settings`.
+
+    Returns:
+        The `Plan`.
+
+    Raises:
+        CommandError: Input, output or an option is wrong.
+        RunError: The disk is full, or the model's logits are not finite.
+    """
+    plan = open_for(translator, input, output, **options)
+    with run_errors(plan.path):
+        translate_shards(plan, translator)
+    return plan
+
+
+def open_for(
+    translator: Translator,
+    input: str | os.PathLike,
+    output: str | os.PathLike,
+    **options: typing.Any,
+) -> Plan:
+    """The plan of a translator; arguments and errors as `translate_file`."""
+    with flags.user_errors(), run_errors(output):
+        settings = make_settings(translator, **options)
+        return open_plan(output, input, settings)
+
+
+def make_settings(
+    translator: Translator,
+    *,
+    shard_lines: int,
+    n_best: int = 0,
+    alignments: bool = False,
+    seed: int = 0,
+) -> dict[str, typing.Any]:
+    """All that determines the translations of a file: the plan's settings.
+
+    Args:
+        translator: A `Translator` of a work directory.
+        shard_lines: Lines of a shard.
+        n_best, alignments: As the flags of `trainers.translate`.
+        seed: Seed of samples; each shard has its own, made from this one.
+    """
+    check_n_best(n_best, translator.decoding)
+    return {
+        **dataclasses.asdict(translator.model.config),
+        **dataclasses.asdict(translator.decoding),
+        **{
+            TOKENIZER_SUMS[name]: hashlib.sha256(side.model_bytes).hexdigest()
+            for name, side in translator.tokenizer.files.items()
+        },
+        "checkpoint_sha256": _checkpoint_sha256(translator.checkpoint),
+        "max_source_length": translator.max_source_length,
+        "precision": translator.model.dtype,
+        "jit_compile": translator.jit_compile,
+        "backend": keras.backend.backend(),
+        "shard_lines": shard_lines,
+        "n_best": n_best,
+        "alignments": alignments,
+        "seed": seed,
+    }
+
+
+def _checkpoint_sha256(prefix):
+    """The checksum of a checkpoint's file, or of its files if from 0.1."""
+    paths = [prefix + ENDING]
+    if not os.path.exists(paths[0]):
+        paths = sorted(glob.glob(glob.escape(prefix) + ".*")) or paths
+    digest = hashlib.sha256()
+    for path in paths:
+        with open(path, "rb") as file:
+            hashlib.file_digest(file, lambda: digest)
+    return digest.hexdigest()
+
+
+def translate_shards(plan: Plan, translator: Translator) -> None:
+    """Translates the shards that no process has finished or is translating."""
+    with contextlib.closing(_Progress(plan)) as progress:
+        found = True
+        while found:  # a process may have died meanwhile
+            found = False
+            for shard in plan.unfinished():
+                with plan.claim(shard) as is_free:
+                    if is_free:
+                        translate_shard(plan, shard, translator, progress.move)
+                        progress.tell(shard)
+                        found = True
+
+
+def translate_shard(
+    plan: Plan,
+    shard: Shard,
+    translator: Translator,
+    report: Callable[[int], None] = lambda done: None,
+) -> None:
+    """Translates one shard, whoever else may work on it.
+
+    Args:
+        plan: The `Plan`.
+        shard: One of its shards.
+        translator: A `Translator` with the settings of the plan.
+        report: Called with the number of translated lines of the shard.
+
+    Raises:
+        CommandError, RunError: As `translate_file`.
+        OSError: The disk is full.
+    """
+    notes: list[str] = []
+
+    def warn(message, *values):
+        notes.append(message % values)
+
+    settings, first = plan.settings, shard.first_line
+    # Depends on the shard, not on the process or what it did before.
+    seeds = np.random.SeedSequence([settings["seed"], shard.number])
+    translator.reseed(int(seeds.generate_state(1)[0]))
+    source = io.BytesIO(plan.read(shard))
+    lines = read_lines(source, str(plan.source), first, warn)
+    outputs = translate_lines(
+        translator,
+        _reported(lines, report),
+        CHUNK,
+        settings["n_best"],
+        alignments=settings["alignments"],
+        first=first,
+        warn=warn,
+    )
+    with plan.publish(shard) as directory:
+        record = _write(outputs, directory / TRANSLATION)
+        record |= {"notes": len(notes), "plan_sha256": plan.sha256}
+        if notes:
+            _write(notes, directory / NOTES)
+        write_json(directory / RECORD, record)
+
+
+def _reported(lines: Iterable[str], report) -> Iterator[str]:
+    """The lines; reports when a chunk of them has been translated."""
+    for number, line in enumerate(lines):
+        if number % CHUNK == 0:
+            report(number)
+        yield line
+
+
+def _write(lines, path):
+    """Writes lines to the disk; their number and checksum."""
+    digest, number = hashlib.sha256(), 0
+    with open(path, "wb") as file:
+        for line in lines:
+            data = line.encode() + b"\n"
+            file.write(data)
+            digest.update(data)
+            number += 1
+        file.flush()
+        os.fsync(file.fileno())
+    return {"lines": number, "sha256": digest.hexdigest()}
+
+
+class _Progress:
+    """Tells the progress over all shards, those of other processes included."""
+
+    def __init__(self, plan):
+        self._plan = plan
+        self._before, self._start = self._finished(), time.monotonic()
+        self._bar = tqdm.tqdm(
+            desc="translate",
+            total=plan.lines,
+            initial=self._before,
+            disable=None,
+            unit=" lines",
+        )
+
+    def move(self, done):
+        """Moves the bar: so many lines of the current shard are done."""
+        if not self._bar.disable:
+            self._bar.update(self._finished() + done - self._bar.n)
+
+    def tell(self, shard):
+        """A line about a shard that is finished now, above the bar."""
+        notes = self._plan.read_record(shard)["notes"]
+        meter = tqdm.tqdm.format_meter(
+            self._finished(),
+            self._plan.lines,
+            time.monotonic() - self._start,
+            initial=self._before,
+            unit=" lines",
+            bar_format=METER,
+        )
+        with tqdm.tqdm.external_write_mode():
+            flags.show(f"shard {shard.name}: {notes} notes; {meter}")
+        self.move(0)
+
+    def close(self):
+        self._bar.close()
+
+    def _finished(self):
+        left = sum(shard.lines for shard in self._plan.unfinished())
+        return self._plan.lines - left
+
+
+def tell_state(plan: Plan) -> None:
+    """Says what is finished, or that other processes still translate."""
+    left = [shard.name for shard in plan.unfinished()]
+    if left:
+        flags.show(f"{plan.path}: others are translating {listed(left)}")
+        return
+    notes = sum(plan.read_record(shard)["notes"] for shard in plan.shards)
+    flags.show(
+        f"{plan.path}: {plan.lines:,} lines in {len(plan.shards)} shards are"
+        f" finished, with {notes} notes"
+    )

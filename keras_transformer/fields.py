@@ -6,10 +6,12 @@ its valid values. Command-line flags (`flags.py`), layer configurations and
 """
 
 import dataclasses
+import fractions
 import functools
 import inspect
 import math
 import numbers
+import re
 import textwrap
 import types
 import typing
@@ -196,6 +198,34 @@ def is_of_kind(value: typing.Any, kind: type) -> bool:
     if kind is tuple and isinstance(value, tuple):
         return all(isinstance(item, str) for item in value)
     return isinstance(value, kind)
+
+
+def read_amounts(name: str, text: str) -> dict[str, fractions.Fraction]:
+    """Numbers by name, of a field of text such as `"a 0.5, b 2"`.
+
+    Args:
+        name: The field's name, for the error.
+        text: Its value, or a part of it.
+
+    Raises:
+        ValueError: The text is not of this form, a number is 0, or a name
+            occurs twice.
+
+    >>> read_amounts("modifiers", "UpperCase 0.5, Merge 0.25")
+    {'UpperCase': Fraction(1, 2), 'Merge': Fraction(1, 4)}
+    """
+    amounts = {}
+    for entry in text.split(","):
+        match = re.fullmatch(r"\s*(\S+)\s+(\d*\.?\d+)\s*", entry, re.ASCII)
+        number = fractions.Fraction(match[2] if match else 0)
+        if not match or not number or match[1] in amounts:
+            raise ValueError(
+                f"{name} must be NAME NUMBER[, NAME NUMBER ...], each name"
+                " once, each number above 0."
+                f" Received: {entry.strip()!r} in {name}={text.strip()!r}"
+            )
+        amounts[match[1]] = number
+    return amounts
 
 
 class Fields:

@@ -264,7 +264,7 @@ def test_the_next_epoch_is_sampled_in_the_background(corpus, monkeypatch):
     corpus.prepare(7)
     made = corpus._epochs[7]
     made.result()
-    monkeypatch.setattr(corpus, "_sample_epoch", None)  # no need to, any more
+    monkeypatch.setattr(corpus, "_draw_epoch", None)  # no need to, any more
     assert corpus.of_epoch(7) is made.result()
     assert corpus.of_epoch(7) is corpus.of_epoch(7)
     monkeypatch.undo()
@@ -276,7 +276,7 @@ def test_an_error_in_the_background_reaches_the_training(corpus, monkeypatch):
     def fail(epoch):
         raise RuntimeError(f"no epoch {epoch}")
 
-    monkeypatch.setattr(corpus, "_sample_epoch", fail)
+    monkeypatch.setattr(corpus, "_draw_epoch", fail)
     corpus.prepare(5)
     with pytest.raises(RuntimeError, match="no epoch 5"):
         corpus.of_epoch(5)
@@ -299,9 +299,8 @@ def test_rows_that_become_too_long_stay_canonical(bpe):
         assert all(s for s, n in zip(same, lengths, strict=True) if n > 38)
         short = [s for s, n in zip(same, lengths, strict=True) if n < 20]
         assert np.mean(short) < 0.5
-    assert f"{corpus.num_long} rows of it had more than {longest} tokens" in (
-        str(corpus)
-    )
+    long = f"{corpus.num_long} of {2 * len(corpus)} rows have more than"
+    assert f"{long} {longest} tokens and keep the canonical" in str(corpus)
     assert corpus.num_long > 0
 
 

@@ -2,8 +2,8 @@
 
 The ids of a corpus fit into memory (two bytes each), so the order of an epoch
 is computed in NumPy before the epoch begins: the shuffle spans the whole
-corpus, every pair is in exactly one batch, and a resumed run continues with the
-batch that was next.
+corpus, every pair is in exactly one batch unless a mixture says otherwise, and
+a resumed run continues with the batch that was next.
 """
 
 import functools
@@ -15,18 +15,20 @@ from collections.abc import Callable, Iterator, Sequence
 
 import keras
 import numpy as np
+from absl import logging
 
 from keras_transformer.data.buckets import NUM_BUCKETS, choose_shapes
+from keras_transformer.data.changing_corpus import ChangingCorpus
 from keras_transformer.data.corpus import Corpus, SameEveryEpoch, TokenRows
+from keras_transformer.data.mixture import Mixture
 from keras_transformer.data.shards import PreparedCorpus
-from keras_transformer.data.subword_sampling import SampledCorpus
 from keras_transformer.data.word_links import TokenLinks
 from keras_transformer.vocabulary import BOS, PAD
 
 if typing.TYPE_CHECKING:
     import tensorflow as tf
 
-AnyCorpus = Corpus | PreparedCorpus | SampledCorpus
+AnyCorpus = Corpus | PreparedCorpus | ChangingCorpus
 Shape = tuple[int, int]  # rows, tokens of each
 
 
@@ -39,6 +41,7 @@ def make_batches(
     steps_per_call: int = 1,
     seed: int | None = None,
     links: TokenLinks | None = None,
+    mixture: Mixture | None = None,
 ) -> "Batches":
     """Batches of at most `batch_tokens` tokens on each side.
 
@@ -46,7 +49,8 @@ def make_batches(
     XLA compiles once for each.
 
     Args:
-        corpus: A `Corpus`, `PreparedCorpus` or `SampledCorpus`.
+        corpus: A `Corpus`, `PreparedCorpus` or `ChangingCorpus`, such as a
+            `SampledCorpus`.
         batch_tokens: Maximum number of tokens on each side of a batch, padding
             included.
         num_buckets: Maximum number of shapes.
@@ -59,6 +63,7 @@ def make_batches(
             epoch. None keeps the order of the corpus, by increasing length.
         links: `TokenLinks` of the corpus; batches then have `links`, bool
             `[B, T, S]`.
+        mixture: Decides which pairs each epoch has; None for every pair once.
 
     Returns:
         `Batches`; train on its `dataset()`.
@@ -66,7 +71,7 @@ def make_batches(
     shapes = choose_shapes(
         corpus.longer_side, batch_tokens, num_buckets, rows_multiple
     )
-    return Batches(corpus, shapes, seed, steps_per_call, links)
+    return Batches(corpus, shapes, seed, steps_per_call, links, mixture)
 
 
 class _Division(typing.NamedTuple):
@@ -92,12 +97,14 @@ class Batches:
         corpus: As in `make_batches`.
         shapes: List of `(rows, length)` by increasing length; every batch has
             one of these shapes.
-        seed, steps_per_call, links: As in `make_batches`.
+        seed, steps_per_call, links, mixture: As in `make_batches`.
 
     Attributes:
         corpus, shapes: As given.
         steps_per_epoch: Number of batches of an epoch: the same for all,
-            unless the corpus is sampled; then the number of the first epoch.
+            unless the corpus changes or is mixed; then the number of the first
+            epoch.
+        tokens_per_epoch: Source and target tokens of the first epoch.
         padding_share: Share of all positions of the first epoch, source and
             target, that are `PAD`, in [0, 1).
     """
@@ -109,6 +116,7 @@ class Batches:
         seed: int | None,
         steps_per_call: int,
         links: TokenLinks | None = None,
+        mixture: Mixture | None = None,
     ):
         if steps_per_call < 1:
             raise ValueError(
@@ -120,6 +128,7 @@ class Batches:
         self._seed = seed
         self._steps_per_call = steps_per_call
         self._links = links
+        self._mixture = mixture
         self._first: _Division | None = None
         self._first = self._divide(0)
         self._steps_of: dict[int, int] = {}  # of the epochs ordered so far
@@ -127,8 +136,12 @@ class Batches:
         positions = sum(
             2 * math.prod(shapes[bucket]) for _, _, bucket in self._first.spans
         )
-        tokens = len(corpus.source.ids) + len(corpus.target.ids)
-        self.padding_share = 1 - tokens / positions
+        pairs = self._pairs_of(0)
+        self.tokens_per_epoch = [
+            int(rows.lengths[pairs].sum())
+            for rows in (corpus.source, corpus.target)
+        ]
+        self.padding_share = 1 - sum(self.tokens_per_epoch) / positions
 
     def __str__(self):
         shapes = ", ".join(f"{rows} x {length}" for rows, length in self.shapes)
@@ -145,7 +158,7 @@ class Batches:
     def steps_of(self, epoch: int) -> int:
         """Number of batches of an epoch, counted from 0.
 
-        Of a sampled corpus this samples the epoch, unless it has begun.
+        Of a corpus that changes this draws the epoch, unless it has begun.
         """
         if epoch not in self._steps_of:
             self._steps_of[epoch] = len(self._divide(epoch).spans)
@@ -162,7 +175,7 @@ class Batches:
             `shape[0]`, and the shape that they are padded to.
         """
         division = self._divide(epoch)
-        pairs = np.arange(len(division.buckets), dtype=np.int32)
+        pairs = self._pairs_of(epoch)
         batches = np.arange(len(division.spans))
         if self._seed is not None:
             random = np.random.default_rng([self._seed, epoch])
@@ -182,10 +195,16 @@ class Batches:
             order.append((pairs[start:stop], self.shapes[bucket]))
         return order
 
+    def _pairs_of(self, epoch):
+        """The pairs of an epoch, not shuffled, int32 `[pairs]`."""
+        if self._mixture:
+            return self._mixture.pairs_of(epoch)
+        return np.arange(len(self.corpus), dtype=np.int32)
+
     def _divide(self, epoch):
         """The `_Division` of an epoch."""
         corpus = self.corpus.of_epoch(epoch)
-        if self._first and corpus is self._first.corpus:
+        if self._first and corpus is self._first.corpus and not self._mixture:
             return self._first
         buckets = np.searchsorted(
             [length for _, length in self.shapes], corpus.longer_side
@@ -197,7 +216,9 @@ class Batches:
                 f" Received: shapes={self.shapes}"
             )
         spans = _batch_spans(
-            np.bincount(buckets, minlength=len(self.shapes)),
+            np.bincount(
+                buckets[self._pairs_of(epoch)], minlength=len(self.shapes)
+            ),
             [rows for rows, _ in self.shapes],
         )
         return _Division(corpus, buckets, spans)
@@ -222,6 +243,8 @@ class Batches:
         """
         settings = self.shapes, self._seed, self._steps_per_call
         identity = repr((settings, self.corpus.checksum))
+        if self._mixture:
+            identity += self._mixture.identity
         digest = hashlib.sha256(identity.encode()).digest()
         return 1 + int.from_bytes(digest[:8], "big") % 2**60
 
@@ -283,7 +306,8 @@ class Batches:
                 had never stopped.
             epochs: Number of epochs, counted from the first; None for endless
                 batches.
-            start_epoch: Epochs to skip. A sampled corpus need not sample them.
+            start_epoch: Epochs to skip. A corpus that changes need not draw
+                them.
             end_step: Batch to stop before, counted as `start_step`.
             replicas: Replicas of this worker, in [0, num_replicas). Their rows
                 are separate batches, one after the other.
@@ -389,6 +413,9 @@ class Batches:
             if end > start_step:
                 if epoch + 1 < last and end < stop:
                     self.corpus.prepare(epoch + 1)
+                if self._mixture:
+                    mixed = self._mixture.describe(epoch)
+                    logging.info("epoch %d: %s", epoch + 1, mixed)
                 section = slice(
                     max(0, start_step - begin), min(end, stop) - begin
                 )
@@ -402,7 +429,7 @@ class Batches:
         if end_step is not None:
             ends.append(end_step)
         if epochs is not None:
-            if not isinstance(self.corpus, SameEveryEpoch):
+            if self._mixture or not isinstance(self.corpus, SameEveryEpoch):
                 return None
             ends.append((epochs - start_epoch) * self.steps_per_epoch)
         return max(0, min(ends) - start_step)

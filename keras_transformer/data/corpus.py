@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 import typing
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import tqdm
@@ -86,6 +86,15 @@ class TokenRows:
         """Number of tokens of each row, int64 `[rows]`."""
         return np.diff(self.offsets)
 
+    def take(self, numbers: np.ndarray) -> TokenRows:
+        """Some of the rows, by their numbers, integers `[N]`."""
+        starts = self.offsets[numbers]
+        lengths = self.offsets[np.add(numbers, 1)] - starts
+        taken = TokenRows.of_lengths(self.ids, lengths)
+        shifts = np.repeat(starts - taken.offsets[:-1], lengths)
+        positions = np.arange(len(shifts)) + shifts
+        return dataclasses.replace(taken, ids=self.ids[positions])
+
 
 @dataclasses.dataclass(frozen=True)
 class CorpusCounts:
@@ -107,6 +116,11 @@ class CorpusCounts:
 
 class SameEveryEpoch:
     """A corpus whose pairs have the same ids in every epoch."""
+
+    @property
+    def canonical(self):
+        """The corpus with the ids of `Tokenizer.encode`: itself."""
+        return self
 
     def of_epoch(self, epoch):
         """The corpus with the ids of an epoch, counted from 0: itself."""
@@ -150,6 +164,15 @@ class Corpus(SameEveryEpoch):
                 content = np.ascontiguousarray(array).data.cast("B")
                 checksum = zlib.crc32(content, checksum)
         return checksum
+
+    def kept_of(self, sizes: Sequence[int]) -> list[int]:
+        """How many pairs it has of each of several corpora.
+
+        Args:
+            sizes: How many pairs of each were read, one after the other.
+        """
+        parts = np.split(self.selected, np.cumsum(sizes)[:-1])
+        return [int(part.sum()) for part in parts]
 
 
 def encode_corpus(
@@ -213,15 +236,17 @@ def _encode_chunks(pairs, tokenizer, chunk_size=8192):
     pending = collections.deque()
     with concurrent.futures.ThreadPoolExecutor(num_threads) as threads:
         while chunk := list(itertools.islice(pairs, chunk_size)):
-            pending.append(threads.submit(_encode_chunk, chunk, tokenizer))
+            pending.append(threads.submit(encode_pairs, chunk, tokenizer))
             if len(pending) > num_threads:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
 
 
-def _encode_chunk(pairs, tokenizer):
-    """Source and target `TokenRows` of a list of pairs."""
+def encode_pairs(
+    pairs: Iterable[tuple[str, str]], tokenizer: Tokenizer | TokenizerPair
+) -> list[TokenRows]:
+    """Source and target `TokenRows` of pairs, at least one."""
     sources, targets = zip(*pairs, strict=True)
     return [
         _flatten(tokenizer.source.to_ids(sources)),
@@ -247,3 +272,24 @@ def concatenate_rows(chunks: Iterable[TokenRows]) -> TokenRows:
     """The rows of all chunks, in order."""
     arrays = zip(*((rows.ids, rows.lengths) for rows in chunks), strict=True)
     return TokenRows.of_lengths(*map(np.concatenate, arrays))
+
+
+def replace_rows(
+    rows: TokenRows, numbers: np.ndarray, others: TokenRows
+) -> TokenRows:
+    """The rows, with others in place of some.
+
+    Args:
+        rows: `TokenRows`.
+        numbers: Increasing integers `[N]`, the rows to replace.
+        others: The N `TokenRows` to put there.
+    """
+    lengths = rows.lengths.copy()
+    replaced = np.zeros(len(lengths), bool)
+    replaced[numbers] = True
+    stay = rows.ids[np.repeat(~replaced, lengths)]
+    lengths[numbers] = others.lengths
+    is_other = np.repeat(replaced, lengths)
+    ids = np.empty(len(is_other), stay.dtype)
+    ids[is_other], ids[~is_other] = others.ids, stay
+    return TokenRows.of_lengths(ids, lengths)

@@ -14,13 +14,19 @@ class Pairs:
         read: Function without arguments that returns an iterator over pairs
             `(source, target)` of `str`.
         num_pairs: How many it gives.
+        sizes: How many of them each corpus has, one after the other; None for
+            one corpus.
     """
 
     def __init__(
-        self, read: Callable[[], Iterator[tuple[str, str]]], num_pairs: int
+        self,
+        read: Callable[[], Iterator[tuple[str, str]]],
+        num_pairs: int,
+        sizes: Sequence[int] | None = None,
     ):
         self._read = read
         self._num_pairs = num_pairs
+        self.sizes = [num_pairs] if sizes is None else sizes
 
     def __len__(self) -> int:
         return self._num_pairs
@@ -63,8 +69,8 @@ def read_parallel_files(
         [find_file(prefix, language) for language in languages]
         for prefix in prefixes
     ]
-    num_pairs = sum(_count_pairs(*paths) for paths in corpora)
-    if not num_pairs:
+    sizes = [_count_pairs(*paths) for paths in corpora]
+    if not sum(sizes):
         raise ValueError(
             "The corpus has no lines."
             f" Received: prefixes={[str(prefix) for prefix in prefixes]}"
@@ -74,7 +80,7 @@ def read_parallel_files(
         for paths in corpora:
             yield from zip(*map(read_lines, paths), strict=True)
 
-    return Pairs(read, num_pairs)
+    return Pairs(read, sum(sizes), sizes)
 
 
 def find_file(prefix: str | os.PathLike, language: str) -> pathlib.Path:

@@ -41,6 +41,7 @@ class TreesConfig(LengthConfig, changeable=True):
     share_vocabulary = True
     vocabulary_symbols = ()
     subword_sampling = 0.0
+    modifiers = mixture = ""
 
     def __post_init__(self):
         super().__post_init__()

@@ -23,7 +23,8 @@ def budget_lines(
         List of `str`.
     """
     batches, config = experiment.train_batches, experiment.training
-    corpus, steps = batches.corpus, batches.steps_per_epoch
+    steps = batches.steps_per_epoch
+    source, target = (n / steps for n in batches.tokens_per_epoch)
     replicas = experiment.devices.num_replicas
     shapes = " and ".join(
         f"{rows} x {length}" for rows, length in largest_shapes(batches.shapes)
@@ -40,9 +41,8 @@ def budget_lines(
     return [
         f"budget: {num_parameters:,} parameters;"
         f" {config.train_steps:,} steps are {epochs:.1f} epochs of {steps:,}",
-        f"  a step: {len(corpus.source.ids) / steps:,.0f} source and"
-        f" {len(corpus.target.ids) / steps:,.0f} target tokens on average, on"
-        f" {counted(replicas, 'replica')} in"
+        f"  a step: {source:,.0f} source and {target:,.0f} target tokens on"
+        f" average, on {counted(replicas, 'replica')} in"
         f" {counted(config.accumulate_steps, 'micro-batch', 'micro-batches')}"
         " each",
         f"  {counted(len(batches.shapes), 'shape')} of a batch; XLA {xla}",

@@ -14,6 +14,8 @@ from keras_transformer.config import (
     check_position_limit,
 )
 from keras_transformer.data.buckets import NUM_BUCKETS
+from keras_transformer.data.mixture import parse_mixture
+from keras_transformer.data.modifiers import MODIFIERS, parse_modifiers
 from keras_transformer.data.shards import TOKENIZER
 from keras_transformer.fields import Fields, hp
 
@@ -131,6 +133,20 @@ class DataConfig(LengthConfig):
         high=1.0,
         changeable=True,
     )
+    modifiers: str = hp(
+        "",
+        "Changes of the training text, drawn anew in every epoch, each with the"
+        " probability that a pair has it, such as 'UpperCase 0.05, Typos 0.1':"
+        f" {', '.join(MODIFIERS)}; see docs/corpora.md.",
+        changeable=True,
+    )
+    mixture: str = hp(
+        "",
+        "Weights and stages of train_files, such as 'original 0.5, back 0.5,"
+        " until 10; original 1': until epoch 10, as many pairs of back as of"
+        " original, see docs/corpora.md. Default: every pair once an epoch.",
+        changeable=True,
+    )
     batch_tokens: int = hp(
         25000,
         "Maximum number of tokens on each side of a batch, padding included.",
@@ -168,12 +184,7 @@ class DataConfig(LengthConfig):
                 f" tokenizer={self.tokenizer!r}"
             )
         self._check_vocabulary()
-        if self.dataset == "prepared" and self.subword_sampling:
-            raise ValueError(
-                "subword_sampling needs text: a prepared corpus holds ids, of"
-                " one segmentation. Received: dataset='prepared',"
-                f" subword_sampling={self.subword_sampling}"
-            )
+        self._check_changes()
         files = self.train_files + self.valid_files + self.test_files
         if files and self.dataset not in ("files", "prepared"):
             raise ValueError(
@@ -186,6 +197,31 @@ class DataConfig(LengthConfig):
                 f" source_language={self.source_language!r},"
                 f" target_language={self.target_language!r}"
             )
+
+    def _check_changes(self):
+        """What changes from epoch to epoch fits the data set."""
+        for name in ("subword_sampling", "modifiers"):
+            if self.dataset == "prepared" and getattr(self, name):
+                raise ValueError(
+                    f"{name} needs text: a prepared corpus holds ids, of one"
+                    " segmentation. Received: dataset='prepared',"
+                    f" {name}={getattr(self, name)!r}"
+                )
+        if self.modifiers and self.subword_sampling:
+            raise ValueError(
+                "modifiers and subword_sampling exclude each other. Received:"
+                f" modifiers={self.modifiers!r},"
+                f" subword_sampling={self.subword_sampling}"
+            )
+        if self.mixture and self.dataset != "files":
+            raise ValueError(
+                "mixture needs dataset=files. Received:"
+                f" dataset={self.dataset!r}, mixture={self.mixture!r}"
+            )
+        if self.modifiers:
+            parse_modifiers(self.modifiers)
+        if self.mixture:
+            parse_mixture(self.mixture, self.train_files)
 
     def _check_vocabulary(self):
         """The options of the vocabulary fit together, and to the data set."""
@@ -537,6 +573,12 @@ class Configuration:
                 "guided_alignment needs dataset=files, and a file for each of"
                 f" train_files. Received: dataset={self.data.dataset!r},"
                 f" guided_alignment={','.join(paths)!r}"
+            )
+        if self.data.modifiers:
+            raise ValueError(
+                "guided_alignment and modifiers exclude each other: words that"
+                " change have other links. Received:"
+                f" modifiers={self.data.modifiers!r}"
             )
         if training.remat != "none":
             raise ValueError(

@@ -4,8 +4,11 @@ import functools
 import hashlib
 
 from keras_transformer.data.corpus import encode_corpus
+from keras_transformer.data.mixture import Mixture, parse_mixture
+from keras_transformer.data.modifiers import ModifiedCorpus, parse_modifiers
 from keras_transformer.data.pairs import (
     MissingSplitError,
+    Pairs,
     read_parallel_files,
     read_tfds,
 )
@@ -229,13 +232,13 @@ def _inherited_tokenizer(workdir, configuration):
 
 
 def open_train_corpus(data, pairs, tokenizer, seed):
-    """The training pairs as ids: encoded now, prepared before, or sampled.
+    """The training pairs as ids: encoded now or before, or in every epoch.
 
     Args:
         data: The `DataConfig`.
         pairs: The training pairs; of a prepared corpus, none.
         tokenizer: The `Tokenizer`.
-        seed: Of `subword_sampling`.
+        seed: Of `subword_sampling` and `modifiers`.
 
     Raises:
         ValueError: No pair is left; or the prepared corpus has other languages
@@ -247,6 +250,19 @@ def open_train_corpus(data, pairs, tokenizer, seed):
             "training",
             functools.partial(
                 SampledCorpus, alpha=data.subword_sampling, seed=seed
+            ),
+            pairs,
+            tokenizer,
+            data.max_length,
+        )
+    if data.modifiers:
+        return _encode(
+            "training",
+            functools.partial(
+                ModifiedCorpus,
+                chances=parse_modifiers(data.modifiers),
+                seed=seed,
+                sizes=pairs.sizes if isinstance(pairs, Pairs) else None,
             ),
             pairs,
             tokenizer,
@@ -300,8 +316,26 @@ def open_links(configuration, corpus, tokenizer):
             for path, prefix in zip(paths, data.train_files, strict=True)
         ]
     )
-    canonical = corpus.canonical if data.subword_sampling else corpus
-    return TokenLinks(links, canonical, tokenizer)
+    return TokenLinks(links, corpus.canonical, tokenizer)
+
+
+def open_mixture(data, pairs, corpus, seed):
+    """The `Mixture` of the training pairs; None without one.
+
+    Args:
+        data: The `DataConfig`.
+        pairs: The training pairs.
+        corpus: The result of `open_train_corpus`.
+        seed: Of the mixture.
+
+    Raises:
+        ValueError: No pair of one of the corpora is left.
+    """
+    if not data.mixture:
+        return None
+    kept = corpus.canonical.kept_of(pairs.sizes)
+    stages = parse_mixture(data.mixture, data.train_files)
+    return Mixture(stages, data.train_files, pairs.sizes, kept, seed)
 
 
 def encode_valid_corpus(data, pairs, tokenizer):

@@ -25,6 +25,7 @@ from trainers.run.corpora import (
     SPLITS,
     encode_valid_corpus,
     open_links,
+    open_mixture,
     open_tokenizer,
     open_train_corpus,
     read_split,
@@ -207,6 +208,7 @@ def read_experiment(workdir, configuration, devices, make_metric, log):
     tokenizer = open_tokenizer(workdir, configuration, train, log)
     corpus = open_train_corpus(data, train, tokenizer, training.seed)
     links = open_links(configuration, corpus, tokenizer)
+    mixture = open_mixture(data, train, corpus, training.seed)
     rows_multiple = count_micro_batches(training, devices)
     train_batches = make_batches(
         corpus,
@@ -216,6 +218,7 @@ def read_experiment(workdir, configuration, devices, make_metric, log):
         steps_per_call=training.steps_per_call,
         seed=training.seed,
         links=links,
+        mixture=mixture,
     )
     valid_batches = None
     if valid:
@@ -227,6 +230,10 @@ def read_experiment(workdir, configuration, devices, make_metric, log):
     log(f"training: {corpus.counts}; {train_batches}")
     if data.subword_sampling:
         log(f"subword sampling: {corpus}")
+    if data.modifiers:
+        log(f"modifiers: {corpus}")
+    if mixture:
+        log(f"mixture: {mixture}")
     if links:
         log(f"guided alignment: {links}")
     counts = valid_batches.corpus.counts if valid else "no pairs"

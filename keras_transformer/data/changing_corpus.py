@@ -1,0 +1,136 @@
+"""Sentence pairs that have other ids in every epoch."""
+
+from __future__ import annotations
+
+import abc
+import concurrent.futures
+import threading
+import zlib
+
+import numpy as np
+from absl import logging
+
+from keras_transformer.data.corpus import Corpus, TokenRows
+
+CHUNK_PAIRS = 2**15  # drawn under one seed; another size, other ids
+
+
+class ChangingCorpus(abc.ABC):
+    """Sentence pairs whose ids are drawn anew for every epoch.
+
+    The ids of an epoch depend on the pairs, the tokenizer, the options of the
+    subclass, the seed and the epoch, and on nothing else: a training that is
+    resumed continues with the same ids. `make_batches` takes it as a `Corpus`;
+    sequences have other lengths in every epoch, so the batches of an epoch are
+    made when it begins.
+
+    Which pairs are dropped is decided by the canonical ids, those of
+    `Tokenizer.encode`, once. The lengths of the first epoch decide the shapes
+    of batches. Rows that are too long for `max_length` or, after the first
+    epoch, for these shapes have their canonical ids in that epoch.
+
+    Args:
+        canonical: `Corpus` of the canonical ids.
+
+    Attributes:
+        canonical: As given.
+        first: `Corpus` of the first epoch.
+        first_counts: As the second result of `_draw_epoch`.
+        counts: How many pairs were read, kept and dropped.
+        source, target: `TokenRows` of the first epoch.
+        longer_side: Tokens of the longer side of each pair, the maximum of the
+            canonical ids and the first epoch, int64 `[pairs]`.
+        longest: Maximum tokens of a row that was drawn, in later epochs.
+    """
+
+    def __init__(self, canonical: Corpus):
+        self.canonical = canonical
+        self.counts = canonical.counts
+        self._lock = threading.RLock()
+        self._epochs: dict[int, concurrent.futures.Future] = {}
+        self.longest = self.counts.max_length
+        self.first, self.first_counts = self._draw_epoch(0)
+        self.source: TokenRows = self.first.source
+        self.target: TokenRows = self.first.target
+        self.longer_side = np.maximum(
+            canonical.longer_side, self.first.longer_side
+        )
+        self.longest = int(self.longer_side.max())
+
+    @abc.abstractmethod
+    def _draw_epoch(self, epoch: int) -> tuple[Corpus, dict[str, int]]:
+        """The `Corpus` of an epoch; and counts, by a text that says of what.
+
+        No row may have more than `longest` tokens.
+        """
+
+    def __len__(self):
+        return self.counts.kept
+
+    @property
+    def growth(self) -> float:
+        """Tokens of the first epoch / canonical tokens."""
+        return _num_tokens(self.first) / _num_tokens(self.canonical)
+
+    @property
+    def checksum(self) -> int:
+        """A number for the contents: the ids of the first epoch.
+
+        They show the text, the vocabulary, the options and the seed; and a
+        change of the code that draws them, too.
+        """
+        content = repr((self.canonical.checksum, self.first.checksum))
+        return zlib.crc32(content.encode())
+
+    def of_epoch(self, epoch: int) -> Corpus:
+        """The corpus with the ids of an epoch, counted from 0.
+
+        This epoch and the next stay in memory; see `prepare`.
+        """
+        if epoch == 0:
+            return self.first
+        with self._lock:
+            self.prepare(epoch)
+            made = self._epochs[epoch]
+            for other in list(self._epochs):
+                if other not in (epoch, epoch + 1):
+                    del self._epochs[other]
+        return made.result()
+
+    def prepare(self, epoch: int) -> None:
+        """Begins to draw the ids of an epoch, in the background."""
+        with self._lock:
+            if epoch in self._epochs:
+                return
+            future: concurrent.futures.Future = concurrent.futures.Future()
+            self._epochs[epoch] = future
+            # Ends with the process, even in the middle of an epoch's ids.
+            threading.Thread(
+                target=self._resolve,
+                args=(future, epoch),
+                name=f"epoch {epoch}",
+                daemon=True,
+            ).start()
+
+    def _resolve(self, future, epoch):
+        """Makes the `Corpus` of an epoch, or an error, a future's result."""
+        try:
+            corpus, counts = self._draw_epoch(epoch)
+        except BaseException as error:
+            future.set_exception(error)
+            return
+        logging.info("epoch %d: %s", epoch + 1, format_counts(counts))
+        future.set_result(corpus)
+
+
+def format_counts(counts: dict[str, int]) -> str:
+    """Counts as text.
+
+    >>> format_counts({"pairs read": 1200, "kept": 1100})
+    '1,200 pairs read, 1,100 kept'
+    """
+    return ", ".join(f"{number:,} {what}" for what, number in counts.items())
+
+
+def _num_tokens(corpus):
+    return len(corpus.source.ids) + len(corpus.target.ids)

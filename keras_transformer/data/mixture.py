@@ -1,0 +1,202 @@
+"""The pairs of an epoch where several corpora are mixed, stage by stage."""
+
+from __future__ import annotations
+
+import fractions
+import math
+import typing
+from collections.abc import Sequence
+
+import numpy as np
+
+from keras_transformer.fields import read_amounts
+
+STREAM = 2  # of random numbers; subword sampling has 0 and 1
+
+
+class Stage(typing.NamedTuple):
+    """Some epochs in which corpora are mixed in the same way.
+
+    Attributes:
+        weights: The weight of each corpus, by its number; the first corpus
+            decides the size of an epoch.
+        end: The epoch that the next stage begins with, counted from 0.
+    """
+
+    weights: dict[int, fractions.Fraction]
+    end: float
+
+
+def parse_mixture(text: str, prefixes: Sequence[str]) -> list[Stage]:
+    """The stages of `--mixture`.
+
+    Args:
+        text: Such as `"original 0.5, back 0.5, until 10; original 1"`.
+        prefixes: The corpora; a name is a prefix, or its end after a slash.
+
+    Raises:
+        ValueError: The text is not of this form; or a name is of no corpus or
+            of several; or a corpus is in no stage.
+
+    >>> parse_mixture("a 1, b 3, until 10; a 1", ["x/a", "x/b"])[0]
+    Stage(weights={0: Fraction(1, 1), 1: Fraction(3, 1)}, end=10)
+    """
+    stages: list[Stage] = []
+    parts = text.split(";")
+    for number, part in enumerate(parts, 1):
+        amounts = read_amounts("mixture", part)
+        begin = stages[-1].end if stages else 0
+        end = amounts.pop("until", None)
+        is_last = number == len(parts)
+        if is_last != (end is None) or (end and (end <= begin or end % 1)):
+            raise ValueError(
+                "mixture: 'until N' must be in every stage but the last; N is"
+                " the number of its last epoch, greater from stage to stage."
+                f" Received: stage {part.strip()!r} of {len(parts)}"
+            )
+        numbers = [_find_corpus(name, prefixes) for name in amounts]
+        if len(set(numbers)) < len(numbers) or not numbers:
+            raise ValueError(
+                "mixture: a stage must have a corpus, and each once. Received:"
+                f" stage {part.strip()!r}"
+            )
+        weights = dict(zip(numbers, amounts.values(), strict=True))
+        stages.append(Stage(weights, int(end) if end else math.inf))
+    unused = set(range(len(prefixes))).difference(*(s.weights for s in stages))
+    if unused:
+        raise ValueError(
+            "mixture: every corpus of train_files must be in a stage. Received:"
+            f" none with {', '.join(prefixes[i] for i in sorted(unused))}"
+        )
+    return stages
+
+
+def _find_corpus(name, prefixes):
+    """The number of the corpus that has a name."""
+    found = [i for i, prefix in enumerate(prefixes) if prefix == name]
+    if not found:
+        found = [i for i, p in enumerate(prefixes) if p.endswith("/" + name)]
+    if len(found) != 1:
+        raise ValueError(
+            "mixture: a name must be one of train_files, or its end after a"
+            f" slash. Received: {name!r}, which is {len(found)} of"
+            f" {', '.join(prefixes)}"
+        )
+    return found[0]
+
+
+class Mixture:
+    """Which pairs of a corpus each epoch has; `make_batches` takes it.
+
+    An epoch has every pair of the first corpus of its stage once. Of another
+    corpus it has weight / weight of the first x pairs of the first. They are
+    the next ones of an endless sequence, one shuffle of that corpus after the
+    other, which goes on from epoch to epoch and from stage to stage: every pair
+    of a corpus is seen as often as any other of it, or once more. With 4 pairs
+    of a, 3 pairs of b and the stage `a 1, b 0.5`:
+
+        epoch 1    a1 a2 a3 a4  b2 b1
+        epoch 2    a1 a2 a3 a4  b3 b1
+
+    The pairs depend on the stages, the corpora, the seed and the epoch alone.
+
+    Args:
+        stages: As `parse_mixture` returns them.
+        names: The names of the corpora.
+        read: How many pairs of each were read.
+        kept: How many of them are in the corpus of the batches, one after the
+            other.
+        seed: Non-negative.
+
+    Raises:
+        ValueError: A corpus has no pair.
+    """
+
+    def __init__(
+        self,
+        stages: Sequence[Stage],
+        names: Sequence[str],
+        read: Sequence[int],
+        kept: Sequence[int],
+        seed: int,
+    ):
+        for name, size in zip(names, kept, strict=True):
+            if not size:
+                raise ValueError(
+                    "mixture: expected sentence pairs in every corpus."
+                    f" Received: none of {name} is left"
+                )
+        self._stages = stages
+        self._names = names
+        self._read = read
+        self._kept = kept
+        self._starts = np.cumsum([0, *kept])
+        self._seed = seed
+
+    def __str__(self):
+        corpora = [
+            f"{name} {read:,} pairs read, {kept:,} kept"
+            for name, read, kept in zip(
+                self._names, self._read, self._kept, strict=True
+            )
+        ]
+        begins = [0, *(int(stage.end) for stage in self._stages[:-1])]
+        first = [f"epoch {e + 1}: {self.describe(e)}" for e in begins]
+        return "; ".join([*corpora, *first])
+
+    @property
+    def identity(self) -> str:
+        """A text that is the same only for the same pairs of all epochs."""
+        return repr((self._stages, self._kept, self._seed))
+
+    def describe(self, epoch: int) -> str:
+        """How many pairs of each corpus an epoch has, counted from 0."""
+        numbers = np.searchsorted(
+            self._starts, self.pairs_of(epoch), side="right"
+        )
+        return ", ".join(
+            f"{np.sum(numbers == number):,} of {name}"
+            for number, name in enumerate(self._names, 1)
+        )
+
+    def pairs_of(self, epoch: int) -> np.ndarray:
+        """The pairs of an epoch, counted from 0, corpus by corpus.
+
+        Returns:
+            int32 `[pairs of the epoch]`.
+        """
+        stage = next(stage for stage in self._stages if epoch < stage.end)
+        first, *others = stage.weights
+        parts = [np.arange(self._kept[first]) + self._starts[first]]
+        for corpus in others:
+            begin, end = (self._taken(corpus, e) for e in (epoch, epoch + 1))
+            parts.append(
+                self._sequence(corpus, begin, end) + self._starts[corpus]
+            )
+        return np.concatenate(parts).astype(np.int32)
+
+    def _taken(self, corpus, epoch):
+        """Pairs of the endless sequence of a corpus used before an epoch."""
+        taken, begin = 0, 0
+        for weights, end in self._stages:
+            first, *others = weights
+            epochs = max(0, min(epoch, end) - begin)
+            if corpus in others:
+                share = weights[corpus] / weights[first]
+                taken += math.floor(epochs * share * self._kept[first])
+            begin = end
+        return taken
+
+    def _sequence(self, corpus, begin, end):
+        """A section of that endless sequence, as numbers in the corpus."""
+        size = self._kept[corpus]
+        shuffles = range(begin // size, -(-end // size))
+        pairs = [
+            np.random.default_rng(
+                [self._seed, shuffle, corpus, STREAM]
+            ).permutation(size)
+            for shuffle in shuffles
+        ]
+        skipped = shuffles.start * size
+        joined = np.concatenate([np.arange(0), *pairs])
+        return joined[begin - skipped : end - skipped]

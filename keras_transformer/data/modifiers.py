@@ -1,0 +1,305 @@
+"""Changes of the text of training pairs, drawn anew in every epoch.
+
+The names and the idea are those of OpusTrainer (Bogoychev et al. 2023): a model
+that has seen capitals, typos and the like translates such text better.
+"""
+
+from __future__ import annotations
+
+import itertools
+import typing
+import unicodedata
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from keras_transformer.data.changing_corpus import (
+    CHUNK_PAIRS,
+    ChangingCorpus,
+    format_counts,
+)
+from keras_transformer.data.corpus import (
+    Corpus,
+    TokenRows,
+    concatenate_rows,
+    encode_corpus,
+    encode_pairs,
+    replace_rows,
+)
+from keras_transformer.fields import read_amounts
+from keras_transformer.vocabulary import SPACE
+
+if typing.TYPE_CHECKING:  # a tokenizer is handed in: no TensorFlow here
+    from keras_transformer.tokenization import Tokenizer, TokenizerPair
+
+STREAM = 3  # of random numbers; subword sampling has 0 and 1, a mixture 2
+# Final punctuation of one kind, after NFKC, in the scripts that have their own.
+PUNCTUATION = (".。।۔།။።։", "!՜", "?؟՞፧;", ",،、၊՝", ":፥·", ";؛፤")
+KEYBOARD = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
+TYPO_SHARE = 0.1  # of the words, in a sentence with typos
+NOISE_WORDS, NOISE_LENGTHS = (1, 6), (2, 5)
+Pair = tuple[str, str]
+
+
+def parse_modifiers(text: str) -> dict[str, float]:
+    """The probability of each modifier of `--modifiers`.
+
+    Raises:
+        ValueError: The text is not of this form, a modifier is unknown, or a
+            probability is above 1.
+
+    >>> parse_modifiers("UpperCase 0.05, Merge 0.1")
+    {'UpperCase': 0.05, 'Merge': 0.1}
+    """
+    chances = read_amounts("modifiers", text)
+    for name, chance in chances.items():
+        if name not in MODIFIERS or chance > 1:
+            raise ValueError(
+                f"modifiers must be among {', '.join(MODIFIERS)}, with"
+                " probabilities of at most 1. Received:"
+                f" '{name} {float(chance):g}'"
+            )
+    return {name: float(chance) for name, chance in chances.items()}
+
+
+class Context(typing.NamedTuple):
+    """What a modifier may use besides the pair.
+
+    Attributes:
+        random: The random generator.
+        other: Another pair of the same corpus, not modified; None if there is
+            none.
+        alphabet: The characters that the vocabulary of each side has.
+    """
+
+    random: np.random.Generator
+    other: Pair | None
+    alphabet: Sequence[str]
+
+
+def upper_case(pair: Pair, context: Context) -> Pair:
+    """Both sides in upper case."""
+    return pair[0].upper(), pair[1].upper()
+
+
+def title_case(pair: Pair, context: Context) -> Pair:
+    """The first letter of each word of both sides in upper case."""
+    source, target = (
+        " ".join(word[0].upper() + word[1:] for word in side.split())
+        for side in pair
+    )
+    return source, target
+
+
+def remove_end_punct(pair: Pair, context: Context) -> Pair:
+    """Without the last character of both, if it is punctuation of one kind."""
+    ends = [unicodedata.normalize("NFKC", side[-1])[-1] for side in pair]
+    if not any(all(end in kind for end in ends) for kind in PUNCTUATION):
+        return pair
+    return pair[0][:-1].rstrip(), pair[1][:-1].rstrip()
+
+
+def add_typos(pair: Pair, context: Context) -> Pair:
+    """Typos in some words of the source, at least one word."""
+    random = context.random
+    words = pair[0].split()
+    number = max(1, random.binomial(len(words), TYPO_SHARE))
+    for index in random.choice(len(words), number, replace=False):
+        words[index] = _mistype(words[index], random)
+    return " ".join(words), pair[1]
+
+
+def _mistype(word, random):
+    """A word with two characters swapped, or one dropped, added or replaced.
+
+    A new character is a neighbour of the old one on the keyboard, or if the
+    keyboard does not have it, a character of the word.
+    """
+    at = int(random.integers(len(word)))
+    before, old, after = word[:at], word[at], word[at + 1 :]
+    near = NEIGHBOURS.get(old.lower(), word)
+    new = near[random.integers(len(near))]
+    new = new.upper() if old.isupper() else new
+    kinds = [before + new + after, before + old + new + after]
+    if after:  # of a word of one character, nothing would stay
+        kinds += [before + after, before + after[0] + old + after[1:]]
+    return kinds[random.integers(len(kinds))]
+
+
+def _find_neighbours():
+    """The characters beside each key of `KEYBOARD`."""
+    places = {
+        key: (row, column)
+        for row, keys in enumerate(KEYBOARD)
+        for column, key in enumerate(keys)
+    }
+    # Each row is half a key to the right of the row above.
+    near = ((0, -1), (0, 1), (-1, 0), (-1, 1), (1, 0), (1, -1))
+    return {
+        key: "".join(
+            other
+            for other, (r, c) in places.items()
+            if (r - row, c - column) in near
+        )
+        for key, (row, column) in places.items()
+    }
+
+
+NEIGHBOURS = _find_neighbours()
+
+
+def merge(pair: Pair, context: Context) -> Pair:
+    """The pair and another one of the same corpus, joined."""
+    if context.other is None:
+        return pair
+    return f"{pair[0]} {context.other[0]}", f"{pair[1]} {context.other[1]}"
+
+
+def make_noise(pair: Pair, context: Context) -> Pair:
+    """Random words in place of the pair, the same on both sides."""
+    random = context.random
+    num_words = random.integers(*NOISE_WORDS, endpoint=True)
+    lengths = random.integers(*NOISE_LENGTHS, num_words, endpoint=True)
+    words = ("".join(random.choice(context.alphabet, n)) for n in lengths)
+    noise = " ".join(words)
+    return noise, noise
+
+
+MODIFIERS = {
+    "UpperCase": upper_case,
+    "TitleCase": title_case,
+    "RemoveEndPunct": remove_end_punct,
+    "Typos": add_typos,
+    "Merge": merge,
+    "Noise": make_noise,
+}
+
+
+class ModifiedCorpus(ChangingCorpus):
+    """Sentence pairs of which some are modified, others in every epoch.
+
+    Modifiers are applied one after the other, each with its own probability. A
+    pair of which a side would become too long, or empty, stays as it is in that
+    epoch.
+
+    Args:
+        pairs: Iterable of `(source, target)` strings, read once. The text of
+            those that are kept stays in memory.
+        tokenizer: The `Tokenizer`, or a `TokenizerPair`.
+        max_length: Longest side that is kept, in tokens, `EOS` included.
+        chances: As `parse_modifiers` returns them.
+        seed: Non-negative.
+        sizes: How many pairs of each corpus there are, for `Merge`; None for
+            one corpus.
+
+    Raises:
+        ValueError: No pair is left; or the vocabulary has no single characters,
+            for `Noise`.
+    """
+
+    def __init__(
+        self,
+        pairs: Iterable[Pair],
+        tokenizer: Tokenizer | TokenizerPair,
+        max_length: int,
+        chances: dict[str, float],
+        seed: int,
+        sizes: Sequence[int] | None = None,
+    ):
+        pairs = list(pairs)
+        canonical = encode_corpus(pairs, tokenizer, max_length)
+        self._pairs = list(itertools.compress(pairs, canonical.selected))
+        kept = canonical.kept_of(sizes or [len(pairs)])
+        self._starts = np.cumsum([0, *kept])
+        self._tokenizer = tokenizer
+        self._chances = chances
+        self._seed = seed
+        source, target = (
+            {piece for piece in side.pieces if len(piece) == 1}
+            for side in (tokenizer.source, tokenizer.target)
+        )
+        self._alphabet = sorted((source & target) - {SPACE})
+        if "Noise" in chances and not self._alphabet:
+            raise ValueError("Noise needs a vocabulary with single characters")
+        super().__init__(canonical)
+
+    def __str__(self):
+        return (
+            f"{self.growth:.2f} times the tokens in the first epoch;"
+            f" {format_counts(self.first_counts)}"
+        )
+
+    @property
+    def checksum(self) -> int:
+        """As that of `ChangingCorpus`; rare changes show in later epochs."""
+        content = repr((super().checksum, self._chances, self._seed))
+        return zlib.crc32(content.encode())
+
+    def _draw_epoch(self, epoch):
+        """The `Corpus` of an epoch, and how many pairs were modified."""
+        counts = dict.fromkeys(self._chances, 0)
+        chunks = list(self._modify_chunks(epoch, counts))
+        if not chunks:
+            return self.canonical, counts
+        numbers, *sides = zip(*chunks, strict=True)
+        source, target = (
+            replace_rows(rows, np.concatenate(numbers), concatenate_rows(new))
+            for rows, new in zip(
+                (self.canonical.source, self.canonical.target),
+                sides,
+                strict=True,
+            )
+        )
+        return Corpus(source, target, self.counts), counts
+
+    def _modify_chunks(
+        self, epoch: int, counts: dict[str, int]
+    ) -> Iterator[tuple[np.ndarray, TokenRows, TokenRows]]:
+        """Yields the numbers of modified pairs, and both sides' new rows."""
+        unfit = (
+            "not modified, since a side would be empty or have more than"
+            f" {self.longest} tokens"
+        )
+        counts[unfit] = 0
+        for start in range(0, len(self), CHUNK_PAIRS):
+            changed = self._modify_chunk(epoch, start, counts)
+            if not changed:
+                continue
+            numbers = np.array(list(changed))
+            source, target = encode_pairs(changed.values(), self._tokenizer)
+            lengths = source.lengths, target.lengths
+            fits = np.minimum(*lengths) > 1
+            fits &= np.maximum(*lengths) <= self.longest
+            counts[unfit] += int(np.sum(~fits))
+            kept = np.flatnonzero(fits)
+            yield numbers[kept], source.take(kept), target.take(kept)
+
+    def _modify_chunk(self, epoch, start, counts):
+        """The modified pairs of a chunk by their numbers; counts them."""
+        random = np.random.default_rng([self._seed, epoch, start, STREAM])
+        size = min(CHUNK_PAIRS, len(self) - start)
+        drawn = random.random((size, len(self._chances)))
+        drawn = drawn < list(self._chances.values())
+        changed = {}
+        for number in np.flatnonzero(drawn.any(axis=1)) + start:
+            other = self._draw_other(number, random)
+            context = Context(random, other, self._alphabet)
+            pair = self._pairs[number]
+            for name in itertools.compress(
+                self._chances, drawn[number - start]
+            ):
+                before, pair = pair, MODIFIERS[name](pair, context)
+                counts[name] += pair != before
+            if pair != self._pairs[number]:
+                changed[number] = pair
+        return changed
+
+    def _draw_other(self, number, random):
+        """Another pair of the corpus of a pair, or None."""
+        corpus = np.searchsorted(self._starts, number, side="right")
+        first, end = self._starts[corpus - 1 : corpus + 1]
+        if end - first < 2:
+            return None
+        other = first + random.integers(end - first - 1)
+        return self._pairs[other + (other >= number)]

@@ -1,0 +1,314 @@
+"""Mixtures of corpora: quotas, stages, and the batches of their epochs."""
+
+import collections
+import fractions
+import itertools
+import math
+
+import numpy as np
+import pytest
+from random_pairs import make_pairs
+
+from keras_transformer.data import batches as batches_module
+from keras_transformer.data.corpus import encode_corpus
+from keras_transformer.data.mixture import Mixture, parse_mixture
+from keras_transformer.tokenization import Tokenizer
+from trainers.run.config import DataConfig
+
+PREFIXES = ["data/original", "data/back", "data/noisy"]
+TEXT = (
+    "original 0.5, back 0.35, until 3; back 1, noisy 0.1, original 0.25,"
+    " until 7; noisy 1"
+)
+KEPT = [40, 61, 7]
+
+
+def mix(text=TEXT, kept=KEPT, seed=3, prefixes=PREFIXES):
+    stages = parse_mixture(text, prefixes[: len(kept)])
+    read = [size + 2 for size in kept]
+    return Mixture(stages, prefixes[: len(kept)], read, kept, seed)
+
+
+def counts_of(mixture, epoch, kept=KEPT):
+    """How often each pair of each corpus is in an epoch, as arrays."""
+    counts = np.bincount(mixture.pairs_of(epoch), minlength=sum(kept))
+    return np.split(counts, np.cumsum(kept)[:-1])
+
+
+# ------------------------------------------------------------------- the text
+
+
+def test_stages_of_a_text():
+    assert parse_mixture(TEXT, PREFIXES) == [
+        ({0: fractions.Fraction("0.5"), 1: fractions.Fraction("0.35")}, 3),
+        (
+            {
+                1: fractions.Fraction(1),
+                2: fractions.Fraction("0.1"),
+                0: fractions.Fraction("0.25"),
+            },
+            7,
+        ),
+        ({2: fractions.Fraction(1)}, math.inf),
+    ]
+    (stage,) = parse_mixture("a/c .5,b/c 2 ,c 1", ["x/a/c", "x/b/c", "c"])
+    assert list(stage.weights) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("original", "Received: 'original' in mixture='original'"),
+        ("original 0.5 back 0.5", "must be NAME NUMBER"),
+        ("original 0, back 1", "each number above 0. Received: 'original 0'"),
+        ("original -1, back 1", "Received: 'original -1'"),
+        ("original nan, back 1", "Received: 'original nan'"),
+        ("original 1, original 1", "each name once"),
+        ("original 1, data/original 1", "each once. Received: stage 'orig"),
+        ("original 1, until 2; ", "Received: '' in mixture=''"),
+        ("original 1, other 1", "'other', which is 0 of data/original, data/b"),
+        ("l 1, back 1", "'l', which is 0 of"),
+        ("original 1, until 3", "stage 'original 1, until 3' of 1"),
+        ("original 1; back 1", "stage 'original 1' of 2"),
+        ("original 1, until 3; back 1, until 3; back 1", "greater from stage"),
+        (
+            "original 1, until 2.5; back 1",
+            "until N' must be in every stage but",
+        ),
+        ("until 3; back 1", "a stage must have a corpus"),
+        ("original 1", "Received: none with data/back, data/noisy"),
+    ],
+)
+def test_bad_texts_are_refused_in_one_line(text, message):
+    with pytest.raises(ValueError, match=".") as error:
+        DataConfig(dataset="files", train_files=tuple(PREFIXES), mixture=text)
+    assert message in str(error.value) and "\n" not in str(error.value)
+    assert str(error.value).startswith("mixture")
+
+
+def test_a_name_must_be_of_one_corpus():
+    with pytest.raises(ValueError, match="'train', which is 2 of a/train, b/"):
+        parse_mixture("train 1", ["a/train", "b/train"])
+
+
+@pytest.mark.parametrize("dataset", ["phrasebook", "tfds:x", "prepared"])
+def test_only_files_are_mixed(dataset):
+    files = ("x",) if dataset == "prepared" else ()
+    with pytest.raises(ValueError, match="mixture needs dataset=files"):
+        DataConfig(dataset=dataset, train_files=files, mixture="x 1")
+
+
+def test_a_corpus_without_pairs_is_refused():
+    with pytest.raises(ValueError, match="none of data/back is left"):
+        mix("original 1, back 1", [3, 0])
+
+
+# --------------------------------------------------------------------- quotas
+
+
+def quotas(epoch):
+    """Pairs of each corpus in an epoch of TEXT, written out."""
+    if epoch < 3:  # 28 = 40 * 0.35 / 0.5
+        return [40, 28, 0]
+    if epoch < 7:  # 15.25 and 6.1 an epoch, rounded down in their sums
+        return [[15, 15, 15, 16][epoch - 3], 61, 6]
+    return [0, 0, 7]
+
+
+def test_an_epoch_has_as_many_pairs_as_the_weights_ask_for():
+    mixture = mix()
+    for epoch in range(12):
+        found = [int(c.sum()) for c in counts_of(mixture, epoch)]
+        assert found == quotas(epoch), epoch
+        assert mixture.describe(epoch) == (
+            f"{found[0]} of data/original, {found[1]} of data/back,"
+            f" {found[2]} of data/noisy"
+        )
+    assert str(mixture) == (
+        "data/original 42 pairs read, 40 kept; data/back 63 pairs read, 61"
+        " kept; data/noisy 9 pairs read, 7 kept; epoch 1: "
+        f"{mixture.describe(0)}; epoch 4: {mixture.describe(3)}; epoch 8:"
+        f" {mixture.describe(7)}"
+    )
+
+
+def test_the_first_corpus_of_a_stage_is_seen_once_an_epoch():
+    mixture = mix()
+    for epoch, first in ((0, 0), (2, 0), (3, 1), (6, 1), (7, 2), (30, 2)):
+        assert (counts_of(mixture, epoch)[first] == 1).all()
+
+
+def test_pairs_of_a_corpus_are_seen_equally_often():
+    """Plus or minus one, after every epoch, over all stages."""
+    mixture, seen = mix(), np.zeros(sum(KEPT), int)
+    differed = False
+    for epoch in range(12):
+        seen += np.concatenate(counts_of(mixture, epoch))
+        for counts in np.split(seen, np.cumsum(KEPT)[:-1]):
+            assert counts.max() - counts.min() <= 1
+            differed |= counts.max() != counts.min()
+    assert differed
+
+
+def test_a_corpus_is_taken_shuffle_by_shuffle():
+    """Of 5 pairs 12.5 an epoch: each shuffle has every pair once."""
+    mixture = mix("original 1, back 1.25", [10, 5])
+    drawn = [mixture.pairs_of(epoch)[10:] for epoch in range(8)]
+    assert [len(pairs) for pairs in drawn] == [12, 13] * 4
+    shuffles = np.concatenate(drawn).reshape(-1, 5)
+    assert (np.sort(shuffles) == np.arange(10, 15)).all()
+    assert len({tuple(shuffle) for shuffle in shuffles}) > 15
+
+
+def test_less_than_a_pair_an_epoch():
+    mixture = mix("original 1, back 0.03", [10, 4])
+    sizes = [len(mixture.pairs_of(epoch)) - 10 for epoch in range(40)]
+    assert sum(sizes) == 12 and set(sizes) == {0, 1}
+
+
+def test_pairs_depend_on_seed_and_epoch_alone():
+    expected = [mix().pairs_of(epoch) for epoch in range(9)]
+    again = mix()
+    for epoch in (8, 2, 5):
+        np.testing.assert_array_equal(again.pairs_of(epoch), expected[epoch])
+    assert (mix(seed=4).pairs_of(0) != expected[0]).any()
+    identities = {
+        mixture.identity
+        for mixture in (
+            mix(),
+            mix(),
+            mix(seed=4),
+            mix(kept=[40, 61, 8]),
+            mix(TEXT.replace("until 7", "until 8")),
+            mix(TEXT.replace("0.35", "0.36")),
+        )
+    }
+    assert len(identities) == 5
+
+
+# ------------------------------------------------------------- its batches
+
+PAIRS = make_pairs(sum(KEPT))
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    lines = list(itertools.chain.from_iterable(PAIRS))
+    return encode_corpus(PAIRS, Tokenizer.train(lines, vocab_size=90), 200)
+
+
+def make_batches(corpus, mixture, **options):
+    options = {"num_buckets": 3, "rows_multiple": 2, "seed": 3, **options}
+    return batches_module.make_batches(corpus, 400, mixture=mixture, **options)
+
+
+def take(iterator):
+    return [
+        np.concatenate([inputs["source_ids"], labels], axis=-2)
+        for inputs, labels in iterator
+    ]
+
+
+def assert_equal(first, second):
+    assert len(first) == len(second) > 0
+    for one, other in zip(first, second, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_the_corpora_are_those_that_were_kept(corpus):
+    assert corpus.kept_of(KEPT) == KEPT
+    lines = list(itertools.chain.from_iterable(PAIRS))
+    tokenizer = Tokenizer.train(lines, vocab_size=90)
+    holes = [*PAIRS[:9], ("", "x"), *PAIRS[9:20], ("x", "")]
+    assert encode_corpus(holes, tokenizer, 200).kept_of([10, 10, 2]) == [
+        9,
+        10,
+        1,
+    ]
+
+
+def test_batches_have_the_pairs_of_the_mixture(corpus):
+    mixture = mix()
+    batches = make_batches(corpus, mixture)
+    sizes = set()
+    for epoch in range(9):
+        order = batches.epoch_order(epoch)
+        found = np.concatenate([indices for indices, _ in order])
+        assert collections.Counter(found) == collections.Counter(
+            mixture.pairs_of(epoch)
+        )
+        assert len(order) == batches.steps_of(epoch)
+        sizes.add(len(order))
+        for indices, (rows, length) in order:
+            assert len(indices) <= rows
+            assert corpus.longer_side[indices].max() <= length
+    assert len(sizes) > 2
+    assert batches.steps_per_epoch == batches.steps_of(0)
+
+
+def test_the_figures_of_the_first_epoch_are_of_the_mixture(corpus):
+    mixture = mix()
+    batches = make_batches(corpus, mixture)
+    arrays = list(batches.arrays(epochs=1))
+    sources = sum(np.sum(x["source_ids"] != 0) for x, _ in arrays)
+    targets = sum(np.sum(labels != 0) for _, labels in arrays)
+    assert batches.tokens_per_epoch == [sources, targets]
+    positions = sum(2 * labels.size for _, labels in arrays)
+    assert batches.padding_share == 1 - (sources + targets) / positions
+
+
+def test_a_mixture_of_one_corpus_changes_nothing(corpus):
+    size = len(corpus)
+    one = make_batches(corpus, mix("original 1", [size]))
+    plain = make_batches(corpus, None)
+    assert_equal(take(one.arrays(epochs=3)), take(plain.arrays(epochs=3)))
+    assert one.padding_share == plain.padding_share
+    staged = mix("original 0.5, until 2; original 3", [size])
+    staged = make_batches(corpus, staged)
+    assert_equal(take(staged.arrays(epochs=3)), take(plain.arrays(epochs=3)))
+
+
+@pytest.mark.parametrize("steps_per_call", [1, 2])
+def test_resumed_anywhere_it_continues_with_the_same_batches(
+    corpus, steps_per_call
+):
+    options = {"steps_per_call": steps_per_call}
+    batches = make_batches(corpus, mix(), **options)
+    unbroken = take(batches.arrays(epochs=8))
+    if steps_per_call > 1:
+        unbroken = list(itertools.chain(*unbroken))
+    sizes = [batches.steps_of(epoch) for epoch in range(8)]
+    assert len(unbroken) == sum(sizes)
+    for epoch, step in itertools.product(range(7), (0, 1, 5)):
+        again = make_batches(corpus, mix(), **options)
+        assert again.order_id == batches.order_id
+        resumed = take(again.arrays(step, start_epoch=epoch, end_step=step + 4))
+        if steps_per_call > 1:
+            resumed = list(itertools.chain(*resumed))
+        start = sum(sizes[:epoch]) + step
+        assert_equal(resumed, unbroken[start : start + 4])
+
+
+def test_the_data_set_ends_where_the_epochs_end(corpus):
+    batches = make_batches(corpus, mix())
+    steps = sum(map(batches.steps_of, range(8)))
+    assert steps != 8 * batches.steps_per_epoch
+    assert len(list(batches.dataset(epochs=8))) == steps
+
+
+def test_two_replicas_share_the_batches_of_one(corpus):
+    batches = make_batches(corpus, mix())
+    whole = take(batches.arrays(end_step=9))
+    slices = take(batches.arrays(end_step=9, replicas=(0, 1), num_replicas=2))
+    for array, first, second in zip(
+        whole, slices[::2], slices[1::2], strict=True
+    ):
+        halves = [np.split(half, 2) for half in (first, second)]
+        sides = itertools.chain(*zip(*halves, strict=True))
+        np.testing.assert_array_equal(array, np.concatenate(list(sides)))
+
+
+def test_the_order_has_a_number_of_its_own(corpus):
+    mixtures = [None, mix(), mix(seed=4), mix(TEXT.replace("0.35", "0.36"))]
+    numbers = {make_batches(corpus, m).order_id for m in mixtures}
+    assert len(numbers) == 4

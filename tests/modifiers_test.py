@@ -1,0 +1,426 @@
+"""Modifiers: what each does to a pair, how often, and the ids that follow."""
+
+import collections
+import itertools
+import math
+from string import ascii_letters
+
+import numpy as np
+import pytest
+from random_pairs import make_pairs
+
+from keras_transformer.config import DecodingConfig, TransformerConfig
+from keras_transformer.data import batches as batches_module
+from keras_transformer.data import modifiers
+from keras_transformer.data.corpus import encode_corpus, replace_rows
+from keras_transformer.data.modifiers import (
+    MODIFIERS,
+    Context,
+    ModifiedCorpus,
+    parse_modifiers,
+)
+from keras_transformer.tokenization import Tokenizer, TokenizerPair
+from trainers.run.config import Configuration, DataConfig, TrainingConfig
+
+# ---------------------------------------------------- what a modifier does
+
+
+def modify(name, source, target, other=None, seed=1):
+    random = np.random.default_rng(seed)
+    return MODIFIERS[name](
+        (source, target), Context(random, other, list("abcd"))
+    )
+
+
+@pytest.mark.parametrize(
+    "name, pair, expected",
+    [
+        ("UpperCase", ("heLLo äh", "straße 1"), ("HELLO ÄH", "STRASSE 1")),
+        ("TitleCase", ("heLLo (dog) a", "äh 1a"), ("HeLLo (dog) A", "Äh 1a")),
+        ("RemoveEndPunct", ("No dog .", "Kein Hund!"), None),
+        ("RemoveEndPunct", ("No dog .", "Kein Hund."), ("No dog", "Kein Hund")),
+        ("RemoveEndPunct", ("Dogs?!", "犬！"), ("Dogs?", "犬")),
+        ("RemoveEndPunct", ("A dog.", "犬。"), ("A dog", "犬")),
+        ("RemoveEndPunct", ("A dog?", "Σκύλος;"), ("A dog", "Σκύλος")),
+        ("RemoveEndPunct", ("A dog", "Ein Hund"), None),
+        ("RemoveEndPunct", ("A dog…", "Ein Hund."), ("A dog", "Ein Hund")),
+        ("Merge", ("a", "b"), ("a c d", "b e")),
+    ],
+)  # fmt: skip
+def test_what_a_modifier_makes_of_a_pair(name, pair, expected):
+    assert modify(name, *pair, other=("c d", "e")) == (expected or pair)
+
+
+def test_a_pair_without_others_is_not_merged():
+    assert modify("Merge", "a", "b") == ("a", "b")
+
+
+def test_noise_is_the_same_words_on_both_sides():
+    numbers, lengths = set(), set()
+    for seed in range(300):
+        source, target = modify("Noise", "a dog", "ein Hund", seed=seed)
+        assert source == target and set(source) <= set("abcd ")
+        words = source.split(" ")
+        numbers.add(len(words))
+        lengths.update(map(len, words))
+    assert numbers == set(range(1, 7)) and lengths == set(range(2, 6))
+
+
+def edits(word):
+    """All typos of a word, by kind, from the words of the docs."""
+    keys = {"d": "serfxc", "o": "ipkl", "g": "fhtyvb"}
+    near = [keys.get(c.lower(), word) for c in word]
+    near = [
+        n.upper() if c.isupper() else n for c, n in zip(word, near, strict=True)
+    ]
+    cut = [(word[:i], word[i:]) for i in range(len(word))]
+    cuts = list(zip(cut, near, strict=True))
+    return {
+        "replaced": {a + c + b[1:] for (a, b), n in cuts for c in n},
+        "added": {a + b[0] + c + b[1:] for (a, b), n in cuts for c in n},
+        "dropped": {a + b[1:] for a, b in cut if len(b) > 1},
+        "swapped": {a + b[1] + b[0] + b[2:] for a, b in cut if len(b) > 1},
+    }
+
+
+@pytest.mark.parametrize("word", ["Dog", "öß", "x"])
+def test_typos_of_a_word(word):
+    random = np.random.default_rng(2)
+    found = {modifiers._mistype(word, random) for _ in range(3000)}
+    expected = edits(word)
+    if word == "x":
+        assert found == set("zsdc") | {"xz", "xs", "xd", "xc"}
+    else:
+        assert found == set().union(*expected.values())
+
+
+def test_typos_are_in_the_source_and_in_one_word_of_ten():
+    source = " ".join(["house"] * 40)
+    changed = []
+    for seed in range(300):
+        found, target = modify("Typos", source, "Haus", seed=seed)
+        assert target == "Haus" and len(found.split(" ")) == 40
+        changed.append(sum(word != "house" for word in found.split(" ")))
+    assert np.mean(changed) == pytest.approx(4, rel=0.1)
+    one = [modify("Typos", "house", "Haus", seed=s)[0] for s in range(50)]
+    assert "house" not in one
+
+
+# ------------------------------------------------------------------ the text
+
+
+def test_probabilities_of_a_text():
+    text = "UpperCase 0.05, Typos .1,Merge 1"
+    found = parse_modifiers(text)
+    assert list(found.items()) == [
+        ("UpperCase", 0.05),
+        ("Typos", 0.1),
+        ("Merge", 1.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("UpperCase", "modifiers must be NAME NUMBER"),
+        ("UpperCase 0", "Received: 'UpperCase 0' in modifiers='UpperCase 0'"),
+        ("UpperCase 0.1 Typos 0.1", "modifiers must be NAME NUMBER"),
+        ("UpperCase 0.1, UpperCase 0.2", "each name once"),
+        ("UpperCase 1.5", "at most 1. Received: 'UpperCase 1.5'"),
+        ("Uppercase 0.5", "must be among UpperCase, TitleCase, RemoveEnd"),
+    ],
+)  # fmt: skip
+def test_bad_texts_are_refused_in_one_line(text, message):
+    with pytest.raises(ValueError, match="^modifiers") as error:
+        DataConfig(modifiers=text)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_what_does_not_go_together_is_refused():
+    text = {"modifiers": "Merge 0.1"}
+    with pytest.raises(ValueError, match="modifiers needs text"):
+        DataConfig(dataset="prepared", train_files=("x",), **text)
+    with pytest.raises(ValueError, match="modifiers and subword_sampling excl"):
+        DataConfig(subword_sampling=0.1, **text)
+    with pytest.raises(ValueError, match="guided_alignment and modifiers excl"):
+        Configuration(
+            TransformerConfig(vocab_size=90),
+            DataConfig(dataset="files", train_files=("x",), **text),
+            TrainingConfig(guided_alignment=("links",)),
+            DecodingConfig(),
+        )
+
+
+# ---------------------------------------------------------------- the corpus
+
+PAIRS = [(f"{s}.", f"{t}.") for s, t in make_pairs(1500)]
+PAIRS[7:7] = [("", "x"), ("dog " * 400, "Hund")]
+SIZES = [300, 2, 1200]
+CHANCES = parse_modifiers(
+    "UpperCase 0.05, TitleCase 0.04, RemoveEndPunct 0.1, Typos 0.08,"
+    " Merge 0.06, Noise 0.02"
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    lines = list(itertools.chain.from_iterable(make_pairs(300)))
+    lines += [f"{line.upper()} {ascii_letters}." for line in lines[:100]]
+    return Tokenizer.train(lines, vocab_size=140)
+
+
+def make_corpus(tokenizer, chances=CHANCES, max_length=90, seed=5):
+    return ModifiedCorpus(
+        iter(PAIRS), tokenizer, max_length, chances, seed, SIZES
+    )
+
+
+@pytest.fixture(scope="module")
+def corpus(tokenizer):
+    return make_corpus(tokenizer)
+
+
+@pytest.fixture(scope="module")
+def kept(tokenizer, corpus):
+    return list(itertools.compress(PAIRS, corpus.canonical.selected))
+
+
+def rows_of(rows):
+    return [row.tolist() for row in np.split(rows.ids, rows.offsets[1:-1])]
+
+
+def ids_of(corpus):
+    return list(
+        zip(rows_of(corpus.source), rows_of(corpus.target), strict=True)
+    )
+
+
+def texts_of(corpus, tokenizer):
+    return list(
+        zip(
+            tokenizer.to_strings(rows_of(corpus.source)),
+            tokenizer.to_strings(rows_of(corpus.target)),
+            strict=True,
+        )
+    )
+
+
+def test_each_pair_is_modified_with_the_probability(corpus, tokenizer):
+    """Within four deviations of a binomial distribution, in each epoch."""
+    assert len(corpus) == 1500 == corpus.counts.kept
+    for name, chance in CHANCES.items():
+        alone = make_corpus(tokenizer, {name: chance}, 300)
+        for epoch in (0, 1):
+            _, counts = alone._draw_epoch(epoch)
+            assert len(counts) == 2
+            mean = chance * len(alone)
+            deviation = math.sqrt(mean * (1 - chance))
+            assert abs(counts[name] - mean) < 4 * deviation, name
+            pairs = zip(
+                ids_of(alone.of_epoch(epoch)),
+                ids_of(alone.canonical),
+                strict=True,
+            )
+            changed = sum(one != other for one, other in pairs)
+            unfit = sum(counts.values()) - counts[name]
+            assert changed == counts[name] - unfit
+
+
+def test_modifiers_are_independent_and_in_order(tokenizer, kept):
+    """All pairs have both; and capitals come first, so `c d` stays small."""
+    both = parse_modifiers("UpperCase 1, Merge 0.5")
+    corpus = make_corpus(tokenizer, both, 300)
+    small = [pair[0] for pair in kept]
+    merged = 0
+    for (source, _), (before, _) in zip(
+        texts_of(corpus.first, tokenizer), kept, strict=True
+    ):
+        assert source.startswith(before.upper())
+        rest = source.removeprefix(before.upper()).strip()
+        merged += bool(rest)
+        assert not rest or rest in small
+    assert 0.4 < merged / len(kept) < 0.6
+
+
+def test_merged_pairs_are_of_the_same_corpus(tokenizer, kept):
+    corpus = make_corpus(tokenizer, {"Merge": 1.0}, 300)
+    places = collections.defaultdict(set)
+    ends = np.cumsum([298, 2, 1200])  # kept of SIZES
+    for index, pair in enumerate(kept):
+        places[pair].add(int(np.searchsorted(ends, index, side="right")))
+    others = collections.Counter()
+    for index, (source, target) in enumerate(texts_of(corpus.first, tokenizer)):
+        before = kept[index]
+        other = (
+            source.removeprefix(before[0] + " "),
+            target.removeprefix(before[1] + " "),
+        )
+        home = int(np.searchsorted(ends, index, side="right"))
+        assert home in places[other]
+        others[other] += 1
+        if index in (298, 299):  # the two pairs of the second corpus
+            assert other == kept[299 if index == 298 else 298]
+    assert len(others) > 500
+
+
+def test_pairs_that_are_not_modified_keep_their_ids(corpus):
+    canonical = ids_of(corpus.canonical)
+    epochs = [ids_of(corpus.of_epoch(epoch)) for epoch in (0, 1, 2)]
+    changed = [
+        np.array([a != b for a, b in zip(rows, canonical, strict=True)])
+        for rows in epochs
+    ]
+    # One minus the product of what stays.
+    share = 1 - math.prod(1 - chance for chance in CHANCES.values())
+    for of_epoch in changed:
+        assert np.mean(of_epoch) == pytest.approx(share, abs=0.05)
+    assert np.mean(changed[1] == changed[2]) < 0.8
+    rest = (~changed[0]) & (~changed[1])
+    assert rest.sum() > 500
+    text = str(corpus)
+    assert "times the tokens in the first epoch" in text
+    assert " UpperCase, " in text
+
+
+def test_pairs_that_become_too_long_or_empty_are_not_modified(tokenizer):
+    pairs = [("dog the.", "Hund der."), (".", "."), ("dog", "Hund")]
+    canonical = encode_corpus(pairs, tokenizer, 90)
+    longest = int(canonical.longer_side.max())
+    for name, fits in (("Merge", 0), ("RemoveEndPunct", 1)):
+        corpus = ModifiedCorpus(pairs, tokenizer, longest, {name: 1.0}, 1)
+        changed = sum(
+            one != other
+            for one, other in zip(
+                ids_of(corpus.first), ids_of(canonical), strict=True
+            )
+        )
+        assert corpus.first.longer_side.max() <= longest
+        assert (
+            np.minimum(
+                corpus.first.source.lengths, corpus.first.target.lengths
+            ).min()
+            > 1
+        )
+        tried = corpus.first_counts[name]
+        (unfit,) = (
+            n for what, n in corpus.first_counts.items() if what != name
+        )
+        assert tried - unfit == changed and unfit >= 1
+        assert changed == fits or name == "Merge"
+        assert f"{unfit} not modified, since a side would be empty or" in str(
+            corpus
+        )
+
+
+def test_later_epochs_fit_the_shapes_of_the_first(corpus):
+    assert corpus.longest == corpus.longer_side.max() <= 90
+    for epoch in range(1, 6):
+        assert corpus.of_epoch(epoch).longer_side.max() <= corpus.longest
+
+
+def test_ids_depend_on_epoch_seed_and_modifiers_alone(corpus, tokenizer):
+    expected = ids_of(corpus.of_epoch(3))
+    again = make_corpus(tokenizer)
+    again.prepare(4)  # another order of work, meanwhile
+    assert ids_of(again.of_epoch(3)) == expected
+    assert again.checksum == corpus.checksum
+    rare = {"Merge": 1e-9}
+    checksums = {corpus.checksum, encode_corpus(PAIRS, tokenizer, 90).checksum}
+    for chances, seed in (
+        ({**CHANCES, "Typos": 0.07}, 5),
+        (dict(reversed(CHANCES.items())), 5),
+        (CHANCES, 6),
+        (rare, 5),
+        (rare, 6),
+    ):
+        other = make_corpus(tokenizer, chances, seed=seed)
+        assert ids_of(other.of_epoch(3)) != expected
+        checksums.add(other.checksum)
+    assert len(checksums) == 7
+    assert other.first is other.canonical  # nothing was drawn
+
+
+def test_long_corpora_are_drawn_chunk_by_chunk(tokenizer, monkeypatch):
+    monkeypatch.setattr(modifiers, "CHUNK_PAIRS", 100)
+    corpus = make_corpus(tokenizer, {"UpperCase": 0.3})
+    texts = texts_of(corpus.first, tokenizer)
+    upper = [source.isupper() for source, _ in texts]
+    chunks = np.reshape(upper, (15, 100))
+    assert len({tuple(chunk) for chunk in chunks}) == 15
+    assert all(10 < chunk.sum() < 55 for chunk in chunks)
+
+
+def test_noise_has_characters_of_both_vocabularies():
+    pair = TokenizerPair(
+        Tokenizer.train(["abc abd"], vocab_size=10),
+        Tokenizer.train(["bcx bcy"], vocab_size=10),
+    )
+    corpus = ModifiedCorpus([("abc", "bcx")] * 50, pair, 60, {"Noise": 1.0}, 1)
+    source = pair.source.to_strings(rows_of(corpus.first.source))
+    assert set("".join(source)) == set("bc ")
+    assert source == pair.target.to_strings(rows_of(corpus.first.target))
+    apart = TokenizerPair(
+        pair.source, Tokenizer.train(["xyz xy"], vocab_size=10)
+    )
+    with pytest.raises(ValueError, match="Noise needs"):
+        ModifiedCorpus([("abc", "xy")], apart, 60, {"Noise": 1.0}, 1)
+
+
+def test_some_rows_replaced_by_others(corpus):
+    rows = corpus.canonical.source
+    numbers = np.array([0, 3, 1499])
+    found = rows_of(replace_rows(rows, numbers, rows.take([5, 6, 7])))
+    expected = rows_of(rows)
+    for number, other in zip(numbers, expected[5:8], strict=True):
+        expected[number] = other
+    assert found == expected
+    none = np.arange(0)
+    assert rows_of(replace_rows(rows, none, rows.take(none))) == rows_of(rows)
+
+
+# ------------------------------------------------------------- its batches
+
+
+def take(iterator):
+    return [
+        np.concatenate([inputs["source_ids"], labels])
+        for inputs, labels in iterator
+    ]
+
+
+def test_resumed_anywhere_it_continues_with_the_same_ids(corpus, tokenizer):
+    options = {"num_buckets": 4, "rows_multiple": 2, "seed": 3}
+    batches = batches_module.make_batches(corpus, 4000, **options)
+    unbroken = take(batches.arrays(epochs=3))
+    sizes = [batches.steps_of(epoch) for epoch in range(3)]
+    assert len(unbroken) == sum(sizes)
+    for epoch, step in ((0, 1), (1, sizes[1] - 1), (2, 0)):
+        again = batches_module.make_batches(
+            make_corpus(tokenizer), 4000, **options
+        )
+        assert again.order_id == batches.order_id
+        resumed = take(again.arrays(step, start_epoch=epoch, end_step=step + 3))
+        start = sum(sizes[:epoch]) + step
+        assert len(resumed) == 3
+        for one, other in zip(
+            resumed, unbroken[start : start + 3], strict=True
+        ):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_two_replicas_share_the_batches_of_one(corpus):
+    batches = batches_module.make_batches(
+        corpus, 4000, num_buckets=4, rows_multiple=2, seed=3
+    )
+    whole = take(batches.arrays(start_epoch=1, end_step=9))
+    slices = take(
+        batches.arrays(
+            start_epoch=1, end_step=9, replicas=(0, 1), num_replicas=2
+        )
+    )
+    for array, first, second in zip(
+        whole, slices[::2], slices[1::2], strict=True
+    ):
+        halves = [np.split(half, 2) for half in (first, second)]
+        sides = itertools.chain(*zip(*halves, strict=True))
+        np.testing.assert_array_equal(array, np.concatenate(list(sides)))

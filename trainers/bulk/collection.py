@@ -5,6 +5,8 @@ import gzip
 import os
 import pathlib
 import shutil
+import typing
+from collections.abc import Iterator
 
 from keras_transformer.commands import flags
 from trainers.bulk.plan import read_plan
@@ -40,6 +42,18 @@ def join(paths: list[pathlib.Path], target: pathlib.Path) -> None:
     Raises:
         OSError: The file cannot be written.
     """
+    with new_file(target) as file:
+        for path in paths:
+            with open(path, "rb") as part:
+                shutil.copyfileobj(part, file)
+
+
+@contextlib.contextmanager
+def new_file(target: pathlib.Path) -> Iterator[typing.BinaryIO]:
+    """A binary file to write, which appears when the block ends without error.
+
+    It is compressed if its name ends in .gz.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_name(f"{target.name}.{os.getpid()}")
     try:
@@ -48,9 +62,7 @@ def join(paths: list[pathlib.Path], target: pathlib.Path) -> None:
             if target.suffix == ".gz":  # without a time, which would differ
                 zipped = gzip.GzipFile("", "wb", fileobj=file, mtime=0)
                 file = stack.enter_context(zipped)
-            for path in paths:
-                with open(path, "rb") as part:
-                    shutil.copyfileobj(part, file)
+            yield file
         os.replace(unfinished, target)
     finally:
         unfinished.unlink(missing_ok=True)

@@ -19,7 +19,12 @@ from keras_transformer.data.pairs import find_file
 from keras_transformer.data.shards import read_json
 from keras_transformer.machine import count_cores
 from keras_transformer.tokenization import Tokenizer
-from trainers.preparing.folder import Folder, run_errors, write_json
+from trainers.preparing.folder import (
+    Folder,
+    describe_file,
+    run_errors,
+    write_json,
+)
 from trainers.run.corpora import read_split, sha256
 
 
@@ -105,10 +110,7 @@ def settings_of(corpus, cleaning_options, options, tokenizer):
         **dataclasses.asdict(cleaning_options),
         "shard_pairs": options.shard_pairs,
         "tokenizer": sha256(tokenizer.model_bytes) if tokenizer else "",
-        "train_files": [
-            f"{path} ({status.st_size} bytes, {status.st_mtime_ns})"
-            for path, status in ((path, path.stat()) for path in paths)
-        ],
+        "train_files": list(map(describe_file, paths)),
     }
 
 

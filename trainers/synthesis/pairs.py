@@ -2,7 +2,6 @@
 
 import collections
 import itertools
-import random
 
 import numpy as np
 
@@ -97,7 +96,8 @@ def is_foreign(pair, counts):
     They are fewer than half: trigrams that the side's own language has more
     often than the other one.
 
-    >>> counts = count_trigrams([("the cat", "die Katze"), ("a dog", "ein Hund")])
+    >>> pairs = [("the cat", "die Katze"), ("a dog", "ein Hund")]
+    >>> counts = count_trigrams(pairs)
     >>> is_foreign(("the dog", "ein Hund"), counts)
     False
     >>> is_foreign(("the dog", "a cat"), counts)
@@ -138,8 +138,3 @@ def add_noise(text, generator):
     ]
     order = sorted(range(len(words)), key=places.__getitem__)
     return " ".join(words[place] for place in order)
-
-
-def line_generator(seed, number):
-    """The random numbers of a line: they do not depend on other lines."""
-    return random.Random(f"{seed} {number}")

@@ -5,6 +5,7 @@ import dataclasses
 import pathlib
 import re
 import typing
+from collections.abc import Iterator
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.data.pairs import find_file
@@ -39,57 +40,55 @@ class CorpusOptions(Fields):
         (), "Prefixes of the original corpora, as in trainers.wmt. Required."
     )
     output: str = hp("", "Directory to write. Required.")
-    seed: int = hp(1, "Seed of samples and of noise.", low=0)
 
     def __post_init__(self):
         super().__post_init__()
         _check_given(self, "train_files", "output")
-        languages = self.source_language, self.target_language
-        DataConfig(
-            dataset="files",
-            source_language=self.source_language,
-            target_language=self.target_language,
-            train_files=self.train_files,
-        )  # checks them
         for prefix in self.train_files:
-            for language in languages:
+            for language in self.languages:
                 find_file(prefix, language)
+        for path in (*self.train_files, self.output):
+            if re.search(r"[\s,;]", path):
+                raise ValueError(
+                    "expected a path without spaces, commas and semicolons,"
+                    f" which --mixture takes. Received: {path!r}"
+                )
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Source and target language."""
+        return self.source_language, self.target_language
 
 
 @dataclasses.dataclass(frozen=True)
 class Filters(CleaningOptions):
-    """Which synthetic pairs are dropped, besides the rules of cleaning."""
+    """Which synthetic pairs are dropped; as in trainers.prepare, and more."""
 
     check_language: bool = hp(
         True,
-        "Drop a pair with a side of which fewer than half of the character"
-        " trigrams are more frequent in its language than in the other one, in"
-        " the original corpus.",
+        "Drop a pair if fewer than half of the character trigrams of a side are"
+        " typical of its language: more frequent in its side of the original"
+        " corpus than in the other side.",
         option_of=("clean", True),
     )
     min_log_prob: float | None = hp(
         None,
-        "Drop a pair whose mean log-probability per token of the translation,"
-        " by the model that made it, is lower. Default: no limit.",
+        "Drop a pair if the model that translated gives the tokens of its"
+        " translation a lower mean log-probability. Default: no limit.",
         high=0.0,
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class StepOptions(Fields):
-    """One step: models, and the text that they translate.
-
-    The text is the original corpus: its sources for models that translate
-    forward, from source to target; its targets for the others.
-    """
+    """One step: models, and what they translate."""
 
     name: str = hp("", "Name of its files in the output directory. Required.")
     kind: str = hp(
         "back_translation",
-        "back_translation of text in the target language (Sennrich et al."
-        " 2016); diversification of the original corpus by models of both"
-        " directions (Nguyen et al. 2020); distillation, the original sources"
-        " with the translations of a teacher (Kim and Rush 2016).",
+        "back_translation of text in the target language; diversification:"
+        " both sides of the original corpus, translated; distillation: the"
+        " original sources, translated by a teacher.",
         choices=tuple(KINDS),
     )
     forward: tuple[str, ...] = hp(
@@ -100,55 +99,52 @@ class StepOptions(Fields):
     )
     text: tuple[str, ...] = hp(
         (),
-        "Files of lines in the target language, or their .gz. Each line is"
-        " translated once, however often it occurs.",
+        "Files of lines in the target language, or their .gz.",
         option_of=("kind", "back_translation"),
     )
     search: str = hp(
         "beam",
-        "beam; sampling; or noised_beam, whose translations lose words, get"
-        " fillers for words, and change their order (Edunov et al. 2018).",
+        "beam; sampling; noised_beam: the translations of beam search, with"
+        " words deleted, replaced and moved (Edunov et al. 2018).",
         choices=SEARCHES,
         option_of=("kind", "back_translation"),
     )
     tag: str = hp(
         "<BT>",
-        "Word before each back-translated source (Caswell et al. 2019); empty:"
-        " none.",
+        "Word before each back-translated source (Caswell et al. 2019), or"
+        " nothing.",
         option_of=("kind", "back_translation"),
     )
 
     def __post_init__(self):
         super().__post_init__()
         _check_given(self, "name", *KINDS[self.kind])
-        if self.is_back_translation:
+        if self.kind == "back_translation":
             _check_given(self, "text")
-        if not re.fullmatch(r"[\w-]+", self.name):
-            raise ValueError(
-                "name must be letters, digits, _ and -. Received:"
-                f" name={self.name!r}"
-            )
-        for name in {"forward", "backward"}.difference(KINDS[self.kind]):
-            if getattr(self, name):
+        for name, pattern in (("name", r"[\w-]+"), ("tag", r"[^\s,]*")):
+            if not re.fullmatch(pattern, getattr(self, name)):
                 raise ValueError(
-                    f"{name} is no option of kind={self.kind}. Received:"
+                    f"{name} must be one word of the form {pattern}. Received:"
                     f" {name}={getattr(self, name)!r}"
                 )
-        if not re.fullmatch(r"[^\s,]*", self.tag):
-            raise ValueError(
-                "tag must be one word without a comma, or empty. Received:"
-                f" tag={self.tag!r}"
-            )
-        configs = (
-            f"{path}/config.json" for path in self.forward + self.backward
-        )
-        for path in (*configs, *self.text):
+        for direction, _, path in self.models:
+            if direction not in KINDS[self.kind]:
+                raise ValueError(
+                    f"{direction} is no option of kind={self.kind}. Received:"
+                    f" {direction}={path!r}"
+                )
+            check_file(pathlib.Path(path, "config.json"))
+        for path in self.text:
             check_file(pathlib.Path(path))
 
     @property
-    def is_back_translation(self) -> bool:
-        """Whether it translates other text than the original corpus."""
-        return self.kind == "back_translation"
+    def models(self) -> list[tuple[str, int, str]]:
+        """Direction, number from 1, and work directory of each model."""
+        return [
+            (direction, number, path)
+            for direction in ("forward", "backward")
+            for number, path in enumerate(getattr(self, direction), 1)
+        ]
 
 
 class Step(typing.NamedTuple):
@@ -156,22 +152,22 @@ class Step(typing.NamedTuple):
 
     Attributes:
         options: Its `StepOptions`.
-        decoding: Fields of `DecodingConfig` that replace those of its work
-            directories, by name.
+        decoding: Values by field of `DecodingConfig`, in place of those of its
+            work directories.
     """
 
     options: StepOptions
     decoding: dict[str, typing.Any]
 
+    @property
+    def tag(self) -> str:
+        """The word before each source, or nothing."""
+        is_tagged = self.options.kind == "back_translation"
+        return self.options.tag if is_tagged else ""
+
 
 class Plan(typing.NamedTuple):
-    """A whole plan.
-
-    Attributes:
-        corpus: Its `CorpusOptions`.
-        filters: Its `Filters`.
-        steps: Its steps, at least one.
-    """
+    """A whole plan."""
 
     corpus: CorpusOptions
     filters: Filters
@@ -183,40 +179,38 @@ def read_plan(path: str) -> Plan:
 
     Raises:
         ValueError, OSError: It cannot be read, or names what does not exist.
-            The message says where in the plan that is.
+            The message says where in the plan.
     """
     values = read_options(pathlib.Path(path))
-    with _at(path, "filters"):
+    given = values.pop("steps", None)
+    with _place(path, "filters"):
         filters = from_values(Filters, _fields(values.pop("filters", {})))
-    with _at(path, "steps"):
-        steps = values.pop("steps", [])
-        if not isinstance(steps, list) or not steps:
-            raise ValueError(
-                f"expected a list of steps. Received: {shown(steps)}"
-            )
-    with _at(path):
+    with _place(path):
         corpus = from_values(CorpusOptions, values)
-    planned: list[Step] = []
-    for number, step in enumerate(steps, 1):
-        with _at(path, f"step {number}"):
-            planned.append(_read_step(step))
-            names = [step.options.name for step in planned]
-            if len(set(names)) < number:
+        if not isinstance(given, list) or not given:
+            raise ValueError(f"steps must be a list. Received: {shown(given)}")
+    steps: list[Step] = []
+    for number, step in enumerate(given, 1):
+        with _place(path, f"step {number}"):
+            steps.append(_read_step(_fields(step)))
+            names = [step.options.name for step in steps]
+            if names[-1] in names[:-1]:
                 raise ValueError(f"name must be new. Received: {names[-1]!r}")
-    return Plan(corpus, filters, planned)
+    return Plan(corpus, filters, steps)
 
 
-def _read_step(values):
-    """The `Step` of its fields."""
+def _read_step(values: dict) -> Step:
+    """The `Step` of its fields; `search` decides about sampling."""
     searching = kinds_of(DecodingConfig).keys() - {"sampling"}
-    values = _fields(values)
-    decoding = {n: values.pop(n) for n in searching & values.keys()}
-    options = from_values(StepOptions, values)
+    decoding = {n: v for n, v in values.items() if n in searching}
     check_values(DecodingConfig, **decoding)
+    options = from_values(
+        StepOptions, {n: v for n, v in values.items() if n not in decoding}
+    )
     return Step(options, decoding | {"sampling": options.search == "sampling"})
 
 
-def _fields(values):
+def _fields(values: typing.Any) -> dict:
     """Values, which must be fields by name."""
     if not isinstance(values, dict):
         raise ValueError(f"expected fields by name. Received: {shown(values)}")
@@ -224,15 +218,15 @@ def _fields(values):
 
 
 @contextlib.contextmanager
-def _at(*place):
-    """Begins errors with the place in the plan."""
+def _place(*names: str) -> Iterator[None]:
+    """Begins the errors of its body with a place in the plan."""
     try:
         yield
     except (ValueError, FileNotFoundError) as error:
-        raise ValueError(f"{': '.join(place)}: {error}") from None
+        raise ValueError(f"{': '.join(names)}: {error}") from None
 
 
-def _check_given(options, *names):
+def _check_given(options: Fields, *names: str) -> None:
     """Raises ValueError if a field is empty."""
     for name in names:
         if not getattr(options, name):

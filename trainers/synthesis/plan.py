@@ -44,20 +44,21 @@ class CorpusOptions(Fields):
     def __post_init__(self):
         super().__post_init__()
         _check_given(self, "train_files", "output")
-        for prefix in self.train_files:
-            for language in self.languages:
-                find_file(prefix, language)
-        for path in (*self.train_files, self.output):
-            if re.search(r"[\s,;]", path):
-                raise ValueError(
-                    "expected a path without spaces, commas and semicolons,"
-                    f" which --mixture takes. Received: {path!r}"
-                )
+        self.find_files()
 
     @property
     def languages(self) -> tuple[str, str]:
         """Source and target language."""
         return self.source_language, self.target_language
+
+    def find_files(self) -> dict[str, list[pathlib.Path]]:
+        """The files of the original corpora, by language."""
+        return {
+            language: [
+                find_file(prefix, language) for prefix in self.train_files
+            ]
+            for language in self.languages
+        }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,9 +111,9 @@ class StepOptions(Fields):
         option_of=("kind", "back_translation"),
     )
     tag: str = hp(
-        "<BT>",
-        "Word before each back-translated source (Caswell et al. 2019), or"
-        " nothing.",
+        "",
+        "Word before each back-translated source, such as <BT> (Caswell et al."
+        " 2019). Default: none.",
         option_of=("kind", "back_translation"),
     )
 
@@ -148,22 +149,10 @@ class StepOptions(Fields):
 
 
 class Step(typing.NamedTuple):
-    """A step of a plan.
-
-    Attributes:
-        options: Its `StepOptions`.
-        decoding: Values by field of `DecodingConfig`, in place of those of its
-            work directories.
-    """
+    """A step; `decoding` replaces fields of its models' `DecodingConfig`."""
 
     options: StepOptions
     decoding: dict[str, typing.Any]
-
-    @property
-    def tag(self) -> str:
-        """The word before each source, or nothing."""
-        is_tagged = self.options.kind == "back_translation"
-        return self.options.tag if is_tagged else ""
 
 
 class Plan(typing.NamedTuple):

@@ -281,7 +281,7 @@ def from_values(section: type, values: dict[str, typing.Any]) -> typing.Any:
 
     Args:
         section: The dataclass.
-        values: Values by field name; a list is read as a tuple.
+        values: Values by field name; where a tuple is expected, also a list.
 
     Raises:
         ValueError: A name or a value is not of the dataclass.
@@ -294,12 +294,10 @@ def from_values(section: type, values: dict[str, typing.Any]) -> typing.Any:
     kinds = kinds_of(section)
     if unknown := sorted(str(name) for name in values if name not in kinds):
         raise ValueError(f"unknown fields: {', '.join(unknown)}")
-    return section(
-        **{
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in values.items()
-        }
-    )
+    for name, value in values.items():
+        if kinds[name][0] is tuple and isinstance(value, list):
+            values = {**values, name: tuple(value)}
+    return section(**values)
 
 
 def _values_of(field: dataclasses.Field) -> str:

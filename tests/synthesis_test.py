@@ -1,6 +1,7 @@
 """Synthetic pairs: translations as of `trainers.translate`, then filtered."""
 
 import collections
+import dataclasses
 import gzip
 import io
 import itertools
@@ -16,7 +17,7 @@ import exports
 import numpy as np
 import pytest
 import yaml
-from commands import fails
+from commands import ROOT, fails
 
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.data.pairs import Pairs
@@ -26,7 +27,12 @@ from trainers.run.config import Configuration, DataConfig, TrainingConfig
 from trainers.run.corpora import open_tokenizer, read_split
 from trainers.synthesis import steps
 from trainers.synthesis.pairs import FILLER, PairFilter, add_noise
-from trainers.synthesis.plan import Filters
+from trainers.synthesis.plan import (
+    CorpusOptions,
+    Filters,
+    StepOptions,
+    read_plan,
+)
 
 
 @pytest.fixture(scope="module")
@@ -431,7 +437,10 @@ def test_the_command_trains_on_the_pairs(
         return
     assert data.train_files == (original, made)
     assert read_split(data, "train").sizes == [60, kept]
-    assert data.mixture == f"{original} 60, {made} 60, until 10; {original} 60"
+    assert kept < 60
+    assert (
+        data.mixture == f"{original} 60, {made} {kept}, until 10; {original} 60"
+    )
     assert data.vocabulary_symbols == ("<BT>",)
 
 
@@ -567,3 +576,41 @@ def test_what_is_missing_is_one_line(make_plan, monkeypatch, capsys, tmp_path):
     )
     (tmp_path / "text").write_bytes(b"a dog\n\xff\n")
     assert "line 2: not UTF-8" in fails(synthesize.main, argv, capsys)
+
+
+def test_a_plan_of_several_steps_has_one_command(tmp_path, original):
+    """Half of a mixed epoch is back-translated, as far as it lasts."""
+    plan = {
+        "source_language": "de",
+        "target_language": "en",
+        "train_files": [original, f"{original}2"],
+        "output": "out",
+    }
+    back = {"backward": [str(exports.workdir())], "text": [f"{original}.en"]}
+    both = {"backward": back["backward"], "forward": back["backward"]}
+    plan["steps"] = [
+        {"name": "a", "tag": "<T>", "search": "noised_beam", **back},
+        {"name": "b", "kind": "diversification", **both},
+        {"name": "c", **back},
+    ]
+    for language in ("en", "de"):
+        shutil.copy(f"{original}.{language}", f"{original}2.{language}")
+    path = tmp_path / "plan.yaml"
+    path.write_text(yaml.safe_dump(plan))
+    records = {"a": {"kept": 900}, "b": {"kept": 81}, "c": {"kept": 5}}
+    command = steps.training_command(read_plan(path), [60, 9], records)
+    rest = f"{original} 60, {original}2 9, out/b 81"
+    assert command[5:] == [
+        f"--train_files={original},{original}2,out/b,out/a,out/c",
+        "--source_language=de",
+        "--target_language=en",
+        f"--mixture={rest}, out/a 75, out/c 5, until 10; {rest}",
+        f"--vocabulary_symbols={FILLER},<T>",
+    ]
+
+
+def test_the_page_names_every_field():
+    page = (ROOT / "docs/synthesis.md").read_text(encoding="utf-8")
+    for section in (CorpusOptions, StepOptions, Filters):
+        for field in dataclasses.fields(section):
+            assert f"`{field.name}`" in page, field.name

@@ -271,10 +271,11 @@ def training_command(plan, sizes, records):
     command += [f"--{side}_language={language}" for side, language in languages]
     if back:
         share = max(1, sum(rest.values()) // len(back))
-        last = ", ".join(
-            f"{prefix} {number}" for prefix, number in rest.items()
+        back = {prefix: min(kept, share) for prefix, kept in back.items()}
+        first, last = (
+            ", ".join(f"{prefix} {number}" for prefix, number in mixed.items())
+            for mixed in (rest | back, rest)
         )
-        first = ", ".join([last, *(f"{prefix} {share}" for prefix in back)])
         command += [f"--mixture={first}, until {MIXED_EPOCHS}; {last}"]
     symbols = {step.options.tag for step in plan.steps} - {""}
     if any(step.options.search == "noised_beam" for step in plan.steps):

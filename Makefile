@@ -5,8 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 VENV_JAX := .venv-jax
 VENV_DOCS := .venv-docs
+VENV_BEAM := .venv-beam
 
-.PHONY: help quickstart test test-jax lint format docs clean
+.PHONY: help quickstart test test-jax test-beam lint format docs clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this text.
@@ -25,6 +26,9 @@ test-jax: $(VENV_JAX)/installed  ## Run the tests of JAX, without TensorFlow.
 	$(VENV_JAX)/bin/python -m pytest -o addopts=-ra \
 	    --confcutdir=tests/jax_engine tests/jax_engine
 
+test-beam: $(VENV_BEAM)/installed  ## Run the tests with Apache Beam.
+	$(VENV_BEAM)/bin/python -m pytest -m beam tests/bulk_test.py
+
 lint: $(VENV)/installed-test  ## Check style, format and types.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -38,7 +42,7 @@ docs: $(VENV_DOCS)/installed  ## Build the documentation site, build/site.
 	NO_MKDOCS_2_WARNING=1 $(VENV_DOCS)/bin/python -m mkdocs build
 
 clean:  ## Remove the environments and what was built.
-	rm -rf $(VENV) $(VENV_JAX) $(VENV_DOCS) build *.egg-info .*_cache
+	rm -rf $(VENV) $(VENV_JAX) $(VENV_DOCS) $(VENV_BEAM) build *.egg-info .*_cache
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -55,6 +59,11 @@ $(VENV_JAX)/installed: setup.py pyproject.toml requirements-jax.txt
 	$(PYTHON) -m venv $(VENV_JAX)
 	$(VENV_JAX)/bin/pip install --quiet -r requirements-jax.txt "pytest>=8,<10"
 	$(VENV_JAX)/bin/pip install --quiet --no-deps --editable .
+	touch $@
+
+$(VENV_BEAM)/installed: setup.py pyproject.toml
+	$(PYTHON) -m venv $(VENV_BEAM)
+	$(VENV_BEAM)/bin/pip install --quiet --editable ".[beam,test]"
 	touch $@
 
 # The project's own requirements without TensorFlow are enough to read its code.

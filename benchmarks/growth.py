@@ -10,7 +10,8 @@ The exponent is the slope of the last three points on logarithmic axes; an
 exponent of more than `TOLERANCE` above the theoretical one is marked.
 
 Decoding is beam search with random weights, source and output of one length;
-training is a step with its update. Points in --results are not measured again.
+training is a step with its update; bulk is greedy `trainers.translate --input`,
+measured once. Points in --results are not measured again.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import ctypes
 import json
 import math
 import pathlib
+import tempfile
 import time
 
 import numpy as np
@@ -42,6 +44,7 @@ THEORY = {
     "beam": (1, 1),
     "vocabulary": (1, 1),
     "depth": (1, 1),
+    "lines": (1, 0),
 }
 SIZES = {
     "decode": {
@@ -57,6 +60,7 @@ SIZES = {
         "vocabulary": (4000, 8000, 16000, 32000, 64000),
         "depth": (2, 4, 8, 16),
     },
+    "bulk": {"lines": (10_000, 100_000, 1_000_000)},
 }
 
 
@@ -138,17 +142,18 @@ def find(point, known, path):
 
 def measure(point):
     """CPU seconds and peak bytes of a point."""
-    run = {"decode": make_search, "train": make_step}[point["task"]](point)
+    makers = {"decode": make_search, "train": make_step, "bulk": make_bulk}
+    run = makers[point["task"]](point)
+    rows = point.get("lines", point["batch"])
     run(1)
     ctypes.CDLL(None).malloc_trim(0)  # returns free memory
     before = reset_peak()
-    run(point["batch"])
-    peak = status_bytes("VmHWM")
     seconds = []
-    for _ in range(3):
+    for _ in range(1 if "lines" in point else 4):
         started = time.process_time()
-        run(point["batch"])
+        run(rows)
         seconds.append(time.process_time() - started)
+    peak = status_bytes("VmHWM")
     return {"seconds": min(seconds), "bytes": peak - before}
 
 
@@ -243,6 +248,42 @@ def make_step(point):
         step(inputs, labels).numpy()
 
     return run
+
+
+def make_bulk(point):
+    """A function that translates a file of some lines to shards."""
+    import keras_transformer as kt
+    from keras_transformer.checkpoints import named_weights
+    from keras_transformer.workdir import WorkDirectory
+    from trainers.bulk.translation import translate_file
+    from trainers.run.config import DataConfig
+
+    words = [f"w{number}" for number in range(500)]
+    lines = [
+        " ".join(np.random.default_rng(i).choice(words, point["batch"]))
+        for i in range(1000)
+    ]
+    folder = tempfile.TemporaryDirectory()
+    workdir = WorkDirectory(f"{folder.name}/run")
+    workdir.path.mkdir()
+    tokenizer = kt.Tokenizer.train(lines, vocab_size=400)
+    workdir.save_tokenizer(tokenizer)
+    model = make_model({**point, "vocabulary": tokenizer.vocab_size})
+    search = kt.DecodingConfig(beam_size=1, extra_length=0)
+    workdir.write_config(
+        model=model.config, data=DataConfig(max_length=64), decoding=search
+    )
+    workdir.averaged.save({"weights": named_weights(model)}, step=1, keep=1)
+    translator = kt.Translator.load(workdir.path)
+
+    def translate(rows):
+        source = pathlib.Path(folder.name) / f"{rows}.txt"
+        with open(source, "w") as file:
+            file.writelines(f"{lines[i % 1000]}\n" for i in range(rows))
+        output = f"{folder.name}/{rows}"
+        translate_file(translator, source, output, shard_lines=5000)
+
+    return translate
 
 
 # Showing

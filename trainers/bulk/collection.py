@@ -49,7 +49,7 @@ def join(paths: list[pathlib.Path], target: pathlib.Path) -> None:
 
 
 @contextlib.contextmanager
-def new_file(target: pathlib.Path) -> Iterator[typing.BinaryIO]:
+def new_file(target: pathlib.Path) -> Iterator[typing.IO[bytes]]:
     """A binary file to write, which appears when the block ends without error.
 
     It is compressed if its name ends in .gz.
@@ -59,10 +59,11 @@ def new_file(target: pathlib.Path) -> Iterator[typing.BinaryIO]:
     try:
         with contextlib.ExitStack() as stack:
             file = stack.enter_context(open(unfinished, "wb"))
+            sink: typing.IO[bytes] = file
             if target.suffix == ".gz":  # without a time, which would differ
                 zipped = gzip.GzipFile("", "wb", fileobj=file, mtime=0)
-                file = stack.enter_context(zipped)
-            yield file
+                sink = stack.enter_context(zipped)
+            yield sink
         os.replace(unfinished, target)
     finally:
         unfinished.unlink(missing_ok=True)

@@ -33,14 +33,16 @@ class TranslateShards(beam.DoFn):
 
     def __init__(self, arguments, input, output, options):
         self._arguments = arguments
-        self._files = input, output
+        self._input, self._output = input, output
         self._options = options
         self._shared = Shared()
 
     def setup(self) -> None:
         # A process has several threads, each with a DoFn, and one translator.
         self._process = self._shared.acquire(
-            lambda: _Process(self._arguments, *self._files, self._options)
+            lambda: _Process(
+                self._arguments, self._input, self._output, self._options
+            )
         )
 
     def process(self, number: int) -> Iterator[int]:
@@ -96,4 +98,5 @@ def run(
             | beam.Reshuffle()  # each shard may go to another worker
             | beam.ParDo(TranslateShards(arguments, input, output, options))
         )
+    plan.remove_leftovers()
     work.tell_state(plan)

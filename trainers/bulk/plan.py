@@ -6,7 +6,7 @@
         notes.txt           warnings about lines, if there are any
         record.json         counts, and checksums of translation and plan
     00000.1f3b2c7d/     a shard that a process is translating, or was when it
-                        was killed; removed when the shard is finished
+                        was killed: then a later process removes it
     .input              the lines of an input that is .gz
     .lock               byte 0 is locked while a process makes the plan, byte
                         N + 1 while a process translates shard N
@@ -100,6 +100,11 @@ class Plan:
         """Lines of the input."""
         return sum(shard.lines for shard in self.shards)
 
+    @property
+    def finished_lines(self) -> int:
+        """Lines in finished shards."""
+        return self.lines - sum(shard.lines for shard in self.unfinished())
+
     def unfinished(self) -> list[Shard]:
         """The shards that are not finished yet."""
         names = set(os.listdir(self.path))
@@ -149,20 +154,21 @@ class Plan:
             directory.mkdir()
             yield directory
             os.rename(directory, finished)
-            for leftover in self.path.glob(f"{shard.name}.*"):
-                shutil.rmtree(leftover, ignore_errors=True)
         except OSError:
             if not finished.exists():
                 raise
         finally:
             shutil.rmtree(directory, ignore_errors=True)
 
-    def read_record(self, shard: Shard) -> dict[str, typing.Any]:
-        """The record of a finished shard.
+    def remove_leftovers(self) -> None:
+        """Removes what killed processes have left of shards now finished."""
+        left = {shard.name for shard in self.unfinished()}
+        for leftover in self.path.glob("[0-9]*.*"):
+            if leftover.stem not in left:
+                shutil.rmtree(leftover, ignore_errors=True)
 
-        Raises:
-            ValueError, OSError: It cannot be read.
-        """
+    def read_record(self, shard: Shard) -> dict[str, typing.Any]:
+        """The record of a finished shard: counts and checksums."""
         return read_json(self.path / shard.name / RECORD)
 
     def check_shards(self) -> list[pathlib.Path]:
@@ -270,13 +276,12 @@ def read_plan(directory: str | os.PathLike) -> Plan:
             f"{path / PLAN}: expected format_version {FORMAT_VERSION}."
             f" Received: format_version={values.get('format_version')!r}"
         )
-    shards = [Shard(n, **shard) for n, shard in enumerate(values["shards"])]
     return Plan(
         path,
         path / INPUT,
         values["input_stamp"],
         values["settings"],
-        shards,
+        [Shard(**shard) for shard in values["shards"]],
         hashlib.sha256(content).hexdigest(),
     )
 
@@ -335,9 +340,6 @@ def _make_plan(path, input, settings):
             first_line, offset = first_line + lines, offset + len(data)
             if copy is not None:
                 copy.write(data)
-    entries = [shard._asdict() for shard in shards]
-    for entry in entries:
-        del entry["number"]
     write_json(
         path / PLAN,
         {
@@ -345,7 +347,7 @@ def _make_plan(path, input, settings):
             "lines": first_line - 1,
             "input_stamp": stamp,
             "settings": settings | identity,
-            "shards": entries,
+            "shards": [shard._asdict() for shard in shards],
         },
     )
 

@@ -9,7 +9,7 @@ import glob
 import hashlib
 import io
 import os
-import time
+import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator
 
@@ -39,7 +39,7 @@ from trainers.run.translating import (
     translate_lines,
 )
 
-METER = "{n:,} of {total:,} lines are finished, {rate_fmt}, {remaining} left"
+METER = "{n:,} of {total:,} lines, {rate_fmt}, {remaining} left"
 
 
 def run(
@@ -151,16 +151,42 @@ def _checkpoint_sha256(prefix):
 
 def translate_shards(plan: Plan, translator: Translator) -> None:
     """Translates the shards that no process has finished or is translating."""
-    with contextlib.closing(_Progress(plan)) as progress:
+    with _progress_bar(plan) as bar:
+
+        def report(done):  # lines of this shard, and those that others finish
+            bar.update(plan.finished_lines + done - bar.n)
+
         found = True
         while found:  # a process may have died meanwhile
             found = False
             for shard in plan.unfinished():
                 with plan.claim(shard) as is_free:
                     if is_free:
-                        translate_shard(plan, shard, translator, progress.move)
-                        progress.tell(shard)
+                        translate_shard(plan, shard, translator, report)
+                        report(0)
+                        notes = plan.read_record(shard)["notes"]
+                        with bar.external_write_mode():
+                            flags.show(f"{shard.name}: {notes} notes; {bar}")
                         found = True
+    plan.remove_leftovers()
+
+
+@contextlib.contextmanager
+def _progress_bar(plan):
+    """A bar over all shards; where no terminal shows it, its text is logged."""
+    with contextlib.ExitStack() as stack:
+        file = sys.stderr
+        if file is None or not file.isatty():
+            file = stack.enter_context(open(os.devnull, "w"))
+        yield stack.enter_context(
+            tqdm.tqdm(
+                file=file,
+                total=plan.lines,
+                initial=plan.finished_lines,
+                unit=" lines",
+                bar_format=METER,
+            )
+        )
 
 
 def translate_shard(
@@ -231,48 +257,6 @@ def _write(lines, path):
     return {"lines": number, "sha256": digest.hexdigest()}
 
 
-class _Progress:
-    """Tells the progress over all shards, those of other processes included."""
-
-    def __init__(self, plan):
-        self._plan = plan
-        self._before, self._start = self._finished(), time.monotonic()
-        self._bar = tqdm.tqdm(
-            desc="translate",
-            total=plan.lines,
-            initial=self._before,
-            disable=None,
-            unit=" lines",
-        )
-
-    def move(self, done):
-        """Moves the bar: so many lines of the current shard are done."""
-        if not self._bar.disable:
-            self._bar.update(self._finished() + done - self._bar.n)
-
-    def tell(self, shard):
-        """A line about a shard that is finished now, above the bar."""
-        notes = self._plan.read_record(shard)["notes"]
-        meter = tqdm.tqdm.format_meter(
-            self._finished(),
-            self._plan.lines,
-            time.monotonic() - self._start,
-            initial=self._before,
-            unit=" lines",
-            bar_format=METER,
-        )
-        with tqdm.tqdm.external_write_mode():
-            flags.show(f"shard {shard.name}: {notes} notes; {meter}")
-        self.move(0)
-
-    def close(self):
-        self._bar.close()
-
-    def _finished(self):
-        left = sum(shard.lines for shard in self._plan.unfinished())
-        return self._plan.lines - left
-
-
 def tell_state(plan: Plan) -> None:
     """Says what is finished, or that other processes still translate."""
     left = [shard.name for shard in plan.unfinished()]
@@ -282,5 +266,5 @@ def tell_state(plan: Plan) -> None:
     notes = sum(plan.read_record(shard)["notes"] for shard in plan.shards)
     flags.show(
         f"{plan.path}: {plan.lines:,} lines in {len(plan.shards)} shards are"
-        f" finished, with {notes} notes"
+        f" finished, with {notes} notes ({plan.path}/*/{NOTES})"
     )

@@ -1,0 +1,508 @@
+"""Translation of a file in shards: equal to the plain command's, whatever
+happens to processes, disk and files.
+
+Most tests have a translator without a model, `echo.Echo`. The test with Apache
+Beam needs an environment of its own: `make test-beam`.
+"""
+
+import fcntl
+import gzip
+import io
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+
+import exports
+import pytest
+from commands import fails
+from echo import Echo
+
+from keras_transformer.commands import flags
+from keras_transformer.config import DecodingConfig
+from trainers import translate
+from trainers.bulk import plan as plans
+from trainers.bulk import translation
+from trainers.run import translating
+from trainers.run.options import TranslatorOptions
+
+NUM_LINES = 1000
+SHARD_LINES = 40
+
+
+class Job:
+    """A file to translate by `Echo`, and the flags for it."""
+
+    def __init__(self, directory):
+        self.workdir = directory / "run"
+        self.workdir.mkdir()
+        self.checkpoint = self.workdir / "ckpt-1.safetensors"
+        self.checkpoint.write_bytes(b"weights")
+        self.input = directory / "input.txt"
+        lines = [f"line {i} {'x' * (i % 70)}" for i in range(NUM_LINES)]
+        lines[50] = lines[999] = "long line"
+        self.input.write_text("".join(f"{line}\n" for line in lines))
+        self.output = directory / "new/output"
+        self.collected = directory / "joined/translation.txt"
+        self.expected = self.input.read_text().upper()
+
+    def argv(self, *more):
+        return [
+            f"--workdir={self.workdir}",
+            f"--input={self.input}",
+            f"--output={self.output}",
+            f"--shard_lines={SHARD_LINES}",
+            *more,
+        ]
+
+    def collect(self):
+        """What --collect joins."""
+        collect = f"--collect={self.collected}"
+        translate.main([f"--output={self.output}", collect])
+        return self.collected.read_text()
+
+    def unfinished(self):
+        """Directories of shards that are not finished."""
+        return list(self.output.glob("*.????????"))
+
+    def start_and_wait(self, processes):
+        """A process that is in the middle of shard 0, and stays there."""
+        process = processes.start(self.argv(), module="echo", ECHO_SECONDS="99")
+        while not self.unfinished():
+            time.sleep(0.01)
+        return process
+
+    def plan(self):
+        return plans.open_plan(
+            self.output, self.input, plans.read_plan(self.output).settings
+        )
+
+    def echo(self, *argv):
+        sections = (TranslatorOptions, DecodingConfig)
+        return Echo(
+            flags.parse([f"--workdir={self.workdir}", *argv], "", *sections)
+        )
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch):
+    monkeypatch.setattr(translation, "load_translator", Echo)
+    return Job(tmp_path)
+
+
+SOURCES = (
+    b"one dog\n\nthe house is green\n\xff tree\r\n"
+    b"one two three one two three one two three one two three red\n"
+    b"two red dogs and three green trees\n   \ntree"
+)
+
+
+def translate_plainly(argv, monkeypatch):
+    """Output of the plain command for `SOURCES`."""
+    out = io.TextIOWrapper(io.BytesIO())
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(SOURCES)))
+        patch.setattr(sys, "stdout", out)
+        translate.main([f"--workdir={exports.workdir()}", *argv])
+    return out.buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    "ending, argv",
+    [("", []), (".gz", ["--n_best=2", "--alignments"])],
+)
+def test_the_output_is_that_of_the_plain_command(
+    tmp_path, monkeypatch, capsys, ending, argv
+):
+    """To the last digit of a score, if the same lines are a chunk."""
+    for module in (translating, translation):
+        monkeypatch.setattr(module, "CHUNK", 3)
+    source, joined = tmp_path / f"in{ending}", tmp_path / f"out{ending}"
+    source.write_bytes(gzip.compress(SOURCES) if ending else SOURCES)
+    shards = tmp_path / "shards"
+    translate.main(
+        [
+            f"--workdir={exports.workdir()}",
+            f"--input={source}",
+            f"--output={shards}",
+            "--shard_lines=3",
+            *argv,
+        ]
+    )
+    capsys.readouterr()
+    translate.main([f"--output={shards}", f"--collect={joined}"])
+    found = joined.read_bytes()
+    expected = translate_plainly(argv, monkeypatch)
+    assert (gzip.decompress(found) if ending else found) == expected
+    number = len(expected.splitlines())
+    assert capsys.readouterr().out == (
+        f"{joined}: {number} lines of 3 shards, with 2 notes\n"
+    )
+    notes = (shards / "00001/notes.txt").read_text().splitlines()
+    assert notes[0].endswith(
+        "line 4 is not UTF-8 (invalid start byte, byte 1 of the line)"
+    )
+    [truncated] = [n for n in notes if "truncated" in n]
+    assert truncated.startswith("line 5 has ")
+    assert not (shards / "00000/notes.txt").exists()
+
+
+def test_each_shard_is_told_and_all_are_counted(job, capsys):
+    translate.main(job.argv())
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert len(lines) == 25
+    assert lines[1].startswith("00001: 1 notes; 80 of 1,000 lines, ")
+    assert last == (
+        f"{job.output}: 1,000 lines in 25 shards are finished, with 2 notes"
+        f" ({job.output}/*/notes.txt)"
+    )
+    translate.main(job.argv())  # does nothing
+    assert capsys.readouterr().out == f"{last}\n"
+    assert job.collect() == job.expected
+
+
+def test_an_empty_file(job):
+    job.input.write_bytes(b"")
+    translate.main(job.argv())
+    assert job.collect() == ""
+
+
+def test_a_shard_is_read_without_those_before_it(job):
+    translate.main(job.argv())
+    plan = job.plan()
+    shutil.rmtree(job.output / "00007")
+    with open(job.input, "r+b") as file:
+        file.write(b"X")  # in shard 0
+    translation.translate_shard(plan, plan.shards[7], job.echo())
+    assert job.collect() == job.expected
+
+
+def test_samples_depend_on_seed_and_shard_alone(job):
+    translate.main(job.argv("--sampling", "--seed=5"))
+    before = job.collect()
+    numbers = [line.split()[0] for line in before.splitlines()]
+    assert len(set(numbers)) == NUM_LINES
+    for name in ("00003", "00017"):
+        shutil.rmtree(job.output / name)
+    plan, echo = job.plan(), job.echo("--sampling")
+    for number in (17, 3):  # in another order, in one process
+        translation.translate_shard(plan, plan.shards[number], echo)
+    assert job.collect() == before
+    shutil.rmtree(job.output)
+    translate.main(job.argv("--sampling", "--seed=6"))
+    assert job.collect() != before
+
+
+def test_a_model_samples_again_what_it_sampled(tmp_path):
+    source, shards = tmp_path / "in", tmp_path / "shards"
+    source.write_text("one red dog\ntwo trees\n" * 3)
+    translator = exports.translator().with_decoding(sampling=True)
+    options = {"shard_lines": 2, "seed": 4}
+    translation.translate_file(translator, source, shards, **options)
+    texts = {
+        path: path.read_bytes() for path in shards.glob("*/translation.txt")
+    }
+    assert len(set(texts.values())) == len(texts) == 3
+    shutil.rmtree(shards / "00001")
+    translation.translate_file(translator, source, shards, **options)
+    assert all(path.read_bytes() == text for path, text in texts.items())
+
+
+# Accidents of processes
+
+
+def test_killed_at_many_moments(job, processes):
+    rng, killed = random.Random(3), 0
+    while True:
+        process = processes.start(job.argv(), module="echo", ECHO_SECONDS=".01")
+        time.sleep(rng.uniform(0, 0.3))
+        process.send_signal(signal.SIGKILL)
+        if process.wait() == 0:
+            break
+        killed += 1
+        if killed == 6:
+            processes.start(job.argv(), module="echo").ends()
+            break
+    assert killed > 2
+    assert job.collect() == job.expected
+    assert not job.unfinished()
+
+
+@pytest.mark.parametrize(
+    "number, status", [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)]
+)
+def test_ended_by_a_signal(job, processes, number, status):
+    process = job.start_and_wait(processes)
+    process.send_signal(number)
+    assert process.wait() == status
+    assert len(job.unfinished()) == (number == signal.SIGTERM)
+    translate.main(job.argv())
+    assert job.collect() == job.expected
+    assert not job.unfinished()
+
+
+def test_two_processes_share_the_shards(job, processes):
+    two = [
+        processes.start(job.argv(), module="echo", ECHO_SECONDS=".05")
+        for _ in range(2)
+    ]
+    made = [
+        [line[:5] for line in out.splitlines() if " notes; " in line]
+        for out in [process.ends() for process in two]
+    ]
+    assert sorted(made[0] + made[1]) == [f"{n:05}" for n in range(25)]
+    assert min(map(len, made)) > 2
+    assert job.collect() == job.expected
+
+
+def test_the_shard_of_another_process_is_left_to_it(job, processes, capsys):
+    process = job.start_and_wait(processes)
+    translate.main(job.argv())
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert len(lines) == 24
+    assert last == f"{job.output}: others are translating 00000"
+    collect = [f"--output={job.output}", f"--collect={job.collected}"]
+    assert fails(translate.main, collect, capsys) == (
+        f"trainers.translate: {job.output}: 1 of 25 shards are not finished:"
+        " 00000\n"
+    )
+    assert not job.collected.parent.exists()
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    translate.main(job.argv())
+    assert job.collect() == job.expected
+
+
+def test_without_locks_the_first_to_finish_a_shard_determines_it(job):
+    """As two machines do whose file system has locks on each alone."""
+    translate.main(job.argv("--sampling"))
+    shutil.rmtree(job.output / "00002")
+    plan, texts = job.plan(), []
+
+    def meanwhile(_):
+        first = plan.shards[2]._replace(number=2)
+        other = job.echo("--sampling")
+        # With other bytes, as of another machine.
+        other.reseed = lambda seed: Echo.reseed(other, seed + 1)
+        translation.translate_shard(plan, first, other)
+        texts.append((job.output / "00002/translation.txt").read_text())
+
+    late = job.echo("--sampling")
+    translation.translate_shard(plan, plan.shards[2], late, meanwhile)
+    plan.check_shards()
+    assert texts == [(job.output / "00002/translation.txt").read_text()]
+    assert not job.unfinished()
+
+
+def test_one_process_plans_while_others_wait(job, processes):
+    job.output.mkdir(parents=True)
+    lock = os.open(job.output / ".lock", os.O_RDWR | os.O_CREAT)
+    fcntl.lockf(lock, fcntl.LOCK_EX, 1, 0)
+    process = processes.start(job.argv(), module="echo")
+    process.read_until(f"waiting for the process that plans {job.output}\n")
+    assert not (job.output / "plan.json").exists()
+    os.close(lock)
+    process.ends()
+    assert job.collect() == job.expected
+
+
+# Accidents of files
+
+
+def test_a_full_disk_is_one_line(job, processes):
+    job.input.write_text("word " * 5000 + "\n" + "b\n" * 40)
+    process = processes.start(
+        job.argv(), module="echo", accident="fill_disk"
+    )  # no file above 20,000 bytes
+    process.ends(1)
+    assert process.err.endswith(
+        f"trainers.translate: cannot write to {job.output}: File too large."
+        " Rerun the same command to resume\n"
+    )
+    assert not job.unfinished()
+    processes.start(job.argv(), module="echo").ends()
+    assert job.collect() == job.input.read_text().upper()
+
+
+def change_checkpoint(job):
+    job.checkpoint.write_bytes(b"others")
+    return "checkpoint_sha256 was "
+
+
+def change_input(job):
+    job.input.write_text("another line\n")
+    return "input_sha256 was "
+
+
+def change_options(job):
+    argv = job.argv("--beam_size=2", "--shard_lines=41")
+    job.argv = lambda: argv
+    return "beam_size was 4 and is 2; shard_lines was 40 and is 41"
+
+
+@pytest.mark.parametrize(
+    "change", [change_checkpoint, change_input, change_options]
+)
+def test_another_plan_is_refused(job, capsys, change):
+    translate.main(job.argv())
+    before = sorted(job.output.rglob("*"))
+    named = change(job)
+    message = fails(translate.main, job.argv(), capsys)
+    prefix = f"trainers.translate: {job.output} has another plan: {named}"
+    assert message.startswith(prefix)
+    assert message.count(" was ") == named.count(" was ")
+    assert message.endswith(". Choose another --output\n")
+    assert sorted(job.output.rglob("*")) == before
+
+
+def test_the_same_input_elsewhere_is_no_other_plan(job):
+    translate.main(job.argv())
+    os.utime(job.input, (1, 1))
+    translate.main(job.argv())
+
+
+def test_an_input_that_changes_unseen_is_found_in_its_shard(job, capsys):
+    translate.main(job.argv())
+    shutil.rmtree(job.output / "00002")
+    status = job.input.stat()
+    text = job.input.read_text()
+    job.input.write_text(text.replace("line 100", "LINE 100"))
+    os.utime(job.input, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert fails(translate.main, job.argv(), capsys) == (
+        f"trainers.translate: {job.input} has changed since"
+        f" {job.output}/plan.json was made: line 81 or one of the 39 after it"
+        " is another one\n"
+    )
+    assert not job.unfinished()
+
+
+def corrupt_text(shard):
+    path = shard / "translation.txt"
+    path.write_text(path.read_text().replace("LINE 1", "LINE 2"))
+    return "translation.txt does not have its checksum"
+
+
+def lose_text(shard):
+    (shard / "translation.txt").unlink()
+    return f"[Errno 2] No such file or directory: '{shard}/translation.txt'"
+
+
+def lose_record(shard):
+    (shard / "record.json").unlink()
+    return f"[Errno 2] No such file or directory: '{shard}/record.json'"
+
+
+def lose_lines(shard):
+    path = shard / "record.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"lines": 39}))
+    return "39 lines instead of 40"
+
+
+def take_from_another_plan(shard):
+    path = shard / "record.json"
+    record = json.loads(path.read_text()) | {"plan_sha256": "another"}
+    path.write_text(json.dumps(record))
+    return "made by another plan"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        corrupt_text,
+        lose_text,
+        lose_record,
+        lose_lines,
+        take_from_another_plan,
+    ],
+)
+def test_a_corrupt_shard_is_named_and_can_be_made_again(job, capsys, damage):
+    translate.main(job.argv())
+    problem = damage(job.output / "00003")
+    collect = [f"--output={job.output}", f"--collect={job.collected}"]
+    assert fails(translate.main, collect, capsys) == (
+        f"trainers.translate: {job.output}: corrupt shards: 00003 ({problem})."
+        " Remove their directories and translate again\n"
+    )
+    assert not job.collected.parent.exists()
+    shutil.rmtree(job.output / "00003")
+    translate.main(job.argv())
+    assert job.collect() == job.expected
+
+
+def test_a_corrupt_gz_leaves_nothing(job, capsys):
+    job.input = job.input.with_suffix(".gz")
+    job.input.write_bytes(gzip.compress(b"line\n" * 1000)[:-9])
+    message = fails(translate.main, job.argv(), capsys)
+    assert f"{job.input}: corrupt gzip file (" in message
+    assert not job.output.parent.exists()
+
+
+def test_a_directory_with_other_files_is_not_written(job, capsys):
+    job.output.mkdir(parents=True)
+    (job.output / "thesis.tex").touch()
+    assert fails(translate.main, job.argv(), capsys) == (
+        f"trainers.translate: {job.output} has other files: thesis.tex\n"
+    )
+    assert os.listdir(job.output) == ["thesis.tex"]
+
+
+@pytest.mark.parametrize(
+    "argv, message",
+    [
+        (
+            ["--input=x"],
+            "expected --output=DIR with input. Received: no output",
+        ),
+        (
+            ["--input=x", "--output=y", "--document"],
+            "input cannot be combined with document. Received: document=True",
+        ),
+        (
+            ["--input=x", "--output=y", "--prefix_file=z"],
+            "input cannot be combined with prefix_file."
+            " Received: prefix_file='z'",
+        ),
+        (
+            ["--seed=5"],
+            "standard input cannot be combined with seed. Received: seed=5",
+        ),
+        (
+            ["--output=y", "--collect=z", "--beam_size=2"],
+            "collect cannot be combined with beam_size. Received: beam_size=2",
+        ),
+        (
+            ["--workdir=w", "--output=y", "--input=missing"],
+            "expected a regular file. Received: input=missing",
+        ),
+        (
+            ["--output=missing", "--collect=z"],
+            "expected a directory that trainers.translate --input made, with a"
+            " plan.json. Received: output='missing'",
+        ),
+    ],
+)
+def test_flags_that_are_refused(job, capsys, argv, message):
+    if "--workdir=w" in argv:
+        argv[0] = f"--workdir={job.workdir}"
+    assert fails(translate.main, argv, capsys) == (
+        f"trainers.translate: {message}\n"
+    )
+
+
+@pytest.mark.beam
+def test_beam_translates_the_shards(tmp_path, monkeypatch):
+    source, shards = tmp_path / "in", tmp_path / "shards"
+    source.write_bytes(SOURCES)
+    argv = [
+        f"--workdir={exports.workdir()}",
+        f"--input={source}",
+        f"--output={shards}",
+        "--shard_lines=3",
+    ]
+    translate.main([*argv, "--runner=DirectRunner"])
+    joined = tmp_path / "joined"
+    translate.main([f"--output={shards}", f"--collect={joined}"])
+    assert joined.read_bytes() == translate_plainly([], monkeypatch)

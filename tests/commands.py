@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -56,6 +57,16 @@ def write_pairs(prefix, pairs):
         path = pathlib.Path(f"{prefix}.{language}")
         path.write_text(lines, encoding="utf-8")
     return str(prefix)
+
+
+def copy_of_run(path, step, target):
+    """A copy of a work directory, as it was after a step."""
+    ignore = shutil.ignore_patterns("logs", "averaged")
+    shutil.copytree(path, target, ignore=ignore)
+    for file in (target / "checkpoints").iterdir():
+        if file.stem != f"ckpt-{step}":
+            file.unlink()
+    return target
 
 
 def losses_in(text):

@@ -13,7 +13,7 @@ import sys
 
 import numpy as np
 import pytest
-from commands import losses_in, tensors
+from commands import copy_of_run, losses_in, tensors
 
 from keras_transformer.checkpoints import open_checkpoint
 from trainers import translate, wmt
@@ -66,16 +66,6 @@ def on_jax(tmp_path_factory):
         return done.stdout
 
     return run
-
-
-def copy_of_run(path, step, target):
-    """A copy of a work directory, as it was after a step."""
-    ignore = shutil.ignore_patterns("logs", "averaged")
-    shutil.copytree(path, target, ignore=ignore)
-    for file in (target / "checkpoints").iterdir():
-        if file.stem != f"ckpt-{step}":
-            file.unlink()
-    return target
 
 
 def assert_same_checkpoints(path, other, step):

@@ -24,9 +24,9 @@ KEPT = [40, 61, 7]
 
 
 def mix(text=TEXT, kept=KEPT, seed=3, prefixes=PREFIXES):
-    stages = parse_mixture(text, prefixes[: len(kept)])
+    stages, names = parse_mixture(text, prefixes[: len(kept)])
     read = [size + 2 for size in kept]
-    return Mixture(stages, prefixes[: len(kept)], read, kept, seed)
+    return Mixture(stages, names, read, kept, seed)
 
 
 def counts_of(mixture, epoch, kept=KEPT):
@@ -39,7 +39,9 @@ def counts_of(mixture, epoch, kept=KEPT):
 
 
 def test_stages_of_a_text():
-    assert parse_mixture(TEXT, PREFIXES) == [
+    stages, names = parse_mixture(TEXT, PREFIXES)
+    assert names == ["original", "back", "noisy"]
+    assert stages == [
         ({0: fractions.Fraction("0.5"), 1: fractions.Fraction("0.35")}, 3),
         (
             {
@@ -51,7 +53,9 @@ def test_stages_of_a_text():
         ),
         ({2: fractions.Fraction(1)}, math.inf),
     ]
-    (stage,) = parse_mixture("a/c .5,b/c 2 ,c 1", ["x/a/c", "x/b/c", "c"])
+    text, prefixes = "a/c .5,b/c 2 ,c 1", ["x/a/c", "x/b/c", "c"]
+    (stage,), names = parse_mixture(text, prefixes)
+    assert names == ["a/c", "b/c", "c"]
     assert list(stage.weights) == [0, 1, 2]
 
 
@@ -99,7 +103,7 @@ def test_only_files_are_mixed(dataset):
 
 
 def test_a_corpus_without_pairs_is_refused():
-    with pytest.raises(ValueError, match="none of data/back is left"):
+    with pytest.raises(ValueError, match="none of back is left"):
         mix("original 1, back 1", [3, 0])
 
 
@@ -121,12 +125,11 @@ def test_an_epoch_has_as_many_pairs_as_the_weights_ask_for():
         found = [int(c.sum()) for c in counts_of(mixture, epoch)]
         assert found == quotas(epoch), epoch
         assert mixture.describe(epoch) == (
-            f"{found[0]} of data/original, {found[1]} of data/back,"
-            f" {found[2]} of data/noisy"
+            f"{found[0]} of original, {found[1]} of back, {found[2]} of noisy"
         )
     assert str(mixture) == (
-        "data/original 42 pairs read, 40 kept; data/back 63 pairs read, 61"
-        " kept; data/noisy 9 pairs read, 7 kept; epoch 1: "
+        "original 42 pairs read, 40 kept; back 63 pairs read, 61 kept; noisy 9"
+        " pairs read, 7 kept; epoch 1: "
         f"{mixture.describe(0)}; epoch 4: {mixture.describe(3)}; epoch 8:"
         f" {mixture.describe(7)}"
     )

@@ -3,10 +3,17 @@
 import collections
 import itertools
 import math
+import re
 from string import ascii_letters
 
 import numpy as np
 import pytest
+from commands import (
+    copy_of_run,
+    largest_batch_untried,
+    losses_in,
+    write_pairs,
+)
 from random_pairs import make_pairs
 
 from keras_transformer.config import DecodingConfig, TransformerConfig
@@ -20,6 +27,7 @@ from keras_transformer.data.modifiers import (
     parse_modifiers,
 )
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
+from trainers import phrasebook, wmt
 from trainers.run.config import Configuration, DataConfig, TrainingConfig
 
 # ---------------------------------------------------- what a modifier does
@@ -301,10 +309,8 @@ def test_pairs_that_become_too_long_or_empty_are_not_modified(tokenizer):
             ).min()
             > 1
         )
-        tried = corpus.first_counts[name]
-        (unfit,) = (
-            n for what, n in corpus.first_counts.items() if what != name
-        )
+        tried = corpus._counts[0][name]
+        (unfit,) = (n for what, n in corpus._counts[0].items() if what != name)
         assert tried - unfit == changed and unfit >= 1
         assert changed == fits or name == "Merge"
         assert f"{unfit} not modified, since a side would be empty or" in str(
@@ -424,3 +430,44 @@ def test_two_replicas_share_the_batches_of_one(corpus):
         halves = [np.split(half, 2) for half in (first, second)]
         sides = itertools.chain(*zip(*halves, strict=True))
         np.testing.assert_array_equal(array, np.concatenate(list(sides)))
+
+
+# ----------------------------------------------------------------- a training
+
+
+def test_a_training_with_a_mixture_is_resumed(tmp_path, capsys):
+    """From a checkpoint in the second epoch, as after a kill."""
+    pairs = phrasebook.make_split("train", 90)
+    original = write_pairs(tmp_path / "original", pairs[:40])
+    back = write_pairs(tmp_path / "back", [*pairs[40:], ("", "leer")])
+    argv = [
+        "--dataset=files",
+        f"--train_files={original},{back}",
+        "--mixture=original 1, back 1.5, until 1; back 1, original 1",
+        "--modifiers=UpperCase 0.2, Typos 0.2, Merge 0.2",
+        "--vocab_size=150",
+        *("--d_model=8", "--d_ff=8", "--num_heads=1", "--num_layers=1"),
+        *("--batch_tokens=2500", "--num_buckets=1", "--warmup_steps=10"),
+        *("--log_steps=1", "--checkpoint_steps=1", "--keep_checkpoints=9"),
+        *("--train_steps=9", "--average_last=1", "--strategy=one_device"),
+    ]
+    with largest_batch_untried():
+        wmt.main([*argv, f"--workdir={tmp_path}/whole"])
+        out = capsys.readouterr().out
+        expected = losses_in(out)
+        again = copy_of_run(tmp_path / "whole", 6, tmp_path / "again")
+        wmt.main([*argv, f"--workdir={again}"])
+    assert (
+        "mixture: original 40 pairs read, 40 kept; back 51 pairs read, 50 kept;"
+        " epoch 1: 40 of original, 60 of back; epoch 2: 50 of original, 50 of"
+        " back\n"
+    ) in out
+    counts = r"\d+ UpperCase, \d+ Typos, \d+ Merge, \d+ not modified, since"
+    assert re.search(rf"\nmodifiers: 1\.\d\d times .* {counts}", out)
+    begun = re.search(rf"\nepoch 2: 50 of original, 50 of back; {counts}", out)
+    assert begun.start() < out.index("step 6 ")
+    out = capsys.readouterr().out
+    assert "resuming at step 6" in out and "skipped" not in out
+    losses = losses_in(out)
+    assert list(losses) == [7, 8, 9]
+    assert losses == pytest.approx({s: expected[s] for s in losses}, rel=1e-3)

@@ -1,22 +1,25 @@
 """Killed at any moment, training follows the curve of one never killed.
 
-Its pairs are segmented anew in every epoch, and have other batches in each, and
-other tokens are linked.
+Its pairs are those of a mixture whose second stage begins in the middle. They
+are segmented anew in every epoch, and have other batches in each, and other
+tokens are linked.
 
 `KILLS=20 pytest tests/resume_test.py` kills more often than the suite does.
 """
 
 import os
 import random
+import re
 import signal
 import time
 
 import numpy as np
 import pytest
-from commands import losses_in, tensors
+from commands import losses_in, tensors, write_pairs
 
 from keras_transformer.checkpoints import corruption
 from keras_transformer.workdir import WorkDirectory
+from trainers import phrasebook
 
 KILLS = int(os.environ.get("KILLS", "2"))
 STEPS = 12 * KILLS
@@ -50,10 +53,22 @@ ACCIDENTS = (
 
 
 @pytest.fixture(scope="module")
-def flags(train_files, tmp_path_factory):
-    links = tmp_path_factory.mktemp("links") / "links.txt"
-    links.write_text("0-0 1-1\n" * 300)
-    return [*train_files, f"--guided_alignment={links}", *FLAGS]
+def flags(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("corpora")
+    links = directory / "links.txt"
+    links.write_text("0-0 1-1\n" * 150)
+    pairs = phrasebook.make_split("train", 300)
+    prefixes = [
+        write_pairs(directory / name, half)
+        for name, half in (("original", pairs[:150]), ("back", pairs[150:]))
+    ]
+    return [
+        "--dataset=files",
+        f"--train_files={','.join(prefixes)}",
+        "--mixture=original 1, back 1.1, until 1; back 1, original 0.7",
+        f"--guided_alignment={links},{links}",
+        *FLAGS,
+    ]
 
 
 def last_weights(path):
@@ -65,7 +80,10 @@ def last_weights(path):
 def unbroken(flags, processes, tmp_path_factory):
     """Losses by step and last weights of a training never stopped."""
     path = tmp_path_factory.mktemp("unbroken")
-    losses = losses_in(processes.start([*flags, f"--workdir={path}"]).ends())
+    out = processes.start([*flags, f"--workdir={path}"]).ends()
+    losses = losses_in(out)
+    epochs = re.findall(r"epoch 2: (\d+) of original, (\d+) of back; ", out)
+    assert epochs[-1] == ("105", "150")
     assert sorted(losses) == list(range(1, STEPS + 1))
     return losses, last_weights(path)
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 import keras
 import numpy as np
-from absl import logging
 
 from keras_transformer.data.buckets import NUM_BUCKETS, choose_shapes
 from keras_transformer.data.changing_corpus import ChangingCorpus
@@ -163,6 +162,13 @@ class Batches:
         if epoch not in self._steps_of:
             self._steps_of[epoch] = len(self._divide(epoch).spans)
         return self._steps_of[epoch]
+
+    def describe(self, epoch: int) -> str:
+        """What is special about the pairs of an epoch that has begun, or ""."""
+        texts = [self.corpus.describe(epoch)]
+        if self._mixture:
+            texts.insert(0, self._mixture.describe(epoch))
+        return "; ".join(filter(None, texts))
 
     def epoch_order(self, epoch: int) -> list[tuple[np.ndarray, Shape]]:
         """Which pairs are in which batch.
@@ -413,9 +419,6 @@ class Batches:
             if end > start_step:
                 if epoch + 1 < last and end < stop:
                     self.corpus.prepare(epoch + 1)
-                if self._mixture:
-                    mixed = self._mixture.describe(epoch)
-                    logging.info("epoch %d: %s", epoch + 1, mixed)
                 section = slice(
                     max(0, start_step - begin), min(end, stop) - begin
                 )

@@ -8,7 +8,6 @@ import threading
 import zlib
 
 import numpy as np
-from absl import logging
 
 from keras_transformer.data.corpus import Corpus, TokenRows
 
@@ -35,7 +34,6 @@ class ChangingCorpus(abc.ABC):
     Attributes:
         canonical: As given.
         first: `Corpus` of the first epoch.
-        first_counts: As the second result of `_draw_epoch`.
         counts: How many pairs were read, kept and dropped.
         source, target: `TokenRows` of the first epoch.
         longer_side: Tokens of the longer side of each pair, the maximum of the
@@ -48,8 +46,9 @@ class ChangingCorpus(abc.ABC):
         self.counts = canonical.counts
         self._lock = threading.RLock()
         self._epochs: dict[int, concurrent.futures.Future] = {}
+        self._counts: dict[int, dict[str, int]] = {}
         self.longest = self.counts.max_length
-        self.first, self.first_counts = self._draw_epoch(0)
+        self.first, self._counts[0] = self._draw_epoch(0)
         self.source: TokenRows = self.first.source
         self.target: TokenRows = self.first.target
         self.longer_side = np.maximum(
@@ -97,6 +96,11 @@ class ChangingCorpus(abc.ABC):
                     del self._epochs[other]
         return made.result()
 
+    def describe(self, epoch: int) -> str:
+        """What was counted in an epoch whose ids have been drawn."""
+        counts = self._counts[epoch].items()
+        return ", ".join(f"{number:,} {what}" for what, number in counts)
+
     def prepare(self, epoch: int) -> None:
         """Begins to draw the ids of an epoch, in the background."""
         with self._lock:
@@ -115,21 +119,11 @@ class ChangingCorpus(abc.ABC):
     def _resolve(self, future, epoch):
         """Makes the `Corpus` of an epoch, or an error, a future's result."""
         try:
-            corpus, counts = self._draw_epoch(epoch)
+            corpus, self._counts[epoch] = self._draw_epoch(epoch)
         except BaseException as error:
             future.set_exception(error)
             return
-        logging.info("epoch %d: %s", epoch + 1, format_counts(counts))
         future.set_result(corpus)
-
-
-def format_counts(counts: dict[str, int]) -> str:
-    """Counts as text.
-
-    >>> format_counts({"pairs read": 1200, "kept": 1100})
-    '1,200 pairs read, 1,100 kept'
-    """
-    return ", ".join(f"{number:,} {what}" for what, number in counts.items())
 
 
 def _num_tokens(corpus):

@@ -126,6 +126,10 @@ class SameEveryEpoch:
         """The corpus with the ids of an epoch, counted from 0: itself."""
         return self
 
+    def describe(self, epoch):
+        """Nothing is counted in an epoch."""
+        return ""
+
     def prepare(self, epoch):
         """Nothing is left to do for the ids of any epoch."""
 

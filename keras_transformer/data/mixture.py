@@ -27,8 +27,10 @@ class Stage(typing.NamedTuple):
     end: float
 
 
-def parse_mixture(text: str, prefixes: Sequence[str]) -> list[Stage]:
-    """The stages of `--mixture`.
+def parse_mixture(
+    text: str, prefixes: Sequence[str]
+) -> tuple[list[Stage], list[str]]:
+    """The stages of `--mixture`, and the name of each corpus there.
 
     Args:
         text: Such as `"original 0.5, back 0.5, until 10; original 1"`.
@@ -38,10 +40,12 @@ def parse_mixture(text: str, prefixes: Sequence[str]) -> list[Stage]:
         ValueError: The text is not of this form; or a name is of no corpus or
             of several; or a corpus is in no stage.
 
-    >>> parse_mixture("a 1, b 3, until 10; a 1", ["x/a", "x/b"])[0]
-    Stage(weights={0: Fraction(1, 1), 1: Fraction(3, 1)}, end=10)
+    >>> stages, names = parse_mixture("a 1, b 3, until 9; a 1", ["x/a", "x/b"])
+    >>> stages[0], names
+    (Stage(weights={0: Fraction(1, 1), 1: Fraction(3, 1)}, end=9), ['a', 'b'])
     """
     stages: list[Stage] = []
+    names: dict[int, str] = {}  # by number
     parts = text.split(";")
     for number, part in enumerate(parts, 1):
         amounts = read_amounts("mixture", part)
@@ -60,15 +64,16 @@ def parse_mixture(text: str, prefixes: Sequence[str]) -> list[Stage]:
                 "mixture: a stage must have a corpus, and each once. Received:"
                 f" stage {part.strip()!r}"
             )
+        names = dict(zip(numbers, amounts, strict=True)) | names
         weights = dict(zip(numbers, amounts.values(), strict=True))
         stages.append(Stage(weights, int(end) if end else math.inf))
-    unused = set(range(len(prefixes))).difference(*(s.weights for s in stages))
+    unused = [p for i, p in enumerate(prefixes) if i not in names]
     if unused:
         raise ValueError(
             "mixture: every corpus of train_files must be in a stage. Received:"
-            f" none with {', '.join(prefixes[i] for i in sorted(unused))}"
+            f" none with {', '.join(unused)}"
         )
-    return stages
+    return stages, [names[number] for number in range(len(prefixes))]
 
 
 def _find_corpus(name, prefixes):

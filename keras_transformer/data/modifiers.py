@@ -14,11 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from keras_transformer.data.changing_corpus import (
-    CHUNK_PAIRS,
-    ChangingCorpus,
-    format_counts,
-)
+from keras_transformer.data.changing_corpus import CHUNK_PAIRS, ChangingCorpus
 from keras_transformer.data.corpus import (
     Corpus,
     TokenRows,
@@ -227,7 +223,7 @@ class ModifiedCorpus(ChangingCorpus):
     def __str__(self):
         return (
             f"{self.growth:.2f} times the tokens in the first epoch;"
-            f" {format_counts(self.first_counts)}"
+            f" {self.describe(0)}"
         )
 
     @property

@@ -14,11 +14,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from keras_transformer.data.changing_corpus import (
-    CHUNK_PAIRS,
-    ChangingCorpus,
-    format_counts,
-)
+from keras_transformer.data.changing_corpus import CHUNK_PAIRS, ChangingCorpus
 from keras_transformer.data.corpus import (
     Corpus,
     TokenRows,
@@ -86,7 +82,7 @@ class SampledCorpus(ChangingCorpus):
         self._seed = seed
         self.alpha = alpha
         super().__init__(canonical)
-        (self.num_long,) = self.first_counts.values()
+        (self.num_long,) = self._counts[0].values()
         for side, rows in zip(
             self._sides, (self.source, self.target), strict=True
         ):
@@ -96,7 +92,7 @@ class SampledCorpus(ChangingCorpus):
         return (
             f"{self._model_type} vocabulary, alpha {self.alpha:g},"
             f" {self.growth:.2f} times the tokens in the first epoch, where"
-            f" {format_counts(self.first_counts)}; so do rows with more than"
+            f" {self.describe(0)}; so do rows with more than"
             f" {self.longest} in a later one"
         )
 

@@ -334,8 +334,8 @@ def open_mixture(data, pairs, corpus, seed):
     if not data.mixture:
         return None
     kept = corpus.canonical.kept_of(pairs.sizes)
-    stages = parse_mixture(data.mixture, data.train_files)
-    return Mixture(stages, data.train_files, pairs.sizes, kept, seed)
+    stages, names = parse_mixture(data.mixture, data.train_files)
+    return Mixture(stages, names, pairs.sizes, kept, seed)
 
 
 def encode_valid_corpus(data, pairs, tokenizer):

@@ -313,15 +313,15 @@ class Trainer:
 
     def _advance(self, num_steps):
         """Counts steps, and the batches and epochs that they used."""
-        progress = self.progress
+        progress, batches = self.progress, self.experiment.train_batches
         progress.step += num_steps
         progress.data_step += num_steps
         while progress.epoch_step > progress.epoch_steps:
             progress.epoch += 1
             progress.epoch_start += progress.epoch_steps
-            progress.epoch_steps = self.experiment.train_batches.steps_of(
-                progress.epoch
-            )
+            progress.epoch_steps = batches.steps_of(progress.epoch)
+            if text := batches.describe(progress.epoch):
+                self.reporter.log(f"epoch {progress.epoch + 1}: {text}")
 
     def _after_step(self, before):
         """Whatever became due since step `before`."""

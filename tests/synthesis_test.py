@@ -129,9 +129,8 @@ def contents(directory):
 
 
 def test_back_translations_are_those_of_translate(
-    make_plan, tmp_path, distinct, monkeypatch, capsysbinary
+    make_plan, tmp_path, distinct, quick, monkeypatch, capsysbinary
 ):
-    monkeypatch.setattr(steps, "SHARD_LINES", 10)
     synthesize.main(make_plan(tag="<BT>", beam_size=2, length_penalty=1.1))
     assert lines_of(tmp_path / "out/made.en.gz") == distinct
     flags = ("--beam_size=2", "--length_penalty=1.1")
@@ -379,7 +378,7 @@ def test_a_killed_command_is_resumed(
     assert before == {p: p.stat().st_mtime_ns for p in tmp_path.rglob("made*")}
 
 
-def test_a_changed_plan(make_plan, tmp_path, quick, capsys):
+def test_a_changed_plan(make_plan, tmp_path, quick, monkeypatch, capsys):
     """Another search is refused; filters and tags need no translation."""
     synthesize.main(make_plan())
     plain = lines_of(tmp_path / "out/made.de.gz")
@@ -398,6 +397,20 @@ def test_a_changed_plan(make_plan, tmp_path, quick, capsys):
     found = lines_of(tmp_path / "out/made.de.gz")
     assert 0 < len(found) < len(plain)
     assert set(found) < {f"<T> {line}" for line in plain}
+    synthesize.main(make_plan())
+    assert contents(tmp_path / "out") == first
+    # Killed when only one of its files is new; then the plan is as it was.
+    replace = os.replace
+
+    def replace_one(source, target):
+        if str(target).endswith("made.de.gz"):
+            raise Killed
+        replace(source, target)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(os, "replace", replace_one)
+        synthesize.main(make_plan({"max_length": 5}))
+    assert contents(tmp_path / "out") != first
     synthesize.main(make_plan())
     assert contents(tmp_path / "out") == first
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from keras_transformer.commands import flags
 from trainers.bulk.plan import read_plan
 
+BinaryFile = typing.BinaryIO | gzip.GzipFile
+
 
 def run(output: str, collect: str) -> None:
     """Writes the translations of all shards to one file, in order.
@@ -49,7 +51,7 @@ def join(paths: list[pathlib.Path], target: pathlib.Path) -> None:
 
 
 @contextlib.contextmanager
-def new_file(target: pathlib.Path) -> Iterator[typing.IO[bytes]]:
+def new_file(target: pathlib.Path) -> Iterator[BinaryFile]:
     """A binary file to write, which appears when the block ends without error.
 
     It is compressed if its name ends in .gz.
@@ -59,7 +61,7 @@ def new_file(target: pathlib.Path) -> Iterator[typing.IO[bytes]]:
     try:
         with contextlib.ExitStack() as stack:
             file = stack.enter_context(open(unfinished, "wb"))
-            sink: typing.IO[bytes] = file
+            sink: BinaryFile = file
             if target.suffix == ".gz":  # without a time, which would differ
                 zipped = gzip.GzipFile("", "wb", fileobj=file, mtime=0)
                 sink = stack.enter_context(zipped)

@@ -29,17 +29,16 @@ class PairFilter:
     """
 
     def __init__(self, filters, originals):
-        self._filters = filters
         self._rules = filters.rules()
-        self._originals = np.empty(0, "<u8")
+        self._min_log_prob = filters.min_log_prob
+        self._originals = None
         if filters.clean and filters.drop_duplicates:
             self._originals = np.sort(cleaning.hash_pairs(originals))
-        self._counts = None
+        self._typical = None
         if filters.clean and filters.check_language:
             step = -(-len(originals) // MAX_COUNTED)
-            self._counts = count_trigrams(
-                itertools.islice(originals, 0, None, step)
-            )
+            some = itertools.islice(originals, 0, None, step)
+            self._typical = typical_trigrams(some)
 
     def judge(self, pairs, lengths, log_probs):
         """Why each pair is dropped, duplicates aside.
@@ -55,8 +54,8 @@ class PairFilter:
         """
         reasons = np.array([self._judge_text(pair) for pair in pairs], object)
         checks = self._rules.judge_lengths(*lengths)
-        if self._filters.min_log_prob is not None:
-            checks["improbable"] = log_probs < self._filters.min_log_prob
+        if self._min_log_prob is not None:
+            checks["improbable"] = log_probs < self._min_log_prob
         for reason, drop in checks.items():
             reasons[(reasons == KEPT) & drop] = reason
         return reasons
@@ -68,7 +67,7 @@ class PairFilter:
             reasons: The results of `judge`, which are changed.
             hashes: The results of `hash_pairs`.
         """
-        if self._filters.clean and self._filters.drop_duplicates:
+        if self._originals is not None:
             kept = np.flatnonzero(reasons == KEPT)
             new = cleaning.find_new(hashes[kept], self._originals)
             reasons[kept[~new]] = "duplicate"
@@ -76,37 +75,36 @@ class PairFilter:
     def _judge_text(self, pair):
         """The reason to drop a pair by its text."""
         reason = self._rules.judge(*pair)
-        if reason == KEPT and self._counts and is_foreign(pair, self._counts):
+        if reason == KEPT and self._typical and is_foreign(pair, self._typical):
             return "language"
         return reason
 
 
-def count_trigrams(pairs):
-    """How often each side of pairs has each trigram of characters."""
+def typical_trigrams(pairs):
+    """The trigrams of characters that each side has more often: two sets."""
     counts = collections.Counter(), collections.Counter()
     for pair in pairs:
         for side, text in zip(counts, pair, strict=True):
             side.update(_trigrams(text))
-    return counts
+    return [
+        {trigram for trigram, number in own.items() if number > other[trigram]}
+        for own, other in (counts, counts[::-1])
+    ]
 
 
-def is_foreign(pair, counts):
-    """Whether a side has few trigrams of its language.
-
-    They are fewer than half: trigrams that the side's own language has more
-    often than the other one.
+def is_foreign(pair, typical):
+    """Whether fewer than half of the trigrams of a side are typical of it.
 
     >>> pairs = [("the cat", "die Katze"), ("a dog", "ein Hund")]
-    >>> counts = count_trigrams(pairs)
-    >>> is_foreign(("the dog", "ein Hund"), counts)
+    >>> typical = typical_trigrams(pairs)
+    >>> is_foreign(("the dog", "ein Hund"), typical)
     False
-    >>> is_foreign(("the dog", "a cat"), counts)
+    >>> is_foreign(("the dog", "a cat"), typical)
     True
     """
-    for text, own, other in zip(pair, counts, counts[::-1], strict=True):
+    for text, own in zip(pair, typical, strict=True):
         found = _trigrams(text)
-        typical = sum(own[trigram] > other[trigram] for trigram in found)
-        if 2 * typical < len(found):
+        if 2 * sum(trigram in own for trigram in found) < len(found):
             return True
     return False
 

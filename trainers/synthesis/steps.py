@@ -130,9 +130,10 @@ def translate(plan, step, folder, model, arguments):
     direction, number, workdir = model
     order = ORDERS[direction]
     lines = folder / f"{direction}.txt"
-    with flags.user_errors():
+    if number == 1:  # the other models of the direction have the same
         originals = plan.corpus.find_files()[plan.corpus.languages[::order][0]]
-        write_distinct_lines(step.options.text or originals, lines)
+        with flags.user_errors():
+            write_distinct_lines(step.options.text or originals, lines)
     given = {**arguments.given, **step.decoding, "workdir": workdir}
     translator = load_translator(flags.Arguments(given))
     shards = translate_file(

@@ -364,13 +364,18 @@ def test_the_same_input_elsewhere_is_no_other_plan(job):
     translate.main(job.argv())
 
 
-def test_an_input_that_changes_unseen_is_found_in_its_shard(job, capsys):
-    translate.main(job.argv())
+def lose_shard_and_change_it(job):
+    """Another text of the same size and time for shard 2."""
     shutil.rmtree(job.output / "00002")
     status = job.input.stat()
     text = job.input.read_text()
     job.input.write_text(text.replace("line 100", "LINE 100"))
     os.utime(job.input, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def test_an_input_that_changes_unseen_is_found_in_its_shard(job, capsys):
+    translate.main(job.argv())
+    lose_shard_and_change_it(job)
     assert fails(translate.main, job.argv(), capsys) == (
         f"trainers.translate: {job.input} has changed since"
         f" {job.output}/plan.json was made: line 81 or one of the 39 after it"
@@ -493,16 +498,24 @@ def test_flags_that_are_refused(job, capsys, argv, message):
 
 
 @pytest.mark.beam
-def test_beam_translates_the_shards(tmp_path, monkeypatch):
-    source, shards = tmp_path / "in", tmp_path / "shards"
-    source.write_bytes(SOURCES)
-    argv = [
-        f"--workdir={exports.workdir()}",
-        f"--input={source}",
-        f"--output={shards}",
-        "--shard_lines=3",
-    ]
-    translate.main([*argv, "--runner=DirectRunner"])
-    joined = tmp_path / "joined"
-    translate.main([f"--output={shards}", f"--collect={joined}"])
-    assert joined.read_bytes() == translate_plainly([], monkeypatch)
+def test_beam_translates_the_shards_that_are_left(job):
+    translate.main(job.argv("--sampling"))
+    before = job.collect()
+    for name in ("00003", "00017"):
+        shutil.rmtree(job.output / name)
+    (job.output / "00005.0123abcd").mkdir()
+    translate.main(job.argv("--sampling", "--runner=DirectRunner"))
+    assert job.collect() == before
+    assert not job.unfinished()
+
+
+@pytest.mark.beam
+def test_an_error_of_a_worker_of_beam_is_one_line(job, capsys):
+    translate.main(job.argv())
+    lose_shard_and_change_it(job)
+    with pytest.raises(SystemExit) as status:
+        translate.main(job.argv("--runner=DirectRunner"))
+    assert status.value.code == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    prefix = f"trainers.translate: {job.input} has changed since"
+    assert last.startswith(prefix)

@@ -2,16 +2,14 @@
 
 import contextlib
 import gzip
+import io
 import os
 import pathlib
 import shutil
-import typing
 from collections.abc import Iterator
 
 from keras_transformer.commands import flags
 from trainers.bulk.plan import read_plan
-
-BinaryFile = typing.BinaryIO | gzip.GzipFile
 
 
 def run(output: str, collect: str) -> None:
@@ -51,7 +49,7 @@ def join(paths: list[pathlib.Path], target: pathlib.Path) -> None:
 
 
 @contextlib.contextmanager
-def new_file(target: pathlib.Path) -> Iterator[BinaryFile]:
+def new_file(target: pathlib.Path) -> Iterator[io.BufferedIOBase]:
     """A binary file to write, which appears when the block ends without error.
 
     It is compressed if its name ends in .gz.
@@ -59,13 +57,12 @@ def new_file(target: pathlib.Path) -> Iterator[BinaryFile]:
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_name(f"{target.name}.{os.getpid()}")
     try:
-        with contextlib.ExitStack() as stack:
-            file = stack.enter_context(open(unfinished, "wb"))
-            sink: BinaryFile = file
+        with open(unfinished, "wb") as file:
             if target.suffix == ".gz":  # without a time, which would differ
-                zipped = gzip.GzipFile("", "wb", fileobj=file, mtime=0)
-                sink = stack.enter_context(zipped)
-            yield sink
+                with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as zipped:
+                    yield zipped
+            else:
+                yield file
         os.replace(unfinished, target)
     finally:
         unfinished.unlink(missing_ok=True)

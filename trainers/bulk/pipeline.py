@@ -4,6 +4,7 @@ An element is the number of a shard. Its worker writes it to the directory of
 the plan, which all workers share, and so are input and work directory.
 """
 
+import re
 import shlex
 import threading
 import typing
@@ -65,7 +66,7 @@ class _Process:
 
     def translate(self, number):
         shard = self._plan.shards[number]
-        with self._lock:
+        with self._lock, self._work.run_errors(self._plan.path):
             # A runner repeats an element when it has lost its worker.
             if shard in self._plan.unfinished():
                 self._work.translate_shard(self._plan, shard, self._translator)
@@ -85,18 +86,28 @@ def run(
         arguments: The command line.
         input, output, runner: As the flags.
         **options: As in `translation.make_settings`.
+
+    Raises:
+        CommandError: As `translation.translate_file`.
+        RunError: A worker failed.
     """
     work = load("trainers.bulk.translation")
     translator = work.load_translator(arguments)
     plan = work.open_for(translator, input, output, **options)
     numbers = [shard.number for shard in plan.unfinished()]
     beam_options = PipelineOptions(shlex.split(f"--runner={runner}"))
-    with beam.Pipeline(options=beam_options) as pipeline:
-        _ = (
-            pipeline
-            | beam.Create(numbers)
-            | beam.Reshuffle()  # each shard may go to another worker
-            | beam.ParDo(TranslateShards(arguments, input, output, options))
-        )
+    try:
+        with beam.Pipeline(options=beam_options) as pipeline:
+            _ = (
+                pipeline
+                | beam.Create(numbers)
+                | beam.Reshuffle()  # each shard may go to another worker
+                | beam.ParDo(TranslateShards(arguments, input, output, options))
+            )
+    except RuntimeError as error:  # with the text of a worker's traceback
+        ours = re.search(r"\b(?:Command|Run)Error: (.*)", str(error))
+        if ours is None:
+            raise
+        raise flags.RunError(ours[1]) from error
     plan.remove_leftovers()
     work.tell_state(plan)

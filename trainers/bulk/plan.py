@@ -163,7 +163,7 @@ class Plan:
     def remove_leftovers(self) -> None:
         """Removes what killed processes have left of shards now finished."""
         left = {shard.name for shard in self.unfinished()}
-        for leftover in self.path.glob("[0-9]*.*"):
+        for leftover in self.path.glob("[0-9]*.????????"):
             if leftover.stem not in left:
                 shutil.rmtree(leftover, ignore_errors=True)
 

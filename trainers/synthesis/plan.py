@@ -67,15 +67,12 @@ class Filters(CleaningOptions):
 
     check_language: bool = hp(
         True,
-        "Drop a pair if fewer than half of the character trigrams of a side are"
-        " typical of its language: more frequent in its side of the original"
-        " corpus than in the other side.",
+        "Drop pairs with a side of few trigrams of its language.",
         option_of=("clean", True),
     )
     min_log_prob: float | None = hp(
         None,
-        "Drop a pair if the model that translated gives the tokens of its"
-        " translation a lower mean log-probability. Default: no limit.",
+        "Minimum of the mean log-probability of the tokens of a translation.",
         high=0.0,
     )
 
@@ -87,9 +84,7 @@ class StepOptions(Fields):
     name: str = hp("", "Name of its files in the output directory. Required.")
     kind: str = hp(
         "back_translation",
-        "back_translation of text in the target language; diversification:"
-        " both sides of the original corpus, translated; distillation: the"
-        " original sources, translated by a teacher.",
+        "What is made of what; see docs/synthesis.md.",
         choices=tuple(KINDS),
     )
     forward: tuple[str, ...] = hp(
@@ -105,15 +100,13 @@ class StepOptions(Fields):
     )
     search: str = hp(
         "beam",
-        "beam; sampling; noised_beam: the translations of beam search, with"
-        " words deleted, replaced and moved (Edunov et al. 2018).",
+        "noised_beam: beam search, then noise (Edunov et al. 2018).",
         choices=SEARCHES,
         option_of=("kind", "back_translation"),
     )
     tag: str = hp(
         "",
-        "Word before each back-translated source, such as <BT> (Caswell et al."
-        " 2019). Default: none.",
+        "Word before each source, such as <BT> (Caswell et al. 2019).",
         option_of=("kind", "back_translation"),
     )
 

@@ -1,14 +1,17 @@
 """The splits of a configuration: read, counted, and errors that name them."""
 
+import numpy as np
 import pytest
 from random_pairs import make_pairs
 
 from keras_transformer.config import DecodingConfig, TransformerConfig
+from keras_transformer.tokenization import Tokenizer
 from keras_transformer.workdir import WorkDirectory
+from trainers import report
 from trainers.run import corpora, experiment
 from trainers.run.config import Configuration, DataConfig, TrainingConfig
 from trainers.run.tensorflow_engine import TensorFlowDevices
-from trainers.scoring import metrics
+from trainers.scoring import metrics, test_sets
 
 
 def write_split(prefix, pairs):
@@ -110,6 +113,33 @@ def test_no_training_pair_is_an_error_that_says_so(configure, read):
     made, _ = read(configure())
     with pytest.raises(ValueError, match="^the training pairs: no sentence pa"):
         corpora.open_train_corpus(made.data, [("a", "")], made.tokenizer, 1)
+
+
+def test_pairs_are_merged_within_their_files(tmp_path):
+    halves = [("dog", "Hund")] * 9, [("cat", "Katze")] * 9
+    prefixes = [
+        *write_split(tmp_path / "dogs", halves[0]),
+        *write_split(tmp_path / "cats", halves[1]),
+    ]
+    data = DataConfig(
+        dataset="files", train_files=tuple(prefixes), modifiers="Merge 1"
+    )
+    lines = ["dog dog Hund cat cat Katze"]
+    tokenizer = Tokenizer.train(lines, vocab_size=30)
+    pairs = corpora.read_split(data, "train")
+    corpus = corpora.open_train_corpus(data, pairs, tokenizer, seed=1)
+    rows = np.split(corpus.source.ids, corpus.source.offsets[1:-1])
+    texts = tokenizer.to_strings([row.tolist() for row in rows])
+    assert texts == ["dog dog"] * 9 + ["cat cat"] * 9
+
+
+def test_a_mixture_is_not_of_the_files_to_measure_on(tmp_path):
+    files = write_split(tmp_path / "test", [("dog", "Hund")])
+    data = DataConfig(
+        dataset="files", train_files=("a", "b"), mixture="a 1, b 1"
+    )
+    assert list(test_sets.read_pairs(data, "test", files)) == [("dog", "Hund")]
+    assert report.read_pairs(data, files, 5)[1] == [("dog", "Hund")]
 
 
 def test_a_batch_has_no_more_rows_than_there_are_pairs(configure, read):

@@ -4,6 +4,7 @@ import collections
 import fractions
 import itertools
 import math
+import random
 
 import numpy as np
 import pytest
@@ -151,6 +152,41 @@ def test_pairs_of_a_corpus_are_seen_equally_often():
             assert counts.max() - counts.min() <= 1
             differed |= counts.max() != counts.min()
     assert differed
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_laws_hold_for_any_stages(seed):
+    """Weights within one pair of their sums; each pair equally often."""
+    choose = random.Random(seed)
+    kept = [choose.randint(1, 30) for _ in PREFIXES]
+    stages, ends = [], sorted(choose.sample(range(1, 12), 4))
+    for end in [*ends, 15]:
+        numbers = choose.sample(range(3), 3)
+        weights = [choose.randint(1, 40) / 10 for _ in numbers]
+        stages.append((numbers, weights, end))
+    mixture = mix(
+        "; ".join(
+            ", ".join(f"{PREFIXES[n]} {w}" for n, w in zip(*stage, strict=True))
+            + (f", until {end}" if end < 15 else "")
+            for *stage, end in stages
+        ),
+        kept,
+    )
+    seen, begin = np.zeros(sum(kept), int), 0
+    for (first, *others), weights, end in stages:
+        taken = np.zeros(3, int)
+        for epoch in range(begin, end):
+            counts = counts_of(mixture, epoch, kept)
+            taken += [of_corpus.sum() for of_corpus in counts]
+            assert (counts[first] == 1).all()
+            for other, weight in zip(others, weights[1:], strict=True):
+                share = kept[first] * weight / weights[0]
+                expected = share * (epoch + 1 - begin)
+                assert expected - 1 < taken[other] < expected + 1e-6
+            seen += np.concatenate(counts)
+            for of_corpus in np.split(seen, np.cumsum(kept)[:-1]):
+                assert of_corpus.max() - of_corpus.min() <= 1
+        begin = end
 
 
 def test_a_corpus_is_taken_shuffle_by_shuffle():

@@ -59,6 +59,13 @@ def test_what_a_modifier_makes_of_a_pair(name, pair, expected):
     assert modify(name, *pair, other=("c d", "e")) == (expected or pair)
 
 
+@pytest.mark.parametrize("name", ["TitleCase", "RemoveEndPunct", "Typos"])
+def test_white_space_and_nothing_have_no_words(name):
+    """White space of Python that is text in a file, such as U+0085."""
+    for text in ("\x85", ""):
+        assert modify(name, text, text)[0] in ("\x85", "")
+
+
 def test_a_pair_without_others_is_not_merged():
     assert modify("Merge", "a", "b") == ("a", "b")
 
@@ -348,7 +355,7 @@ def test_ids_depend_on_epoch_seed_and_modifiers_alone(corpus, tokenizer):
 
 def test_long_corpora_are_drawn_chunk_by_chunk(tokenizer, monkeypatch):
     monkeypatch.setattr(modifiers, "CHUNK_PAIRS", 100)
-    corpus = make_corpus(tokenizer, {"UpperCase": 0.3})
+    corpus = make_corpus(tokenizer, {"UpperCase": 0.3}, 300)
     texts = texts_of(corpus.first, tokenizer)
     upper = [source.isupper() for source, _ in texts]
     chunks = np.reshape(upper, (15, 100))

@@ -177,7 +177,11 @@ def read_pairs(
 
     if test_files:
         data = dataclasses.replace(
-            data, dataset="files", train_files=test_files, test_files=test_files
+            data,
+            dataset="files",
+            train_files=test_files,
+            test_files=test_files,
+            mixture="",  # of other files
         )
     for name, split in (("test", "test"), ("validation", "valid")):
         pairs = list(read_split(data, split))

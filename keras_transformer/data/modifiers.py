@@ -90,7 +90,7 @@ def title_case(pair: Pair, context: Context) -> Pair:
 
 def remove_end_punct(pair: Pair, context: Context) -> Pair:
     """Without the last character of both, if it is punctuation of one kind."""
-    ends = [unicodedata.normalize("NFKC", side[-1])[-1] for side in pair]
+    ends = [unicodedata.normalize("NFKC", side[-1:])[-1:] for side in pair]
     if not any(all(end in kind for end in ends) for kind in PUNCTUATION):
         return pair
     return pair[0][:-1].rstrip(), pair[1][:-1].rstrip()
@@ -100,6 +100,8 @@ def add_typos(pair: Pair, context: Context) -> Pair:
     """Typos in some words of the source, at least one word."""
     random = context.random
     words = pair[0].split()
+    if not words:  # nothing but white space of a kind that files may have
+        return pair
     number = max(1, random.binomial(len(words), TYPO_SHARE))
     for index in random.choice(len(words), number, replace=False):
         words[index] = _mistype(words[index], random)

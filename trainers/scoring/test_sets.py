@@ -50,6 +50,7 @@ def read_pairs(
             train_files=files,
             valid_files=files,
             test_files=files,
+            mixture="",  # of other files
         )
     pairs = read_split(data, split)
     if not pairs:

@@ -276,6 +276,30 @@ class Fields:
                 )
 
 
+def from_values(section: type, values: dict[str, typing.Any]) -> typing.Any:
+    """A dataclass made of `hp` from values by name, as JSON and YAML have them.
+
+    Args:
+        section: The dataclass.
+        values: Values by field name; where a tuple is expected, also a list.
+
+    Raises:
+        ValueError: A name or a value is not of the dataclass.
+
+    >>> from keras_transformer.config import DecodingConfig
+    >>> from_values(DecodingConfig, {"beam": 4})
+    Traceback (most recent call last):
+    ValueError: unknown fields: beam
+    """
+    kinds = kinds_of(section)
+    if unknown := sorted(str(name) for name in values if name not in kinds):
+        raise ValueError(f"unknown fields: {', '.join(unknown)}")
+    for name, value in values.items():
+        if kinds[name][0] is tuple and isinstance(value, list):
+            values = {**values, name: tuple(value)}
+    return section(**values)
+
+
 def _values_of(field: dataclasses.Field) -> str:
     """A field's default and valid values, as sentences."""
     sentences = [f"Default: {field.default!r}."]

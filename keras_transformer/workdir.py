@@ -38,7 +38,7 @@ from keras_transformer.checkpoints import (
     step_of,
 )
 from keras_transformer.config import CHECKPOINT_KINDS, LengthConfig
-from keras_transformer.fields import kinds_of
+from keras_transformer.fields import from_values, kinds_of
 from keras_transformer.locking import lock_file
 from keras_transformer.tokenization import (
     PAIR_FILES,
@@ -121,14 +121,7 @@ class WorkDirectory:
             ValueError: As `read_config`, or there is no such section, or its
                 fields or their values are not the dataclass'.
         """
-        values = self._read_fields(name)
-        unknown = sorted(set(values) - set(kinds_of(section)))
-        if unknown:
-            raise ValueError(
-                f"{self.config_path}: unknown fields in {name!r}:"
-                f" {', '.join(unknown)}"
-            )
-        return self._build(name, section, values)
+        return self._build(name, section, self._read_fields(name))
 
     def read_max_length(self) -> int:
         """The longest sentence in training, in tokens, EOS included.
@@ -144,12 +137,8 @@ class WorkDirectory:
 
     def _build(self, name, section, values):
         """A dataclass of values from a section of `config.json`."""
-        kinds = kinds_of(section)
-        for field, value in values.items():
-            if kinds[field][0] is tuple and isinstance(value, list):
-                values[field] = tuple(value)
         try:
-            return section(**values)
+            return from_values(section, values)
         except ValueError as error:
             raise ValueError(
                 f"{self.config_path}: in {name!r}: {error}"

@@ -110,6 +110,7 @@ def place(module):
         "trainers.scoring",
         "trainers.preparing",
         "trainers.reporting",
+        "trainers.synthesis",
         "trainers.experiments",
     ):
         return package, None  # holds no code that imports from a table

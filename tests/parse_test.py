@@ -246,7 +246,7 @@ def test_bad_input_is_one_line(run, tmp_path, capsys):
         (parse.main, [new, "--bleu_tokenizer=13a"], "trees are scored by F1"),
         (parse.main, [new, "--recipe=quickstart"], "recipe must be one of 'pa"),
         (wmt.main, [new, "--recipe=parse"], "recipe must be one of 'fairseq"),
-        (wmt.main, [f"--workdir={path}"], "unknown fields in 'data': test_tr"),
+        (wmt.main, [f"--workdir={path}"], "in 'data': unknown fields: test_tr"),
         (parse_text.main, [new], "made by trainers.parse. Received: workdir"),
         (
             parse_evaluate.main,

@@ -48,6 +48,7 @@ COMMANDS = (
     "trainers.align",
     "trainers.average",
     "trainers.prepare",
+    "trainers.synthesize",
     "trainers.paper",
     "trainers.parse",
     "trainers.parse_text",

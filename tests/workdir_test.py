@@ -192,7 +192,9 @@ def test_wrong_max_length_is_named(tmp_path, value, expected):
 
 def test_unknown_fields_are_named(tmp_path):
     workdir = edited(tmp_path, "decoding", width=4, beam=2)
-    expected = f"{workdir.config_path}: unknown fields in 'decoding': beam, wid"
+    expected = (
+        f"{workdir.config_path}: in 'decoding': unknown fields: beam, wid"
+    )
     with pytest.raises(ValueError, match=re.escape(expected)):
         workdir.read_section("decoding", kt.DecodingConfig)
 

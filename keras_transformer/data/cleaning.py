@@ -183,9 +183,8 @@ class Cleaner:
             keep &= ~drop
         return {
             "dropped": dict(dropped),
-            "hashes": _hash_pairs(
-                itertools.compress(sources, keep),
-                itertools.compress(targets, keep),
+            "hashes": hash_pairs(
+                itertools.compress(zip(sources, targets, strict=True), keep)
             ),
             "source": select_rows(source_ids, source_lengths, keep),
             "target": select_rows(target_ids, target_lengths, keep),
@@ -274,13 +273,28 @@ def _surely_letters(text, share):
     )
 
 
-def _hash_pairs(sources, targets):
+def hash_pairs(pairs):
     """uint64 `[pairs]`; equal pairs have equal hashes, on any machine."""
     digests = b"".join(
         hashlib.blake2b(f"{source}\n{target}".encode(), digest_size=8).digest()
-        for source, target in zip(sources, targets, strict=True)
+        for source, target in pairs
     )
     return np.frombuffer(digests, "<u8")
+
+
+def find_new(hashes, seen):
+    """Which hashes are neither seen nor equal to an earlier one: a mask.
+
+    >>> find_new(np.array([7, 3, 7, 5]), seen=np.array([1, 5]))
+    array([ True,  True, False, False])
+    """
+    values, first = np.unique(hashes, return_index=True)
+    left, right = (
+        np.searchsorted(seen, values, side) for side in ("left", "right")
+    )
+    is_new = np.zeros(len(hashes), bool)
+    is_new[first[left == right]] = True
+    return is_new
 
 
 def select_rows(ids, lengths, keep):

@@ -1,4 +1,4 @@
-"""YAML of other systems: their options, and vocabularies.
+"""YAML: options and vocabularies of other systems, plans of `synthesize`.
 
 Aliases can make a short file a huge value, and the loader over libyaml calls
 itself for each nested list until the stack is full. So a file is first read as

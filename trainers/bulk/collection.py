@@ -1,9 +1,12 @@
 """Joins shards: the work of `trainers.translate --collect`."""
 
+import contextlib
 import gzip
+import io
 import os
 import pathlib
 import shutil
+from collections.abc import Iterator
 
 from keras_transformer.commands import flags
 from trainers.bulk.plan import read_plan
@@ -39,22 +42,27 @@ def join(paths: list[pathlib.Path], target: pathlib.Path) -> None:
     Raises:
         OSError: The file cannot be written.
     """
+    with new_file(target) as file:
+        for path in paths:
+            with open(path, "rb") as part:
+                shutil.copyfileobj(part, file)
+
+
+@contextlib.contextmanager
+def new_file(target: pathlib.Path) -> Iterator[io.BufferedIOBase]:
+    """A binary file to write, which appears when the block ends without error.
+
+    It is compressed if its name ends in .gz.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_name(f"{target.name}.{os.getpid()}")
     try:
         with open(unfinished, "wb") as file:
             if target.suffix == ".gz":  # without a time, which would differ
                 with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as zipped:
-                    _copy(paths, zipped)
+                    yield zipped
             else:
-                _copy(paths, file)
+                yield file
         os.replace(unfinished, target)
     finally:
         unfinished.unlink(missing_ok=True)
-
-
-def _copy(paths, file):
-    """Writes the contents of files to an open one."""
-    for path in paths:
-        with open(path, "rb") as part:
-            shutil.copyfileobj(part, file)

@@ -251,7 +251,7 @@ def open_plan(
     differences = describe_differences(plan.settings, now)
     if differences:
         raise ValueError(
-            f"{path} has another plan: {differences}. Choose another --output"
+            f"{path} has another plan: {differences}. Choose another directory"
         )
     return plan
 

@@ -39,6 +39,7 @@ class TreesConfig(LengthConfig, changeable=True):
     # Fields of `DataConfig` that have one value here.
     dataset = DATASET
     share_vocabulary = True
+    vocabulary_symbols = ()
     subword_sampling = 0.0
     modifiers = mixture = ""
 

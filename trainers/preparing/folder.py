@@ -139,6 +139,12 @@ def describe_differences(before, after):
     )
 
 
+def describe_file(path):
+    """A file by its path, size and time of change, as text."""
+    status = os.stat(path)
+    return f"{path} ({status.st_size} bytes, {status.st_mtime_ns})"
+
+
 def write_json(path, value):
     """Writes a file of JSON: to a temporary name, then renamed."""
     write_atomically(path, json.dumps(value, indent=1) + "\n")

@@ -19,7 +19,12 @@ from keras_transformer.data.pairs import find_file
 from keras_transformer.data.shards import read_json
 from keras_transformer.machine import count_cores
 from keras_transformer.tokenization import Tokenizer
-from trainers.preparing.folder import Folder, run_errors, write_json
+from trainers.preparing.folder import (
+    Folder,
+    describe_file,
+    run_errors,
+    write_json,
+)
 from trainers.run.corpora import read_split, sha256
 
 
@@ -105,10 +110,7 @@ def settings_of(corpus, cleaning_options, options, tokenizer):
         **dataclasses.asdict(cleaning_options),
         "shard_pairs": options.shard_pairs,
         "tokenizer": sha256(tokenizer.model_bytes) if tokenizer else "",
-        "train_files": [
-            f"{path} ({status.st_size} bytes, {status.st_mtime_ns})"
-            for path, status in ((path, path.stat()) for path in paths)
-        ],
+        "train_files": list(map(describe_file, paths)),
     }
 
 
@@ -282,7 +284,7 @@ class Preparation:
         hashes = np.concatenate([result["hashes"] for result in results])
         keep = np.ones(len(hashes), bool)
         if self._drop_duplicates:
-            keep = find_new(hashes, seen)
+            keep = cleaning.find_new(hashes, seen)
             dropped["duplicate"] = int(np.sum(~keep))
         sides = []
         for side in ("source", "target"):
@@ -354,18 +356,3 @@ class Preparation:
 
     def _part(self, number):
         return read_json(self.folder.part(number, "json"))
-
-
-def find_new(hashes, seen):
-    """Which hashes are neither seen nor equal to an earlier one: a mask.
-
-    >>> find_new(np.array([7, 3, 7, 5]), seen=np.array([1, 5]))
-    array([ True,  True, False, False])
-    """
-    values, first = np.unique(hashes, return_index=True)
-    left, right = (
-        np.searchsorted(seen, values, side) for side in ("left", "right")
-    )
-    is_new = np.zeros(len(hashes), bool)
-    is_new[first[left == right]] = True
-    return is_new

@@ -115,6 +115,13 @@ class DataConfig(LengthConfig):
         changeable=True,
     )
     target_tokenizer: str = hp("", "The same for the target.", changeable=True)
+    vocabulary_symbols: tuple[str, ...] = hp(
+        (),
+        "Words of the source that must be one token each, such as <BT>, the tag"
+        " of back-translated text: in a new vocabulary they are, in another one"
+        " they must be.",
+        changeable=True,
+    )
     subword_sampling: float = hp(
         0.0,
         "Segments the training pairs anew in every epoch. With a byte-pair"
@@ -217,12 +224,18 @@ class DataConfig(LengthConfig):
             parse_mixture(self.mixture, self.train_files)
 
     def _check_vocabulary(self):
-        """A SentencePiece model is given only for a vocabulary of this run."""
+        """The options of the vocabulary fit together, and to the data set."""
         if self.dataset == "prepared" and not self.share_vocabulary:
             raise ValueError(
                 "a prepared corpus has one vocabulary for both languages."
                 " Received: dataset='prepared', share_vocabulary=False"
             )
+        for symbol in self.vocabulary_symbols:
+            if symbol.split() != [symbol]:
+                raise ValueError(
+                    "vocabulary_symbols must be words, without white space."
+                    f" Received: {symbol!r}"
+                )
         names = ["source_tokenizer", "target_tokenizer"]
         if not self.share_vocabulary:
             names = ["tokenizer"]

@@ -116,12 +116,17 @@ def open_tokenizer(workdir, configuration, pairs, log):
 
     Raises:
         ValueError: Its size is not the model's, or the one given is not the
-            work directory's, or it has no token for a bracket of the trees.
+            work directory's, or it has no token for a symbol.
     """
     data = configuration.data
-    symbols = trees.find_symbols(data, pairs)
+    source_symbols = data.vocabulary_symbols
+    target_symbols = trees.find_symbols(data, pairs)
     if configuration.training.init_from:
-        return _inherited_tokenizer(workdir, configuration, symbols)
+        tokenizer = _inherited_tokenizer(workdir, configuration)
+        path = configuration.training.init_from
+        _check_symbols(tokenizer.source, source_symbols, path)
+        _check_symbols(tokenizer.target, target_symbols, path)
+        return tokenizer
     files = (SHARED_FILE,) if data.share_vocabulary else PAIR_FILES
     missing = [f for f in files if not (workdir.path / f).exists()]
     used = {} if missing else workdir.load_tokenizer().files
@@ -129,7 +134,7 @@ def open_tokenizer(workdir, configuration, pairs, log):
         path = workdir.path / missing[0]
         raise ValueError(f"the vocabulary is missing: no {path}")
 
-    def open_one(file, name, field, sides, symbols=()):
+    def open_one(file, name, field, sides, symbols):
         vocab_size = getattr(configuration.model, field)
         path = data.given_tokenizers[field]
         tokenizer = Tokenizer.load(path) if path else None
@@ -147,29 +152,47 @@ def open_tokenizer(workdir, configuration, pairs, log):
                 f"{field} must be {tokenizer.vocab_size}, the size of"
                 f" {path}. Received: {field}={vocab_size}"
             )
-        if absent := tokenizer.find_missing(symbols):
-            raise ValueError(
-                f"{path} must have a token for each bracket of the training"
-                f" trees. Received: none for {' '.join(absent)}"
-            )
+        _check_symbols(tokenizer, symbols, path)
         return tokenizer
 
     if data.share_vocabulary:
         return open_one(
-            SHARED_FILE, "vocabulary", "vocab_size", slice(2), symbols
+            SHARED_FILE,
+            "vocabulary",
+            "vocab_size",
+            slice(2),
+            source_symbols + target_symbols,
         )
     source_file, target_file = PAIR_FILES
     return TokenizerPair(
         open_one(
-            source_file, "source vocabulary", "source_vocab_size", slice(0, 1)
+            source_file,
+            "source vocabulary",
+            "source_vocab_size",
+            slice(0, 1),
+            source_symbols,
         ),
         open_one(
-            target_file, "target vocabulary", "vocab_size", slice(1, 2), symbols
+            target_file,
+            "target vocabulary",
+            "vocab_size",
+            slice(1, 2),
+            target_symbols,
         ),
     )
 
 
-def _inherited_tokenizer(workdir, configuration, symbols):
+def _check_symbols(tokenizer, symbols, path):
+    """Raises ValueError if a vocabulary has no token for a symbol."""
+    if absent := tokenizer.find_missing(symbols):
+        raise ValueError(
+            f"{path} must have a token for each symbol of vocabulary_symbols,"
+            " and for each bracket of training trees. Received: none for"
+            f" {' '.join(absent)}"
+        )
+
+
+def _inherited_tokenizer(workdir, configuration):
     """The vocabulary of the work directory that a run begins with.
 
     A run that has begun has a copy of it.
@@ -177,7 +200,6 @@ def _inherited_tokenizer(workdir, configuration, symbols):
     Args:
         workdir: The `WorkDirectory` of the run.
         configuration: The `Configuration`.
-        symbols: Words that must have tokens.
 
     Raises:
         ValueError: There is none, or the data has another one.
@@ -206,11 +228,6 @@ def _inherited_tokenizer(workdir, configuration, symbols):
                 f"{given_path} is another vocabulary than that of"
                 f" init_from={path}, which the weights were trained with"
             )
-    if absent := tokenizer.target.find_missing(symbols):
-        raise ValueError(
-            f"{path} must have a token for each bracket of the training"
-            f" trees. Received: none for {' '.join(absent)}"
-        )
     return tokenizer
 
 

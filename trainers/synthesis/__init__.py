@@ -1,0 +1,1 @@
+"""The work of `trainers.synthesize`: its plan, its filters, its steps."""

@@ -1,0 +1,138 @@
+"""Which synthetic pairs are kept, and the noise in their sources."""
+
+import collections
+import itertools
+
+import numpy as np
+
+from keras_transformer.data import cleaning
+from keras_transformer.data.cleaning import KEPT
+
+REASONS = {
+    **cleaning.REASONS,
+    "language": "a side in another language",
+    "improbable": "an improbable translation",
+}
+# Trigrams are counted in at most so many pairs, spread over the corpus.
+MAX_COUNTED = 200_000
+# Edunov et al. 2018: shares of words, and places that a word moves at most.
+DELETED, FILLED, MAX_SHIFT = 0.1, 0.1, 3
+FILLER = "<BLANK>"
+
+
+class PairFilter:
+    """Judges synthetic pairs by text, lengths and probability.
+
+    Args:
+        filters: The `Filters` of a plan.
+        originals: The `Pairs` of the original corpus.
+    """
+
+    def __init__(self, filters, originals):
+        self._rules = filters.rules()
+        self._min_log_prob = filters.min_log_prob
+        self._originals = None
+        if filters.clean and filters.drop_duplicates:
+            self._originals = np.sort(cleaning.hash_pairs(originals))
+        self._typical = None
+        if filters.clean and filters.check_language:
+            step = -(-len(originals) // MAX_COUNTED)
+            some = itertools.islice(originals, 0, None, step)
+            self._typical = typical_trigrams(some)
+
+    def judge(self, pairs, lengths, log_probs):
+        """Why each pair is dropped, duplicates aside.
+
+        Args:
+            pairs: List of (source, target).
+            lengths: Their tokens, EOS included: int `[2, pairs]`.
+            log_probs: The mean log-probability of the tokens of each
+                translation, float `[pairs]`.
+
+        Returns:
+            A key of `REASONS` or `KEPT` for each, object `[pairs]`.
+        """
+        reasons = np.array([self._judge_text(pair) for pair in pairs], object)
+        checks = self._rules.judge_lengths(*lengths)
+        if self._min_log_prob is not None:
+            checks["improbable"] = log_probs < self._min_log_prob
+        for reason, drop in checks.items():
+            reasons[(reasons == KEPT) & drop] = reason
+        return reasons
+
+    def judge_duplicates(self, reasons, hashes):
+        """Adds "duplicate": pairs that are original, or repeat an earlier one.
+
+        Args:
+            reasons: The results of `judge`, which are changed.
+            hashes: The results of `hash_pairs`.
+        """
+        if self._originals is not None:
+            kept = np.flatnonzero(reasons == KEPT)
+            new = cleaning.find_new(hashes[kept], self._originals)
+            reasons[kept[~new]] = "duplicate"
+
+    def _judge_text(self, pair):
+        """The reason to drop a pair by its text."""
+        reason = self._rules.judge(*pair)
+        if reason == KEPT and self._typical and is_foreign(pair, self._typical):
+            return "language"
+        return reason
+
+
+def typical_trigrams(pairs):
+    """The trigrams of characters that each side has more often: two sets."""
+    counts = collections.Counter(), collections.Counter()
+    for pair in pairs:
+        for side, text in zip(counts, pair, strict=True):
+            side.update(_trigrams(text))
+    return [
+        {trigram for trigram, number in own.items() if number > other[trigram]}
+        for own, other in (counts, counts[::-1])
+    ]
+
+
+def is_foreign(pair, typical):
+    """Whether fewer than half of the trigrams of a side are typical of it.
+
+    >>> pairs = [("the cat", "die Katze"), ("a dog", "ein Hund")]
+    >>> typical = typical_trigrams(pairs)
+    >>> is_foreign(("the dog", "ein Hund"), typical)
+    False
+    >>> is_foreign(("the dog", "a cat"), typical)
+    True
+    """
+    for text, own in zip(pair, typical, strict=True):
+        found = _trigrams(text)
+        if 2 * sum(trigram in own for trigram in found) < len(found):
+            return True
+    return False
+
+
+def _trigrams(text):
+    """All of them, with the spaces at the ends of words."""
+    text = f" {text.lower()} "
+    return [text[i : i + 3] for i in range(len(text) - 2)]
+
+
+def add_noise(text, generator):
+    """A text with words deleted, replaced and moved (Edunov et al. 2018).
+
+    Args:
+        text: A line with single spaces.
+        generator: The `random.Random` of the line.
+
+    Returns:
+        The text; it keeps its words if all of them would be deleted.
+    """
+    words = text.split(" ")
+    words = [w for w in words if generator.random() >= DELETED] or words
+    words = [FILLER if generator.random() < FILLED else w for w in words]
+    # Lample et al. 2018: a word passes only words whose place is nearer than
+    # the width of the random numbers.
+    places = [
+        place + generator.random() * (MAX_SHIFT + 1)
+        for place in range(len(words))
+    ]
+    order = sorted(range(len(words)), key=places.__getitem__)
+    return " ".join(words[place] for place in order)

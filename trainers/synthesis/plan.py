@@ -1,0 +1,215 @@
+"""The plan of `trainers.synthesize`: a YAML file, checked field by field."""
+
+import contextlib
+import dataclasses
+import pathlib
+import re
+import typing
+from collections.abc import Iterator
+
+from keras_transformer.config import DecodingConfig
+from keras_transformer.data.pairs import find_file
+from keras_transformer.fields import (
+    Fields,
+    check_values,
+    from_values,
+    hp,
+    kinds_of,
+)
+from keras_transformer.importers.files import check_file, shown
+from keras_transformer.importers.yaml_files import read_options
+from trainers.preparing.rules import CleaningOptions
+from trainers.run.config import DataConfig, same_field
+
+# The models that each kind of step has, by direction.
+KINDS = {
+    "back_translation": ("backward",),
+    "diversification": ("forward", "backward"),
+    "distillation": ("forward",),
+}
+SEARCHES = ("beam", "sampling", "noised_beam")
+
+
+@dataclasses.dataclass(frozen=True)
+class CorpusOptions(Fields):
+    """The original corpus, and where the synthetic ones are written."""
+
+    source_language: str = same_field(DataConfig, "source_language")
+    target_language: str = same_field(DataConfig, "target_language")
+    train_files: tuple[str, ...] = hp(
+        (), "Prefixes of the original corpora, as in trainers.wmt. Required."
+    )
+    output: str = hp("", "Directory to write. Required.")
+
+    def __post_init__(self):
+        super().__post_init__()
+        _check_given(self, "train_files", "output")
+        self.find_files()
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Source and target language."""
+        return self.source_language, self.target_language
+
+    def find_files(self) -> dict[str, list[pathlib.Path]]:
+        """The files of the original corpora, by language."""
+        return {
+            language: [
+                find_file(prefix, language) for prefix in self.train_files
+            ]
+            for language in self.languages
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class Filters(CleaningOptions):
+    """Which synthetic pairs are dropped; as in trainers.prepare, and more."""
+
+    check_language: bool = hp(
+        True,
+        "Drop pairs with a side of few trigrams of its language.",
+        option_of=("clean", True),
+    )
+    min_log_prob: float | None = hp(
+        None,
+        "Minimum of the mean log-probability of the tokens of a translation.",
+        high=0.0,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class StepOptions(Fields):
+    """One step: models, and what they translate."""
+
+    name: str = hp("", "Name of its files in the output directory. Required.")
+    kind: str = hp(
+        "back_translation",
+        "What is made of what; see docs/synthesis.md.",
+        choices=tuple(KINDS),
+    )
+    forward: tuple[str, ...] = hp(
+        (), "Work directories of models from source to target."
+    )
+    backward: tuple[str, ...] = hp(
+        (), "Work directories of models from target to source."
+    )
+    text: tuple[str, ...] = hp(
+        (),
+        "Files of lines in the target language, or their .gz.",
+        option_of=("kind", "back_translation"),
+    )
+    search: str = hp(
+        "beam",
+        "noised_beam: beam search, then noise (Edunov et al. 2018).",
+        choices=SEARCHES,
+        option_of=("kind", "back_translation"),
+    )
+    tag: str = hp(
+        "",
+        "Word before each source, such as <BT> (Caswell et al. 2019).",
+        option_of=("kind", "back_translation"),
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        _check_given(self, "name", *KINDS[self.kind])
+        if self.kind == "back_translation":
+            _check_given(self, "text")
+        for name, pattern in (("name", r"[\w-]+"), ("tag", r"[^\s,]*")):
+            if not re.fullmatch(pattern, getattr(self, name)):
+                raise ValueError(
+                    f"{name} must be one word of the form {pattern}. Received:"
+                    f" {name}={getattr(self, name)!r}"
+                )
+        for direction, _, path in self.models:
+            if direction not in KINDS[self.kind]:
+                raise ValueError(
+                    f"{direction} is no option of kind={self.kind}. Received:"
+                    f" {direction}={path!r}"
+                )
+            check_file(pathlib.Path(path, "config.json"))
+        for path in self.text:
+            check_file(pathlib.Path(path))
+
+    @property
+    def models(self) -> list[tuple[str, int, str]]:
+        """Direction, number from 1, and work directory of each model."""
+        return [
+            (direction, number, path)
+            for direction in ("forward", "backward")
+            for number, path in enumerate(getattr(self, direction), 1)
+        ]
+
+
+class Step(typing.NamedTuple):
+    """A step; `decoding` replaces fields of its models' `DecodingConfig`."""
+
+    options: StepOptions
+    decoding: dict[str, typing.Any]
+
+
+class Plan(typing.NamedTuple):
+    """A whole plan."""
+
+    corpus: CorpusOptions
+    filters: Filters
+    steps: list[Step]
+
+
+def read_plan(path: str) -> Plan:
+    """The plan in a file.
+
+    Raises:
+        ValueError, OSError: It cannot be read, or names what does not exist.
+            The message says where in the plan.
+    """
+    values = read_options(pathlib.Path(path))
+    given = values.pop("steps", None)
+    with _place(path, "filters"):
+        filters = from_values(Filters, _fields(values.pop("filters", {})))
+    with _place(path):
+        corpus = from_values(CorpusOptions, values)
+        if not isinstance(given, list) or not given:
+            raise ValueError(f"steps must be a list. Received: {shown(given)}")
+    steps: list[Step] = []
+    for number, step in enumerate(given, 1):
+        with _place(path, f"step {number}"):
+            steps.append(_read_step(_fields(step)))
+            names = [step.options.name for step in steps]
+            if names[-1] in names[:-1]:
+                raise ValueError(f"name must be new. Received: {names[-1]!r}")
+    return Plan(corpus, filters, steps)
+
+
+def _read_step(values: dict) -> Step:
+    """The `Step` of its fields; `search` decides about sampling."""
+    searching = kinds_of(DecodingConfig).keys() - {"sampling"}
+    decoding = {n: v for n, v in values.items() if n in searching}
+    check_values(DecodingConfig, **decoding)
+    options = from_values(
+        StepOptions, {n: v for n, v in values.items() if n not in decoding}
+    )
+    return Step(options, decoding | {"sampling": options.search == "sampling"})
+
+
+def _fields(values: typing.Any) -> dict:
+    """Values, which must be fields by name."""
+    if not isinstance(values, dict):
+        raise ValueError(f"expected fields by name. Received: {shown(values)}")
+    return values
+
+
+@contextlib.contextmanager
+def _place(*names: str) -> Iterator[None]:
+    """Begins the errors of its body with a place in the plan."""
+    try:
+        yield
+    except (ValueError, FileNotFoundError) as error:
+        raise ValueError(f"{': '.join(names)}: {error}") from None
+
+
+def _check_given(options: Fields, *names: str) -> None:
+    """Raises ValueError if a field is empty."""
+    for name in names:
+        if not getattr(options, name):
+            raise ValueError(f"expected {name}. Received: none")

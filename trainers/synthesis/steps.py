@@ -1,0 +1,307 @@
+"""The steps of a plan, one after the other: the work of `trainers.synthesize`.
+
+NAME.en.gz, NAME.de.gz    the pairs of a step
+NAME/record.json          its settings and counts; written last
+NAME/backward.txt         the lines that models of a direction translate
+NAME/backward_1/ ...      translations of the first of these models, as
+                          `trainers/bulk/plan.py` describes them
+report.json               all counts, and the command of the training
+"""
+
+import collections
+import dataclasses
+import itertools
+import json
+import os
+import pathlib
+import random
+import shlex
+import time
+import typing
+import zlib
+
+import keras
+import numpy as np
+
+from keras_transformer.commands import flags
+from keras_transformer.config import DecodingConfig
+from keras_transformer.data import cleaning
+from keras_transformer.data.pairs import (
+    read_lines,
+    read_parallel_files,
+    with_single_spaces,
+)
+from keras_transformer.data.shards import read_json
+from keras_transformer.decoding.rules import length_penalty
+from keras_transformer.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.workdir import WorkDirectory
+from trainers.bulk.collection import new_file
+from trainers.bulk.translation import translate_file
+from trainers.preparing.folder import describe_file, run_errors, write_json
+from trainers.run.config import DataConfig
+from trainers.run.inheritance import UNKNOWN_LANGUAGES
+from trainers.run.translating import CHUNK, load_translator
+from trainers.synthesis.pairs import FILLER, REASONS, PairFilter, add_noise
+from trainers.synthesis.plan import KINDS, Plan
+
+ORDERS = {"forward": 1, "backward": -1}  # of a pair: source and target
+SHARD_LINES = 10_000  # of which a killed command translates some again
+MIXED_EPOCHS = 10  # with back-translations, if the user does not change it
+
+
+def run(plan: Plan, arguments: flags.Arguments) -> None:
+    """Makes the pairs of the steps that are not finished.
+
+    Args:
+        plan: The `Plan`.
+        arguments: The command line, with options of translators.
+    """
+    corpus = plan.corpus
+    with flags.user_errors():
+        check_directions(plan)
+        originals = read_parallel_files(corpus.train_files, *corpus.languages)
+    records = {}
+    with run_errors(corpus.output):
+        for step in plan.steps:
+            name = step.options.name
+            records[name] = make_step(plan, step, originals, arguments)
+        command = training_command(plan, originals.sizes, records)
+        report = {"steps": records, "command": command}
+        write_json(os.path.join(corpus.output, "report.json"), report)
+    flags.show(*table(records), "", shlex.join(command))
+
+
+def check_directions(plan):
+    """Each model must translate from and into the languages of the plan."""
+    for step in plan.steps:
+        for direction, _, workdir in step.options.models:
+            data = WorkDirectory(workdir).read_section("data", DataConfig)
+            found = data.source_language, data.target_language
+            expected = plan.corpus.languages[:: ORDERS[direction]]
+            if found not in (expected, UNKNOWN_LANGUAGES):
+                raise ValueError(
+                    f"step {step.options.name}: {direction} models must"
+                    f" translate {' to '.join(expected)}. Received: {workdir},"
+                    f" which translates {' to '.join(found)}"
+                )
+
+
+def make_step(plan, step, originals, arguments):
+    """The record of a step, whose pairs are made unless they are there."""
+    folder = pathlib.Path(plan.corpus.output, step.options.name)
+    record, settings = folder / "record.json", settings_of(plan, step)
+    files = [
+        folder.with_name(f"{folder.name}.{language}.gz")
+        for language in plan.corpus.languages
+    ]
+    if all(path.exists() for path in (record, *files)):
+        before = read_json(record)
+        if before["settings"] == settings:
+            flags.show(f"{folder} is finished already")
+            return before
+    start = time.monotonic()
+    parts = [
+        translate(plan, step, folder, model, arguments)
+        for model in step.options.models
+    ]
+    record.unlink(missing_ok=True)
+    pair_filter = PairFilter(plan.filters, originals)
+    counts = write_pairs(step.options, parts, pair_filter, files)
+    counts["minutes"] = round((time.monotonic() - start) / 60, 2)
+    made = {**counts, "settings": settings}
+    write_json(record, made)
+    return made
+
+
+def settings_of(plan, step):
+    """All that determines the pairs of a step, as JSON has it."""
+    files = [*step.options.text, *sum(plan.corpus.find_files().values(), [])]
+    settings = {
+        **dataclasses.asdict(step.options),
+        **step.decoding,
+        "filters": dataclasses.asdict(plan.filters),
+        "files": list(map(describe_file, files)),
+    }
+    return json.loads(json.dumps(settings))
+
+
+def translate(plan, step, folder, model, arguments):
+    """The `Part` of a model, translated unless it is there."""
+    direction, number, workdir = model
+    order = ORDERS[direction]
+    lines = folder / f"{direction}.txt"
+    if number == 1:  # the other models of the direction have the same
+        originals = plan.corpus.find_files()[plan.corpus.languages[::order][0]]
+        with flags.user_errors():
+            write_distinct_lines(step.options.text or originals, lines)
+    given = {**arguments.given, **step.decoding, "workdir": workdir}
+    translator = load_translator(flags.Arguments(given))
+    shards = translate_file(
+        translator,
+        lines,
+        folder / f"{direction}_{number}",
+        shard_lines=SHARD_LINES,
+        n_best=1,
+        seed=zlib.crc32(folder.name.encode()),
+    )
+    with flags.user_errors():
+        paths = shards.check_shards()
+    return Part(order, lines, paths, translator.tokenizer, translator.decoding)
+
+
+def write_distinct_lines(paths, target):
+    """Writes each line of some files once, blank ones not at all."""
+
+    def read():
+        for path in paths:
+            yield from read_lines(pathlib.Path(path))
+
+    hashes = cleaning.hash_pairs((line, "") for line in read())
+    is_new = cleaning.find_new(hashes, np.empty(0, "<u8"))
+    number = 0
+    with new_file(target) as file:
+        for line in filter(None, itertools.compress(read(), is_new)):
+            file.write(f"{line}\n".encode())
+            number += 1
+        if not number:
+            raise ValueError(f"expected lines. Received: none in {paths[0]}")
+    flags.show(f"{target}: {number:,} distinct lines of {len(hashes):,}")
+
+
+class Part(typing.NamedTuple):
+    """What a model translated; order -1 if the lines are targets of pairs."""
+
+    order: int
+    lines: pathlib.Path
+    translations: list[pathlib.Path]
+    tokenizer: Tokenizer | TokenizerPair
+    decoding: DecodingConfig
+
+    def rows(self):
+        """Yields source and target, and the score of the translation."""
+        outputs = itertools.chain.from_iterable(
+            path.read_bytes().decode().split("\n")[:-1]
+            for path in self.translations
+        )
+        for line, output in zip(read_lines(self.lines), outputs, strict=True):
+            _, _, rest = output.partition(" ||| ")  # its number
+            text, _, score = rest.rpartition(" ||| ")
+            pair = line, with_single_spaces(text)
+            yield pair[:: self.order], float(score)
+
+    def chunks(self):
+        """Yields pairs, their lengths, and log-probabilities per token."""
+        rows = self.rows()
+        sides = (self.tokenizer.source, self.tokenizer.target)[:: self.order]
+        while chunk := list(itertools.islice(rows, CHUNK)):
+            pairs, scores = zip(*chunk, strict=True)
+            lengths = [
+                [len(ids) for ids in side.to_ids(lines)]
+                for side, lines in zip(
+                    sides, zip(*pairs, strict=True), strict=True
+                )
+            ]
+            tokens = np.array(lengths[:: self.order][1])  # of translations
+            penalty = length_penalty(self.decoding, tokens)
+            total = np.array(scores) * keras.ops.convert_to_numpy(penalty)
+            yield pairs, np.array(lengths), total / tokens
+
+
+def write_pairs(options, parts, pair_filter, paths):
+    """Writes the pairs that are left; the counts of a record."""
+    found = [
+        (
+            pair_filter.judge(pairs, lengths, log_probs),
+            cleaning.hash_pairs(pairs),
+            lengths,
+        )
+        for part in parts
+        for pairs, lengths, log_probs in part.chunks()
+    ]
+    reasons, hashes, lengths = (
+        np.concatenate(arrays, axis=-1) for arrays in zip(*found, strict=True)
+    )
+    pair_filter.judge_duplicates(reasons, hashes)
+    keep = reasons == cleaning.KEPT
+    if not keep.any():
+        raise flags.CommandError(f"step {options.name}: no pair is left")
+    rows = itertools.chain.from_iterable(part.rows() for part in parts)
+    with new_file(paths[0]) as sources, new_file(paths[1]) as targets:
+        for number, ((source, target), _) in enumerate(rows):
+            if not keep[number]:
+                continue
+            if options.search == "noised_beam":
+                generator = random.Random(f"{options.name} {number}")
+                source = add_noise(source, generator)
+            sources.write(f"{options.tag} {source}\n".lstrip().encode())
+            targets.write(f"{target}\n".encode())
+    dropped = collections.Counter(reasons.tolist())
+    source_tokens, target_tokens = lengths[:, keep].sum(axis=1).tolist()
+    return {
+        "made": len(keep),
+        "dropped": {name: dropped[name] for name in REASONS if dropped[name]},
+        "kept": int(keep.sum()),
+        "source_tokens": source_tokens,
+        "target_tokens": target_tokens,
+    }
+
+
+def training_command(plan, sizes, records):
+    """The arguments of a command that trains on the pairs of all steps.
+
+    Distilled corpora take the place of the original ones. As many pairs of
+    back-translations as of the rest are mixed in, until the last stage.
+
+    Args:
+        plan: The `Plan`.
+        sizes: Pairs of each original corpus.
+        records: The records of the steps, by name.
+    """
+    corpora = {kind: {} for kind in KINDS}
+    for step in plan.steps:
+        prefix = os.path.join(plan.corpus.output, step.options.name)
+        kept = records[step.options.name]["kept"]
+        corpora[step.options.kind][prefix] = kept
+    originals = dict(zip(plan.corpus.train_files, sizes, strict=True))
+    rest = corpora["distillation"] or originals
+    rest |= corpora["diversification"]
+    back = corpora["back_translation"]
+    languages = zip(("source", "target"), plan.corpus.languages, strict=True)
+    command = ["python", "-m", "trainers.wmt", "--workdir=DIR"]
+    command += ["--dataset=files", f"--train_files={','.join([*rest, *back])}"]
+    command += [f"--{side}_language={language}" for side, language in languages]
+    if back:
+        share = max(1, sum(rest.values()) // len(back))
+        back = {prefix: min(kept, share) for prefix, kept in back.items()}
+        first, last = (
+            ", ".join(f"{prefix} {number}" for prefix, number in mixed.items())
+            for mixed in (rest | back, rest)
+        )
+        command += [f"--mixture={first}, until {MIXED_EPOCHS}; {last}"]
+    symbols = {step.options.tag for step in plan.steps} - {""}
+    if any(step.options.search == "noised_beam" for step in plan.steps):
+        symbols.add(FILLER)
+    if symbols:
+        command += [f"--vocabulary_symbols={','.join(sorted(symbols))}"]
+    return command
+
+
+def table(records):
+    """The counts of each step, as lines."""
+    lines = []
+    for name, record in records.items():
+        kept = record["kept"]
+        tokens = [
+            record[f"{side}_tokens"] / kept for side in ("source", "target")
+        ]
+        lines += [
+            f"{name}: {record['minutes']:.1f} minutes",
+            f"{record['made']:>15,} translations",
+            *(
+                f"{-number:>15,} with {REASONS[reason]} ({reason})"
+                for reason, number in record["dropped"].items()
+            ),
+            f"{kept:>15,} pairs kept, {tokens[0]:.1f} source and"
+            f" {tokens[1]:.1f} target tokens a line",
+        ]
+    return lines

@@ -38,7 +38,7 @@ from savedmodel import (
     reload,
     tflite,
 )
-from trainers import import_model, translate, visualize, wmt
+from trainers import import_model, synthesize, translate, visualize, wmt
 from trainers.experiments.formulas import multiply_adds
 from trainers.parse import Options as ParseOptions
 from trainers.run import corpora, devices, strategies
@@ -51,6 +51,7 @@ from trainers.run.options import (
 )
 from trainers.scoring.metrics import make_translation_metric
 from trainers.serving.requests import TranslationRequest
+from trainers.synthesis.plan import KINDS, StepOptions
 
 SMALL = TransformerConfig(
     vocab_size=5, d_model=4, d_ff=4, num_heads=2, num_layers=1
@@ -169,6 +170,9 @@ PLACES = {
         lambda value: Transformer(SMALL, dtype=value),
         lambda value: Translator.load("nowhere", precision=value),
     ],
+    (synthesize.Options, "precision"): [],  # of its translators
+    (StepOptions, "kind"): [KINDS.__getitem__],
+    (StepOptions, "search"): [],  # beam, unless it samples or adds noise
     (visualize.Options, "preset"): [{"": None, **PRESETS}.__getitem__],
     (visualize.Options, "plot"): [
         lambda value: visualize.draw_plot(replaced(PLOT, "plot", value)),

@@ -238,7 +238,7 @@ def test_no_alignment_loses_markup_or_a_placeholder(format):
     assert repeated
 
 
-def write(text, format, *translations, alignments=None):
+def write(text, format, *translations, alignments=()):
     return documents.parse(text, format).write(translations, alignments)
 
 

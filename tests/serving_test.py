@@ -29,7 +29,7 @@ from keras_transformer.translation import batching
 from keras_transformer.translator import Alignment, PairScore, Translation
 from trainers import serve
 from trainers.serving import app, languages, pairs, server
-from trainers.serving.batcher import Batcher, ClosedError, QueueFullError
+from trainers.serving.batcher import Batcher, QueueFullError
 from trainers.serving.config import Limits, Options
 from trainers.serving.service import Service
 
@@ -76,14 +76,14 @@ def busy(batcher):
     """The model thread works on something else while the block runs."""
     work = Work()
     work.may_run.clear()
-    batcher.submit(work, ["x"], [1])
+    batcher.submit(work.run, ["x"], [1])
     work.runs.acquire()
     yield
     work.may_run.set()
 
 
 def submit(batcher, work, *items, size=1):
-    return batcher.submit(work, items, [size] * len(items))
+    return batcher.submit(work.run, items, [size] * len(items))
 
 
 def test_equal_work_shares_batches_in_order(make_batcher):
@@ -104,7 +104,7 @@ def test_jobs_are_divided_where_a_batch_is_full(make_batcher):
     with busy(batcher):
         first = submit(batcher, work, "a", "b", "c")
         second = submit(batcher, work, "d", "e", "f")
-        third = batcher.submit(work, ["g", "h"], [9, 1])
+        third = batcher.submit(work.run, ["g", "h"], [9, 1])
     assert first.result(60) == ["a!", "b!", "c!"]
     assert second.result(60) == ["d!", "e!", "f!"]
     assert third.result(60) == ["g!", "h!"]
@@ -188,7 +188,7 @@ def test_a_closed_batcher_finishes_its_work(make_batcher):
     batcher, work = make_batcher(max_wait=1000.0), Work()
     futures = [submit(batcher, work, item) for item in "ab"]
     batcher.close()
-    with pytest.raises(ClosedError):
+    with pytest.raises(RuntimeError, match="closed"):
         submit(batcher, work, "c")
     batcher.join()
     assert [future.result(0) for future in futures] == [["a!"], ["b!"]]

@@ -3,31 +3,29 @@
 Fields that it does not know are ignored, as there.
 """
 
-import typing
-from collections.abc import Mapping
+from starlette.exceptions import HTTPException
 
 from keras_transformer.figures.writing import direction
 from trainers.serving import requests
 from trainers.serving.languages import name_of
-from trainers.serving.requests import ApiError
-from trainers.serving.service import Service, Wish
+from trainers.serving.requests import TranslationRequest, Values
+from trainers.serving.service import Service
 
 FORMATS = ("text", "html")
-Fields = Mapping[str, typing.Any]
 
 
-async def translate(service: Service, fields: Fields) -> dict:
+async def translate(service: Service, fields: Values) -> dict:
     """The answer of /translate: of one text, or of a list of texts."""
-    texts, is_list = requests.read_texts(fields, "q", service.limits)
+    texts = requests.read_texts(fields, "q", service.limits)
     source = requests.read_text_option(fields, "source")
     target = requests.read_text_option(fields, "target")
     text_format = requests.read_text_option(fields, "format", "text")
     alternatives = requests.read_alternatives(fields, service.limits)
     if text_format not in FORMATS:
-        raise ApiError(
+        raise HTTPException(
             400,
             f"format must be one of {', '.join(FORMATS)}. Received:"
-            f" format={text_format[:20]!r}",
+            f" format={text_format!r}",
         )
     detected = []
     if source == "auto":
@@ -37,9 +35,8 @@ async def translate(service: Service, fields: Fields) -> dict:
     # Not more than there are: few clients know how wide the beam is.
     widest = min(pair.translator.decoding.beam_size for pair in pairs)
     n_best = min(1 + alternatives, widest)
-    found = await service.translate(
-        texts, pairs, Wish(text_format, n_best=n_best)
-    )
+    options = TranslationRequest(format=text_format, n_best=n_best)
+    found = await service.translate(texts, pairs, options)
     answer: dict[str, list] = {"translatedText": [t.texts[0] for t in found]}
     if alternatives:
         answer["alternatives"] = [t.texts[1:] for t in found]
@@ -49,14 +46,14 @@ async def translate(service: Service, fields: Fields) -> dict:
     notes = [t.notes for t in found]
     if any(notes):
         answer["notes"] = notes
-    if is_list:
+    if isinstance(fields["q"], list):
         return answer
     return {name: value for name, [value] in answer.items()}
 
 
-async def detect(service: Service, fields: Fields) -> list[dict]:
+async def detect(service: Service, fields: Values) -> list[dict]:
     """The answer of /detect: the languages of a text, most probable first."""
-    texts, _ = requests.read_texts(fields, "q", service.limits)
+    texts = requests.read_texts(fields, "q", service.limits)
     return _detect(service, "\n".join(texts))
 
 
@@ -73,29 +70,30 @@ def list_languages(service: Service) -> list[dict]:
     A language without targets is here, too: clients look for both languages of
     a pair in this list.
     """
-    targets: dict[str, list[str]] = {}
-    for source, target in service.pairs:
-        targets.setdefault(source, []).append(target)
-    for _, target in service.pairs:
-        targets.setdefault(target, [])
+    sources, targets = zip(*service.pairs, strict=True)
     return [
         {
             "code": code,
             "name": name_of(code),
-            "targets": codes,
+            "targets": [t for s, t in service.pairs if s == code],
             "direction": direction(code),
         }
-        for code, codes in targets.items()
+        for code in dict.fromkeys(sources + targets)
     ]
 
 
 def describe(service: Service) -> dict:
     """The answer of /frontend/settings; `search` is for our own page."""
     (source, target), pair = next(iter(service.pairs.items()))
-    decoding = pair.translator.decoding
+    decoding, needs_key = (
+        pair.translator.decoding,
+        bool(service.options.api_keys),
+    )
+    most = service.max_beam_size(pair)
+    alpha = decoding.length_penalty
     return {
-        "apiKeys": service.options.api_keys is not None,
-        "keyRequired": service.options.api_keys is not None,
+        "apiKeys": needs_key,
+        "keyRequired": needs_key,
         "charLimit": service.limits.max_characters,
         "frontendTimeout": 500,
         "suggestions": False,
@@ -106,15 +104,8 @@ def describe(service: Service) -> dict:
             "target": {"code": target, "name": name_of(target)},
         },
         "search": {
-            "beam_size": {
-                "default": decoding.beam_size,
-                "max": service.max_beam_size(pair),
-            },
-            "length_penalty": {
-                "default": decoding.length_penalty,
-                "min": 0,
-                "max": 10,
-            },
+            "beam_size": {"default": decoding.beam_size, "max": most},
+            "length_penalty": {"default": alpha, "min": 0, "max": 10},
             "n_best": {"max": service.max_n_best},
         },
     }

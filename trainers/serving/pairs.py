@@ -56,6 +56,14 @@ class Pair:
         self.translator.score([("a", "a")])
         self.translator.align([("a", "a")])
 
+    def draw_attention(self, items: Sequence[tuple[str, str]]) -> list[str]:
+        """The page of attention of each text and its translation."""
+        languages = self.source, self.target
+        return [
+            attention_figure(self.translator, *pair, languages).html()
+            for pair in items
+        ]
+
 
 class Sentence(typing.NamedTuple):
     """A sentence to translate, and the required beginning, or ""."""
@@ -116,7 +124,7 @@ class Search:
     details: bool = False
     seed: tuple[int, int] | None = None
 
-    def run(self, items: Sequence[Sentence]) -> list[Found]:
+    def __call__(self, items: Sequence[Sentence]) -> list[Found]:
         """Translates sentences; see `trainers.serving.batcher.Work`."""
         translator = self.pair.translator_for(self.decoding)
         if self.seed is not None:
@@ -138,34 +146,6 @@ class Search:
         return [
             Found(translation, [next(details) for _ in translation.texts])
             for translation in found
-        ]
-
-
-@dataclasses.dataclass(frozen=True)
-class Alignment:
-    """Work for the batcher: (sentence, translation) -> its `Link`s."""
-
-    pair: Pair
-
-    def run(self, items: Sequence[tuple[str, str]]) -> list:
-        """Aligns pairs; see `trainers.serving.batcher.Work`."""
-        return self.pair.translator.align_spans(list(items))
-
-
-@dataclasses.dataclass(frozen=True)
-class Attention:
-    """Work for the batcher: (text, translation) -> the page of attention."""
-
-    pair: Pair
-
-    def run(self, items: Sequence[tuple[str, str]]) -> list[str]:
-        """Draws pages; see `trainers.serving.batcher.Work`."""
-        languages = self.pair.source, self.pair.target
-        return [
-            attention_figure(
-                self.pair.translator, text, translation, languages
-            ).html()
-            for text, translation in items
         ]
 
 

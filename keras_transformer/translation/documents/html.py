@@ -3,7 +3,7 @@
 import html
 import html.parser
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from keras_transformer.translation.documents.markup import VOID, entity_item
 from keras_transformer.translation.documents.placement import (
@@ -14,8 +14,8 @@ from keras_transformer.translation.documents.placement import (
 from keras_transformer.translation.documents.sentences import (
     Item,
     Sentence,
+    Split,
     plain_items,
-    split,
 )
 
 # Elements inside a sentence; all others end one.
@@ -108,22 +108,19 @@ def _events(page) -> Iterator[Event]:
             yield Event("other", page[stop:end])
 
 
-def read(
-    text: str, language: str, fits: Callable[[str], bool]
-) -> list[str | Sentence]:
+def read(text: str, split: Split) -> list[str | Sentence]:
     """The pieces of an HTML page, or of a part of one.
 
     Args:
         text: The page.
-        language: Code of its language.
-        fits: As in `split`.
+        split: `sentences.split` for its language.
     """
     pieces: list[str | Sentence] = []
     items: list[Item] = []
     events = _events(text)
 
     def end_sentence():
-        pieces.extend(split(items, escape, language, fits))
+        pieces.extend(split(items, escape))
         items.clear()
 
     for event in events:

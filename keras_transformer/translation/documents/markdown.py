@@ -1,7 +1,5 @@
 """Markdown, with the tables and strikethrough of GitHub."""
 
-from collections.abc import Callable
-
 import regex
 
 from keras_transformer.translation.documents.markup import (
@@ -17,8 +15,8 @@ from keras_transformer.translation.documents.placement import (
 from keras_transformer.translation.documents.sentences import (
     Item,
     Sentence,
+    Split,
     plain_items,
-    split,
 )
 
 FRONT_MATTER = regex.compile(
@@ -29,15 +27,12 @@ SIGN = regex.compile(r"[\\`*\[\]<>|]|(?<!\w)_|_(?!\w)|~(?=~)")
 FIRST_SIGN = regex.compile(r"\A(\d{0,9})([-+#.)])(?=\s)")
 
 
-def read(
-    text: str, language: str, fits: Callable[[str], bool]
-) -> list[str | Sentence]:
+def read(text: str, split: Split) -> list[str | Sentence]:
     """The pieces of a Markdown text. Code, HTML blocks and images stay.
 
     Args:
         text: The text.
-        language: Code of its language.
-        fits: As in `split`.
+        split: `sentences.split` for its language.
     """
     import markdown_it  # an extra
 
@@ -61,7 +56,7 @@ def read(
         if offsets:
             pieces.append(text[read_to : offsets[0]])
             items = spans.items(token.content, text, offsets, environment)
-            pieces += split(items, escape, language, fits)
+            pieces += split(items, escape)
             read_to = offsets[-1]
     return [piece for piece in [*pieces, text[read_to:]] if piece]
 
@@ -115,11 +110,12 @@ class _Spans:
     def _noting(self, name, rule):
         def noting_rule(state, silent):
             begin, noted, made = state.pos, len(self._found), None
-            if name == "link" and not silent:
-                made = self._parser.helpers.parseLinkLabel(state, begin, True)
             taken = rule(state, silent)
             if taken and not silent:
-                if name == "image":
+                if name == "link":
+                    label_end = self._parser.helpers.parseLinkLabel
+                    made = label_end(state, begin, True)
+                elif name == "image":
                     del self._found[noted:]  # the rules of its text
                 elif name in ("emphasis", "strikethrough"):
                     made = _tokens_between(state, begin)

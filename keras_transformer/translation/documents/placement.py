@@ -6,7 +6,6 @@ as in the source, so that the result is well-formed for any alignment.
 """
 
 import dataclasses
-import itertools
 import typing
 from collections.abc import Sequence
 
@@ -62,8 +61,6 @@ class _Range:
     end: int
     mark: Mark | None = None
     close: Mark | None = None
-    starts_earlier: bool = False
-    ends_later: bool = False
     inner: list["_Range"] = dataclasses.field(default_factory=list)
     first: int = 0
     last: int = 0
@@ -72,6 +69,14 @@ class _Range:
     @property
     def alone(self):
         return self.mark is not None and self.mark.kind == ALONE
+
+    @property
+    def starts_earlier(self):
+        return self.mark is None and self.close is not None
+
+    @property
+    def ends_later(self):
+        return self.mark is not None and not (self.alone or self.close)
 
 
 def insert_marks(
@@ -132,17 +137,16 @@ def _nest(marks, length):
     for mark in marks:
         top = open_ranges[-1]
         if mark.kind == OPEN:
-            found = _Range(mark.place, length, mark, ends_later=True)
+            found = _Range(mark.place, length, mark)
             top.inner.append(found)
             open_ranges.append(found)
         elif mark.kind != CLOSE:
             top.inner.append(_Range(mark.place, mark.place, mark))
         elif top.mark and top.mark.name == mark.name:
-            top.end, top.close, top.ends_later = mark.place, mark, False
+            top.end, top.close = mark.place, mark
             open_ranges.pop()
         else:  # it began in an earlier sentence and holds all that is so far
-            whole = _Range(0, mark.place, None, mark, starts_earlier=True)
-            whole.inner, top.inner = top.inner, [whole]
+            top.inner = [_Range(0, mark.place, None, mark, top.inner)]
     return root
 
 
@@ -187,34 +191,30 @@ def _choose(found, free, outer, links):
     elif found.ends_later:
         free = [part for part in free if part[1] == outer.last]
         found.first = found.last = outer.last
-    is_empty = found.begin == found.end
-    values = [
-        1 if _is_from(link, found) and not is_empty else -1 for link in links
-    ]
-    sums = [0, *itertools.accumulate(values)]
-    stretches = [
-        (sums[last] - sums[first], first, last)
-        for begin, end in free
-        for first in ([begin] if found.starts_earlier else range(begin, end))
-        for last in ([end] if found.ends_later else range(first + 1, end + 1))
-    ]
-    value, first, last = max(stretches, default=(0, 0, 0), key=lambda s: s[0])
-    goes_beyond = found.starts_earlier or found.ends_later
-    if value > 0:
-        found.first, found.last = first, last
-    elif not goes_beyond and (is_empty or not stretches):
-        _choose_gap(found, free, outer, links)
-    elif not goes_beyond:
-        words = [i for begin, end in free for i in range(begin, end)]
+    best = 0
+    for begin, end in free:
+        value, first = 0, begin
+        for i in range(begin, end):
+            if value < 0 and not found.starts_earlier:
+                value, first = 0, i
+            value += 1 if _is_from(links[i], found) else -1
+            if value > best and (i + 1 == end or not found.ends_later):
+                best, found.first, found.last = value, first, i + 1
+    if best or found.starts_earlier or found.ends_later:
+        return
+    words = [i for begin, end in free for i in range(begin, end)]
+    if words and found.begin < found.end:
         found.first = min(
             words, key=lambda i: abs(links[i].source[0] - found.begin)
         )
         found.last = found.first + 1
+    else:
+        _choose_gap(found, free, outer, links)
 
 
 def _is_from(link, found):
     """Whether a link is from a word inside a range of the source."""
-    return link.source[0] < found.end and link.source[1] > found.begin
+    return max(link.source[0], found.begin) < min(link.source[1], found.end)
 
 
 def _choose_gap(found, free, outer, links):

@@ -1,12 +1,10 @@
 """Message catalogues of gettext (.po)."""
 
-from collections.abc import Callable
-
 import regex
 
 from keras_transformer.translation.documents.document import Block
 from keras_transformer.translation.documents.markup import tagged_items
-from keras_transformer.translation.documents.sentences import Sentence
+from keras_transformer.translation.documents.sentences import Sentence, Split
 from keras_transformer.translation.documents.text import read as read_text
 
 TRANSLATION = regex.compile(
@@ -19,10 +17,7 @@ FIRST_KEYWORD = regex.compile(r"^(?=msgctxt|msgid)", regex.MULTILINE)
 
 
 def read(
-    text: str,
-    language: str,
-    fits: Callable[[str], bool],
-    replace: bool = False,
+    text: str, split: Split, replace: bool = False
 ) -> list[str | Sentence | Block]:
     """The pieces of a message catalogue.
 
@@ -31,8 +26,7 @@ def read(
 
     Args:
         text: The catalogue.
-        language: Code of the messages' language.
-        fits: As in `split`.
+        split: `sentences.split` for its language.
         replace: Whether to translate messages that have a translation.
 
     Raises:
@@ -59,11 +53,11 @@ def read(
         if entry.obsolete or (has_translation and not replace):
             pieces.append(entry_text)
         else:
-            pieces += _read_entry(entry, entry_text, language, fits)
+            pieces += _read_entry(entry, entry_text, split)
     return pieces
 
 
-def _read_entry(entry, text, language, fits):
+def _read_entry(entry, text, split):
     """The pieces of an entry that is translated."""
 
     def items(line):
@@ -75,7 +69,7 @@ def _read_entry(entry, text, language, fits):
         message = entry.msgid
         if int(match["index"] or 0):
             message = entry.msgid_plural
-        found = read_text(message, language, fits, items)
+        found = read_text(message, split, items)
         if all(isinstance(piece, str) for piece in found):
             return [text]  # it has no words
         ending = "\r\n" if "\r\n" in text else "\n"

@@ -121,10 +121,9 @@ class Sentence:
         """
         if translation == self.text:
             return self.raw
-        links = [
-            _whole_placeholder(link, translation)
-            for link in links or proportional_links(self.text, translation)
-        ]
+        links = _whole_placeholders(
+            links or proportional_links(self.text, translation), translation
+        )
         edits = [
             *insert_marks(self.text, self._marks(), translation, links),
             *self._break_lines(translation),
@@ -162,12 +161,17 @@ class Sentence:
                 yield Edit(place, 1, item.raw)
 
 
-def _whole_placeholder(link, translation):
-    """A link, from the whole placeholder if it is from a word inside one."""
-    for match in PLACEHOLDER.finditer(translation):
-        if match.start() <= link.target[0] < match.end():
-            return link._replace(target=match.span())
-    return link
+def _whole_placeholders(links, translation):
+    """The links; those from inside a placeholder are from all of it."""
+    spans = [match.span() for match in PLACEHOLDER.finditer(translation)]
+    begins = [begin for begin, _ in spans]
+    whole = []
+    for link in links:
+        i = bisect.bisect(begins, link.target[0]) - 1
+        if i >= 0 and link.target[0] < spans[i][1]:
+            link = link._replace(target=spans[i])
+        whole.append(link)
+    return whole
 
 
 def _neighbour(items):
@@ -250,9 +254,14 @@ def _hide_placeholders(items):
     return items
 
 
+# From items to what `split` makes of them.
+Split = Callable[..., list["str | Sentence"]]
+
+
 def split(
     items: Iterable[Item],
-    escape: Callable[[str], str],
+    escape: Callable[[str], str] = str,
+    *,
     language: str,
     fits: Callable[[str], bool],
 ) -> list["str | Sentence"]:
@@ -260,7 +269,7 @@ def split(
 
     Args:
         items: The `Item`s of the text.
-        escape: Writes plain text as the document's format does.
+        escape: As of a `Sentence`.
         language: Code of the language, such as "en".
         fits: Whether the model can read a text; others are divided, at clause
             marks if there are any.

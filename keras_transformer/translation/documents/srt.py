@@ -1,7 +1,5 @@
 """Subtitles: SubRip (.srt), and WebVTT, whose cues have the same form."""
 
-from collections.abc import Callable
-
 import regex
 
 from keras_transformer.translation.documents.markup import tagged_items
@@ -9,8 +7,8 @@ from keras_transformer.translation.documents.sentences import (
     SPACE,
     Item,
     Sentence,
+    Split,
     separate,
-    split,
 )
 
 # The line with a cue's times, and the lines after it up to a blank one.
@@ -25,19 +23,16 @@ CUE = regex.compile(
 SPEAKER = regex.compile(
     r"(?:\r\n|[\r\n])+(?=[ \t]*(?:<[^<>]*>)*[-\u2013\u2014])"
 )
-LINE_END = regex.compile(r"[ \t]*(?:\r\n|[\r\n])+[ \t]*")
+LINE_END = regex.compile(r"(?:(?<![ \t])[ \t]++)?(?:\r\n|[\r\n])+[ \t]*")
 DASH = regex.compile(r"[ \t]*[-\u2013\u2014][ \t]*")
 
 
-def read(
-    text: str, language: str, fits: Callable[[str], bool]
-) -> list[str | Sentence]:
+def read(text: str, split: Split) -> list[str | Sentence]:
     """The pieces of a file of subtitles.
 
     Args:
         text: The file.
-        language: Code of its language.
-        fits: As in `split`.
+        split: `sentences.split` for its language.
 
     Raises:
         ValueError: It has text but no cue.
@@ -64,6 +59,6 @@ def read(
                 for item in [*tagged_items(part), Item(line_end, " ", SPACE)]
                 if item.raw
             ]
-            pieces += [*split(items, str, language, fits), separator]
+            pieces += [*split(items), separator]
         read_to = end
     return [piece for piece in [*pieces, text[read_to:]] if piece]

@@ -9,13 +9,16 @@ from keras_transformer.translation.documents.sentences import (
     SPACE,
     Item,
     Sentence,
+    Split,
     plain_items,
     separate,
-    split,
 )
 
-# What stands between lines: a line end, with the indentation that follows.
-LINE_END = regex.compile(r"[ \t]*(?>\r\n|[\n\r\v\f\x85\u2028\u2029])[ \t]*")
+# What stands between lines: a line end with the white space around it. A run of
+# white space is read from its first character only, in linear time.
+LINE_END = regex.compile(
+    r"(?:(?<![ \t])[ \t]++)?(?>\r\n|[\n\r\v\f\x85\u2028\u2029])[ \t]*+"
+)
 LIST_MARK = regex.compile(
     r"(?:[-*+\u2022\u2013>|]+|\d{1,3}[.)]|[A-Za-z]\))[ \t]+"
 )
@@ -29,8 +32,7 @@ FULLEST = 0.85  # of the longest line: its other lines would be longer than that
 
 def read(
     text: str,
-    language: str,
-    fits: Callable[[str], bool],
+    split: Split,
     make_items: Callable[[str], list[Item]] = plain_items,
     escape: Callable[[str], str] = str,
 ) -> list[str | Sentence]:
@@ -41,10 +43,9 @@ def read(
 
     Args:
         text: The text.
-        language: Code of its language.
-        fits: As in `split`.
+        split: `sentences.split` for its language.
         make_items: From a text without line ends to its items.
-        escape: As in `split`.
+        escape: Writes plain text as the document's format does.
     """
     pieces: list[str | Sentence] = []
     for paragraph, separator in separate(text, PARAGRAPH_END):
@@ -58,7 +59,7 @@ def read(
         for line, line_end in lines:
             for column, space in separate(line, COLUMN_END):
                 items = _items(column, make_items)
-                pieces += [*split(items, escape, language, fits), space]
+                pieces += [*split(items, escape), space]
             pieces.append(line_end)
         pieces.append(separator)
     return [piece for piece in pieces if piece]

@@ -1,7 +1,6 @@
 """XLIFF 1.2 and 2: the exchange format of translation tools."""
 
 import typing
-from collections.abc import Callable
 from xml.parsers import expat
 
 import regex
@@ -16,8 +15,8 @@ from keras_transformer.translation.documents.placement import (
 from keras_transformer.translation.documents.sentences import (
     Item,
     Sentence,
+    Split,
     plain_items,
-    split,
 )
 
 PAIRED = ("g", "mrk", "pc")  # inline elements around translated text
@@ -82,17 +81,13 @@ def _events(text):
 
 
 def read(
-    text: str,
-    language: str,
-    fits: Callable[[str], bool],
-    replace: bool = False,
+    text: str, split: Split, replace: bool = False
 ) -> list[str | Sentence]:
     """The pieces of an XLIFF file.
 
     Args:
         text: The file.
-        language: Code of the source language.
-        fits: As in `split`.
+        split: `sentences.split` for the source language.
         replace: Whether to translate segments that have a translation.
 
     Raises:
@@ -122,14 +117,14 @@ def read(
             pieces += _read_unit(
                 events[begin : i + 1],
                 "" if is_version_2 else TARGET,
-                lambda items: split(items, escape, language, fits),
+                split,
                 replace,
             )
             begin = None
     return [piece for piece in pieces if piece]
 
 
-def _read_unit(events, attributes, split_items, replace):
+def _read_unit(events, attributes, split, replace):
     """The pieces of a unit: its source stays, its target is written."""
     unchanged = ["".join(event.raw for event in events)]
     source, after_source = _content(events, "source")
@@ -138,7 +133,7 @@ def _read_unit(events, attributes, split_items, replace):
         target and any(e.raw.strip() for e in target) and not replace
     ):
         return unchanged
-    pieces = split_items(_items(source))
+    pieces = split(_items(source), escape)
     if all(isinstance(piece, str) for piece in pieces):
         return unchanged
 

@@ -38,6 +38,8 @@ __all__ = [
     "translate",
 ]
 
+# A reader has a text of its format and `sentences.split` for its language. It
+# yields the text in order: `Sentence`s, `Block`s, and what stays as `str`.
 READERS: dict[str, Callable] = {
     "text": read_text,
     "html": read_html,

@@ -1,5 +1,7 @@
 """Markdown, with the tables and strikethrough of GitHub."""
 
+from collections.abc import Iterator
+
 import regex
 
 from keras_transformer.translation.documents.markup import (
@@ -27,17 +29,17 @@ SIGN = regex.compile(r"[\\`*\[\]<>|]|(?<!\w)_|_(?!\w)|~(?=~)")
 FIRST_SIGN = regex.compile(r"\A(\d{0,9})([-+#.)])(?=\s)")
 
 
-def read(text: str, split: Split) -> list[str | Sentence]:
+def read(text: str, split: Split) -> Iterator[str | Sentence]:
     """The pieces of a Markdown text. Code, HTML blocks and images stay.
 
     Args:
-        text: The text.
-        split: `sentences.split` for its language.
+        text, split: As of every reader.
     """
     import markdown_it  # an extra
 
     parser = markdown_it.MarkdownIt("commonmark").enable("table")
     parser.enable("strikethrough")
+    parser.core.ruler.disable("inline")  # which `_Spans` does
     spans = _Spans(parser)
     front = FRONT_MATTER.match(text)
     begin = front.end() if front else 0
@@ -46,7 +48,6 @@ def read(text: str, split: Split) -> list[str | Sentence]:
     # The parser knows the lines of other systems by these two signs.
     for line in regex.findall(r"[^\r\n]*(?:\r\n|\r|\n|\Z)", body):
         starts.append(starts[-1] + len(line))
-    pieces: list[str | Sentence] = []
     read_to = 0
     environment: dict = {}
     for token in parser.parse(body, environment):
@@ -54,11 +55,11 @@ def read(text: str, split: Split) -> list[str | Sentence]:
             continue
         offsets = _offsets(token, text, starts, read_to)
         if offsets:
-            pieces.append(text[read_to : offsets[0]])
+            yield text[read_to : offsets[0]]
             items = spans.items(token.content, text, offsets, environment)
-            pieces += split(items, escape)
+            yield from split(items, escape)
             read_to = offsets[-1]
-    return [piece for piece in [*pieces, text[read_to:]] if piece]
+    yield text[read_to:]
 
 
 def escape(text: str) -> str:

@@ -1,6 +1,7 @@
 """Sentences of a document, with the markup that they carry."""
 
 import bisect
+import collections
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -94,7 +95,7 @@ class Sentence:
     @property
     def raw(self) -> str:
         """The sentence as the document writes it."""
-        return "".join(item.raw for item in self._items)
+        return _raw(self._items)
 
     @property
     def needs_alignment(self) -> bool:
@@ -249,8 +250,9 @@ def _hide_placeholders(items):
         ]
         hidden = items[covered[0] : covered[-1] + 1]
         if not any(item.kind in CODES for item in hidden):
-            raw = "".join(item.raw for item in hidden)
-            items[covered[0] : covered[-1] + 1] = [Item(raw, "", ALONE)]
+            items[covered[0] : covered[-1] + 1] = [
+                Item(_raw(hidden), "", ALONE)
+            ]
     return items
 
 
@@ -310,21 +312,22 @@ def _pair(items):
     """
     items = list(items)
     open_tags = []
+    alone = []
     for i, item in enumerate(items):
         if item.kind == OPEN:
             open_tags.append(i)
         elif item.kind == CLOSE:
-            names = [items[j].name for j in open_tags]
-            if item.name in names:
-                last = len(names) - 1 - names[::-1].index(item.name)
-                for j in [open_tags[last], i]:
-                    items[j] = items[j]._replace(name=f"{item.name} {i}")
-                crossed, open_tags = open_tags[last + 1 :], open_tags[:last]
-            else:
-                crossed = [i]
-            for j in crossed:
-                items[j] = items[j]._replace(kind=ALONE)
-    for j in open_tags:
+            depths = reversed(range(len(open_tags)))
+            same = (k for k in depths if items[open_tags[k]].name == item.name)
+            depth = next(same, None)
+            if depth is None:
+                alone.append(i)
+                continue
+            alone += open_tags[depth + 1 :]
+            for j in (open_tags[depth], i):
+                items[j] = items[j]._replace(name=f"{item.name} {i}")
+            del open_tags[depth:]
+    for j in alone + open_tags:
         items[j] = items[j]._replace(kind=ALONE)
     return items
 
@@ -369,30 +372,33 @@ def _sentence(items, escape):
 
     Text without letters needs no translation.
     """
+    tags = collections.Counter(
+        item.name for item in items if item.kind in (OPEN, CLOSE)
+    )
+
+    def is_apart(item):
+        """Whether it is no text, nor a tag of a pair inside the sentence."""
+        is_tag = item.kind in (OPEN, CLOSE)
+        return item.kind in (SPACE, ALONE) or (is_tag and tags[item.name] < 2)
+
     first, last = 0, len(items)
     while first < last:
         begins, ends = items[first], items[last - 1]
-        if begins.kind in (SPACE, ALONE) or not _has_partner(items, begins):
+        if is_apart(begins):
             first += 1
-        elif ends.kind in (SPACE, ALONE) or not _has_partner(items, ends):
+        elif is_apart(ends):
             last -= 1
-        elif (begins.kind, ends.kind) == (OPEN, CLOSE) and (
-            begins.name == ends.name
-        ):
+        elif begins.kind == OPEN and ends[2:] == (CLOSE, begins.name):
             first, last = first + 1, last - 1
         else:
             break
     sentence = Sentence(items[first:last], escape)
     words = PLACEHOLDER.sub("", sentence.text)
     if not any(character.isalpha() for character in words):
-        return ["".join(item.raw for item in items)]
-    before = "".join(item.raw for item in items[:first])
-    after = "".join(item.raw for item in items[last:])
-    return [piece for piece in (before, sentence, after) if piece]
+        return [_raw(items)]
+    return [_raw(items[:first]), sentence, _raw(items[last:])]
 
 
-def _has_partner(items, item):
-    """Whether both tags of a pair are in the sentence; True for other items."""
-    if item.kind not in (OPEN, CLOSE):
-        return True
-    return sum(other.name == item.name for other in items) == 2
+def _raw(items):
+    """Items as the document writes them."""
+    return "".join(item.raw for item in items)

@@ -3,45 +3,34 @@
 Fields that it does not know are ignored, as there.
 """
 
-from starlette.exceptions import HTTPException
-
 from keras_transformer.figures.writing import direction
 from trainers.serving import requests
 from trainers.serving.languages import name_of
-from trainers.serving.requests import TranslationRequest, Values
+from trainers.serving.requests import Values
 from trainers.serving.service import Service
-
-FORMATS = ("text", "html")
 
 
 async def translate(service: Service, fields: Values) -> dict:
     """The answer of /translate: of one text, or of a list of texts."""
     texts = requests.read_texts(fields, "q", service.limits)
-    source = requests.read_text_option(fields, "source")
-    target = requests.read_text_option(fields, "target")
-    text_format = requests.read_text_option(fields, "format", "text")
     alternatives = requests.read_alternatives(fields, service.limits)
-    if text_format not in FORMATS:
-        raise HTTPException(
-            400,
-            f"format must be one of {', '.join(FORMATS)}. Received:"
-            f" format={text_format!r}",
-        )
-    detected = []
-    if source == "auto":
-        detected = [_detect(service, text)[0] for text in texts]
-    sources = [found["language"] for found in detected] or [source] * len(texts)
-    pairs = [service.find_pair(source, target) for source in sources]
-    # Not more than there are: few clients know how wide the beam is.
-    widest = min(pair.translator.decoding.beam_size for pair in pairs)
-    n_best = min(1 + alternatives, widest)
-    options = TranslationRequest(format=text_format, n_best=n_best)
-    found = await service.translate(texts, pairs, options)
+    options, _ = requests.read_options(
+        {
+            "source": requests.read_text(fields, "source"),
+            "target": requests.read_text(fields, "target"),
+            "format": requests.read_text(fields, "format", "text"),
+            "n_best": 1 + alternatives,
+        }
+    )
+    # Few clients know how wide the beam is.
+    found = await service.translate(texts, options, may_be_fewer=True)
     answer: dict[str, list] = {"translatedText": [t.texts[0] for t in found]}
     if alternatives:
         answer["alternatives"] = [t.texts[1:] for t in found]
-    if detected:
-        answer["detectedLanguage"] = detected
+    if options.source == "auto":
+        answer["detectedLanguage"] = [
+            _language(t.source, t.confidence) for t in found
+        ]
     # Not in LibreTranslate, which truncates silently.
     notes = [t.notes for t in found]
     if any(notes):
@@ -54,14 +43,12 @@ async def translate(service: Service, fields: Values) -> dict:
 async def detect(service: Service, fields: Values) -> list[dict]:
     """The answer of /detect: the languages of a text, most probable first."""
     texts = requests.read_texts(fields, "q", service.limits)
-    return _detect(service, "\n".join(texts))
+    found = service.detector.rank("\n".join(texts))
+    return [_language(*language) for language in found]
 
 
-def _detect(service, text):
-    return [
-        {"confidence": confidence, "language": code}
-        for code, confidence in service.detector.rank(text)
-    ]
+def _language(code, confidence):
+    return {"confidence": confidence, "language": code}
 
 
 def list_languages(service: Service) -> list[dict]:

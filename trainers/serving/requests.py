@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from keras_transformer.fields import Fields, hp
+from keras_transformer.translation import documents
 from trainers.serving.config import Limits
 
 FORM_FIELDS = 100
@@ -25,18 +26,16 @@ SEARCH_FIELDS = (
     "top_k",
     "top_p",
 )
-# Not Markdown: the time to read it grows with the square of its length.
-FORMATS = ("text", "html", "xliff", "srt", "po")
 Values = Mapping[str, typing.Any]  # the fields of a request, by name
 
 
 @dataclasses.dataclass(frozen=True)
 class TranslationRequest(Fields):
-    """A request at /v1/translate, besides its texts and its search options."""
+    """A request to translate, without its texts and its search options."""
 
     source: str = hp("auto", "Language code of the text; auto: detected.")
     target: str = hp("", "Language code of the translation. Required.")
-    format: str = hp("text", "Format of the texts.", choices=FORMATS)
+    format: str = hp("text", "Format of the texts.", choices=documents.FORMATS)
     n_best: int = hp(1, "Number of translations, best first.", low=1)
     seed: int | None = hp(
         None, "Sampling: the same seed draws the same samples.", low=0
@@ -155,9 +154,7 @@ def read_texts(fields: Values, name: str, limits: Limits) -> list[str]:
     return texts
 
 
-def read_text_option(
-    fields: Values, name: str, default: str | None = None
-) -> str:
+def read_text(fields: Values, name: str, default: str | None = None) -> str:
     """A field that is a text, such as a language code.
 
     Raises:
@@ -192,9 +189,9 @@ def read_alternatives(fields: Values, limits: Limits) -> int:
 
 
 def read_options(
-    fields: Values, others: Collection[str]
+    fields: Values, others: Collection[str] = ()
 ) -> tuple[TranslationRequest, dict[str, typing.Any]]:
-    """The options of a request at /v1/translate.
+    """The options of a request to translate.
 
     Args:
         fields: The fields of the request.

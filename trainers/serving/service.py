@@ -29,23 +29,23 @@ class Translated(typing.NamedTuple):
     """A translated text.
 
     Attributes:
+        source: The language code of its source.
+        confidence: From 0 to 100, if the language was detected.
         texts: The whole text's translations, best first: the n-th has the n-th
             hypothesis of each sentence, or its last one. Of a text with markup
             only the best.
-        sentences: What was translated.
-        before: What stands before each sentence.
-        found: The `Found` of each sentence.
+        sentences: Each sentence, what stands before it, and the `Found` of it.
     """
 
+    source: str
+    confidence: float | None
     texts: list[str]
-    sentences: list[str]
-    before: list[str]
-    found: list[Found]
+    sentences: list[tuple[str, str, Found]]
 
     @property
     def notes(self) -> list[str]:
         """What is to be said about truncated sentences."""
-        return [note for of in self.found for note in of.translation.notes]
+        return [n for *_, of in self.sentences for n in of.translation.notes]
 
 
 class Service:
@@ -123,19 +123,19 @@ class Service:
     async def translate(
         self,
         texts: Sequence[str],
-        pairs: Sequence[Pair],
         options: TranslationRequest,
         search: Mapping[str, typing.Any] | None = None,
         prefixes: Sequence[str] | None = None,
+        may_be_fewer: bool = False,
     ) -> list[Translated]:
         """Translates texts.
 
         Args:
             texts: The texts.
-            pairs: The pair of each.
-            options: The options; source and target do not count.
+            options: The options.
             search: Fields of `DecodingConfig` that differ from the server's.
             prefixes: The beginning of each translation; texts are not split.
+            may_be_fewer: Whether `n_best` may be more than a search finds.
 
         Returns:
             A `Translated` for each text.
@@ -143,13 +143,21 @@ class Service:
         Raises:
             HTTPException: A text or an option is wrong, or there is no room.
         """
+        languages: list[tuple[str, float | None]] = [
+            self.detector.rank(text)[0]
+            if options.source == "auto"
+            else (options.source, None)
+            for text in texts
+        ]
+        pairs = [self.find_pair(code, options.target) for code, _ in languages]
         number = next(self._numbers)
-        by_pair = {
-            pair: self._make_search(pair, options, search or {}, number)
+        searches = {
+            pair: self._make_search(
+                pair, options, search or {}, number, may_be_fewer
+            )
             for pair in dict.fromkeys(pairs)
         }
-        searches = [by_pair[pair] for pair in pairs]
-        work: list[Coroutine[typing.Any, typing.Any, Translated]]
+        work: list[Coroutine[typing.Any, typing.Any, tuple]]
         if options.split:
             parsed = await run_in_threadpool(
                 lambda: [
@@ -158,14 +166,16 @@ class Service:
                 ]
             )
             work = [
-                self._translate_document(document, search, options.n_best)
-                for document, search in zip(parsed, searches, strict=True)
+                self._translate_document(
+                    document, searches[pair], options.n_best
+                )
+                for document, pair in zip(parsed, pairs, strict=True)
             ]
         else:
             work = [
-                self._translate_sentence(*sentence)
-                for sentence in itertools.zip_longest(
-                    texts, searches, prefixes or ()
+                self._translate_sentence(text, searches[pair], prefix)
+                for text, pair, prefix in itertools.zip_longest(
+                    texts, pairs, prefixes or ()
                 )
             ]
         try:
@@ -173,16 +183,20 @@ class Service:
                 tasks = [group.create_task(each) for each in work]
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
-        return [task.result() for task in tasks]
+        return [
+            Translated(*language, *task.result())
+            for language, task in zip(languages, tasks, strict=True)
+        ]
 
-    def _make_search(self, pair, options, search, number):
+    def _make_search(self, pair, options, search, number, may_be_fewer):
         """The `Search` of a request, checked."""
         with bad_values():
             decoding = dataclasses.replace(pair.translator.decoding, **search)
         found = 1 if decoding.sampling else decoding.beam_size
+        n_best = min(options.n_best, found) if may_be_fewer else options.n_best
         for name, value, limit in (
             ("beam_size", decoding.beam_size, self.max_beam_size(pair)),
-            ("n_best", options.n_best, min(found, self.max_n_best)),
+            ("n_best", n_best, min(found, self.max_n_best)),
         ):
             if value > limit:
                 raise HTTPException(
@@ -192,43 +206,42 @@ class Service:
         return Search(
             pair,
             decoding,
-            everything=found > 1 and options.n_best > 1,
+            everything=n_best > 1,
             details=options.details,
             seed=None if options.seed is None else (options.seed, number),
         )
 
     async def _translate_sentence(self, text, search, prefix):
-        """The `Translated` of a text that is one sentence."""
+        """The translations of a text that is one sentence, and its `Found`."""
         if prefix is not None:
             search = dataclasses.replace(search, has_prefixes=True)
         [found] = await self._search(search, [text], prefix or "")
-        return Translated(found.translation.texts, [text], [""], [found])
+        return found.translation.texts, [(text, "", found)]
 
     async def _translate_document(self, document, search, n_best):
-        """The `Translated` of a text that is parsed."""
+        """The translations of a document, and its sentences with `Found`."""
         sentences, before = document.sentences, document.texts_before()
-        found: list[list[Found]] = []
+        searched: list[list[Found]] = []
 
         async def run(stage):
             if stage.kind == "align":
                 sizes = [1 + len(source) // 4 for source, _ in stage.items]
                 align = search.pair.translator.align_spans
                 return await self._run(align, stage.items, sizes)
-            found.append(await self._search(search, stage.items))
-            return [of.translation.texts[0] for of in found[-1]]
+            searched.append(await self._search(search, stage.items))
+            return [found.translation.texts[0] for found in searched[-1]]
 
         work = documents.stages(document)
         stage = next(work)
         while isinstance(stage, documents.Stage):
             stage = await run_in_threadpool(work.send, await run(stage))
-        texts = [stage.text]
+        texts, found = [stage.text], searched[0]
         if n_best > 1 and not any(document.needs_alignment):
             texts += await run_in_threadpool(
-                _alternatives, document, found[0], n_best
+                _alternatives, document, found, n_best
             )
-        return Translated(
-            list(dict.fromkeys(texts)), sentences, before, found[0]
-        )
+        rows = list(zip(sentences, before, found, strict=True))
+        return list(dict.fromkeys(texts)), rows
 
     async def _search(self, search, sentences, prefix=""):
         """The `Found`s of sentences."""

@@ -5,7 +5,7 @@ import typing
 
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import kinds_of
-from trainers.serving.libretranslate import FORMATS
+from keras_transformer.translation import documents
 from trainers.serving.requests import SEARCH_FIELDS, TranslationRequest
 from trainers.serving.service import Service
 
@@ -45,7 +45,7 @@ def describe(service: Service) -> Schema:
             "LibreTranslate's: translates a text or a list of texts.",
             {"q": TEXTS, **languages},
             {
-                "format": {**TEXT, "enum": FORMATS},
+                "format": {**TEXT, "enum": documents.FORMATS},
                 "alternatives": {
                     "type": "integer",
                     "minimum": 0,

@@ -21,32 +21,18 @@ async def translate(service: Service, fields: Values) -> dict:
     ):
         if not has_effect:
             raise HTTPException(400, f"{name} needs {needed}")
-    pairs = [
-        service.find_pair(
-            service.detector.rank(text)[0][0]
-            if options.source == "auto"
-            else options.source,
-            options.target,
-        )
-        for text in texts
-    ]
-    found = await service.translate(texts, pairs, options, search, prefixes)
+    found = await service.translate(texts, options, search, prefixes)
     return {
         "translations": [
             {
-                "source": pair.source,
+                "source": translated.source,
                 "text": translated.texts[0],
                 "sentences": [
-                    _sentence(*parts, options.n_best)
-                    for parts in zip(
-                        translated.sentences,
-                        translated.before,
-                        translated.found,
-                        strict=True,
-                    )
+                    _sentence(sentence, before, found, options.n_best)
+                    for sentence, before, found in translated.sentences
                 ],
             }
-            for pair, translated in zip(pairs, found, strict=True)
+            for translated in found
         ]
     }
 
@@ -54,7 +40,7 @@ async def translate(service: Service, fields: Values) -> dict:
 async def draw_attention(service: Service, fields: Values) -> str:
     """The answer of /v1/attention: a page."""
     source, target, *texts = (
-        requests.read_text_option(fields, name)
+        requests.read_text(fields, name)
         for name in ("source", "target", "text", "translation")
     )
     for name in ("text", "translation"):

@@ -25,7 +25,7 @@ from hostile_requests import http
 
 import keras_transformer as kt
 from keras_transformer.decoding import UNFINISHED
-from keras_transformer.translation import batching
+from keras_transformer.translation import batching, documents
 from keras_transformer.translator import Alignment, PairScore, Translation
 from trainers import serve
 from trainers.serving import app, languages, pairs, server
@@ -389,6 +389,49 @@ def test_libretranslate_translates_a_text_and_a_list(served):
     assert post(served, "/translate", q=long, **both)["notes"] == ["is long"]
 
 
+def translated(text, text_format):
+    """The translation of a document by `documents` and a `Script`."""
+    script = Script()
+    document = documents.parse(text, text_format, "en", script.fits)
+    return documents.translate(
+        document,
+        lambda sentences: [
+            found.texts[0] for found in script.search(sentences, None, 1)
+        ],
+        script.align_spans,
+    ).text
+
+
+@pytest.mark.parametrize(
+    ("text_format", "text"),
+    [
+        ("html", "<p>One <b>red</b> dog.\n%s <i>trees</i>.</p><pre>a</pre>"),
+        ("markdown", "# One *red* dog\n\n- %s `x` trees. Two\n"),
+        ("po", 'msgid "%d ~dogs\\n"\nmsgstr ""\n'),
+        ("text", " "),
+    ],
+)
+def test_documents_are_translated_as_by_the_library(served, text_format, text):
+    fields = {"source": "en", "target": "de", "format": text_format}
+    expected = translated(text, text_format)
+    assert post(served, "/translate", q=text, alternatives=2, **fields) == {
+        "translatedText": expected,
+        "alternatives": [],
+    }
+    [found] = post(served, "/v1/translate", text=text, **fields)["translations"]
+    assert found["text"] == expected
+
+
+def test_the_slowest_text_is_translated_in_time(served):
+    """Markdown of as many stars as the limit allows."""
+    begin = time.process_time()
+    text = "*" * 4990 + "abc" + "*" * 4990
+    both = {"source": "en", "target": "de", "format": "markdown"}
+    found = post(served, "/translate", q=text, **both)["translatedText"]
+    assert "ABC" in found and found.count("*") == 2 * 4990
+    assert time.process_time() - begin < 10
+
+
 def test_libretranslate_reads_forms(served):
     fields = {"q": "ä b", "source": "en", "target": "de", "alternatives": "1"}
     expected = {"translatedText": "Ä B", "alternatives": ["Ä B+"]}
@@ -675,7 +718,8 @@ def test_the_work_of_a_client_that_hung_up_is_dropped():
 
 
 def test_a_server_that_starts_or_ends_says_so():
-    fields = {"q": "a", "source": "en", "target": "de"}
+    text = "<p>One <b>red</b> dog and %s trees.</p>"  # in three stages
+    fields = {"q": text, "source": "en", "target": "de", "format": "html"}
     script = Script()
     with running({("en", "de"): script}, warm=False) as served:
         assert refused(served, 503, "/translate", **fields) == (
@@ -704,7 +748,7 @@ def test_a_server_that_starts_or_ends_says_so():
         assert response.headers["connection"] == "close"
         script.may_run.set()
         client.join()
-        assert found == [{"translatedText": "A"}]
+        assert found == [{"translatedText": translated(text, "html")}]
 
 
 def test_a_failure_is_logged_without_the_text(served, caplog):

@@ -42,7 +42,9 @@ def run(
         raise flags.CommandError(f"standard input: {error}") from error
     try:
         found = documents.translate(
-            document, _Progress(translator).translate, translator.align_spans
+            document,
+            lambda sentences: _translate(translator, sentences),
+            translator.align_spans,
         )
     except FloatingPointError as error:
         raise flags.RunError(str(error)) from error
@@ -59,20 +61,15 @@ def run(
     )
 
 
-class _Progress:
+def _translate(translator, sentences):
     """Translates sentences in chunks, and says how many are done."""
-
-    def __init__(self, translator):
-        self._translator = translator
-
-    def translate(self, sentences):
-        translations = []
-        for begin in range(0, len(sentences), CHUNK):
-            chunk = sentences[begin : begin + CHUNK]
-            translations += self._translator.translate(chunk)
-            if len(sentences) > CHUNK:
-                _report(f"{len(translations)} of {len(sentences)} sentences")
-        return translations
+    translations = []
+    for begin in range(0, len(sentences), CHUNK):
+        chunk = sentences[begin : begin + CHUNK]
+        translations += translator.translate(chunk)
+        if len(sentences) > CHUNK:
+            _report(f"{len(translations)} of {len(sentences)} sentences")
+    return translations
 
 
 def _report(line):
@@ -94,10 +91,5 @@ def _read_text(file):
 
 def _map_lines(pairs):
     """A JSON object for each sentence."""
-    return "".join(
-        json.dumps(
-            {"source": source, "translation": translation}, ensure_ascii=False
-        )
-        + "\n"
-        for source, translation in pairs
-    )
+    rows = [{"source": s, "translation": t} for s, t in pairs]
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

@@ -72,33 +72,19 @@ class Sentence(typing.NamedTuple):
     prefix: str
 
 
-class Word(typing.NamedTuple):
-    """A token or word of a translation, and its probability."""
-
-    text: str
-    probability: float
-
-
-class Details(typing.NamedTuple):
-    """What the model says about a translation that it has made.
+class Found(typing.NamedTuple):
+    """What a search has found for a sentence.
 
     Attributes:
-        tokens: Its tokens, without EOS.
-        words: Its words, as white space separates them; the probability is the
-            product over the tokens.
-        alignment: Links of words, source and target, from 0.
+        translation: The hypotheses, best first.
+        details: Of each hypothesis, if they are wanted: "tokens" without EOS
+            and "words" as white space separates them, with the "text" and the
+            "probability" of each; "alignment": links of words, source and
+            target, from 0.
     """
 
-    tokens: list[Word]
-    words: list[Word]
-    alignment: list[tuple[int, int]]
-
-
-class Found(typing.NamedTuple):
-    """The hypotheses of a sentence, best first, and their details if wanted."""
-
     translation: Translation
-    details: list[Details]
+    details: list[dict[str, list]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +98,7 @@ class Search:
             between would need a program of its own.
         has_prefixes: Whether sentences have prefixes, which need another
             program.
-        details: Whether `Details` are wanted.
+        details: Whether details are wanted.
         seed: For sampling, with a number that no other request has: samples
             depend on the batch, so such a request has batches of its own.
     """
@@ -185,7 +171,7 @@ def _num_best(translator, everything):
 
 
 def _details(translator, pairs):
-    """The `Details` of each pair of a sentence and its translation."""
+    """Yields the details of each pair of a sentence and its translation."""
     scores, alignments = translator.score(pairs), translator.align(pairs)
     tokens_of = translator.tokenizer.target.tokens([text for _, text in pairs])
     for (_, text), score, alignment, tokens in zip(
@@ -194,14 +180,17 @@ def _details(translator, pairs):
         words = text.split()
         log_probs = np.zeros(len(words) + 1)  # one more for white space
         # Without EOS; a translation may be longer than what can be scored.
-        known = list(zip(tokens, score.log_probs, strict=False))
-        for token, log_prob in known:
+        for token, log_prob in zip(tokens, score.log_probs, strict=False):
             log_probs[token.word] += log_prob
-        yield Details(
-            [Word(token.text, math.exp(value)) for token, value in known],
-            [
-                Word(word, math.exp(value))
-                for word, value in zip(words, log_probs, strict=False)
-            ],
-            alignment.links,
-        )
+        yield {
+            "tokens": _probable([t.text for t in tokens], score.log_probs),
+            "words": _probable(words, log_probs),
+            "alignment": alignment.links,
+        }
+
+
+def _probable(texts, log_probs):
+    return [
+        {"text": text, "probability": math.exp(log_prob)}
+        for text, log_prob in zip(texts, log_probs, strict=False)
+    ]

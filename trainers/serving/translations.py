@@ -72,11 +72,7 @@ def _sentence(source, before, found, n_best):
         for text, score in zip(texts, scores, strict=True)
     ]
     for hypothesis, details in zip(hypotheses, found.details, strict=False):
-        hypothesis |= {
-            "tokens": [word._asdict() for word in details.tokens],
-            "words": [word._asdict() for word in details.words],
-            "alignment": details.alignment,
-        }
+        hypothesis |= details
     return {
         "source": source,
         "before": before,

@@ -93,20 +93,13 @@ class Sentence:
         self.text = text.rstrip(" ")
 
     @property
-    def raw(self) -> str:
-        """The sentence as the document writes it."""
-        return _raw(self._items)
-
-    @property
     def needs_alignment(self) -> bool:
         """Whether it has markup, whose places the alignment decides."""
         return any(item.kind in CODES for item in self._items)
 
     def keeps_placeholders(self, translation: str) -> bool:
         """Whether a translation has all placeholders of the text."""
-        missing = count_placeholders(self.text)
-        missing.subtract(count_placeholders(translation))
-        return max(missing.values(), default=0) <= 0
+        return count_placeholders(self.text) <= count_placeholders(translation)
 
     def without_placeholders(self) -> "Sentence":
         """The same sentence, with its placeholders as markup."""
@@ -117,16 +110,16 @@ class Sentence:
 
         Args:
             translation: The translation of `text`. If it is `text` itself, the
-                result is `raw`.
+                result is what the document has.
             links: The `SpanLink`s of its words, if it needs an alignment.
         """
         if translation == self.text:
-            return self.raw
+            return _raw(self._items)
         links = _whole_placeholders(
             links or proportional_links(self.text, translation), translation
         )
         edits = [
-            *insert_marks(self.text, self._marks(), translation, links),
+            *insert_marks(self.text, list(self._marks()), translation, links),
             *self._break_lines(translation),
             *_remove_added(translation, self.text),
         ]
@@ -137,17 +130,17 @@ class Sentence:
         return "".join([*parts, self._escape(translation[read:])])
 
     def _marks(self):
-        """The `Mark`s of the codes."""
-        marks = []
+        """Yields the `Mark`s of the codes."""
         for i, item in enumerate(self._items):
             if item.kind in CODES:
-                before = _neighbour(reversed(self._items[:i]))[-1:]
-                after = _neighbour(self._items[i + 1 :])[:1]
-                place = min(self._begins[i], len(self.text))
-                marks.append(
-                    Mark(item.raw, item.kind, item.name, place, before, after)
+                yield Mark(
+                    item.raw,
+                    item.kind,
+                    item.name,
+                    place=min(self._begins[i], len(self.text)),
+                    before=_neighbour(reversed(self._items[:i]))[-1:],
+                    after=_neighbour(self._items[i + 1 :])[:1],
                 )
-        return marks
 
     def _break_lines(self, translation):
         """Yields an edit for each line break, at the proportional place."""
@@ -277,8 +270,7 @@ def split(
             marks if there are any.
 
     Returns:
-        Texts and `Sentence`s. Joined, with the `raw` of the sentences, they are
-        the `raw` of the items.
+        Texts and `Sentence`s, which together have all items in order.
     """
     items = _pair(items)
     _, text = _join(items)

@@ -22,18 +22,6 @@ GETS = {
     "/health": "Whether the server is ready.",
     "/metrics": "Metrics for Prometheus.",
 }
-ERRORS = {
-    400: "The request is wrong.",
-    403: "The API key is missing or not known.",
-    408: "The request came too slowly.",
-    413: "The body is too long.",
-    415: "The body has another type.",
-    429: "There is too much work: try again after Retry-After seconds.",
-    500: "The server has failed.",
-    503: "The server is starting or ending: try again after Retry-After"
-    " seconds.",
-    504: "The translation took too long.",
-}
 
 
 def describe(service: Service) -> Schema:
@@ -114,8 +102,11 @@ def _post(what, required, optional=None, kinds=FORMS):
 def _operation(what):
     """An operation and its answers."""
     error = {"type": "object", "properties": {"error": TEXT}}
-    content = {"application/json": {"schema": error}}
-    answers: dict[str, Schema] = {"200": {"description": "The answer."}}
-    for status, description in ERRORS.items():
-        answers[str(status)] = {"description": description, "content": content}
+    answers = {
+        "200": {"description": "The answer."},
+        "default": {
+            "description": "An error; 429 and 503 have Retry-After.",
+            "content": {"application/json": {"schema": error}},
+        },
+    }
     return {"summary": what, "responses": answers}

@@ -79,15 +79,13 @@ def _mark_accelerator(items):
     if len(marked) != 1:
         return items
     [(i, at)] = marked
-    before, mark, after = (
-        items[i].text[:at],
-        items[i].text[at],
-        items[i].text[at + 1 :],
-    )
-    new = [Item(mark, "", ACCELERATOR), Item(after, after)]
-    if before:
-        new.insert(0, Item(before, before))
-    return items[:i] + new + items[i + 1 :]
+    text = items[i].text
+    items[i : i + 1] = [
+        *plain_items(text[:at]),
+        Item(text[at], "", ACCELERATOR),
+        *plain_items(text[at + 1 :]),
+    ]
+    return items
 
 
 def entity_item(raw: str) -> Item:

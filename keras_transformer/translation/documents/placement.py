@@ -104,9 +104,7 @@ def insert_marks(
     root = _nest([m for m in marks if m.kind != ACCELERATOR], len(text))
     root.last = len(links)
     _place(root, links)
-    edits: list[Edit] = []
-    _write(root, links, translation, edits)
-    return edits + [
+    return _write(root, links, translation) + [
         Edit(_accelerator_offset(mark, translation, links), 0, mark.raw)
         for mark in marks
         if mark.kind == ACCELERATOR
@@ -150,25 +148,30 @@ def _nest(marks, length):
     return root
 
 
-def _place(outer, links):
+def _place(root, links):
     """Finds `first` and `last` of everything inside a range."""
-    free = [(outer.first, outer.last)]
-    ranges = [r for r in outer.inner if not r.alone]
-    # Ranges with a fixed edge choose first, then the longest.
-    ranges.sort(
-        key=lambda r: (not (r.starts_earlier or r.ends_later), r.begin - r.end)
-    )
-    for found in ranges:
-        _choose(found, free, outer, links)
-        _place(found, links)
-        free = [
-            part
-            for begin, end in free
-            for part in _without(begin, end, found.first, found.last)
-        ]
-    for found in outer.inner:
-        if found.alone:
-            _choose_gap(found, free, outer, links)
+    outers = [root]
+    for outer in outers:
+        free = [(outer.first, outer.last)]
+        ranges = [r for r in outer.inner if not r.alone]
+        # Ranges with a fixed edge choose first, then the longest.
+        ranges.sort(
+            key=lambda r: (
+                not (r.starts_earlier or r.ends_later),
+                r.begin - r.end,
+            )
+        )
+        for found in ranges:
+            _choose(found, free, outer, links)
+            free = [
+                part
+                for begin, end in free
+                for part in _without(begin, end, found.first, found.last)
+            ]
+        for found in outer.inner:
+            if found.alone:
+                _choose_gap(found, free, outer, links)
+        outers += ranges  # no recursion: a hostile text has any depth
 
 
 def _without(begin, end, first, last):
@@ -243,13 +246,9 @@ def _choose_gap(found, free, outer, links):
     found.first = found.last = gap
 
 
-def _write(outer, links, translation, edits):
-    """Appends the edits of everything inside a range, in order."""
-
-    def add(offset, text):
-        if edits:
-            offset = max(offset, edits[-1].offset)
-        edits.append(Edit(offset, 0, text))
+def _write(root, links, translation):
+    """The edits of everything inside a range, in order."""
+    edits: list[Edit] = []
 
     def begin_of(gap):
         return links[gap].target[0] if gap < len(links) else len(translation)
@@ -257,20 +256,29 @@ def _write(outer, links, translation, edits):
     def end_of(gap):
         return links[gap - 1].target[1] if gap else 0
 
-    for found in sorted(outer.inner, key=lambda r: (r.first, r.last)):
+    pending = [(root, root)]  # ranges in their outer ones, and edits that close
+    while pending:
+        outer, found = pending.pop()
+        least = edits[-1].offset if edits else 0
+        if isinstance(found, Edit):
+            edits.append(found._replace(offset=max(found.offset, least)))
+            continue
         empty = found.first == found.last
         after = found.after_link or found.first == outer.last
         offset = (end_of if empty and after else begin_of)(found.first)
         if found.alone:
-            if edits:
-                offset = max(offset, edits[-1].offset)
-            add(offset, _spaced(found.mark, offset, translation, edits))
+            offset = max(offset, least)
+            spaced = _spaced(found.mark, offset, translation, edits)
+            edits.append(Edit(offset, 0, spaced))
             continue
         if found.mark:
-            add(offset, found.mark.raw)
-        _write(found, links, translation, edits)
+            edits.append(Edit(max(offset, least), 0, found.mark.raw))
         if found.close:
-            add(offset if empty else end_of(found.last), found.close.raw)
+            end = offset if empty else end_of(found.last)
+            pending.append((found, Edit(end, 0, found.close.raw)))
+        inner = sorted(found.inner, key=lambda r: (r.first, r.last))
+        pending += [(found, inside) for inside in reversed(inner)]
+    return edits
 
 
 def _spaced(mark, offset, translation, edits):

@@ -385,6 +385,9 @@ def test_libretranslate_translates_a_text_and_a_list(served):
         "translatedText": ["A"],
         "alternatives": [["A+"]],
     }
+    # More than the beam of 3 has.
+    many = post(served, "/translate", q="a", alternatives=3, **both)
+    assert many["alternatives"] == ["A+", "A++"]
     long = "a" * 600
     assert post(served, "/translate", q=long, **both)["notes"] == ["is long"]
 

@@ -8,6 +8,7 @@ import pathlib
 import random
 import re
 import sys
+import time
 import types
 import xml.etree.ElementTree
 
@@ -238,7 +239,40 @@ def test_no_alignment_loses_markup_or_a_placeholder(format):
     assert repeated
 
 
-def write(text, format, *translations, alignments=None):
+@pytest.mark.parametrize(
+    ("format", "text"),
+    [
+        ("text", "\t" * 10000),
+        ("text", "{a" * 5000),
+        ("srt", "1\n00:00:01,0 --> 00:00:02,0\na" + "\t" * 9960),
+        ("html", "<b>" * 1400 + "abc" + "</b>" * 1400),
+        ("html", "x " + "<b>" * 1400 + "y" + "</b>" * 1400 + " z"),
+        ("html", "a<b>c</b>" * 1100),
+        ("html", "a <b></b>" * 1100),
+        ("markdown", "!" * 10000),
+        ("markdown", "*" * 4990 + "abc" + "*" * 4990),
+        ("markdown", "[[a]](b)" * 1250),
+    ],
+)
+def test_a_hostile_text_takes_linear_time_and_any_depth(format, text):
+    """A second at most for 10,000 characters, which took 10 to 100."""
+    begin = time.process_time()
+    document = documents.parse(text, format, "en", lambda s: len(s) < 400)
+    documents.translate(
+        document,
+        lambda sentences: [s.upper() + " x" for s in sentences],
+        lambda pairs: [
+            [
+                SpanLink(*spans)
+                for spans in zip(*map(word_spans, pair), strict=False)
+            ]
+            for pair in pairs
+        ],
+    )
+    assert time.process_time() - begin < 5
+
+
+def write(text, format, *translations, alignments=()):
     return documents.parse(text, format).write(translations, alignments)
 
 

@@ -40,6 +40,13 @@ def test_the_policy_allows_what_is_in_the_page_and_nothing_else():
         )
 
 
+def test_every_color_is_defined():
+    html, _ = page.render()
+    used = set(re.findall(r"var\((--[\w-]+)", html))
+    defined = set(re.findall(r"(--[\w-]+):", html))
+    assert used - defined == {"--doubt"}  # of each word, set by the program
+
+
 def test_the_page_names_no_other_address():
     html, _ = page.render()
     html = html.replace(pages.NAMESPACES[0], "")

@@ -25,11 +25,11 @@ from hostile_requests import http
 
 import keras_transformer as kt
 from keras_transformer.decoding import UNFINISHED
-from keras_transformer.translation import batching
+from keras_transformer.translation import batching, documents
 from keras_transformer.translator import Alignment, PairScore, Translation
 from trainers import serve
 from trainers.serving import app, languages, pairs, server
-from trainers.serving.batcher import Batcher, ClosedError, QueueFullError
+from trainers.serving.batcher import Batcher, QueueFullError
 from trainers.serving.config import Limits, Options
 from trainers.serving.service import Service
 
@@ -76,14 +76,14 @@ def busy(batcher):
     """The model thread works on something else while the block runs."""
     work = Work()
     work.may_run.clear()
-    batcher.submit(work, ["x"], [1])
+    batcher.submit(work.run, ["x"], [1])
     work.runs.acquire()
     yield
     work.may_run.set()
 
 
 def submit(batcher, work, *items, size=1):
-    return batcher.submit(work, items, [size] * len(items))
+    return batcher.submit(work.run, items, [size] * len(items))
 
 
 def test_equal_work_shares_batches_in_order(make_batcher):
@@ -104,7 +104,7 @@ def test_jobs_are_divided_where_a_batch_is_full(make_batcher):
     with busy(batcher):
         first = submit(batcher, work, "a", "b", "c")
         second = submit(batcher, work, "d", "e", "f")
-        third = batcher.submit(work, ["g", "h"], [9, 1])
+        third = batcher.submit(work.run, ["g", "h"], [9, 1])
     assert first.result(60) == ["a!", "b!", "c!"]
     assert second.result(60) == ["d!", "e!", "f!"]
     assert third.result(60) == ["g!", "h!"]
@@ -188,7 +188,7 @@ def test_a_closed_batcher_finishes_its_work(make_batcher):
     batcher, work = make_batcher(max_wait=1000.0), Work()
     futures = [submit(batcher, work, item) for item in "ab"]
     batcher.close()
-    with pytest.raises(ClosedError):
+    with pytest.raises(RuntimeError, match="closed"):
         submit(batcher, work, "c")
     batcher.join()
     assert [future.result(0) for future in futures] == [["a!"], ["b!"]]
@@ -385,8 +385,54 @@ def test_libretranslate_translates_a_text_and_a_list(served):
         "translatedText": ["A"],
         "alternatives": [["A+"]],
     }
+    # More than the beam of 3 has.
+    many = post(served, "/translate", q="a", alternatives=3, **both)
+    assert many["alternatives"] == ["A+", "A++"]
     long = "a" * 600
     assert post(served, "/translate", q=long, **both)["notes"] == ["is long"]
+
+
+def translated(text, text_format):
+    """The translation of a document by `documents` and a `Script`."""
+    script = Script()
+    document = documents.parse(text, text_format, "en", script.fits)
+    return documents.translate(
+        document,
+        lambda sentences: [
+            found.texts[0] for found in script.search(sentences, None, 1)
+        ],
+        script.align_spans,
+    ).text
+
+
+@pytest.mark.parametrize(
+    ("text_format", "text"),
+    [
+        ("html", "<p>One <b>red</b> dog.\n%s <i>trees</i>.</p><pre>a</pre>"),
+        ("markdown", "# One *red* dog\n\n- %s `x` trees. Two\n"),
+        ("po", 'msgid "%d ~dogs\\n"\nmsgstr ""\n'),
+        ("text", " "),
+    ],
+)
+def test_documents_are_translated_as_by_the_library(served, text_format, text):
+    fields = {"source": "en", "target": "de", "format": text_format}
+    expected = translated(text, text_format)
+    assert post(served, "/translate", q=text, alternatives=2, **fields) == {
+        "translatedText": expected,
+        "alternatives": [],
+    }
+    [found] = post(served, "/v1/translate", text=text, **fields)["translations"]
+    assert found["text"] == expected
+
+
+def test_the_slowest_text_is_translated_in_time(served):
+    """Markdown of as many stars as the limit allows."""
+    begin = time.process_time()
+    text = "*" * 4990 + "abc" + "*" * 4990
+    both = {"source": "en", "target": "de", "format": "markdown"}
+    found = post(served, "/translate", q=text, **both)["translatedText"]
+    assert "ABC" in found and found.count("*") == 2 * 4990
+    assert time.process_time() - begin < 10
 
 
 def test_libretranslate_reads_forms(served):
@@ -479,7 +525,8 @@ def schema_of(described, path, field):
         ),
         (
             {"q": "a", "source": "en", "target": "de", "format": "pdf"},
-            "format must be one of text, html. Received: format='pdf'",
+            "format must be one of 'text', 'html', 'xliff', 'srt', 'po',"
+            " 'markdown'. Received: format='pdf'",
         ),
         (
             {"q": "a", "source": "en", "target": "de", "alternatives": 4},
@@ -674,7 +721,8 @@ def test_the_work_of_a_client_that_hung_up_is_dropped():
 
 
 def test_a_server_that_starts_or_ends_says_so():
-    fields = {"q": "a", "source": "en", "target": "de"}
+    text = "<p>One <b>red</b> dog and %s trees.</p>"  # in three stages
+    fields = {"q": text, "source": "en", "target": "de", "format": "html"}
     script = Script()
     with running({("en", "de"): script}, warm=False) as served:
         assert refused(served, 503, "/translate", **fields) == (
@@ -703,7 +751,7 @@ def test_a_server_that_starts_or_ends_says_so():
         assert response.headers["connection"] == "close"
         script.may_run.set()
         client.join()
-        assert found == [{"translatedText": "A"}]
+        assert found == [{"translatedText": translated(text, "html")}]
 
 
 def test_a_failure_is_logged_without_the_text(served, caplog):

@@ -15,6 +15,7 @@ def render_page(package: str, template: str, **values: typing.Any) -> str:
 
     Args:
         package: The package with the template and the files that it includes.
+            `theme.css`, of this package, is for all.
         template: The name of the template.
         **values: Its variables; a missing one is an error.
     """
@@ -25,7 +26,12 @@ def render_page(package: str, template: str, **values: typing.Any) -> str:
 @functools.cache
 def _environment(package):
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader(package, "."),
+        loader=jinja2.ChoiceLoader(
+            [
+                jinja2.PackageLoader(name, ".")
+                for name in (package, "keras_transformer.figures")
+            ]
+        ),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -9,6 +9,7 @@ import sys
 from keras_transformer.commands import flags
 from keras_transformer.translation import documents
 from keras_transformer.workdir import WorkDirectory, write_atomically
+from trainers.run.budget import counted
 from trainers.run.options import WorkdirOptions
 from trainers.run.translating import CHUNK, load_translator
 
@@ -42,7 +43,9 @@ def run(
         raise flags.CommandError(f"standard input: {error}") from error
     try:
         found = documents.translate(
-            document, _Progress(translator).translate, translator.align_spans
+            document,
+            lambda sentences: _translate(translator, sentences),
+            translator.align_spans,
         )
     except FloatingPointError as error:
         raise flags.RunError(str(error)) from error
@@ -53,26 +56,22 @@ def run(
         sys.stdout.buffer.write(found.text.encode())
         sys.stdout.buffer.flush()
     _report(
-        f"{len(found.pairs)} sentences, {sum(document.needs_alignment)} with"
+        f"{counted(len(found.pairs), 'sentence')},"
+        f" {sum(document.needs_alignment)} with"
         f" markup or placeholders placed by alignment ({found.repeated}"
         " translated again without their placeholders)"
     )
 
 
-class _Progress:
+def _translate(translator, sentences):
     """Translates sentences in chunks, and says how many are done."""
-
-    def __init__(self, translator):
-        self._translator = translator
-
-    def translate(self, sentences):
-        translations = []
-        for begin in range(0, len(sentences), CHUNK):
-            chunk = sentences[begin : begin + CHUNK]
-            translations += self._translator.translate(chunk)
-            if len(sentences) > CHUNK:
-                _report(f"{len(translations)} of {len(sentences)} sentences")
-        return translations
+    translations = []
+    for begin in range(0, len(sentences), CHUNK):
+        chunk = sentences[begin : begin + CHUNK]
+        translations += translator.translate(chunk)
+        if len(sentences) > CHUNK:
+            _report(f"{len(translations)} of {len(sentences)} sentences")
+    return translations
 
 
 def _report(line):
@@ -94,10 +93,5 @@ def _read_text(file):
 
 def _map_lines(pairs):
     """A JSON object for each sentence."""
-    return "".join(
-        json.dumps(
-            {"source": source, "translation": translation}, ensure_ascii=False
-        )
-        + "\n"
-        for source, translation in pairs
-    )
+    rows = [{"source": s, "translation": t} for s, t in pairs]
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

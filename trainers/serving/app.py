@@ -20,12 +20,19 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from trainers.serving import libretranslate, page, spec, translations
-from trainers.serving.requests import ApiError, read_fields
+from trainers.serving.requests import read_fields
 from trainers.serving.service import Service
 
 Handler = Callable[[Service, dict], Awaitable[typing.Any]]
+# The requests that are work, and whether each may be a form, too.
+HANDLERS: dict[str, tuple[Handler, bool]] = {
+    "/translate": (libretranslate.translate, True),
+    "/detect": (libretranslate.detect, True),
+    "/v1/translate": (translations.translate, False),
+    "/v1/attention": (translations.draw_attention, True),
+}
 HUNG_UP = 499  # nobody reads it; metrics count it
-SNIFFED = {"X-Content-Type-Options": "nosniff"}
+LONGEST_ERROR = 500  # characters; more is a value that was received
 
 
 def make_app(service: Service) -> Starlette:
@@ -37,49 +44,59 @@ def make_app(service: Service) -> Starlette:
     Raises:
         OSError, ValueError: The file of API keys cannot be used.
     """
-    posts = {
-        "/translate": (libretranslate.translate, True),
-        "/detect": (libretranslate.detect, True),
-        "/v1/translate": (translations.translate, False),
-        "/v1/attention": (translations.draw_attention, True),
-    }
     keys = read_keys(service.options.api_keys)
-    routes = [
-        Route(path, _Post(service, keys, path, *post), methods=["POST"])
-        for path, post in posts.items()
-    ]
-    document = spec.describe(service)
-    for path, answer in {
-        "/": lambda: _page(),
-        "/languages": lambda: _json(libretranslate.list_languages(service)),
-        "/frontend/settings": lambda: _json(libretranslate.describe(service)),
-        "/spec": lambda: _json(document),
+    answers: dict[str, Callable[[], Response]] = {
+        "/": _page,
+        "/languages": lambda: JSONResponse(
+            libretranslate.list_languages(service)
+        ),
+        "/frontend/settings": lambda: JSONResponse(
+            libretranslate.describe(service)
+        ),
+        "/spec": lambda: JSONResponse(spec.describe(service)),
         "/health": lambda: _health(service),
         "/metrics": lambda: Response(
             service.metrics.text(), media_type=CONTENT_TYPE_LATEST
         ),
-    }.items():
-        routes.append(Route(path, _get(answer), methods=["GET"]))
-    middleware = []
-    if service.options.cors_origins:
-        middleware.append(
-            Middleware(
-                CORSMiddleware,
-                allow_origins=service.options.cors_origins,
-                allow_methods=["GET", "POST"],
-                allow_headers=["Content-Type"],
-            )
-        )
+    }
+    cors = Middleware(
+        CORSMiddleware,
+        allow_origins=service.options.cors_origins,
+        allow_methods=["GET", "POST"],
+        allow_headers=["Content-Type"],
+    )
     application = Starlette(
-        routes=routes,
-        middleware=middleware,
-        exception_handlers={
-            HTTPException: _refuse,
-            ApiError: lambda request, error: error_response(error),
-        },
+        routes=[
+            *(Route(path, _get(answer)) for path, answer in answers.items()),
+            *(
+                Route(path, _Post(service, keys, path), methods=["POST"])
+                for path in HANDLERS
+            ),
+        ],
+        middleware=[cors] if service.options.cors_origins else [],
+        exception_handlers={HTTPException: lambda _, error: _refuse(error)},
     )
     application.router.redirect_slashes = False
     return application
+
+
+def _get(answer):
+    """An endpoint without fields."""
+
+    async def endpoint(request):
+        return answer()
+
+    return endpoint
+
+
+def _page():
+    html, policy = page.render()
+    return HTMLResponse(html, headers={"Content-Security-Policy": policy})
+
+
+def _health(service):
+    service.check_ready()
+    return JSONResponse({"status": "ok"})
 
 
 class _Post:
@@ -88,26 +105,26 @@ class _Post:
     Args:
         service: The `Service`.
         keys: Digests of the API keys; None if no key is needed.
-        path: The path.
-        handler: Function of the service and the fields of the request.
-        forms: As in `read_fields`.
+        path: The path, one of `HANDLERS`.
     """
 
-    def __init__(self, service, keys, path, handler, forms):
-        self._service, self._keys = service, keys
-        self._path, self._handler, self._forms = path, handler, forms
+    def __init__(self, service, keys, path):
+        self._service, self._keys, self._path = service, keys, path
 
     async def __call__(self, scope, receive, send):
         started = time.monotonic()
+        self._service.running += 1
         try:
             response = await self._answer(Request(scope, receive))
-        except ApiError as error:
-            response = error_response(error)
+        except HTTPException as error:
+            response = _refuse(error)
         except ClientDisconnect:
             response = Response(status_code=HUNG_UP)
         except Exception as error:
             _log(error)
-            response = error_response(ApiError(500, "the server has failed"))
+            response = _refuse(HTTPException(500, "the server has failed"))
+        finally:
+            self._service.running -= 1
         self._service.metrics.observe_request(
             self._path, response.status_code, time.monotonic() - started
         )
@@ -118,25 +135,24 @@ class _Post:
     async def _answer(self, request):
         """The response, within the time that a request has."""
         self._service.check_ready()
-        limits = self._service.limits
-        fields = await read_fields(request, limits, self._forms)
+        handler, forms = HANDLERS[self._path]
+        fields = await read_fields(request, self._service.limits, forms)
         _check_key(self._keys, fields.get("api_key"))
-        work = asyncio.ensure_future(self._handler(self._service, fields))
+        work = asyncio.ensure_future(handler(self._service, fields))
         hang_up = asyncio.ensure_future(_hang_up(request.receive))
+        seconds = self._service.options.request_seconds
         try:
             await asyncio.wait(
                 (work, hang_up),
-                timeout=self._service.options.request_seconds,
+                timeout=seconds,
                 return_when=asyncio.FIRST_COMPLETED,
             )
             if work.done():
                 return _response(work.result())
             if hang_up.done():
                 raise ClientDisconnect
-            raise ApiError(
-                504,
-                "the translation took longer than"
-                f" {self._service.options.request_seconds:g} seconds",
+            raise HTTPException(
+                504, f"the translation took longer than {seconds:g} seconds"
             )
         finally:
             for task in (work, hang_up):
@@ -154,46 +170,17 @@ async def _hang_up(receive):
 def _response(answer):
     """The response of a handler's result: a page, or JSON."""
     if isinstance(answer, str):
-        policy = {"Content-Security-Policy": "frame-ancestors 'self'"}
-        return HTMLResponse(answer, headers=SNIFFED | policy)
-    return _json(answer)
+        policy = "frame-ancestors 'self'"
+        return HTMLResponse(answer, headers={"Content-Security-Policy": policy})
+    return JSONResponse(answer)
 
 
-def _json(answer, status=200, headers=None):
-    return JSONResponse(answer, status, headers=SNIFFED | (headers or {}))
-
-
-def error_response(error: ApiError) -> Response:
+def _refuse(error):
     """The answer to a request that is refused."""
-    headers = {}
-    if error.retry_after is not None:
-        headers["Retry-After"] = str(error.retry_after)
-    return _json({"error": str(error)}, error.status, headers)
-
-
-def _refuse(request, error):
-    """The answer to a path or method that does not exist."""
-    return _json({"error": error.detail}, error.status_code, error.headers)
-
-
-def _get(answer):
-    """An endpoint without fields."""
-
-    async def endpoint(request):
-        return answer()
-
-    return endpoint
-
-
-def _page():
-    html, policy = page.render()
-    headers = {"Content-Security-Policy": policy}
-    return HTMLResponse(html, headers=SNIFFED | headers)
-
-
-def _health(service):
-    service.check_ready()
-    return _json({"status": "ok"})
+    message = error.detail
+    if len(message) > LONGEST_ERROR:
+        message = f"{message[:LONGEST_ERROR]} ..."
+    return JSONResponse({"error": message}, error.status_code, error.headers)
 
 
 def _log(error):
@@ -231,12 +218,12 @@ def _digest(key):
 
 
 def _check_key(keys, key):
-    """Raises ApiError unless a request's key is one of the known ones."""
+    """Raises HTTPException unless a request's key is one of the known ones."""
     if keys is None:
         return
     if not isinstance(key, str) or not key:
-        raise ApiError(403, "api_key is missing")
+        raise HTTPException(403, "api_key is missing")
     digest = _digest(key)
     # All are compared, so that the time tells nothing.
     if not sum(hmac.compare_digest(digest, known) for known in keys):
-        raise ApiError(403, "api_key is not known")
+        raise HTTPException(403, "api_key is not known")

@@ -8,6 +8,7 @@ long job may take several batches, a batch may have items of several jobs.
 import concurrent.futures
 import contextlib
 import dataclasses
+import itertools
 import math
 import threading
 import time
@@ -17,12 +18,9 @@ from collections.abc import Callable, Sequence
 # Weight of the last batch in the moving averages of the speed.
 RECENT = 0.2
 
-
-class Work(typing.Protocol):
-    """What is done with items. Hashable: equal works share batches."""
-
-    def run(self, items: list) -> Sequence:
-        """The result of each item, in their order."""
+# What is done with items: the result of each, in their order. Equal works, such
+# as a method of one object, share batches.
+Work = Callable[[list], Sequence]
 
 
 class QueueFullError(Exception):
@@ -35,10 +33,6 @@ class QueueFullError(Exception):
     def __init__(self, retry_after: int):
         super().__init__("the queue is full")
         self.retry_after = retry_after
-
-
-class ClosedError(Exception):
-    """The batcher takes no more jobs."""
 
 
 class Batch(typing.NamedTuple):
@@ -57,26 +51,23 @@ class Batch(typing.NamedTuple):
 
 @dataclasses.dataclass(eq=False)
 class _Job:
-    """Items of one request; `taken` of them are in a batch or done."""
+    """The work of one request, and the results of the items that are done."""
 
     work: Work
-    items: Sequence
-    sizes: Sequence[int]
+    num_items: int
     future: concurrent.futures.Future
     arrival: float
-    taken: int = 0
     results: list = dataclasses.field(default_factory=list)
 
-    def waiting_tokens(self):
-        return sum(self.sizes[self.taken :])
 
-
-class _Part(typing.NamedTuple):
-    """The items of a job, from `start` to `stop`, that are in a batch."""
+@dataclasses.dataclass(eq=False, slots=True)
+class _Entry:
+    """An item that waits."""
 
     job: _Job
-    start: int
-    stop: int
+    item: typing.Any
+    size: int
+    is_first: bool
 
 
 class Batcher:
@@ -95,6 +86,9 @@ class Batcher:
         max_queue_seconds: How long what waits may take, at most, by the speed
             of the last batches: whoever comes later would wait for nothing.
         observe: Called with the `Batch` after each.
+
+    Attributes:
+        waiting_tokens: Sum of the sizes that wait.
     """
 
     def __init__(
@@ -110,7 +104,7 @@ class Batcher:
         self._max_queue_tokens = max_queue_tokens
         self._max_queue_seconds = max_queue_seconds
         self._observe = observe
-        self._jobs: list[_Job] = []  # in the order of their arrival
+        self._entries: list[_Entry] = []  # in the order of their arrival
         self._changed = threading.Condition()
         self._is_closed = False
         self._recent_seconds = self._recent_tokens = 0.0  # moving averages
@@ -124,7 +118,7 @@ class Batcher:
         """Puts a job into the queue.
 
         Args:
-            work: The `Work`.
+            work: The work.
             items: Its items, at least one.
             sizes: The size of each in tokens.
 
@@ -133,22 +127,24 @@ class Batcher:
 
         Raises:
             QueueFullError: Too many tokens wait, or too much time would pass.
-            ClosedError: See there.
+            RuntimeError: The batcher is closed.
         """
         job = _Job(
-            work, items, sizes, concurrent.futures.Future(), time.monotonic()
+            work, len(items), concurrent.futures.Future(), time.monotonic()
         )
-        tokens = job.waiting_tokens()
+        tokens = sum(sizes)
         with self._changed:
             if self._is_closed:
-                raise ClosedError("the batcher is closed")
-            room = max(0, self._most_waiting_tokens() - tokens)
-            if self.waiting_tokens > room:
-                self._drop_done()
-            if self.waiting_tokens > room:
+                raise RuntimeError("the batcher is closed")
+            if self._is_full(tokens):
+                self._drop_cancelled()
+            if self._is_full(tokens):
                 seconds = self.waiting_tokens * self._seconds_per_token()
                 raise QueueFullError(max(1, math.ceil(seconds)))
-            self._jobs.append(job)
+            self._entries += [
+                _Entry(job, item, size, i == 0)
+                for i, (item, size) in enumerate(zip(items, sizes, strict=True))
+            ]
             self.waiting_tokens += tokens
             self._changed.notify()
         return job.future
@@ -163,102 +159,74 @@ class Batcher:
         """Waits until the thread has ended, after `close`."""
         self._thread.join()
 
-    # The thread
+    # The queue
 
-    def _run(self):
-        while True:
-            with self._changed:
-                parts = self._wait_for_batch()
-            if not parts:
-                return
-            now = time.monotonic()
-            first = [part.job for part in parts if part.start == 0]
-            sizes = [sum(p.job.sizes[p.start : p.stop]) for p in parts]
-            items = sum(part.stop - part.start for part in parts)
-            self._process(parts)
-            waits = [now - job.arrival for job in first]
-            self._learn(time.monotonic() - now, sum(sizes))
-            self._observe(Batch(waits, items, sum(sizes)))
+    def _is_full(self, tokens):
+        """Whether others wait, and there is no room for more tokens."""
+        tokens += self.waiting_tokens
+        seconds = tokens * self._seconds_per_token()
+        return self.waiting_tokens > 0 and (
+            tokens > self._max_queue_tokens or seconds > self._max_queue_seconds
+        )
+
+    def _keep(self, entries):
+        """Removes all other entries."""
+        self._entries = list(entries)
+        self.waiting_tokens = sum(entry.size for entry in self._entries)
+
+    def _drop_cancelled(self):
+        """Removes the entries of jobs that are cancelled or have failed."""
+        self._keep(e for e in self._entries if not e.job.future.done())
 
     def _wait_for_batch(self):
-        """The parts of the next batch; none if the batcher is closed."""
+        """The entries of the next batch; none if the batcher is closed."""
         while True:
-            self._drop_done()
-            if self._jobs:
-                parts, is_full = self._collect()
-                ready = self._jobs[0].arrival + self._max_wait
+            self._drop_cancelled()
+            if self._entries:
+                batch, is_full = self._collect()
+                ready = self._entries[0].job.arrival + self._max_wait
                 seconds = ready - time.monotonic()
                 if is_full or seconds <= 0 or self._is_closed:
-                    return self._take(parts)
+                    taken = set(batch)
+                    self._keep(e for e in self._entries if e not in taken)
+                    return batch
                 self._changed.wait(seconds)
             elif self._is_closed:
                 return []
             else:
                 self._changed.wait()
 
-    def _drop_done(self):
-        """Removes jobs that are cancelled, or have failed or been taken."""
-        left = []
-        for job in self._jobs:
-            if job.future.done():
-                self.waiting_tokens -= job.waiting_tokens()
-            elif job.taken < len(job.items):
-                left.append(job)
-        self._jobs = left
-
     def _collect(self):
-        """The parts of a batch that begins with the first job, if it is full.
+        """The entries of a batch that begins with the first one.
 
         Returns:
-            A list of `_Part`, and whether no more items fit.
+            A list of `_Entry`, and whether no more of them fit.
         """
-        work, room = self._jobs[0].work, self._max_batch_tokens
-        parts: list[_Part] = []
-        for job in self._jobs:
-            if job.work != work:
+        work, room = self._entries[0].job.work, self._max_batch_tokens
+        batch: list[_Entry] = []
+        for entry in self._entries:
+            if entry.job.work != work:
                 continue
-            stop = job.taken
-            while stop < len(job.items):
-                is_first = not parts and stop == job.taken
-                if job.sizes[stop] > room and not is_first:
-                    break
-                room -= job.sizes[stop]
-                stop += 1
-            if stop > job.taken:
-                parts.append(_Part(job, job.taken, stop))
-            if stop < len(job.items) or room <= 0:
-                return parts, True
-        return parts, False
+            if batch and entry.size > room:
+                return batch, True
+            batch.append(entry)
+            room -= entry.size
+        return batch, room <= 0
 
-    def _take(self, parts):
-        """Takes parts from the queue; the same list."""
-        for job, start, stop in parts:
-            self.waiting_tokens -= sum(job.sizes[start:stop])
-            job.taken = stop
-        return parts
+    # The thread
 
-    def _process(self, parts):
-        """Runs a batch, and each part alone if it fails: one may be bad."""
-        items = [
-            item for job, start, stop in parts for item in job.items[start:stop]
-        ]
-        try:
-            results = iter(parts[0].job.work.run(items))
-        except Exception as error:
-            if len(parts) > 1:
-                for part in parts:
-                    self._process([part])
+    def _run(self):
+        while True:
+            with self._changed:
+                batch = self._wait_for_batch()
+            if not batch:
                 return
-            with _cancelled_meanwhile():
-                parts[0].job.future.set_exception(error)
-            return
-        for job, start, stop in parts:
-            job.results += [next(results) for _ in range(start, stop)]
-            if len(job.results) == len(job.items):
-                with _cancelled_meanwhile():
-                    job.future.set_result(job.results)
-
-    # The speed
+            begin = time.monotonic()
+            _process(batch)
+            tokens = sum(entry.size for entry in batch)
+            self._learn(time.monotonic() - begin, tokens)
+            waits = [begin - e.job.arrival for e in batch if e.is_first]
+            self._observe(Batch(waits, len(batch), tokens))
 
     def _learn(self, seconds, tokens):
         """Updates the moving averages: a small batch counts for little."""
@@ -271,15 +239,29 @@ class Batcher:
         """0 before the first batch."""
         return self._recent_seconds / max(1, self._recent_tokens)
 
-    def _most_waiting_tokens(self):
-        seconds_per_token = self._seconds_per_token()
-        if not seconds_per_token:
-            return self._max_queue_tokens
-        return min(
-            self._max_queue_tokens, self._max_queue_seconds / seconds_per_token
-        )
+
+def _process(batch):
+    """Runs a batch, and each job alone if it fails: one may be bad."""
+    job = batch[0].job
+    try:
+        results = job.work([entry.item for entry in batch])
+    except Exception as error:
+        jobs = itertools.groupby(batch, key=lambda entry: id(entry.job))
+        parts = [list(entries) for _, entries in jobs]
+        if len(parts) > 1:
+            for part in parts:
+                _process(part)
+        else:
+            _settle(job.future.set_exception, error)
+        return
+    for entry, result in zip(batch, results, strict=True):
+        job = entry.job
+        job.results.append(result)
+        if len(job.results) == job.num_items:
+            _settle(job.future.set_result, job.results)
 
 
-def _cancelled_meanwhile():
-    """Context that may settle a future that its caller has cancelled."""
-    return contextlib.suppress(concurrent.futures.InvalidStateError)
+def _settle(setter, value):
+    """Ends a future, unless its caller has cancelled it meanwhile."""
+    with contextlib.suppress(concurrent.futures.InvalidStateError):
+        setter(value)

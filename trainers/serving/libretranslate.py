@@ -3,68 +3,52 @@
 Fields that it does not know are ignored, as there.
 """
 
-import typing
-from collections.abc import Mapping
-
 from keras_transformer.figures.writing import direction
 from trainers.serving import requests
 from trainers.serving.languages import name_of
-from trainers.serving.requests import ApiError
-from trainers.serving.service import Service, Wish
-
-FORMATS = ("text", "html")
-Fields = Mapping[str, typing.Any]
+from trainers.serving.requests import Values
+from trainers.serving.service import Service
 
 
-async def translate(service: Service, fields: Fields) -> dict:
+async def translate(service: Service, fields: Values) -> dict:
     """The answer of /translate: of one text, or of a list of texts."""
-    texts, is_list = requests.read_texts(fields, "q", service.limits)
-    source = requests.read_text_option(fields, "source")
-    target = requests.read_text_option(fields, "target")
-    text_format = requests.read_text_option(fields, "format", "text")
+    texts = requests.read_texts(fields, "q", service.limits)
     alternatives = requests.read_alternatives(fields, service.limits)
-    if text_format not in FORMATS:
-        raise ApiError(
-            400,
-            f"format must be one of {', '.join(FORMATS)}. Received:"
-            f" format={text_format[:20]!r}",
-        )
-    detected = []
-    if source == "auto":
-        detected = [_detect(service, text)[0] for text in texts]
-    sources = [found["language"] for found in detected] or [source] * len(texts)
-    pairs = [service.find_pair(source, target) for source in sources]
-    # Not more than there are: few clients know how wide the beam is.
-    widest = min(pair.translator.decoding.beam_size for pair in pairs)
-    n_best = min(1 + alternatives, widest)
-    found = await service.translate(
-        texts, pairs, Wish(text_format, n_best=n_best)
+    options, _ = requests.read_options(
+        {
+            "source": requests.read_text(fields, "source"),
+            "target": requests.read_text(fields, "target"),
+            "format": requests.read_text(fields, "format", "text"),
+            "n_best": 1 + alternatives,
+        }
     )
+    # Few clients know how wide the beam is.
+    found = await service.translate(texts, options, may_be_fewer=True)
     answer: dict[str, list] = {"translatedText": [t.texts[0] for t in found]}
     if alternatives:
         answer["alternatives"] = [t.texts[1:] for t in found]
-    if detected:
-        answer["detectedLanguage"] = detected
+    if options.source == "auto":
+        answer["detectedLanguage"] = [
+            _language(t.source, t.confidence) for t in found
+        ]
     # Not in LibreTranslate, which truncates silently.
     notes = [t.notes for t in found]
     if any(notes):
         answer["notes"] = notes
-    if is_list:
+    if isinstance(fields["q"], list):
         return answer
     return {name: value for name, [value] in answer.items()}
 
 
-async def detect(service: Service, fields: Fields) -> list[dict]:
+async def detect(service: Service, fields: Values) -> list[dict]:
     """The answer of /detect: the languages of a text, most probable first."""
-    texts, _ = requests.read_texts(fields, "q", service.limits)
-    return _detect(service, "\n".join(texts))
+    texts = requests.read_texts(fields, "q", service.limits)
+    found = service.detector.rank("\n".join(texts))
+    return [_language(*language) for language in found]
 
 
-def _detect(service, text):
-    return [
-        {"confidence": confidence, "language": code}
-        for code, confidence in service.detector.rank(text)
-    ]
+def _language(code, confidence):
+    return {"confidence": confidence, "language": code}
 
 
 def list_languages(service: Service) -> list[dict]:
@@ -73,29 +57,30 @@ def list_languages(service: Service) -> list[dict]:
     A language without targets is here, too: clients look for both languages of
     a pair in this list.
     """
-    targets: dict[str, list[str]] = {}
-    for source, target in service.pairs:
-        targets.setdefault(source, []).append(target)
-    for _, target in service.pairs:
-        targets.setdefault(target, [])
+    sources, targets = zip(*service.pairs, strict=True)
     return [
         {
             "code": code,
             "name": name_of(code),
-            "targets": codes,
+            "targets": [t for s, t in service.pairs if s == code],
             "direction": direction(code),
         }
-        for code, codes in targets.items()
+        for code in dict.fromkeys(sources + targets)
     ]
 
 
 def describe(service: Service) -> dict:
     """The answer of /frontend/settings; `search` is for our own page."""
     (source, target), pair = next(iter(service.pairs.items()))
-    decoding = pair.translator.decoding
+    decoding, needs_key = (
+        pair.translator.decoding,
+        bool(service.options.api_keys),
+    )
+    most = service.max_beam_size(pair)
+    alpha = decoding.length_penalty
     return {
-        "apiKeys": service.options.api_keys is not None,
-        "keyRequired": service.options.api_keys is not None,
+        "apiKeys": needs_key,
+        "keyRequired": needs_key,
         "charLimit": service.limits.max_characters,
         "frontendTimeout": 500,
         "suggestions": False,
@@ -106,15 +91,8 @@ def describe(service: Service) -> dict:
             "target": {"code": target, "name": name_of(target)},
         },
         "search": {
-            "beam_size": {
-                "default": decoding.beam_size,
-                "max": service.max_beam_size(pair),
-            },
-            "length_penalty": {
-                "default": decoding.length_penalty,
-                "min": 0,
-                "max": 10,
-            },
+            "beam_size": {"default": decoding.beam_size, "max": most},
+            "length_penalty": {"default": alpha, "min": 0, "max": 10},
             "n_best": {"max": service.max_n_best},
         },
     }

@@ -4,7 +4,6 @@ import prometheus_client
 
 from trainers.serving.batcher import Batch
 
-PREFIX = "translation_"
 # Seconds: from a cached answer to the deadline of a request.
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 POWERS_OF_TWO = tuple(1 << i for i in range(14))
@@ -16,40 +15,34 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = registry = prometheus_client.CollectorRegistry()
         prometheus_client.ProcessCollector(registry=registry)
+        common: dict = {"namespace": "translation", "registry": registry}
         self.requests = prometheus_client.Counter(
-            f"{PREFIX}requests",
-            "Requests that were answered.",
-            ["path", "status"],
-            registry=registry,
+            "requests", "Answered requests.", ["path", "status"], **common
         )
         self.seconds = prometheus_client.Histogram(
-            f"{PREFIX}request_seconds",
+            "request_seconds",
             "Seconds from a request to its answer.",
             ["path"],
             buckets=SECONDS,
-            registry=registry,
+            **common,
         )
         self.waits = prometheus_client.Histogram(
-            f"{PREFIX}queue_wait_seconds",
+            "queue_wait_seconds",
             "Seconds that the work of a request waited for its first batch.",
             buckets=SECONDS,
-            registry=registry,
+            **common,
         )
         self.batch_items = prometheus_client.Histogram(
-            f"{PREFIX}batch_sentences",
+            "batch_sentences",
             "Sentences in a batch.",
             buckets=POWERS_OF_TWO,
-            registry=registry,
+            **common,
         )
         self.tokens = prometheus_client.Counter(
-            f"{PREFIX}source_tokens",
-            "Source tokens that were translated.",
-            registry=registry,
+            "source_tokens", "Translated source tokens.", **common
         )
         self.waiting_tokens = prometheus_client.Gauge(
-            f"{PREFIX}waiting_tokens",
-            "Source tokens that wait.",
-            registry=registry,
+            "waiting_tokens", "Source tokens that wait.", **common
         )
 
     def observe_batch(self, batch: Batch) -> None:

@@ -56,6 +56,14 @@ class Pair:
         self.translator.score([("a", "a")])
         self.translator.align([("a", "a")])
 
+    def draw_attention(self, items: Sequence[tuple[str, str]]) -> list[str]:
+        """The page of attention of each text and its translation."""
+        languages = self.source, self.target
+        return [
+            attention_figure(self.translator, *pair, languages).html()
+            for pair in items
+        ]
+
 
 class Sentence(typing.NamedTuple):
     """A sentence to translate, and the required beginning, or ""."""
@@ -64,33 +72,19 @@ class Sentence(typing.NamedTuple):
     prefix: str
 
 
-class Word(typing.NamedTuple):
-    """A token or word of a translation, and its probability."""
-
-    text: str
-    probability: float
-
-
-class Details(typing.NamedTuple):
-    """What the model says about a translation that it has made.
+class Found(typing.NamedTuple):
+    """What a search has found for a sentence.
 
     Attributes:
-        tokens: Its tokens, without EOS.
-        words: Its words, as white space separates them; the probability is the
-            product over the tokens.
-        alignment: Links of words, source and target, from 0.
+        translation: The hypotheses, best first.
+        details: Of each hypothesis, if they are wanted: "tokens" without EOS
+            and "words" as white space separates them, with the "text" and the
+            "probability" of each; "alignment": links of words, source and
+            target, from 0.
     """
 
-    tokens: list[Word]
-    words: list[Word]
-    alignment: list[tuple[int, int]]
-
-
-class Found(typing.NamedTuple):
-    """The hypotheses of a sentence, best first, and their details if wanted."""
-
     translation: Translation
-    details: list[Details]
+    details: list[dict[str, list]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +98,7 @@ class Search:
             between would need a program of its own.
         has_prefixes: Whether sentences have prefixes, which need another
             program.
-        details: Whether `Details` are wanted.
+        details: Whether details are wanted.
         seed: For sampling, with a number that no other request has: samples
             depend on the batch, so such a request has batches of its own.
     """
@@ -116,7 +110,7 @@ class Search:
     details: bool = False
     seed: tuple[int, int] | None = None
 
-    def run(self, items: Sequence[Sentence]) -> list[Found]:
+    def __call__(self, items: Sequence[Sentence]) -> list[Found]:
         """Translates sentences; see `trainers.serving.batcher.Work`."""
         translator = self.pair.translator_for(self.decoding)
         if self.seed is not None:
@@ -138,34 +132,6 @@ class Search:
         return [
             Found(translation, [next(details) for _ in translation.texts])
             for translation in found
-        ]
-
-
-@dataclasses.dataclass(frozen=True)
-class Alignment:
-    """Work for the batcher: (sentence, translation) -> its `Link`s."""
-
-    pair: Pair
-
-    def run(self, items: Sequence[tuple[str, str]]) -> list:
-        """Aligns pairs; see `trainers.serving.batcher.Work`."""
-        return self.pair.translator.align_spans(list(items))
-
-
-@dataclasses.dataclass(frozen=True)
-class Attention:
-    """Work for the batcher: (text, translation) -> the page of attention."""
-
-    pair: Pair
-
-    def run(self, items: Sequence[tuple[str, str]]) -> list[str]:
-        """Draws pages; see `trainers.serving.batcher.Work`."""
-        languages = self.pair.source, self.pair.target
-        return [
-            attention_figure(
-                self.pair.translator, text, translation, languages
-            ).html()
-            for text, translation in items
         ]
 
 
@@ -205,7 +171,7 @@ def _num_best(translator, everything):
 
 
 def _details(translator, pairs):
-    """The `Details` of each pair of a sentence and its translation."""
+    """Yields the details of each pair of a sentence and its translation."""
     scores, alignments = translator.score(pairs), translator.align(pairs)
     tokens_of = translator.tokenizer.target.tokens([text for _, text in pairs])
     for (_, text), score, alignment, tokens in zip(
@@ -214,14 +180,17 @@ def _details(translator, pairs):
         words = text.split()
         log_probs = np.zeros(len(words) + 1)  # one more for white space
         # Without EOS; a translation may be longer than what can be scored.
-        known = list(zip(tokens, score.log_probs, strict=False))
-        for token, log_prob in known:
+        for token, log_prob in zip(tokens, score.log_probs, strict=False):
             log_probs[token.word] += log_prob
-        yield Details(
-            [Word(token.text, math.exp(value)) for token, value in known],
-            [
-                Word(word, math.exp(value))
-                for word, value in zip(words, log_probs, strict=False)
-            ],
-            alignment.links,
-        )
+        yield {
+            "tokens": _probable([t.text for t in tokens], score.log_probs),
+            "words": _probable(words, log_probs),
+            "alignment": alignment.links,
+        }
+
+
+def _probable(texts, log_probs):
+    return [
+        {"text": text, "probability": math.exp(log_prob)}
+        for text, log_prob in zip(texts, log_probs, strict=False)
+    ]

@@ -54,13 +54,10 @@ def bind(host: str, port: int) -> socket.socket:
     Raises:
         OSError: The address is wrong or in use.
     """
-    [family, kind, *_, address], *_ = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )
-    bound = socket.socket(family, kind)
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        bound.bind(address)
+        bound.bind((host, port))
     except OSError as error:
         bound.close()
         raise OSError(
@@ -89,6 +86,7 @@ class Server(uvicorn.Server):
                 log_level="error",
                 access_log=False,  # a path may have a user's text
                 server_header=False,
+                headers=[("X-Content-Type-Options", "nosniff")],
                 h11_max_incomplete_event_size=MAX_HEADER_BYTES,
                 timeout_keep_alive=KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=math.ceil(seconds),
@@ -113,7 +111,14 @@ class Server(uvicorn.Server):
             return
         flags.show("ready")
 
+    async def on_tick(self, counter):
+        """Ends the server when what was accepted is done."""
+        if self._service.phase == "draining" and not self._service.running:
+            self.should_exit = True
+        return await super().on_tick(counter)
+
     async def shutdown(self, sockets=None):
+        self._service.batcher.close()
         for server in self.servers:
             server.close()
         # Who has just connected is told to try again.
@@ -122,17 +127,8 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig, frame):
         """Begins to drain at the first signal, ends at the second one."""
-        if self._service.phase == "draining":
-            self.should_exit = self.force_exit = True
-        else:
-            # In a thread: a handler must not wait for the model.
-            threading.Thread(target=self._drain, daemon=True).start()
-
-    def _drain(self):
-        """Refuses new work until what was accepted is done."""
-        self._service.drain()
-        self._service.batcher.join()
-        self.should_exit = True
+        self.should_exit = self.force_exit = self._service.phase == "draining"
+        self._service.phase = "draining"
 
 
 class _Protocol(H11Protocol):

@@ -2,74 +2,50 @@
 
 import asyncio
 import dataclasses
-import functools
 import itertools
 import typing
-import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 
 from keras_transformer.translation import documents
-from trainers.serving.batcher import Batcher, ClosedError, QueueFullError, Work
+from trainers.serving.batcher import Batcher, QueueFullError
 from trainers.serving.config import Limits, Options
 from trainers.serving.languages import Detector
 from trainers.serving.metrics import Metrics
-from trainers.serving.pairs import (
-    Alignment,
-    Attention,
-    Found,
-    Pair,
-    Search,
-    Sentence,
-)
-from trainers.serving.requests import ApiError, bad_values
+from trainers.serving.pairs import Found, Pair, Search, Sentence
+from trainers.serving.requests import TranslationRequest, bad_values
 
-RETRY_WHILE_STARTING = 10  # seconds
-RETRY_WHILE_DRAINING = 30
-
-
-class Wish(typing.NamedTuple):
-    """How texts are to be translated.
-
-    Attributes:
-        format: One of `requests.FORMATS`.
-        split: Whether a text is split into sentences.
-        search: Fields of `DecodingConfig` that differ from the server's.
-        n_best: Number of translations.
-        details: Whether `Details` are wanted.
-        seed: As in `TranslationRequest`.
-    """
-
-    format: str = "text"
-    split: bool = True
-    search: Mapping[str, typing.Any] = {}
-    n_best: int = 1
-    details: bool = False
-    seed: int | None = None
+# Phases in which there is no work: what clients are told, and after how many
+# seconds they may try again.
+NOT_READY = {
+    "starting": ("the server is starting", 10),
+    "draining": ("the server is shutting down", 30),
+}
 
 
 class Translated(typing.NamedTuple):
     """A translated text.
 
     Attributes:
+        source: The language code of its source.
+        confidence: From 0 to 100, if the language was detected.
         texts: The whole text's translations, best first: the n-th has the n-th
             hypothesis of each sentence, or its last one. Of a text with markup
             only the best.
-        sentences: What was translated.
-        before: What stands before each sentence.
-        found: The `Found` of each sentence.
+        sentences: Each sentence, what stands before it, and the `Found` of it.
     """
 
+    source: str
+    confidence: float | None
     texts: list[str]
-    sentences: list[str]
-    before: list[str]
-    found: list[Found]
+    sentences: list[tuple[str, str, Found]]
 
     @property
     def notes(self) -> list[str]:
         """What is to be said about truncated sentences."""
-        return [note for of in self.found for note in of.translation.notes]
+        return [n for *_, of in self.sentences for n in of.translation.notes]
 
 
 class Service:
@@ -82,6 +58,7 @@ class Service:
 
     Attributes:
         phase: "starting", "ready" or "draining".
+        running: Number of requests that are worked on.
     """
 
     def __init__(self, pairs: Sequence[Pair], options: Options, limits: Limits):
@@ -101,6 +78,7 @@ class Service:
             lambda: self.batcher.waiting_tokens
         )
         self.phase = "starting"
+        self.running = 0
         self._numbers = itertools.count()
 
     def warm_up(self) -> None:
@@ -110,199 +88,26 @@ class Service:
         if self.phase == "starting":
             self.phase = "ready"
 
-    def drain(self) -> None:
-        """Takes no more work."""
-        self.phase = "draining"
-        self.batcher.close()
-
     def check_ready(self) -> None:
-        """Raises ApiError, with status 503, unless the service is ready."""
-        if self.phase == "starting":
-            raise ApiError(503, "the server is starting", RETRY_WHILE_STARTING)
-        if self.phase == "draining":
-            raise ApiError(
-                503, "the server is shutting down", RETRY_WHILE_DRAINING
-            )
+        """Raises HTTPException with status 503 unless there may be work."""
+        if self.phase in NOT_READY:
+            raise _try_again(503, *NOT_READY[self.phase])
 
     def find_pair(self, source: str, target: str) -> Pair:
         """The pair of two languages.
 
         Raises:
-            ApiError: It is not loaded.
+            HTTPException: It is not loaded.
         """
         pair = self.pairs.get((source, target))
         if pair is None:
             loaded = ", ".join("-".join(codes) for codes in self.pairs)
-            raise ApiError(
+            raise HTTPException(
                 400,
                 f"expected one of the language pairs {loaded}. Received:"
-                f" source={source[:20]!r}, target={target[:20]!r}",
+                f" source={source!r}, target={target!r}",
             )
         return pair
-
-    async def translate(
-        self,
-        texts: Sequence[str],
-        pairs: Sequence[Pair],
-        wish: Wish,
-        prefixes: Sequence[str] | None = None,
-    ) -> list[Translated]:
-        """Translates texts.
-
-        Args:
-            texts: The texts.
-            pairs: The pair of each.
-            wish: The `Wish`.
-            prefixes: The beginning of each translation; texts are not split.
-
-        Returns:
-            A `Translated` for each text.
-
-        Raises:
-            ApiError: A text or an option is wrong, or there is no room.
-        """
-        seed = None if wish.seed is None else (wish.seed, next(self._numbers))
-        has_prefixes = prefixes is not None
-        by_pair = {
-            pair: self._make_search(pair, wish, has_prefixes, seed)
-            for pair in dict.fromkeys(pairs)
-        }
-        searches = [by_pair[pair] for pair in pairs]
-        parsed = await run_in_threadpool(
-            lambda: list(map(functools.partial(_parse, wish), texts, pairs))
-        )
-        found = await self._search(
-            searches, [text.sentences for text in parsed], prefixes
-        )
-        results = await run_in_threadpool(
-            lambda: [
-                _write(text, of_text, wish.n_best)
-                for text, of_text in zip(parsed, found, strict=True)
-            ]
-        )
-        if wish.split:
-            await self._place_markup(searches, parsed, results)
-        return results
-
-    async def _search(self, searches, texts, prefixes=None):
-        """The `Found`s of lists of sentences."""
-        jobs = []
-        for i, (search, sentences) in enumerate(
-            zip(searches, texts, strict=True)
-        ):
-            prefix = prefixes[i] if prefixes else ""
-            items = [Sentence(sentence, prefix) for sentence in sentences]
-            ids = search.pair.translator.tokenizer.source.to_ids(sentences)
-            jobs.append((search, items, list(map(len, ids))))
-        return await self._run(jobs)
-
-    async def _place_markup(self, searches, parsed, results):
-        """Writes texts again whose markup follows the alignment.
-
-        A sentence that lost placeholders is translated again without them.
-        """
-        best = [
-            [of.translation.texts[0] for of in result.found]
-            for result in results
-        ]
-        changed = [
-            text.document.hide_placeholders(translations)
-            for text, translations in zip(parsed, best, strict=True)
-        ]
-        again = await self._search(
-            searches,
-            [
-                [text.document.sentences[i] for i in indices]
-                for text, indices in zip(parsed, changed, strict=True)
-            ],
-        )
-        jobs = []
-        for search, text, translations, indices, found in zip(
-            searches, parsed, best, changed, again, strict=True
-        ):
-            for i, of in zip(indices, found, strict=True):
-                translations[i] = of.translation.texts[0]
-            items = [
-                pair
-                for pair, is_needed in zip(
-                    zip(text.document.sentences, translations, strict=True),
-                    text.document.needs_alignment,
-                    strict=True,
-                )
-                if is_needed
-            ]
-            sizes = [1 + len(source) // 4 for source, _ in items]
-            jobs.append((Alignment(search.pair), items, sizes))
-        for text, translations, result, links in zip(
-            parsed, best, results, map(iter, await self._run(jobs)), strict=True
-        ):
-            needed = text.document.needs_alignment
-            if any(needed):
-                result.texts[:] = [
-                    text.document.write(
-                        translations,
-                        [next(links) if of else () for of in needed],
-                    )
-                ]
-
-    async def draw_attention(
-        self, pair: Pair, text: str, translation: str
-    ) -> str:
-        """The page of attention for a text and its translation.
-
-        Raises:
-            ApiError: One of them is blank or too long, or there is no room.
-        """
-        translator = pair.translator
-        for name, value, tokenizer, limit in (
-            (
-                "text",
-                text,
-                translator.tokenizer.source,
-                translator.max_source_length,
-            ),
-            (
-                "translation",
-                translation,
-                translator.tokenizer.target,
-                translator.max_target_length,
-            ),
-        ):
-            [ids] = tokenizer.to_ids([value])
-            if not value.strip() or len(ids) > limit:
-                raise ApiError(
-                    400,
-                    f"{name} must have a word, and at most {limit - 1} tokens."
-                    f" Received: {len(ids) - 1} tokens",
-                )
-        job = (Attention(pair), [(text, translation)], [len(ids)])
-        [[page]] = await self._run([job])
-        return page
-
-    def _make_search(self, pair, wish, has_prefixes, seed):
-        """The `Search` of a wish, checked."""
-        with bad_values():
-            decoding = dataclasses.replace(
-                pair.translator.decoding, **wish.search
-            )
-        found = 1 if decoding.sampling else decoding.beam_size
-        for name, value, limit in (
-            ("beam_size", decoding.beam_size, self.max_beam_size(pair)),
-            ("n_best", wish.n_best, min(found, self.max_n_best)),
-        ):
-            if value > limit:
-                raise ApiError(
-                    400,
-                    f"{name} must be at most {limit}. Received: {name}={value}",
-                )
-        return Search(
-            pair,
-            decoding,
-            everything=found > 1 and wish.n_best > 1,
-            has_prefixes=has_prefixes,
-            details=wish.details,
-            seed=seed if decoding.sampling else None,
-        )
 
     @property
     def max_n_best(self) -> int:
@@ -315,63 +120,191 @@ class Service:
             self.limits.max_beam_size, pair.translator.decoding.beam_size
         )
 
-    async def _run(
-        self, jobs: Sequence[tuple[Work, Sequence, Sequence[int]]]
-    ) -> list[list]:
-        """The results of jobs, none of which has to have items."""
-        futures = []
+    async def translate(
+        self,
+        texts: Sequence[str],
+        options: TranslationRequest,
+        search: Mapping[str, typing.Any] | None = None,
+        prefixes: Sequence[str] | None = None,
+        may_be_fewer: bool = False,
+    ) -> list[Translated]:
+        """Translates texts.
+
+        Args:
+            texts: The texts.
+            options: The options.
+            search: Fields of `DecodingConfig` that differ from the server's.
+            prefixes: The beginning of each translation; texts are not split.
+            may_be_fewer: Whether `n_best` may be more than a search finds.
+
+        Returns:
+            A `Translated` for each text.
+
+        Raises:
+            HTTPException: A text or an option is wrong, or there is no room.
+        """
+        languages: list[tuple[str, float | None]] = [
+            self.detector.rank(text)[0]
+            if options.source == "auto"
+            else (options.source, None)
+            for text in texts
+        ]
+        pairs = [self.find_pair(code, options.target) for code, _ in languages]
+        number = next(self._numbers)
+        searches = {
+            pair: self._make_search(
+                pair, options, search or {}, number, may_be_fewer
+            )
+            for pair in dict.fromkeys(pairs)
+        }
+        work: list[Coroutine[typing.Any, typing.Any, tuple]]
+        if options.split:
+            parsed = await run_in_threadpool(
+                lambda: [
+                    _parse(text, options.format, pair)
+                    for text, pair in zip(texts, pairs, strict=True)
+                ]
+            )
+            work = [
+                self._translate_document(
+                    document, searches[pair], options.n_best
+                )
+                for document, pair in zip(parsed, pairs, strict=True)
+            ]
+        else:
+            work = [
+                self._translate_sentence(text, searches[pair], prefix)
+                for text, pair, prefix in itertools.zip_longest(
+                    texts, pairs, prefixes or ()
+                )
+            ]
         try:
-            for work, items, sizes in jobs:
-                if items:
-                    job = self.batcher.submit(work, items, sizes)
-                    futures.append(asyncio.wrap_future(job))
-            found = iter(await asyncio.gather(*futures))
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(each) for each in work]
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        return [
+            Translated(*language, *task.result())
+            for language, task in zip(languages, tasks, strict=True)
+        ]
+
+    def _make_search(self, pair, options, search, number, may_be_fewer):
+        """The `Search` of a request, checked."""
+        with bad_values():
+            decoding = dataclasses.replace(pair.translator.decoding, **search)
+        found = 1 if decoding.sampling else decoding.beam_size
+        n_best = min(options.n_best, found) if may_be_fewer else options.n_best
+        for name, value, limit in (
+            ("beam_size", decoding.beam_size, self.max_beam_size(pair)),
+            ("n_best", n_best, min(found, self.max_n_best)),
+        ):
+            if value > limit:
+                raise HTTPException(
+                    400,
+                    f"{name} must be at most {limit}. Received: {name}={value}",
+                )
+        return Search(
+            pair,
+            decoding,
+            everything=n_best > 1,
+            details=options.details,
+            seed=None if options.seed is None else (options.seed, number),
+        )
+
+    async def _translate_sentence(self, text, search, prefix):
+        """The translations of a text that is one sentence, and its `Found`."""
+        if prefix is not None:
+            search = dataclasses.replace(search, has_prefixes=True)
+        [found] = await self._search(search, [text], prefix or "")
+        return found.translation.texts, [(text, "", found)]
+
+    async def _translate_document(self, document, search, n_best):
+        """The translations of a document, and its sentences with `Found`."""
+        sentences, before = document.sentences, document.texts_before()
+        searched: list[list[Found]] = []
+
+        async def run(stage):
+            if stage.kind == "align":
+                sizes = [1 + len(source) // 4 for source, _ in stage.items]
+                align = search.pair.translator.align_spans
+                return await self._run(align, stage.items, sizes)
+            searched.append(await self._search(search, stage.items))
+            return [found.translation.texts[0] for found in searched[-1]]
+
+        work = documents.stages(document)
+        stage = next(work)
+        while isinstance(stage, documents.Stage):
+            stage = await run_in_threadpool(work.send, await run(stage))
+        texts, found = [stage.text], searched[0]
+        if n_best > 1 and not any(document.needs_alignment):
+            texts += await run_in_threadpool(
+                _alternatives, document, found, n_best
+            )
+        rows = list(zip(sentences, before, found, strict=True))
+        return list(dict.fromkeys(texts)), rows
+
+    async def _search(self, search, sentences, prefix=""):
+        """The `Found`s of sentences."""
+        ids = search.pair.translator.tokenizer.source.to_ids(sentences)
+        items = [Sentence(sentence, prefix) for sentence in sentences]
+        return await self._run(search, items, list(map(len, ids)))
+
+    async def draw_attention(
+        self, pair: Pair, text: str, translation: str
+    ) -> str:
+        """The page of attention for a text and its translation.
+
+        Raises:
+            HTTPException: One of them is blank or too long, or there is no
+                room.
+        """
+        translator, tokenizer = pair.translator, pair.translator.tokenizer
+        longest = translator.max_source_length, translator.max_target_length
+        for name, value, side, limit in (
+            ("text", text, tokenizer.source, longest[0]),
+            ("translation", translation, tokenizer.target, longest[1]),
+        ):
+            [ids] = side.to_ids([value])
+            if not value.strip() or len(ids) > limit:
+                raise HTTPException(
+                    400,
+                    f"{name} must have a word, and at most {limit - 1} tokens."
+                    f" Received: {len(ids) - 1} tokens",
+                )
+        [page] = await self._run(
+            pair.draw_attention, [(text, translation)], [len(ids)]
+        )
+        return page
+
+    async def _run(self, work, items, sizes):
+        """The results of items, which may be none."""
+        if not items:
+            return []
+        try:
+            future = self.batcher.submit(work, items, sizes)
         except QueueFullError as error:
-            raise ApiError(
+            raise _try_again(
                 429, "the server has too much work", error.retry_after
             ) from error
-        except ClosedError:
-            self.check_ready()
-            raise
-        finally:
-            for future in futures:
-                future.cancel()
-        return [next(found) if items else [] for _, items, _ in jobs]
+        return await asyncio.wrap_future(future)
 
 
-class _Text(typing.NamedTuple):
-    """A text that is parsed; without a document it is one sentence."""
-
-    document: documents.Document | None
-    sentences: list[str]
-    before: list[str]
+def _try_again(status, message, seconds):
+    """The error of a request that may succeed later."""
+    return HTTPException(status, message, {"Retry-After": str(seconds)})
 
 
-def _parse(wish, text, pair):
-    """The `_Text` of a text."""
-    if not wish.split:
-        return _Text(None, [text], [""])
+def _parse(text, format, pair):
+    """The document that a text is."""
     with bad_values():
-        document = documents.parse(
-            text, wish.format, pair.source, pair.translator.fits
-        )
-    sentences = document.sentences
-    # No text has this mark: it shows what stands between the sentences.
-    mark = uuid.uuid4().hex
-    between = document.write([mark] * len(sentences)).split(mark)
-    return _Text(document, sentences, between[: len(sentences)])
+        return documents.parse(text, format, pair.source, pair.translator.fits)
 
 
-def _write(text, found, n_best):
-    """The `Translated` of a text."""
+def _alternatives(document, found, n_best):
+    """Translations of a document after the best one."""
     hypotheses = [of.translation.texts for of in found]
-    number = min(n_best, max(map(len, hypotheses), default=1))
-    texts = []
-    for i in range(number):
-        chosen = [texts[min(i, len(texts) - 1)] for texts in hypotheses]
-        texts.append(
-            text.document.write(chosen) if text.document else chosen[0]
-        )
-    return Translated(
-        list(dict.fromkeys(texts)), text.sentences, text.before, found
-    )
+    most = max(map(len, hypotheses), default=1)
+    return [
+        document.write([texts[min(i, len(texts) - 1)] for texts in hypotheses])
+        for i in range(1, min(n_best, most))
+    ]

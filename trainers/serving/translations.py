@@ -1,91 +1,62 @@
 """The server's own API: search options of a request, and all that is known."""
 
-import typing
-from collections.abc import Mapping
+from starlette.exceptions import HTTPException
 
 from trainers.serving import requests
-from trainers.serving.requests import ApiError
-from trainers.serving.service import Service, Wish
+from trainers.serving.requests import Values
+from trainers.serving.service import Service
 
 OTHERS = ("text", "prefix", "api_key")  # fields that are read one by one
-Fields = Mapping[str, typing.Any]
 
 
-async def translate(service: Service, fields: Fields) -> dict:
+async def translate(service: Service, fields: Values) -> dict:
     """The answer of /v1/translate."""
     options, search = requests.read_options(fields, OTHERS)
-    texts, _ = requests.read_texts(fields, "text", service.limits)
-    prefixes = None
-    if "prefix" in fields:
-        prefixes = _read_prefixes(service, fields, len(texts))
+    texts = requests.read_texts(fields, "text", service.limits)
+    prefixes = _read_prefixes(service, fields, len(texts))
     for name, has_effect, needed in (
         ("prefix", prefixes is None or not options.split, "split=false"),
         ("split=false", options.split or options.format == "text", "text"),
         ("seed", options.seed is None or search.get("sampling"), "sampling"),
     ):
         if not has_effect:
-            raise ApiError(400, f"{name} needs {needed}")
-    pairs = []
-    for text in texts:
-        source = options.source
-        if source == "auto":
-            source = service.detector.rank(text)[0][0]
-        pairs.append(service.find_pair(source, options.target))
-    wish = Wish(
-        options.format,
-        options.split,
-        search,
-        options.n_best,
-        options.details,
-        options.seed,
-    )
-    found = await service.translate(texts, pairs, wish, prefixes)
+            raise HTTPException(400, f"{name} needs {needed}")
+    found = await service.translate(texts, options, search, prefixes)
     return {
         "translations": [
             {
-                "source": pair.source,
+                "source": translated.source,
                 "text": translated.texts[0],
                 "sentences": [
-                    _sentence(*parts, options)
-                    for parts in zip(
-                        translated.sentences,
-                        translated.before,
-                        translated.found,
-                        strict=True,
-                    )
+                    _sentence(sentence, before, found, options.n_best)
+                    for sentence, before, found in translated.sentences
                 ],
             }
-            for pair, translated in zip(pairs, found, strict=True)
+            for translated in found
         ]
     }
 
 
-async def draw_attention(service: Service, fields: Fields) -> str:
+async def draw_attention(service: Service, fields: Values) -> str:
     """The answer of /v1/attention: a page."""
-    texts = []
-    for name in ("text", "translation"):
-        [text], _ = requests.read_texts(
-            {name: requests.read_text_option(fields, name)},
-            name,
-            service.limits,
-        )
-        texts.append(text)
-    source, target = (
-        requests.read_text_option(fields, name) for name in ("source", "target")
+    source, target, *texts = (
+        requests.read_text(fields, name)
+        for name in ("source", "target", "text", "translation")
     )
+    for name in ("text", "translation"):
+        requests.read_texts(fields, name, service.limits)
     return await service.draw_attention(
         service.find_pair(source, target), *texts
     )
 
 
 def _read_prefixes(service, fields, number):
-    """The prefixes, as many as texts."""
-    value = fields["prefix"]
-    if value in ("", []) or value == [""] * number:
+    """The prefixes, as many as texts; None if all are empty."""
+    if fields.get("prefix", "") in ("", [], [""] * number):
         return None
-    prefixes, _ = requests.read_texts(fields, "prefix", service.limits)
+    prefixes = requests.read_texts(fields, "prefix", service.limits)
     if len(prefixes) != number:
-        raise ApiError(
+        raise HTTPException(
             400,
             f"prefix must have one text for each text. Received:"
             f" {len(prefixes)} for {number}",
@@ -93,7 +64,7 @@ def _read_prefixes(service, fields, number):
     return prefixes
 
 
-def _sentence(source, before, found, options):
+def _sentence(source, before, found, n_best):
     """A sentence of the answer."""
     texts, _, scores, notes = found.translation
     hypotheses: list[dict] = [
@@ -101,15 +72,11 @@ def _sentence(source, before, found, options):
         for text, score in zip(texts, scores, strict=True)
     ]
     for hypothesis, details in zip(hypotheses, found.details, strict=False):
-        hypothesis |= {
-            "tokens": [word._asdict() for word in details.tokens],
-            "words": [word._asdict() for word in details.words],
-            "alignment": details.alignment,
-        }
+        hypothesis |= details
     return {
         "source": source,
         "before": before,
         "source_words": source.split(),
         "notes": notes,
-        "hypotheses": hypotheses[: options.n_best],
+        "hypotheses": hypotheses[:n_best],
     }

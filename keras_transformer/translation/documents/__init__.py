@@ -7,9 +7,11 @@ What stands between sentences never changes, and a sentence that is its own
 translation stays as it is written.
 """
 
+import functools
 import importlib.util
+import itertools
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 from keras_transformer.commands.flags import how_to_install
 from keras_transformer.translation.alignment import SpanLink
@@ -19,6 +21,7 @@ from keras_transformer.translation.documents.markdown import (
     read as read_markdown,
 )
 from keras_transformer.translation.documents.po import read as read_po
+from keras_transformer.translation.documents.sentences import split
 from keras_transformer.translation.documents.srt import read as read_srt
 from keras_transformer.translation.documents.text import read as read_text
 from keras_transformer.translation.documents.xliff import read as read_xliff
@@ -27,12 +30,16 @@ __all__ = [
     "FORMATS",
     "WITH_TRANSLATIONS",
     "Document",
+    "Stage",
     "Translated",
     "check_installed",
     "parse",
+    "stages",
     "translate",
 ]
 
+# A reader has a text of its format and `sentences.split` for its language. It
+# yields the text in order: `Sentence`s, `Block`s, and what stays as `str`.
 READERS: dict[str, Callable] = {
     "text": read_text,
     "html": read_html,
@@ -79,8 +86,11 @@ def parse(
     check_installed()
     mark = BYTE_ORDER_MARK * text.startswith(BYTE_ORDER_MARK)
     options = {"replace": replace} if format in WITH_TRANSLATIONS else {}
-    text = text.removeprefix(mark)
-    pieces = READERS[format](text, language, fits, **options)
+    pieces = READERS[format](
+        text.removeprefix(mark),
+        functools.partial(split, language=language, fits=fits),
+        **options,
+    )
     return Document([mark, *pieces])
 
 
@@ -100,35 +110,67 @@ class Translated(typing.NamedTuple):
     repeated: int
 
 
-def translate(
+class Stage(typing.NamedTuple):
+    """Work of the model on a document.
+
+    Attributes:
+        kind: "translate" or "align".
+        items: Sentences to translate; or pairs of a sentence and its
+            translation to align.
+    """
+
+    kind: str
+    items: list
+
+
+def stages(
     document: Document,
-    translate: Callable[[list[str]], list[str]],
-    align: Callable[[list[tuple[str, str]]], Sequence[Sequence[SpanLink]]],
-) -> Translated:
-    """The translation of a document, with its markup and placeholders.
+) -> Generator[Stage | Translated, list, None]:
+    """The stages of translating a document, with its markup and placeholders.
 
     A sentence whose translation lacks a placeholder is translated again without
     its placeholders, which then follow the alignment, as markup does.
 
     Args:
         document: From `parse`.
+
+    Yields:
+        Each `Stage`, for which the results of all items must be sent, those of
+        `Translator.translate` or `Translator.align_spans`; at the end the
+        `Translated`.
+    """
+    translations = yield Stage("translate", document.sentences)
+    hidden = document.hide_placeholders(translations)
+    sentences = document.sentences
+    if hidden:
+        again = yield Stage("translate", [sentences[i] for i in hidden])
+        for i, translation in zip(hidden, again, strict=True):
+            translations[i] = translation
+    pairs = list(zip(sentences, translations, strict=True))
+    marked = list(itertools.compress(pairs, document.needs_alignment))
+    alignments = (yield Stage("align", marked)) if marked else []
+    text = document.write(translations, alignments)
+    yield Translated(text, pairs, len(hidden))
+
+
+def translate(
+    document: Document,
+    translate: Callable[[list[str]], list[str]],
+    align: Callable[[list[tuple[str, str]]], Sequence[Sequence[SpanLink]]],
+) -> Translated:
+    """The translation of a document, by its `stages`.
+
+    Args:
+        document: From `parse`.
         translate: `Translator.translate`.
         align: `Translator.align_spans`.
     """
-    translations = translate(document.sentences)
-    hidden = document.hide_placeholders(translations)
-    sentences = document.sentences
-    again = translate([sentences[i] for i in hidden]) if hidden else []
-    for i, translation in zip(hidden, again, strict=True):
-        translations[i] = translation
-    pairs = list(zip(sentences, translations, strict=True))
-    marked = [i for i, needs in enumerate(document.needs_alignment) if needs]
-    found = align([pairs[i] for i in marked]) if marked else []
-    alignments: list[Sequence[SpanLink]] = [()] * len(pairs)
-    for i, links in zip(marked, found, strict=True):
-        alignments[i] = links
-    text = document.write(translations, alignments)
-    return Translated(text, pairs, len(hidden))
+    run: dict[str, Callable] = {"translate": translate, "align": align}
+    work = stages(document)
+    stage = next(work)
+    while isinstance(stage, Stage):
+        stage = work.send(run[stage.kind](stage.items))
+    return stage
 
 
 def check_installed() -> None:

@@ -1,6 +1,7 @@
 """A document as its sentences and everything that stays as it is."""
 
 import itertools
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 
 from keras_transformer.translation.alignment import SpanLink
@@ -64,6 +65,11 @@ class Document:
         """Whether each sentence has markup, which follows the alignment."""
         return [sentence.needs_alignment for sentence in self._sentences]
 
+    def texts_before(self) -> list[str]:
+        """What stands before each sentence."""
+        mark = uuid.uuid4().hex  # no text has it
+        return self._block.write(itertools.repeat(mark)).split(mark)[:-1]
+
     def hide_placeholders(self, translations: Sequence[str]) -> list[int]:
         """Takes placeholders that a translation lost out of their sentence.
 
@@ -76,19 +82,19 @@ class Document:
         Returns:
             The indices of the sentences that changed.
         """
-        changed = []
-        for i, (sentence, translation) in enumerate(
-            zip(self._sentences, translations, strict=True)
-        ):
-            if not sentence.keeps_placeholders(translation):
-                self._sentences[i] = sentence.without_placeholders()
-                changed.append(i)
-        return changed
+        hidden = [
+            i
+            for i, translation in enumerate(translations)
+            if not self._sentences[i].keeps_placeholders(translation)
+        ]
+        for i in hidden:
+            self._sentences[i] = self._sentences[i].without_placeholders()
+        return hidden
 
     def write(
         self,
         translations: Sequence[str],
-        alignments: Sequence[Sequence[SpanLink]] | None = None,
+        alignments: Sequence[Sequence[SpanLink]] = (),
     ) -> str:
         """The document with its sentences translated.
 
@@ -96,9 +102,9 @@ class Document:
 
         Args:
             translations: One for each sentence.
-            alignments: The `SpanLink`s of each, from `Translator.align_spans`;
-                only those of sentences that need an alignment are read. By
-                default markup keeps its relative position.
+            alignments: The `SpanLink`s of each sentence that needs an
+                alignment, from `Translator.align_spans`. By default markup
+                keeps its relative position.
 
         Raises:
             ValueError: There are not as many translations as sentences.
@@ -108,11 +114,13 @@ class Document:
                 "translations must be as many as sentences."
                 f" Received: {len(translations)} and {len(self._sentences)}"
             )
-        found = itertools.repeat(()) if alignments is None else alignments
-        written = (
-            sentence.write(translation, links)
-            for sentence, translation, links in zip(
-                self._sentences, translations, found, strict=False
+        links = iter(alignments)
+        return self._block.write(
+            sentence.write(
+                translation,
+                next(links, ()) if sentence.needs_alignment else (),
+            )
+            for sentence, translation in zip(
+                self._sentences, translations, strict=True
             )
         )
-        return self._block.write(written)

@@ -2,10 +2,13 @@
 
 import html
 import html.parser
-import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from keras_transformer.translation.documents.markup import VOID, entity_item
+from keras_transformer.translation.documents.markup import (
+    VOID,
+    Event,
+    entity_item,
+)
 from keras_transformer.translation.documents.placement import (
     ALONE,
     CLOSE,
@@ -14,8 +17,8 @@ from keras_transformer.translation.documents.placement import (
 from keras_transformer.translation.documents.sentences import (
     Item,
     Sentence,
+    Split,
     plain_items,
-    split,
 )
 
 # Elements inside a sentence; all others end one.
@@ -31,15 +34,6 @@ OPAQUE = frozenset(
 )
 
 
-class Event(typing.NamedTuple):
-    """A stretch of a page: a tag, a text, a reference, or something else."""
-
-    kind: str  # "open", "close", "text", "entity", "other"
-    raw: str
-    name: str = ""
-    translated: bool = True  # unless an attribute of the tag forbids it
-
-
 class _Scanner(html.parser.HTMLParser):
     """Finds where each tag and text of a page begins."""
 
@@ -49,7 +43,7 @@ class _Scanner(html.parser.HTMLParser):
         self._line_starts = [0]
         for line in page.split("\n"):
             self._line_starts.append(self._line_starts[-1] + len(line) + 1)
-        self.found = []  # (offset, length or None, kind, name, translated)
+        self.found = []  # (offset, length or None, kind, name, attributes)
         self.feed(page)
         self.close()
 
@@ -57,15 +51,12 @@ class _Scanner(html.parser.HTMLParser):
         line, column = self.getpos()
         return self._line_starts[line - 1] + column
 
-    def _add(self, kind, length=None, name="", translated=True):
-        self.found.append((self._offset(), length, kind, name, translated))
+    def _add(self, kind, length=None, name="", attributes=()):
+        values = {name: value or "" for name, value in attributes}
+        self.found.append((self._offset(), length, kind, name, values))
 
     def handle_starttag(self, tag, attrs):
-        values = {name: value or "" for name, value in attrs}
-        translated = values.get("translate", "").lower() != "no"
-        if "notranslate" in values.get("class", "").split():
-            translated = False
-        self._add("open", len(self.get_starttag_text()), tag, translated)
+        self._add("open", len(self.get_starttag_text()), tag, attrs)
 
     def handle_startendtag(self, tag, attrs):
         self.handle_starttag(tag, attrs)
@@ -99,37 +90,32 @@ def _events(page) -> Iterator[Event]:
     found = _Scanner(page).found
     ends = [offset for offset, *_ in found] + [len(page)]
     yield Event("other", page[: ends.pop(0)])
-    for (begin, length, kind, name, translated), end in zip(
+    for (begin, length, kind, name, attributes), end in zip(
         found, ends, strict=True
     ):
         stop = end if length is None else min(begin + length, end)
-        yield Event(kind, page[begin:stop], name, translated)
+        yield Event(kind, page[begin:stop], name, attributes)
         if stop < end:  # what the scanner skips, such as "</>"
             yield Event("other", page[stop:end])
 
 
-def read(
-    text: str, language: str, fits: Callable[[str], bool]
-) -> list[str | Sentence]:
+def read(text: str, split: Split) -> list[str | Sentence]:
     """The pieces of an HTML page, or of a part of one.
 
     Args:
-        text: The page.
-        language: Code of its language.
-        fits: As in `split`.
+        text, split: As of every reader.
     """
     pieces: list[str | Sentence] = []
     items: list[Item] = []
     events = _events(text)
 
     def end_sentence():
-        pieces.extend(split(items, escape, language, fits))
+        pieces.extend(split(items, escape))
         items.clear()
 
     for event in events:
         name = event.name
-        opaque = not event.translated or name in OPAQUE | OPAQUE_INLINE
-        if event.kind == "open" and opaque and name not in VOID:
+        if event.kind == "open" and _is_opaque(event):
             raw = event.raw + _rest_of_element(name, events)
             if name in INLINE | OPAQUE_INLINE:
                 items.append(Item(raw, "", ALONE))
@@ -149,7 +135,16 @@ def read(
             end_sentence()
             pieces.append(event.raw)
     end_sentence()
-    return [piece for piece in pieces if piece]
+    return pieces
+
+
+def _is_opaque(event):
+    """Whether the element that a tag opens is not translated."""
+    return event.name not in VOID and (
+        event.name in OPAQUE | OPAQUE_INLINE
+        or event.attributes.get("translate", "").lower() == "no"
+        or "notranslate" in event.attributes.get("class", "").split()
+    )
 
 
 def escape(text: str) -> str:

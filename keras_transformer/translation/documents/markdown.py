@@ -1,6 +1,6 @@
 """Markdown, with the tables and strikethrough of GitHub."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import regex
 
@@ -17,8 +17,8 @@ from keras_transformer.translation.documents.placement import (
 from keras_transformer.translation.documents.sentences import (
     Item,
     Sentence,
+    Split,
     plain_items,
-    split,
 )
 
 FRONT_MATTER = regex.compile(
@@ -29,20 +29,17 @@ SIGN = regex.compile(r"[\\`*\[\]<>|]|(?<!\w)_|_(?!\w)|~(?=~)")
 FIRST_SIGN = regex.compile(r"\A(\d{0,9})([-+#.)])(?=\s)")
 
 
-def read(
-    text: str, language: str, fits: Callable[[str], bool]
-) -> list[str | Sentence]:
+def read(text: str, split: Split) -> Iterator[str | Sentence]:
     """The pieces of a Markdown text. Code, HTML blocks and images stay.
 
     Args:
-        text: The text.
-        language: Code of its language.
-        fits: As in `split`.
+        text, split: As of every reader.
     """
     import markdown_it  # an extra
 
     parser = markdown_it.MarkdownIt("commonmark").enable("table")
     parser.enable("strikethrough")
+    parser.core.ruler.disable("inline")  # which `_Spans` does
     spans = _Spans(parser)
     front = FRONT_MATTER.match(text)
     begin = front.end() if front else 0
@@ -51,7 +48,6 @@ def read(
     # The parser knows the lines of other systems by these two signs.
     for line in regex.findall(r"[^\r\n]*(?:\r\n|\r|\n|\Z)", body):
         starts.append(starts[-1] + len(line))
-    pieces: list[str | Sentence] = []
     read_to = 0
     environment: dict = {}
     for token in parser.parse(body, environment):
@@ -59,11 +55,11 @@ def read(
             continue
         offsets = _offsets(token, text, starts, read_to)
         if offsets:
-            pieces.append(text[read_to : offsets[0]])
+            yield text[read_to : offsets[0]]
             items = spans.items(token.content, text, offsets, environment)
-            pieces += split(items, escape, language, fits)
+            yield from split(items, escape)
             read_to = offsets[-1]
-    return [piece for piece in [*pieces, text[read_to:]] if piece]
+    yield text[read_to:]
 
 
 def escape(text: str) -> str:
@@ -115,11 +111,12 @@ class _Spans:
     def _noting(self, name, rule):
         def noting_rule(state, silent):
             begin, noted, made = state.pos, len(self._found), None
-            if name == "link" and not silent:
-                made = self._parser.helpers.parseLinkLabel(state, begin, True)
             taken = rule(state, silent)
             if taken and not silent:
-                if name == "image":
+                if name == "link":
+                    label_end = self._parser.helpers.parseLinkLabel
+                    made = label_end(state, begin, True)
+                elif name == "image":
                     del self._found[noted:]  # the rules of its text
                 elif name in ("emphasis", "strikethrough"):
                     made = _tokens_between(state, begin)

@@ -1,6 +1,7 @@
 """Markup that can stand inside a text, as the items of a sentence."""
 
 import html
+import typing
 
 import regex
 
@@ -25,6 +26,22 @@ TAG = regex.compile(
 VOID = ("area", "br", "embed", "hr", "img", "input", "source", "track", "wbr")
 # A mark before the letter of an accelerator key: E&xit, ~File, _Open; not R&D.
 ACCELERATOR_MARK = regex.compile(r"(?<![A-Z](?=&[A-Z]))[&~_](?=[^\W_])")
+
+
+class Event(typing.NamedTuple):
+    """A stretch of an HTML or XML text.
+
+    Attributes:
+        kind: "open", "close", "text", "entity" or "other".
+        raw: Its characters.
+        name: Of a tag.
+        attributes: Of a tag that opens.
+    """
+
+    kind: str
+    raw: str
+    name: str = ""
+    attributes: typing.Mapping[str, str] = {}
 
 
 def tagged_items(text: str, accelerators: bool = False) -> list[Item]:
@@ -62,15 +79,13 @@ def _mark_accelerator(items):
     if len(marked) != 1:
         return items
     [(i, at)] = marked
-    before, mark, after = (
-        items[i].text[:at],
-        items[i].text[at],
-        items[i].text[at + 1 :],
-    )
-    new = [Item(mark, "", ACCELERATOR), Item(after, after)]
-    if before:
-        new.insert(0, Item(before, before))
-    return items[:i] + new + items[i + 1 :]
+    text = items[i].text
+    items[i : i + 1] = [
+        *plain_items(text[:at]),
+        Item(text[at], "", ACCELERATOR),
+        *plain_items(text[at + 1 :]),
+    ]
+    return items
 
 
 def entity_item(raw: str) -> Item:

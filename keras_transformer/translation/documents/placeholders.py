@@ -4,23 +4,29 @@ import collections
 
 import regex
 
+# Repetitions are possessive or bounded, so that the time does not grow with the
+# square of a hostile text's length. Braces have five levels, as ICU's plurals.
+BRACES = r"\{[^{}]*+\}"
+for _ in range(4):
+    BRACES = r"\{(?:[^{}]++|" + BRACES + r")*+\}"
+
 PLACEHOLDER = regex.compile(
     r"""
     # addresses
       (?:(?:https?|ftp)://|www\.)[A-Za-z0-9\-._~:/?\#@!$&'()+,;=%\[\]]*
       [A-Za-z0-9\-_~/\#@$&+=%]
-    | [\w.+-]+@[\w-]+(?:\.[\w-]+)+
-    # {name}, {0:.2f}, {{x}}, ${x}, %{x}, #{x}, nested as in ICU's plurals
-    | [$%\#]?(?<braces>\{(?:[^{}]|(?&braces))*\})
+    | [\w.+-]{1,64}+@[\w-]++(?:\.[\w-]+)+
     # %(name)s, $(NAME), $name$, $NAME, $1
-    | %\(\w+\)[#0+-]*[\d.]*[diouxXeEfFgGcrsa]
-    | \$\(\w+\) | \$\w+\$ | \$[A-Za-z_]\w* | \$\d(?!\d|[.,]\d)
+    | %\(\w++\)[#0+-]{0,5}[\d.]{0,9}[diouxXeEfFgGcrsa]
+    | \$\(\w++\) | \$\w++\$ | \$[A-Za-z_]\w* | \$\d(?!\d|[.,]\d)
     # %NAME%, %NAME, %1, %L1, %%
     | %[A-Z][A-Z0-9_]+%? | %L?\d{1,2}(?!\d|\$|\.\d) | %%
     # C: %s, %1$s, %-5.2f, %lld; Qt: %n
-    | %(?:\d+\$)?[#0+-]*(?:\d+|\*)?(?:\.(?:\d+|\*))?
+    | %(?:\d{1,2}\$)?[#0+-]{0,5}(?:\d{1,5}|\*)?(?:\.(?:\d{1,5}|\*))?
       (?:hh|h|ll|l|q|L|j|z|t)?[diouxXeEfFgGaAcCsSpn@]
-    """,
+    # {name}, {0:.2f}, {{x}}, ${x}, %{x}, #{x}, nested as in ICU's plurals
+    | [$%\#]?"""
+    + BRACES,
     regex.VERBOSE,
 )
 

@@ -6,7 +6,6 @@ as in the source, so that the result is well-formed for any alignment.
 """
 
 import dataclasses
-import itertools
 import typing
 from collections.abc import Sequence
 
@@ -62,8 +61,6 @@ class _Range:
     end: int
     mark: Mark | None = None
     close: Mark | None = None
-    starts_earlier: bool = False
-    ends_later: bool = False
     inner: list["_Range"] = dataclasses.field(default_factory=list)
     first: int = 0
     last: int = 0
@@ -72,6 +69,14 @@ class _Range:
     @property
     def alone(self):
         return self.mark is not None and self.mark.kind == ALONE
+
+    @property
+    def starts_earlier(self):
+        return self.mark is None and self.close is not None
+
+    @property
+    def ends_later(self):
+        return self.mark is not None and not (self.alone or self.close)
 
 
 def insert_marks(
@@ -99,9 +104,7 @@ def insert_marks(
     root = _nest([m for m in marks if m.kind != ACCELERATOR], len(text))
     root.last = len(links)
     _place(root, links)
-    edits: list[Edit] = []
-    _write(root, links, translation, edits)
-    return edits + [
+    return _write(root, links, translation) + [
         Edit(_accelerator_offset(mark, translation, links), 0, mark.raw)
         for mark in marks
         if mark.kind == ACCELERATOR
@@ -132,39 +135,43 @@ def _nest(marks, length):
     for mark in marks:
         top = open_ranges[-1]
         if mark.kind == OPEN:
-            found = _Range(mark.place, length, mark, ends_later=True)
+            found = _Range(mark.place, length, mark)
             top.inner.append(found)
             open_ranges.append(found)
         elif mark.kind != CLOSE:
             top.inner.append(_Range(mark.place, mark.place, mark))
         elif top.mark and top.mark.name == mark.name:
-            top.end, top.close, top.ends_later = mark.place, mark, False
+            top.end, top.close = mark.place, mark
             open_ranges.pop()
         else:  # it began in an earlier sentence and holds all that is so far
-            whole = _Range(0, mark.place, None, mark, starts_earlier=True)
-            whole.inner, top.inner = top.inner, [whole]
+            top.inner = [_Range(0, mark.place, None, mark, top.inner)]
     return root
 
 
-def _place(outer, links):
+def _place(root, links):
     """Finds `first` and `last` of everything inside a range."""
-    free = [(outer.first, outer.last)]
-    ranges = [r for r in outer.inner if not r.alone]
-    # Ranges with a fixed edge choose first, then the longest.
-    ranges.sort(
-        key=lambda r: (not (r.starts_earlier or r.ends_later), r.begin - r.end)
-    )
-    for found in ranges:
-        _choose(found, free, outer, links)
-        _place(found, links)
-        free = [
-            part
-            for begin, end in free
-            for part in _without(begin, end, found.first, found.last)
-        ]
-    for found in outer.inner:
-        if found.alone:
-            _choose_gap(found, free, outer, links)
+    outers = [root]
+    for outer in outers:
+        free = [(outer.first, outer.last)]
+        ranges = [r for r in outer.inner if not r.alone]
+        # Ranges with a fixed edge choose first, then the longest.
+        ranges.sort(
+            key=lambda r: (
+                not (r.starts_earlier or r.ends_later),
+                r.begin - r.end,
+            )
+        )
+        for found in ranges:
+            _choose(found, free, outer, links)
+            free = [
+                part
+                for begin, end in free
+                for part in _without(begin, end, found.first, found.last)
+            ]
+        for found in outer.inner:
+            if found.alone:
+                _choose_gap(found, free, outer, links)
+        outers += ranges  # no recursion: a hostile text has any depth
 
 
 def _without(begin, end, first, last):
@@ -187,34 +194,30 @@ def _choose(found, free, outer, links):
     elif found.ends_later:
         free = [part for part in free if part[1] == outer.last]
         found.first = found.last = outer.last
-    is_empty = found.begin == found.end
-    values = [
-        1 if _is_from(link, found) and not is_empty else -1 for link in links
-    ]
-    sums = [0, *itertools.accumulate(values)]
-    stretches = [
-        (sums[last] - sums[first], first, last)
-        for begin, end in free
-        for first in ([begin] if found.starts_earlier else range(begin, end))
-        for last in ([end] if found.ends_later else range(first + 1, end + 1))
-    ]
-    value, first, last = max(stretches, default=(0, 0, 0), key=lambda s: s[0])
-    goes_beyond = found.starts_earlier or found.ends_later
-    if value > 0:
-        found.first, found.last = first, last
-    elif not goes_beyond and (is_empty or not stretches):
-        _choose_gap(found, free, outer, links)
-    elif not goes_beyond:
-        words = [i for begin, end in free for i in range(begin, end)]
+    best = 0
+    for begin, end in free:
+        value, first = 0, begin
+        for i in range(begin, end):
+            if value < 0 and not found.starts_earlier:
+                value, first = 0, i
+            value += 1 if _is_from(links[i], found) else -1
+            if value > best and (i + 1 == end or not found.ends_later):
+                best, found.first, found.last = value, first, i + 1
+    if best or found.starts_earlier or found.ends_later:
+        return
+    words = [i for begin, end in free for i in range(begin, end)]
+    if words and found.begin < found.end:
         found.first = min(
             words, key=lambda i: abs(links[i].source[0] - found.begin)
         )
         found.last = found.first + 1
+    else:
+        _choose_gap(found, free, outer, links)
 
 
 def _is_from(link, found):
     """Whether a link is from a word inside a range of the source."""
-    return link.source[0] < found.end and link.source[1] > found.begin
+    return max(link.source[0], found.begin) < min(link.source[1], found.end)
 
 
 def _choose_gap(found, free, outer, links):
@@ -243,13 +246,9 @@ def _choose_gap(found, free, outer, links):
     found.first = found.last = gap
 
 
-def _write(outer, links, translation, edits):
-    """Appends the edits of everything inside a range, in order."""
-
-    def add(offset, text):
-        if edits:
-            offset = max(offset, edits[-1].offset)
-        edits.append(Edit(offset, 0, text))
+def _write(root, links, translation):
+    """The edits of everything inside a range, in order."""
+    edits: list[Edit] = []
 
     def begin_of(gap):
         return links[gap].target[0] if gap < len(links) else len(translation)
@@ -257,20 +256,29 @@ def _write(outer, links, translation, edits):
     def end_of(gap):
         return links[gap - 1].target[1] if gap else 0
 
-    for found in sorted(outer.inner, key=lambda r: (r.first, r.last)):
+    pending = [(root, root)]  # ranges in their outer ones, and edits that close
+    while pending:
+        outer, found = pending.pop()
+        least = edits[-1].offset if edits else 0
+        if isinstance(found, Edit):
+            edits.append(found._replace(offset=max(found.offset, least)))
+            continue
         empty = found.first == found.last
         after = found.after_link or found.first == outer.last
         offset = (end_of if empty and after else begin_of)(found.first)
         if found.alone:
-            if edits:
-                offset = max(offset, edits[-1].offset)
-            add(offset, _spaced(found.mark, offset, translation, edits))
+            offset = max(offset, least)
+            spaced = _spaced(found.mark, offset, translation, edits)
+            edits.append(Edit(offset, 0, spaced))
             continue
         if found.mark:
-            add(offset, found.mark.raw)
-        _write(found, links, translation, edits)
+            edits.append(Edit(max(offset, least), 0, found.mark.raw))
         if found.close:
-            add(offset if empty else end_of(found.last), found.close.raw)
+            end = offset if empty else end_of(found.last)
+            pending.append((found, Edit(end, 0, found.close.raw)))
+        inner = sorted(found.inner, key=lambda r: (r.first, r.last))
+        pending += [(found, inside) for inside in reversed(inner)]
+    return edits
 
 
 def _spaced(mark, offset, translation, edits):

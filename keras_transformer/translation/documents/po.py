@@ -1,12 +1,14 @@
 """Message catalogues of gettext (.po)."""
 
-from collections.abc import Callable
+import functools
+import itertools
+from collections.abc import Iterator
 
 import regex
 
 from keras_transformer.translation.documents.document import Block
 from keras_transformer.translation.documents.markup import tagged_items
-from keras_transformer.translation.documents.sentences import Sentence
+from keras_transformer.translation.documents.sentences import Sentence, Split
 from keras_transformer.translation.documents.text import read as read_text
 
 TRANSLATION = regex.compile(
@@ -19,20 +21,15 @@ FIRST_KEYWORD = regex.compile(r"^(?=msgctxt|msgid)", regex.MULTILINE)
 
 
 def read(
-    text: str,
-    language: str,
-    fits: Callable[[str], bool],
-    replace: bool = False,
-) -> list[str | Sentence | Block]:
+    text: str, split: Split, replace: bool = False
+) -> Iterator[str | Sentence | Block]:
     """The pieces of a message catalogue.
 
     A translation is marked as fuzzy: nobody has read it yet. Of plural forms
     the first one translates the singular, all others the plural.
 
     Args:
-        text: The catalogue.
-        language: Code of the messages' language.
-        fits: As in `split`.
+        text, split: As of every reader.
         replace: Whether to translate messages that have a translation.
 
     Raises:
@@ -41,48 +38,46 @@ def read(
     import polib  # an extra
 
     try:
-        catalogue = polib.pofile(text + "\n")  # which is no file's name
+        entries = list(polib.pofile(text + "\n"))  # which is no file's name
     except OSError as error:
         found = regex.search(r"\(line (\d+)\)(?:: (.*))?", str(error))
         raise ValueError(
             f"line {found[1]}: {found[2] or 'no line of a catalogue'}"
         ) from error
     lines = text.splitlines(keepends=True)
-    entries = list(catalogue)
-    ends = [entry.linenum - 1 for entry in entries[1:]] + [len(lines)]
-    first = max(entries[0].linenum - 1, 0) if entries else len(lines)
-    pieces: list[str | Sentence | Block] = ["".join(lines[:first])]
-    for entry, end in zip(entries, ends, strict=True):
-        entry_text = "".join(lines[first:end])
-        first = end
+    begins = [max(entry.linenum - 1, 0) for entry in entries] + [len(lines)]
+    yield "".join(lines[: begins[0]])
+    for entry, (begin, end) in zip(
+        entries, itertools.pairwise(begins), strict=True
+    ):
+        entry_text = "".join(lines[begin:end])
         has_translation = entry.msgstr or any(entry.msgstr_plural.values())
         if entry.obsolete or (has_translation and not replace):
-            pieces.append(entry_text)
+            yield entry_text
         else:
-            pieces += _read_entry(entry, entry_text, language, fits)
-    return pieces
+            yield from _read_entry(entry, entry_text, split)
 
 
-def _read_entry(entry, text, language, fits):
+def _read_entry(entry, text, split):
     """The pieces of an entry that is translated."""
-
-    def items(line):
-        return tagged_items(line, accelerators=True)
-
     pieces, read = [], 0
     translated = _mark_fuzzy(text)
+    make_items = functools.partial(tagged_items, accelerators=True)
+    write = functools.partial(_write_string, _line_end(text))
     for match in TRANSLATION.finditer(translated):
-        message = entry.msgid
-        if int(match["index"] or 0):
-            message = entry.msgid_plural
-        found = read_text(message, language, fits, items)
+        is_plural = int(match["index"] or 0)
+        message = entry.msgid_plural if is_plural else entry.msgid
+        found = list(read_text(message, split, make_items))
         if all(isinstance(piece, str) for piece in found):
             return [text]  # it has no words
-        ending = "\r\n" if "\r\n" in text else "\n"
         pieces.append(translated[read : match.start("strings")])
-        pieces.append(Block(found, lambda t, e=ending: _write_string(t, e)))
+        pieces.append(Block(found, write))
         read = match.end("strings")
     return [*pieces, translated[read:]]
+
+
+def _line_end(text):
+    return "\r\n" if "\r\n" in text else "\n"
 
 
 def _mark_fuzzy(text):
@@ -92,11 +87,10 @@ def _mark_fuzzy(text):
         if regex.search(r"\bfuzzy\b", flags.group()):
             return text
         return f"{text[: flags.end()]}, fuzzy{text[flags.end() :]}"
-    ending = "\r\n" if "\r\n" in text else "\n"
-    return FIRST_KEYWORD.sub(f"#, fuzzy{ending}", text, count=1)
+    return FIRST_KEYWORD.sub(f"#, fuzzy{_line_end(text)}", text, count=1)
 
 
-def _write_string(text, ending):
+def _write_string(ending, text):
     """A text as strings of a catalogue: one for each line."""
     import polib  # an extra
 

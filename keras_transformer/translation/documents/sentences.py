@@ -1,6 +1,7 @@
 """Sentences of a document, with the markup that they carry."""
 
 import bisect
+import collections
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -92,20 +93,13 @@ class Sentence:
         self.text = text.rstrip(" ")
 
     @property
-    def raw(self) -> str:
-        """The sentence as the document writes it."""
-        return "".join(item.raw for item in self._items)
-
-    @property
     def needs_alignment(self) -> bool:
         """Whether it has markup, whose places the alignment decides."""
         return any(item.kind in CODES for item in self._items)
 
     def keeps_placeholders(self, translation: str) -> bool:
         """Whether a translation has all placeholders of the text."""
-        missing = count_placeholders(self.text)
-        missing.subtract(count_placeholders(translation))
-        return max(missing.values(), default=0) <= 0
+        return count_placeholders(self.text) <= count_placeholders(translation)
 
     def without_placeholders(self) -> "Sentence":
         """The same sentence, with its placeholders as markup."""
@@ -116,17 +110,16 @@ class Sentence:
 
         Args:
             translation: The translation of `text`. If it is `text` itself, the
-                result is `raw`.
+                result is what the document has.
             links: The `SpanLink`s of its words, if it needs an alignment.
         """
         if translation == self.text:
-            return self.raw
-        links = [
-            _whole_placeholder(link, translation)
-            for link in links or proportional_links(self.text, translation)
-        ]
+            return _raw(self._items)
+        links = _whole_placeholders(
+            links or proportional_links(self.text, translation), translation
+        )
         edits = [
-            *insert_marks(self.text, self._marks(), translation, links),
+            *insert_marks(self.text, list(self._marks()), translation, links),
             *self._break_lines(translation),
             *_remove_added(translation, self.text),
         ]
@@ -137,17 +130,17 @@ class Sentence:
         return "".join([*parts, self._escape(translation[read:])])
 
     def _marks(self):
-        """The `Mark`s of the codes."""
-        marks = []
+        """Yields the `Mark`s of the codes."""
         for i, item in enumerate(self._items):
             if item.kind in CODES:
-                before = _neighbour(reversed(self._items[:i]))[-1:]
-                after = _neighbour(self._items[i + 1 :])[:1]
-                place = min(self._begins[i], len(self.text))
-                marks.append(
-                    Mark(item.raw, item.kind, item.name, place, before, after)
+                yield Mark(
+                    item.raw,
+                    item.kind,
+                    item.name,
+                    place=min(self._begins[i], len(self.text)),
+                    before=_neighbour(reversed(self._items[:i]))[-1:],
+                    after=_neighbour(self._items[i + 1 :])[:1],
                 )
-        return marks
 
     def _break_lines(self, translation):
         """Yields an edit for each line break, at the proportional place."""
@@ -162,12 +155,17 @@ class Sentence:
                 yield Edit(place, 1, item.raw)
 
 
-def _whole_placeholder(link, translation):
-    """A link, from the whole placeholder if it is from a word inside one."""
-    for match in PLACEHOLDER.finditer(translation):
-        if match.start() <= link.target[0] < match.end():
-            return link._replace(target=match.span())
-    return link
+def _whole_placeholders(links, translation):
+    """The links; those from inside a placeholder are from all of it."""
+    spans = [match.span() for match in PLACEHOLDER.finditer(translation)]
+    begins = [begin for begin, _ in spans]
+    whole = []
+    for link in links:
+        i = bisect.bisect(begins, link.target[0]) - 1
+        if i >= 0 and link.target[0] < spans[i][1]:
+            link = link._replace(target=spans[i])
+        whole.append(link)
+    return whole
 
 
 def _neighbour(items):
@@ -245,14 +243,20 @@ def _hide_placeholders(items):
         ]
         hidden = items[covered[0] : covered[-1] + 1]
         if not any(item.kind in CODES for item in hidden):
-            raw = "".join(item.raw for item in hidden)
-            items[covered[0] : covered[-1] + 1] = [Item(raw, "", ALONE)]
+            items[covered[0] : covered[-1] + 1] = [
+                Item(_raw(hidden), "", ALONE)
+            ]
     return items
+
+
+# From items to what `split` makes of them.
+Split = Callable[..., list["str | Sentence"]]
 
 
 def split(
     items: Iterable[Item],
-    escape: Callable[[str], str],
+    escape: Callable[[str], str] = str,
+    *,
     language: str,
     fits: Callable[[str], bool],
 ) -> list["str | Sentence"]:
@@ -260,14 +264,13 @@ def split(
 
     Args:
         items: The `Item`s of the text.
-        escape: Writes plain text as the document's format does.
+        escape: As of a `Sentence`.
         language: Code of the language, such as "en".
         fits: Whether the model can read a text; others are divided, at clause
             marks if there are any.
 
     Returns:
-        Texts and `Sentence`s. Joined, with the `raw` of the sentences, they are
-        the `raw` of the items.
+        Texts and `Sentence`s, which together have all items in order.
     """
     items = _pair(items)
     _, text = _join(items)
@@ -301,21 +304,22 @@ def _pair(items):
     """
     items = list(items)
     open_tags = []
+    alone = []
     for i, item in enumerate(items):
         if item.kind == OPEN:
             open_tags.append(i)
         elif item.kind == CLOSE:
-            names = [items[j].name for j in open_tags]
-            if item.name in names:
-                last = len(names) - 1 - names[::-1].index(item.name)
-                for j in [open_tags[last], i]:
-                    items[j] = items[j]._replace(name=f"{item.name} {i}")
-                crossed, open_tags = open_tags[last + 1 :], open_tags[:last]
-            else:
-                crossed = [i]
-            for j in crossed:
-                items[j] = items[j]._replace(kind=ALONE)
-    for j in open_tags:
+            depths = reversed(range(len(open_tags)))
+            same = (k for k in depths if items[open_tags[k]].name == item.name)
+            depth = next(same, None)
+            if depth is None:
+                alone.append(i)
+                continue
+            alone += open_tags[depth + 1 :]
+            for j in (open_tags[depth], i):
+                items[j] = items[j]._replace(name=f"{item.name} {i}")
+            del open_tags[depth:]
+    for j in alone + open_tags:
         items[j] = items[j]._replace(kind=ALONE)
     return items
 
@@ -360,30 +364,33 @@ def _sentence(items, escape):
 
     Text without letters needs no translation.
     """
+    tags = collections.Counter(
+        item.name for item in items if item.kind in (OPEN, CLOSE)
+    )
+
+    def is_apart(item):
+        """Whether it is no text, nor a tag of a pair inside the sentence."""
+        is_tag = item.kind in (OPEN, CLOSE)
+        return item.kind in (SPACE, ALONE) or (is_tag and tags[item.name] < 2)
+
     first, last = 0, len(items)
     while first < last:
         begins, ends = items[first], items[last - 1]
-        if begins.kind in (SPACE, ALONE) or not _has_partner(items, begins):
+        if is_apart(begins):
             first += 1
-        elif ends.kind in (SPACE, ALONE) or not _has_partner(items, ends):
+        elif is_apart(ends):
             last -= 1
-        elif (begins.kind, ends.kind) == (OPEN, CLOSE) and (
-            begins.name == ends.name
-        ):
+        elif begins.kind == OPEN and ends[2:] == (CLOSE, begins.name):
             first, last = first + 1, last - 1
         else:
             break
     sentence = Sentence(items[first:last], escape)
     words = PLACEHOLDER.sub("", sentence.text)
     if not any(character.isalpha() for character in words):
-        return ["".join(item.raw for item in items)]
-    before = "".join(item.raw for item in items[:first])
-    after = "".join(item.raw for item in items[last:])
-    return [piece for piece in (before, sentence, after) if piece]
+        return [_raw(items)]
+    return [_raw(items[:first]), sentence, _raw(items[last:])]
 
 
-def _has_partner(items, item):
-    """Whether both tags of a pair are in the sentence; True for other items."""
-    if item.kind not in (OPEN, CLOSE):
-        return True
-    return sum(other.name == item.name for other in items) == 2
+def _raw(items):
+    """Items as the document writes them."""
+    return "".join(item.raw for item in items)

@@ -1,17 +1,16 @@
 """Subtitles: SubRip (.srt), and WebVTT, whose cues have the same form."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import regex
 
 from keras_transformer.translation.documents.markup import tagged_items
 from keras_transformer.translation.documents.sentences import (
-    SPACE,
-    Item,
     Sentence,
+    Split,
     separate,
-    split,
 )
+from keras_transformer.translation.documents.text import line_items
 
 # The line with a cue's times, and the lines after it up to a blank one.
 CUE = regex.compile(
@@ -25,19 +24,14 @@ CUE = regex.compile(
 SPEAKER = regex.compile(
     r"(?:\r\n|[\r\n])+(?=[ \t]*(?:<[^<>]*>)*[-\u2013\u2014])"
 )
-LINE_END = regex.compile(r"[ \t]*(?:\r\n|[\r\n])+[ \t]*")
 DASH = regex.compile(r"[ \t]*[-\u2013\u2014][ \t]*")
 
 
-def read(
-    text: str, language: str, fits: Callable[[str], bool]
-) -> list[str | Sentence]:
+def read(text: str, split: Split) -> Iterator[str | Sentence]:
     """The pieces of a file of subtitles.
 
     Args:
-        text: The file.
-        language: Code of its language.
-        fits: As in `split`.
+        text, split: As of every reader.
 
     Raises:
         ValueError: It has text but no cue.
@@ -48,22 +42,16 @@ def read(
             "line 1: subtitles must have lines such as"
             " '00:00:01,000 --> 00:00:02,500'. Received: no such line"
         )
-    pieces: list[str | Sentence] = []
     read_to = 0
     for cue in cues:
         begin, end = cue.span("text")
-        pieces.append(text[read_to:begin])
+        yield text[read_to:begin]
         for line, separator in separate(text[begin:end], SPEAKER):
             dash = DASH.match(line)
             if dash:
-                pieces.append(dash.group())
+                yield dash.group()
                 line = line[dash.end() :]
-            items = [
-                item
-                for part, line_end in separate(line, LINE_END)
-                for item in [*tagged_items(part), Item(line_end, " ", SPACE)]
-                if item.raw
-            ]
-            pieces += [*split(items, str, language, fits), separator]
+            yield from split(line_items(line, tagged_items))
+            yield separator
         read_to = end
-    return [piece for piece in [*pieces, text[read_to:]] if piece]
+    yield text[read_to:]

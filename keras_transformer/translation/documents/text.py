@@ -1,7 +1,7 @@
 """Plain text: paragraphs, lines, indentation."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import regex
 
@@ -9,13 +9,16 @@ from keras_transformer.translation.documents.sentences import (
     SPACE,
     Item,
     Sentence,
+    Split,
     plain_items,
     separate,
-    split,
 )
 
-# What stands between lines: a line end, with the indentation that follows.
-LINE_END = regex.compile(r"[ \t]*(?>\r\n|[\n\r\v\f\x85\u2028\u2029])[ \t]*")
+# What stands between lines: a line end with the white space around it. A run of
+# white space is read from its first character only, in linear time.
+LINE_END = regex.compile(
+    r"(?:(?<![ \t])[ \t]++)?(?>\r\n|[\n\r\v\f\x85\u2028\u2029])[ \t]*+"
+)
 LIST_MARK = regex.compile(
     r"(?:[-*+\u2022\u2013>|]+|\d{1,3}[.)]|[A-Za-z]\))[ \t]+"
 )
@@ -29,39 +32,32 @@ FULLEST = 0.85  # of the longest line: its other lines would be longer than that
 
 def read(
     text: str,
-    language: str,
-    fits: Callable[[str], bool],
+    split: Split,
     make_items: Callable[[str], list[Item]] = plain_items,
-    escape: Callable[[str], str] = str,
-) -> list[str | Sentence]:
+) -> Iterator[str | Sentence]:
     """The pieces of a plain text.
 
     A sentence ends with its line, unless the paragraph was wrapped: then all
     its lines but the last are full, and its sentences go on in the next line.
 
     Args:
-        text: The text.
-        language: Code of its language.
-        fits: As in `split`.
+        text, split: As of every reader.
         make_items: From a text without line ends to its items.
-        escape: As in `split`.
     """
-    pieces: list[str | Sentence] = []
     for paragraph, separator in separate(text, PARAGRAPH_END):
         mark = LIST_MARK.match(paragraph)
         if mark:
-            pieces.append(mark.group())
+            yield mark.group()
             paragraph = paragraph[mark.end() :]
         lines = list(separate(paragraph, LINE_END))
         if _is_wrapped([line for line, _ in lines]):
             lines = [(paragraph, "")]
         for line, line_end in lines:
             for column, space in separate(line, COLUMN_END):
-                items = _items(column, make_items)
-                pieces += [*split(items, escape, language, fits), space]
-            pieces.append(line_end)
-        pieces.append(separator)
-    return [piece for piece in pieces if piece]
+                yield from split(line_items(column, make_items))
+                yield space
+            yield line_end
+        yield separator
 
 
 def _is_wrapped(lines):
@@ -76,8 +72,15 @@ def _is_wrapped(lines):
     )
 
 
-def _items(text, make_items):
-    """The items of a line, or of a wrapped paragraph."""
+def line_items(
+    text: str, make_items: Callable[[str], list[Item]]
+) -> list[Item]:
+    """The items of a line, or of several lines that are one text.
+
+    Args:
+        text: The lines.
+        make_items: From a text without line ends to its items.
+    """
     return [
         item
         for part, line_end in separate(text, LINE_END)

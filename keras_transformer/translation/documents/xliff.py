@@ -1,13 +1,12 @@
 """XLIFF 1.2 and 2: the exchange format of translation tools."""
 
-import typing
-from collections.abc import Callable
+from collections.abc import Iterator
 from xml.parsers import expat
 
 import regex
 
 from keras_transformer.translation.documents.html import escape
-from keras_transformer.translation.documents.markup import entity_item
+from keras_transformer.translation.documents.markup import Event, entity_item
 from keras_transformer.translation.documents.placement import (
     ALONE,
     CLOSE,
@@ -16,22 +15,13 @@ from keras_transformer.translation.documents.placement import (
 from keras_transformer.translation.documents.sentences import (
     Item,
     Sentence,
+    Split,
     plain_items,
-    split,
 )
 
 PAIRED = ("g", "mrk", "pc")  # inline elements around translated text
 # XLIFF 1.2 has a state for translations by a machine.
 TARGET = ' state="needs-review-translation" state-qualifier="mt-suggestion"'
-
-
-class Event(typing.NamedTuple):
-    """A stretch of an XML file: a tag, text, or something else."""
-
-    kind: str  # "open", "close", "text", "other"
-    raw: str
-    name: str = ""
-    attributes: typing.Mapping[str, str] = {}
 
 
 def _events(text):
@@ -44,6 +34,16 @@ def _events(text):
         offset = parser.CurrentByteIndex
         found.append((offset, kind, name.rpartition(":")[2], attributes or {}))
 
+    def add_text(_):
+        # The parser reports a text line by line.
+        if found and found[-1][1] == "text":
+            begins = {
+                data[i : i + 1] for i in (found[-1][0], parser.CurrentByteIndex)
+            }
+            if b"&" not in begins:
+                return
+        add("text")
+
     def refuse(*_):
         raise ValueError(
             f"line {parser.CurrentLineNumber}: XLIFF must not have a DOCTYPE"
@@ -51,7 +51,7 @@ def _events(text):
 
     parser.StartElementHandler = lambda name, values: add("open", name, values)
     parser.EndElementHandler = lambda name: add("close", name)
-    parser.CharacterDataHandler = lambda _: add("text")
+    parser.CharacterDataHandler = add_text
     parser.StartDoctypeDeclHandler = refuse
     for name in ("Comment", "ProcessingInstruction", "Default"):
         setattr(parser, f"{name}Handler", lambda *_: add("other"))
@@ -62,16 +62,6 @@ def _events(text):
     except expat.ExpatError as error:
         message = expat.ErrorString(error.code)
         raise ValueError(f"line {error.lineno}: {message}") from error
-    # The parser reports a text line by line.
-    found = [
-        event
-        for event, before in zip(found, [None, *found], strict=False)
-        if not (
-            before
-            and event[1] == before[1] == "text"
-            and b"&" not in (data[event[0] :][:1], data[before[0] :][:1])
-        )
-    ]
     ends = [offset for offset, *_ in found[1:]] + [len(data)]
     return [
         Event(kind, data[offset:end].decode(), name, attributes)
@@ -81,18 +71,17 @@ def _events(text):
     ]
 
 
+def _raw(events):
+    return "".join(event.raw for event in events)
+
+
 def read(
-    text: str,
-    language: str,
-    fits: Callable[[str], bool],
-    replace: bool = False,
-) -> list[str | Sentence]:
+    text: str, split: Split, replace: bool = False
+) -> Iterator[str | Sentence]:
     """The pieces of an XLIFF file.
 
     Args:
-        text: The file.
-        language: Code of the source language.
-        fits: As in `split`.
+        text, split: As of every reader.
         replace: Whether to translate segments that have a translation.
 
     Raises:
@@ -105,7 +94,6 @@ def read(
         raise ValueError(f"expected the element xliff. Received: {root.name}")
     is_version_2 = not root.attributes.get("version", "").startswith("1")
     unit = "segment" if is_version_2 else "trans-unit"
-    pieces: list[str | Sentence] = []
     translated = [True]  # of the elements that are open
     begin = None
     for i, event in enumerate(events):
@@ -117,50 +105,43 @@ def read(
         elif event.kind == "close":
             translated.pop()
         if begin is None:
-            pieces.append(event.raw)
+            yield event.raw
         elif event.kind == "close" and event.name == unit:
-            pieces += _read_unit(
+            yield from _read_unit(
                 events[begin : i + 1],
                 "" if is_version_2 else TARGET,
-                lambda items: split(items, escape, language, fits),
+                split,
                 replace,
             )
             begin = None
-    return [piece for piece in pieces if piece]
 
 
-def _read_unit(events, attributes, split_items, replace):
+def _read_unit(events, attributes, split, replace):
     """The pieces of a unit: its source stays, its target is written."""
-    unchanged = ["".join(event.raw for event in events)]
+    unchanged = [_raw(events)]
     source, after_source = _content(events, "source")
     target, after_target = _content(events, "target")
-    if source is None or (
-        target and any(e.raw.strip() for e in target) and not replace
-    ):
+    if source is None or (target and _raw(target).strip() and not replace):
         return unchanged
-    pieces = split_items(_items(source))
+    pieces = split(_items(source), escape)
     if all(isinstance(piece, str) for piece in pieces):
         return unchanged
 
-    def raw(begin, end):
-        return "".join(event.raw for event in events[begin:end])
-
     if target is None:
         _, after_segments = _content(events, "seg-source")
-        at = max(after_source, after_segments)
-        before = after_source - len(source) - 2  # its tag
-        space = events[before - 1].raw if before else ""
-        tag = regex.sub("source.*", "target", events[before].raw, flags=regex.S)
+        begin = end = max(after_source, after_segments)
+        at = after_source - len(source) - 2  # the source's tag
+        space = events[at - 1].raw if at else ""
+        tag = regex.sub("source.*", "target", events[at].raw, flags=regex.S)
         opening = f"{space if space.isspace() else ''}{tag}{attributes}>"
         closing = f"</{tag[1:]}>"
-        return [raw(0, at), opening, *pieces, closing, raw(at, None)]
-    before = after_target - len(target) - 2
-    tag = events[before].raw
-    closing = events[after_target - 1].raw
-    if tag.endswith("/>"):
-        name = regex.match(r"<([^\s/>]+)", tag)[1]
-        tag, closing = tag[:-2].rstrip() + ">", f"</{name}>"
-    return [raw(0, before), tag, *pieces, closing, raw(after_target, None)]
+    else:
+        begin, end = after_target - len(target) - 2, after_target
+        opening, closing = events[begin].raw, events[end - 1].raw
+        if opening.endswith("/>"):
+            name = regex.match(r"<([^\s/>]+)", opening)[1]
+            opening, closing = opening[:-2].rstrip() + ">", f"</{name}>"
+    return [_raw(events[:begin]), opening, *pieces, closing, _raw(events[end:])]
 
 
 def _content(events, name):
@@ -187,20 +168,18 @@ def _items(events):
             event.attributes.get("translate") == "no"
             or event.attributes.get("mtype") == "protected"
         )
-        if opaque or protected or event.kind == "other":
-            opaque.append(event.raw)
-        elif event.name in PAIRED:
-            kind = OPEN if event.kind == "open" else CLOSE
-            items.append(Item(event.raw, "", kind, event.name))
-            continue
-        elif event.kind == "text":
+        if not (opaque or protected):
+            if event.name in PAIRED:
+                kind = OPEN if event.kind == "open" else CLOSE
+                items.append(Item(event.raw, "", kind, event.name))
+                continue
             if event.raw.startswith("&"):
                 items.append(entity_item(event.raw))
-            else:
+                continue
+            if event.kind == "text":
                 items += plain_items(event.raw)
-            continue
-        else:
-            opaque.append(event.raw)
+                continue
+        opaque.append(event.raw)
         depth += {"open": 1, "close": -1}.get(event.kind, 0)
         if not depth:
             items.append(Item("".join(opaque), "", ALONE))

@@ -303,6 +303,7 @@ def test_one_process_plans_while_others_wait(job, processes):
     fcntl.lockf(lock, fcntl.LOCK_EX, 1, 0)
     process = processes.start(job.argv(), module="echo")
     process.read_until(f"waiting for the process that plans {job.output}\n")
+    time.sleep(0.5)  # in which it would plan
     assert not (job.output / "plan.json").exists()
     os.close(lock)
     process.ends()
@@ -510,12 +511,24 @@ def test_beam_translates_the_shards_that_are_left(job):
 
 
 @pytest.mark.beam
-def test_an_error_of_a_worker_of_beam_is_one_line(job, capsys):
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ("", "{job.input} has changed since"),
+        # In another process, which does not know of `Echo`.
+        (
+            " --direct_num_workers=2 --direct_running_mode=multi_processing",
+            "expected a work directory made by trainers.wmt",
+        ),
+    ],
+)
+def test_an_error_of_a_worker_of_beam_is_one_line(
+    job, capsys, options, message
+):
     translate.main(job.argv())
     lose_shard_and_change_it(job)
     with pytest.raises(SystemExit) as status:
-        translate.main(job.argv("--runner=DirectRunner"))
-    assert status.value.code == 1
+        translate.main(job.argv(f"--runner=DirectRunner{options}"))
+    assert status.value.code == 2
     last = capsys.readouterr().err.splitlines()[-1]
-    prefix = f"trainers.translate: {job.input} has changed since"
-    assert last.startswith(prefix)
+    assert last.startswith(f"trainers.translate: {message.format(job=job)}")

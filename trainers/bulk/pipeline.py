@@ -88,8 +88,7 @@ def run(
         **options: As in `translation.make_settings`.
 
     Raises:
-        CommandError: As `translation.translate_file`.
-        RunError: A worker failed.
+        CommandError, RunError: As `translation.translate_file`.
     """
     work = load("trainers.bulk.translation")
     translator = work.load_translator(arguments)
@@ -105,9 +104,9 @@ def run(
                 | beam.ParDo(TranslateShards(arguments, input, output, options))
             )
     except RuntimeError as error:  # with the text of a worker's traceback
-        ours = re.search(r"\b(?:Command|Run)Error: (.*)", str(error))
+        ours = re.search(r"\b(CommandError|RunError): (.*)", str(error))
         if ours is None:
             raise
-        raise flags.RunError(ours[1]) from error
+        raise getattr(flags, ours[1])(ours[2]) from error
     plan.remove_leftovers()
     work.tell_state(plan)

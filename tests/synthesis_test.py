@@ -544,6 +544,10 @@ def test_a_bad_step_is_named(make_plan, tmp_path, capsys, step, message):
         ),
         ({"filters": [2]}, "filters: expected fields by name"),
         (
+            {"filters": {"clean": False, "check_language": False}},
+            "filters: check_language is an option of clean=True",
+        ),
+        (
             {"filters": {"min_log_prob": 1}},
             "filters: min_log_prob must be below",
         ),

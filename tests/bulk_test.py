@@ -355,7 +355,7 @@ def test_another_plan_is_refused(job, capsys, change):
     prefix = f"trainers.translate: {job.output} has another plan: {named}"
     assert message.startswith(prefix)
     assert message.count(" was ") == named.count(" was ")
-    assert message.endswith(". Choose another --output\n")
+    assert message.endswith(". Choose another directory\n")
     assert sorted(job.output.rglob("*")) == before
 
 

@@ -495,7 +495,8 @@ def test_a_tag_is_one_token(tmp_path, original):
 def test_a_vocabulary_without_the_tag_is_refused(tmp_path, original, capsys):
     given = exports.workdir() / "tokenizer.model"
     argv = ["--dataset=files", f"--train_files={original}"]
-    argv += [f"--workdir={tmp_path}/run", "--vocabulary_symbols=<BT>"]
+    argv += [f"--workdir={tmp_path}/run", "--train_steps=1"]
+    argv += ["--vocabulary_symbols=<BT>"]
     for flag in (f"--tokenizer={given}", f"--init_from={exports.workdir()}"):
         err = fails(wmt.main, [*argv, flag], capsys)
         assert "Received: none for <BT>" in err
@@ -542,6 +543,10 @@ def test_a_bad_step_is_named(make_plan, tmp_path, capsys, step, message):
             "yaml: filters: unknown fields: max_r",
         ),
         ({"filters": [2]}, "filters: expected fields by name"),
+        (
+            {"filters": {"clean": False, "check_language": False}},
+            "filters: check_language is an option of clean=True",
+        ),
         (
             {"filters": {"min_log_prob": 1}},
             "filters: min_log_prob must be below",

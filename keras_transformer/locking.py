@@ -1,13 +1,29 @@
-"""A lock file: the kernel releases it when its process ends."""
+"""A lock file: the kernel releases it when its process ends; its directory."""
 
 import contextlib
 import errno
 import fcntl
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 ATTEMPTS = 100  # to lock a file that other processes remove meanwhile
+
+
+@contextlib.contextmanager
+def without_empty_directories(path: pathlib.Path) -> Iterator[None]:
+    """Removes directories that its body has made for a path, and left empty.
+
+    Args:
+        path: A directory; it and its parents need not exist.
+    """
+    missing = [p for p in (path, *path.parents) if not p.exists()]
+    try:
+        yield
+    finally:
+        for directory in missing:  # the innermost first
+            with contextlib.suppress(OSError):  # it is not there, or not empty
+                directory.rmdir()
 
 
 def lock_file(

@@ -39,7 +39,7 @@ from keras_transformer.checkpoints import (
 )
 from keras_transformer.config import CHECKPOINT_KINDS, LengthConfig
 from keras_transformer.fields import from_values, kinds_of
-from keras_transformer.locking import lock_file
+from keras_transformer.locking import lock_file, without_empty_directories
 from keras_transformer.tokenization import (
     PAIR_FILES,
     SHARED_FILE,
@@ -220,21 +220,18 @@ class WorkDirectory:
             OSError: The directory cannot be made or written.
         """
         path = self.path.absolute()
-        made = [p for p in (path, *path.parents) if not p.exists()]
-        lock = None
-        try:
+        is_new = not path.exists()
+        with without_empty_directories(path):
             lock = self._lock()
-            with tempfile.TemporaryFile(dir=path):
-                pass  # not writable: say so before any work is done
-            yield
-        except BaseException:
-            if made and lock is not None:
-                (path / LOCK).unlink()
-                os.close(lock)
-            for directory in made:
-                with contextlib.suppress(OSError):  # it has files of others
-                    directory.rmdir()
-            raise
+            try:
+                with tempfile.TemporaryFile(dir=path):
+                    pass  # not writable: say so before any work is done
+                yield
+            except BaseException:
+                if is_new:
+                    (path / LOCK).unlink()
+                    os.close(lock)
+                raise
 
     def _lock(self):
         """The file descriptor of the lock, held by this process.

@@ -19,7 +19,7 @@ import pathlib
 import shutil
 import typing
 
-from keras_transformer.locking import lock_file
+from keras_transformer.locking import lock_file, without_empty_directories
 
 LOCK = "export.lock"
 DESCRIPTION = "export.json"  # in every export
@@ -51,9 +51,8 @@ def published(
         target = target.resolve()
     except RuntimeError as error:  # of links that lead to each other
         raise ValueError(f"{target}: {error}") from error
-    parents = [p for p in target.parents if not p.exists()]
     workshop = target.with_name(f".{target.name}{UNFINISHED}")
-    try:
+    with without_empty_directories(target.parent):
         lock = lock_file(workshop / LOCK)
         if lock is None:
             raise ValueError(f"another process is exporting to {target}")
@@ -75,11 +74,6 @@ def published(
             _restore(workshop)
             shutil.rmtree(workshop)
             os.close(lock)
-    finally:
-        if not target.exists():
-            for parent in parents:  # the innermost first
-                with contextlib.suppress(OSError):  # it has files of others
-                    parent.rmdir()
 
 
 def check_target(target: pathlib.Path, overwrite: bool) -> None:

@@ -42,7 +42,7 @@ from collections.abc import Iterator
 from keras_transformer import __version__
 from keras_transformer.commands import flags
 from keras_transformer.data.shards import read_json
-from keras_transformer.locking import lock_file
+from keras_transformer.locking import lock_file, without_empty_directories
 from trainers.preparing.folder import describe_differences, write_json
 
 FORMAT_VERSION = 1
@@ -291,23 +291,20 @@ def _make_plan_once(path, input, settings):
 
     If it fails, nothing of it is left.
     """
-    made = [p for p in (path, *path.parents) if not p.exists()]
-    lock = _lock(path, 0)
-    if lock is None:
-        flags.show(f"waiting for the process that plans {path}")
-        lock = _lock(path, 0, wait=True)
-    try:
-        if not (path / PLAN).exists():
-            _make_plan(path, input, settings)
-    except BaseException:
-        for name in (INPUT, LOCK):
-            (path / name).unlink(missing_ok=True)
-        for parent in made:
-            with contextlib.suppress(OSError):  # it has files of others
-                parent.rmdir()
-        raise
-    finally:
-        os.close(lock)
+    with without_empty_directories(path):
+        lock = _lock(path, 0)
+        if lock is None:
+            flags.show(f"waiting for the process that plans {path}")
+            lock = _lock(path, 0, wait=True)
+        try:
+            if not (path / PLAN).exists():
+                _make_plan(path, input, settings)
+        except BaseException:
+            for name in (INPUT, LOCK):
+                (path / name).unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(lock)
 
 
 def _make_plan(path, input, settings):

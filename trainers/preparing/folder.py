@@ -19,7 +19,7 @@ import shutil
 from keras_transformer.commands.flags import DISK_ERRORS, RunError
 from keras_transformer.data import cleaning, shards
 from keras_transformer.data.shards import read_json
-from keras_transformer.locking import lock_file
+from keras_transformer.locking import lock_file, without_empty_directories
 from keras_transformer.workdir import write_atomically
 
 
@@ -52,18 +52,15 @@ class Folder:
         Raises:
             ValueError: Another process prepares here.
         """
-        made = [p for p in (self.path, *self.path.parents) if not p.exists()]
-        descriptor = lock_file(self._lock)
-        if descriptor is None:
-            raise ValueError(f"another process is preparing {self.path}")
-        try:
-            yield
-        finally:
-            self._lock.unlink()
-            os.close(descriptor)
-            for path in made:
-                if not any(path.iterdir()):
-                    path.rmdir()
+        with without_empty_directories(self.path):
+            descriptor = lock_file(self._lock)
+            if descriptor is None:
+                raise ValueError(f"another process is preparing {self.path}")
+            try:
+                yield
+            finally:
+                self._lock.unlink()
+                os.close(descriptor)
 
     def part(self, number, ending):
         """A part file of a shard."""

@@ -720,6 +720,55 @@ def test_the_reports_of_the_trainer_are_read():
     assert recipe.target_share(text) == 0.75
 
 
+# Seeds
+
+
+def test_a_row_has_the_mean_and_the_range_over_seeds(tmp_path):
+    seeds = load("seeds")
+    scores = {
+        seed: {"val": {"bleu": bleu, "chrf": 60 + seed}}
+        for seed, bleu in ((1, 34.0), (2, 35.5), (3, 34.3))
+    }
+    arguments = argparse.Namespace(setting="TensorFlow", train_steps=4000)
+    assert seeds.row_of(arguments, "val", scores) == {
+        "setting": "TensorFlow",
+        "steps": 4000,
+        "seeds": 3,
+        "pairs": "val",
+        "BLEU": 34.6,
+        "lowest": 34.0,
+        "highest": 35.5,
+        "chrF": 62.0,
+    }
+
+
+def test_each_seed_is_trained_and_evaluated(monkeypatch, tmp_path):
+    seeds = load("seeds")
+    calls = []
+
+    def call(command, workdir, *flags):
+        calls.append((command, workdir, flags))
+        return 'text\n{"bleu": 1.0, "chrf": 2.0}\n'
+
+    monkeypatch.setattr(seeds, "call", call)
+    arguments = argparse.Namespace(
+        folder=tmp_path,
+        setting="jax",
+        train_steps=7,
+        data=pathlib.Path("data"),
+        flags=["--backend=jax"],
+    )
+    found = seeds.run(arguments, 2, ["val", "test"])
+    assert found["test"] == {"bleu": 1.0, "chrf": 2.0}
+    (trained, workdir, flags), *evaluated = calls
+    assert trained == "wmt" and workdir == tmp_path / "jax_2"
+    assert {"--seed=2", "--train_steps=7", "--backend=jax"} <= set(flags)
+    assert evaluated == [
+        ("evaluate", workdir, (f"--test_files=data/{name}", "--backend=jax"))
+        for name in ("val", "test")
+    ]
+
+
 # The server under load
 
 

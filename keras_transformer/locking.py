@@ -62,6 +62,9 @@ def lock_file(
         except (BlockingIOError, PermissionError):
             os.close(descriptor)
             return None
+        except BaseException:  # a file system may have no locks
+            os.close(descriptor)
+            raise
         # The previous owner may have removed the file after it was opened here:
         # no other process would find this lock.
         with contextlib.suppress(FileNotFoundError):

@@ -25,6 +25,7 @@ import pathlib
 import re
 import tempfile
 import typing
+import uuid
 from collections.abc import Iterator
 
 import keras
@@ -358,28 +359,42 @@ class WorkDirectory:
             )
 
 
-def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
-    """Writes a file so that readers see all of it, or the one before.
+@contextlib.contextmanager
+def new_file(path: str | os.PathLike) -> Iterator[typing.BinaryIO]:
+    """A binary file to write, which gets its name when the block ends well.
 
-    A link stays a link: its target is written. A path that is no regular file,
-    such as /dev/stderr, is written in place.
+    Readers see all of it, or the file before. A link stays a link: its target
+    is written. A path that is no regular file, such as /dev/stderr, is written
+    in place.
     """
-    if isinstance(content, str):
-        content = content.encode("utf-8")
     path = pathlib.Path(os.path.realpath(path))
     if path.exists() and not path.is_file():
-        path.write_bytes(content)
+        with open(path, "wb") as file:
+            yield file
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(path.name + f".{os.getpid()}")
+    # A process id is not unique where machines share a directory.
+    unfinished = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
     try:
-        unfinished.write_bytes(content)
+        with open(unfinished, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(unfinished, path)
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
         if error.errno and not error.filename:  # as of a full disk
             error.filename = str(path)
         raise
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
+    """Writes a `new_file`."""
+    if isinstance(content, str):
+        content = content.encode("utf-8")
+    with new_file(path) as file:
+        file.write(content)
 
 
 def _shown(value):

@@ -5,6 +5,7 @@ Most tests have a translator without a model, `echo.Echo`. The test with Apache
 Beam needs an environment of its own: `make test-beam`.
 """
 
+import errno
 import fcntl
 import gzip
 import io
@@ -66,7 +67,7 @@ class Job:
 
     def unfinished(self):
         """Directories of shards that are not finished."""
-        return list(self.output.glob("*.????????"))
+        return list(self.output.glob("[0-9]*.????????"))
 
     def start_and_wait(self, processes):
         """A process that is in the middle of shard 0, and stays there."""
@@ -297,9 +298,57 @@ def test_without_locks_the_first_to_finish_a_shard_determines_it(job):
     assert not job.unfinished()
 
 
+@pytest.mark.parametrize("name", [".lock", ".input", "config.json"])
+def test_a_directory_of_another_command_is_left_alone(job, capsys, name):
+    job.output.mkdir(parents=True)
+    other = job.output / name
+    other.write_text("theirs")
+    with open(other, "r+b") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)  # as a training does
+        error = fails(translate.main, job.argv(), capsys)
+    assert f"has other files: {name}" in error
+    assert [p.name for p in job.output.iterdir()] == [name]
+    assert other.read_text() == "theirs"
+
+
+def test_a_seed_needs_sampling(job, capsys):
+    error = fails(translate.main, job.argv("--seed=3"), capsys)
+    assert "seed needs sampling. Received: seed=3" in error
+
+
+def test_a_file_system_without_locks_is_named(job, monkeypatch, capsys):
+    translate.main(job.argv())
+    shutil.rmtree(job.output / "00003")
+
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK), "plan.lock")
+
+    monkeypatch.setattr(plans, "lock_file", refuse)
+    assert os.strerror(errno.ENOLCK) in fails(
+        translate.main, job.argv(), capsys
+    )
+
+
+def test_a_record_that_cannot_be_read_is_named(job, capsys):
+    translate.main(job.argv())
+    (job.output / "00003/record.json").write_text("")
+    assert "00003/record.json" in fails(translate.main, job.argv(), capsys)
+
+
+def test_files_of_a_collection_are_written_where_links_point(job, tmp_path):
+    translate.main(job.argv())
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_text("old")
+    link.symlink_to(target)
+    translate.main([f"--output={job.output}", f"--collect={link}"])
+    assert link.is_symlink() and target.read_text() == job.expected
+    translate.main([f"--output={job.output}", "--collect=/dev/null"])
+    assert not os.path.isfile("/dev/null")
+
+
 def test_one_process_plans_while_others_wait(job, processes):
     job.output.mkdir(parents=True)
-    lock = os.open(job.output / ".lock", os.O_RDWR | os.O_CREAT)
+    lock = os.open(job.output / plans.LOCK, os.O_RDWR | os.O_CREAT)
     fcntl.lockf(lock, fcntl.LOCK_EX, 1, 0)
     process = processes.start(job.argv(), module="echo")
     process.read_until(f"waiting for the process that plans {job.output}\n")
@@ -398,7 +447,7 @@ def lose_text(shard):
 
 def lose_record(shard):
     (shard / "record.json").unlink()
-    return f"[Errno 2] No such file or directory: '{shard}/record.json'"
+    return f"No such file or directory: '{shard}/record.json'"
 
 
 def lose_lines(shard):

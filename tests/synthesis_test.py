@@ -245,12 +245,19 @@ def test_each_filter_counts_its_pairs():
     lengths = np.array([[len(s.split()) + 1 for s in pair] for pair in pairs]).T
     log_probs = np.where(np.array(expected) == "improbable", -1.6, -1.5)
     filters = Filters(max_ratio=2.5, min_log_prob=-1.5)
-    judge = PairFilter(filters, make_originals(9))
+    judge = PairFilter(filters, make_originals(9), are_replaced=False)
     reasons = judge.judge(list(pairs), lengths, log_probs)
     judge.judge_duplicates(reasons, steps.cleaning.hash_pairs(pairs))
     assert reasons.tolist() == list(expected)
 
-    judge = PairFilter(Filters(clean=False), make_originals(9))
+    # `first` is in no other corpus of the training then.
+    judge = PairFilter(filters, make_originals(9), are_replaced=True)
+    reasons = judge.judge(list(pairs), lengths, log_probs)
+    judge.judge_duplicates(reasons, steps.cleaning.hash_pairs(pairs))
+    expected = ["" if pair == first else r for pair, r in rows]
+    assert reasons.tolist() == expected
+
+    judge = PairFilter(Filters(clean=False), make_originals(9), False)
     reasons = judge.judge(list(pairs), lengths, log_probs)
     judge.judge_duplicates(reasons, steps.cleaning.hash_pairs(pairs))
     assert collections.Counter(reasons) == {"": len(pairs) - 2, "empty": 2}
@@ -554,6 +561,8 @@ def test_a_bad_step_is_named(make_plan, tmp_path, capsys, step, message):
         ({"train_files": ["no"]}, "plan.yaml: No such file: no.de"),
         ({"source_language": False}, "source_language must be text"),
         ({"output": ""}, "plan.yaml: expected output"),
+        ({"output": "my corpus"}, "no white space, comma or semicolon"),
+        ({"target_language": "nl", "source_language": "nl"}, "must differ"),
         ({"seed": 2}, "plan.yaml: unknown fields: seed"),
         ({"steps": {}}, "plan.yaml: steps must be a list"),
         ({"steps": ["x"]}, "step 1: expected fields by name"),

@@ -2,13 +2,13 @@
 
 import contextlib
 import gzip
-import io
-import os
 import pathlib
 import shutil
+import typing
 from collections.abc import Iterator
 
 from keras_transformer.commands import flags
+from keras_transformer.workdir import new_file
 from trainers.bulk.plan import read_plan
 
 
@@ -42,27 +42,21 @@ def join(paths: list[pathlib.Path], target: pathlib.Path) -> None:
     Raises:
         OSError: The file cannot be written.
     """
-    with new_file(target) as file:
+    with new_text_file(target) as file:
         for path in paths:
             with open(path, "rb") as part:
                 shutil.copyfileobj(part, file)
 
 
 @contextlib.contextmanager
-def new_file(target: pathlib.Path) -> Iterator[io.BufferedIOBase]:
-    """A binary file to write, which appears when the block ends without error.
-
-    It is compressed if its name ends in .gz.
-    """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_name(f"{target.name}.{os.getpid()}")
-    try:
-        with open(unfinished, "wb") as file:
-            if target.suffix == ".gz":  # without a time, which would differ
-                with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as zipped:
-                    yield zipped
-            else:
-                yield file
-        os.replace(unfinished, target)
-    finally:
-        unfinished.unlink(missing_ok=True)
+def new_text_file(
+    path: pathlib.Path,
+) -> Iterator[typing.BinaryIO | gzip.GzipFile]:
+    """A `new_file`, compressed if its name ends in .gz."""
+    with new_file(path) as file:
+        if path.suffix != ".gz":
+            yield file
+            return
+        # Without a time, which would differ.
+        with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as zipped:
+            yield zipped

@@ -90,13 +90,15 @@ def run(
     Raises:
         CommandError, RunError: As `translation.translate_file`.
     """
+    with flags.user_errors():
+        beam_options = PipelineOptions(shlex.split(f"--runner={runner}"))
+        pipeline = beam.Pipeline(options=beam_options)
     work = load("trainers.bulk.translation")
     translator = work.load_translator(arguments)
     plan = work.open_for(translator, input, output, **options)
     numbers = [shard.number for shard in plan.unfinished()]
-    beam_options = PipelineOptions(shlex.split(f"--runner={runner}"))
     try:
-        with beam.Pipeline(options=beam_options) as pipeline:
+        with pipeline:
             _ = (
                 pipeline
                 | beam.Create(numbers)

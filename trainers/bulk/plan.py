@@ -7,8 +7,8 @@
         record.json         counts, and checksums of translation and plan
     00000.1f3b2c7d/     a shard that a process is translating, or was when it
                         was killed: then a later process removes it
-    .input              the lines of an input that is .gz
-    .lock               byte 0 is locked while a process makes the plan, byte
+    plan.input          the lines of an input that is .gz
+    plan.lock           byte 0 is locked while a process makes the plan, byte
                         N + 1 while a process translates shard N
 
 Processes, also on different machines, need nothing but this directory:
@@ -33,6 +33,7 @@ import hashlib
 import itertools
 import os
 import pathlib
+import re
 import shutil
 import typing
 import uuid
@@ -46,7 +47,8 @@ from keras_transformer.locking import lock_file, without_empty_directories
 from trainers.preparing.folder import describe_differences, write_json
 
 FORMAT_VERSION = 1
-PLAN, INPUT, LOCK = "plan.json", ".input", ".lock"
+# No names that other commands have in their directories.
+PLAN, INPUT, LOCK = "plan.json", "plan.input", "plan.lock"
 TRANSLATION, NOTES, RECORD = "translation.txt", "notes.txt", "record.json"
 SHOWN = 10  # shards that a message lists
 
@@ -134,7 +136,8 @@ class Plan:
         A process can claim one shard at a time: when it closes one descriptor
         of the file, it loses all of its locks.
         """
-        lock = _lock(self.path, shard.number + 1)
+        with flags.user_errors():
+            lock = _lock(self.path, shard.number + 1)
         try:
             yield lock is not None and not (self.path / shard.name).exists()
         finally:
@@ -150,8 +153,9 @@ class Plan:
         """
         finished = self.path / shard.name
         directory = self.path / f"{shard.name}.{uuid.uuid4().hex[:8]}"
-        try:
+        with flags.user_errors():
             directory.mkdir()
+        try:
             yield directory
             os.rename(directory, finished)
         except OSError:
@@ -169,7 +173,8 @@ class Plan:
 
     def read_record(self, shard: Shard) -> dict[str, typing.Any]:
         """The record of a finished shard: counts and checksums."""
-        return read_json(self.path / shard.name / RECORD)
+        with flags.user_errors():
+            return read_json(self.path / shard.name / RECORD)
 
     def check_shards(self) -> list[pathlib.Path]:
         """The translations of all shards, compared with their records.
@@ -203,7 +208,7 @@ class Plan:
         try:
             record = self.read_record(shard)
             found = _sha256(self.path / shard.name / TRANSLATION)
-        except (OSError, ValueError) as error:
+        except (OSError, flags.CommandError) as error:
             return " ".join(str(error).split())
         if record.get("plan_sha256") != self.sha256:
             return "made by another plan"
@@ -291,6 +296,7 @@ def _make_plan_once(path, input, settings):
 
     If it fails, nothing of it is left.
     """
+    _check_other_files(path)
     with without_empty_directories(path):
         lock = _lock(path, 0)
         if lock is None:
@@ -307,15 +313,17 @@ def _make_plan_once(path, input, settings):
             os.close(lock)
 
 
+def _check_other_files(path):
+    """Raises ValueError if a directory without a plan has files of others."""
+    known = re.compile(rf"{re.escape(PLAN)}(\.\w+)?|{INPUT}|{LOCK}")
+    names = sorted(os.listdir(path)) if path.exists() else []
+    others = [name for name in names if not known.fullmatch(name)]
+    if others and PLAN not in os.listdir(path):  # nor was it made meanwhile
+        raise ValueError(f"{path} has other files: {others[0]}")
+
+
 def _make_plan(path, input, settings):
     """Reads the input once and writes the plan."""
-    others = [
-        p.name
-        for p in path.iterdir()
-        if not p.name.startswith((PLAN, INPUT, LOCK))
-    ]
-    if others:
-        raise ValueError(f"{path} has other files: {min(others)}")
     stamp = _stamp(input)
     identity = {"input_sha256": _sha256(input), "package_version": __version__}
     shards: list[Shard] = []

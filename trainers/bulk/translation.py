@@ -118,6 +118,10 @@ def make_settings(
         seed: Seed of samples; each shard has its own, made from this one.
     """
     check_n_best(n_best, translator.decoding)
+    if seed and not translator.decoding.sampling:
+        raise flags.CommandError(
+            f"seed needs sampling. Received: seed={seed}, no sampling"
+        )
     return {
         **dataclasses.asdict(translator.model.config),
         **dataclasses.asdict(translator.decoding),

@@ -26,14 +26,17 @@ class PairFilter:
     Args:
         filters: The `Filters` of a plan.
         originals: The `Pairs` of the original corpus.
+        are_replaced: Whether the training has distilled pairs in place of the
+            originals: then a pair that equals an original is kept.
     """
 
-    def __init__(self, filters, originals):
+    def __init__(self, filters, originals, are_replaced):
         self._rules = filters.rules()
         self._min_log_prob = filters.min_log_prob
         self._originals = None
         if filters.clean and filters.drop_duplicates:
-            self._originals = np.sort(cleaning.hash_pairs(originals))
+            known = () if are_replaced else originals
+            self._originals = np.sort(cleaning.hash_pairs(known))
         self._typical = None
         if filters.clean and filters.check_language:
             step = -(-len(originals) // MAX_COUNTED)

@@ -44,6 +44,18 @@ class CorpusOptions(Fields):
     def __post_init__(self):
         super().__post_init__()
         _check_given(self, "train_files", "output")
+        for path in (*self.train_files, self.output):
+            if re.search(r"[\s,;]", path):
+                raise ValueError(
+                    "train_files and output must have no white space, comma or"
+                    " semicolon, which mixture cannot have in a name."
+                    f" Received: {path!r}"
+                )
+        if self.source_language == self.target_language:
+            raise ValueError(
+                "source_language and target_language must differ. Received:"
+                f" {self.source_language!r} for both"
+            )
         self.find_files()
 
     @property

@@ -35,7 +35,7 @@ from keras_transformer.data.shards import read_json
 from keras_transformer.decoding.rules import length_penalty
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.workdir import WorkDirectory
-from trainers.bulk.collection import new_file
+from trainers.bulk.collection import new_text_file
 from trainers.bulk.translation import translate_file
 from trainers.preparing.folder import describe_file, run_errors, write_json
 from trainers.run.config import DataConfig
@@ -105,7 +105,10 @@ def make_step(plan, step, originals, arguments):
         for model in step.options.models
     ]
     record.unlink(missing_ok=True)
-    pair_filter = PairFilter(plan.filters, originals)
+    kinds = {step.options.kind for step in plan.steps}
+    pair_filter = PairFilter(
+        plan.filters, originals, are_replaced="distillation" in kinds
+    )
     counts = write_pairs(step.options, parts, pair_filter, files)
     counts["minutes"] = round((time.monotonic() - start) / 60, 2)
     made = {**counts, "settings": settings}
@@ -114,7 +117,7 @@ def make_step(plan, step, originals, arguments):
 
 
 def settings_of(plan, step):
-    """All that determines the pairs of a step, as JSON has it."""
+    """The plan's part in the pairs of a step, as JSON has it."""
     files = [*step.options.text, *sum(plan.corpus.find_files().values(), [])]
     settings = {
         **dataclasses.asdict(step.options),
@@ -142,11 +145,16 @@ def translate(plan, step, folder, model, arguments):
         folder / f"{direction}_{number}",
         shard_lines=SHARD_LINES,
         n_best=1,
-        seed=zlib.crc32(folder.name.encode()),
+        seed=_seed(folder.name) if translator.decoding.sampling else 0,
     )
     with flags.user_errors():
         paths = shards.check_shards()
     return Part(order, lines, paths, translator.tokenizer, translator.decoding)
+
+
+def _seed(name):
+    """The seed of the samples of a step."""
+    return zlib.crc32(name.encode())
 
 
 def write_distinct_lines(paths, target):
@@ -159,7 +167,7 @@ def write_distinct_lines(paths, target):
     hashes = cleaning.hash_pairs((line, "") for line in read())
     is_new = cleaning.find_new(hashes, np.empty(0, "<u8"))
     number = 0
-    with new_file(target) as file:
+    with new_text_file(target) as file:
         for line in filter(None, itertools.compress(read(), is_new)):
             file.write(f"{line}\n".encode())
             number += 1
@@ -226,7 +234,10 @@ def write_pairs(options, parts, pair_filter, paths):
     if not keep.any():
         raise flags.CommandError(f"step {options.name}: no pair is left")
     rows = itertools.chain.from_iterable(part.rows() for part in parts)
-    with new_file(paths[0]) as sources, new_file(paths[1]) as targets:
+    with (
+        new_text_file(paths[0]) as sources,
+        new_text_file(paths[1]) as targets,
+    ):
         for number, ((source, target), _) in enumerate(rows):
             if not keep[number]:
                 continue

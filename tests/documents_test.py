@@ -385,7 +385,7 @@ def test_what_is_no_text_of_a_page_stays():
         ("<dl><dt translate=no>no<dd>a<dt>b</dl>", ["a", "b"]),
         ("<td translate=no>no<th>a<tr translate=no><td>no<tr>b", ["a", "b"]),
         ("<option translate=no>no<option>a</select>", ["a"]),
-        ("<p><span translate=no>no</p>a", ["a"]),
+        ("<p>a <span translate=no>no</p>b", ["a", "b"]),
         ("<div translate=no>no</p><br><meta>no</b></div>a", ["a"]),
         ("<p translate=no>no<link><p>a", ["a"]),
         ("<link translate=no>a", ["a"]),

@@ -60,6 +60,7 @@ PARTS = {
         "<!-- <i> -->",
         *("<script>a<b</script>", "<pre> x\n</pre>", "<code>a b</code>"),
         *("<div translate=no>", "</div>", "<span class=notranslate>X</span>"),
+        *("<svg/>", "<li translate=no>", "<li>", "</ul>"),
     ),
     "markdown": (
         *TAGS,
@@ -249,6 +250,8 @@ def test_no_alignment_loses_markup_or_a_placeholder(format):
         ("html", "x " + "<b>" * 1400 + "y" + "</b>" * 1400 + " z"),
         ("html", "a<b>c</b>" * 1100),
         ("html", "a <b></b>" * 1100),
+        ("html", "<i><b translate=no>a</i>" * 400),
+        ("html", "<li translate=no>a" * 500),
         ("markdown", "!" * 10000),
         ("markdown", "*" * 4990 + "abc" + "*" * 4990),
         ("markdown", "[[a]](b)" * 1250),
@@ -360,11 +363,39 @@ def test_a_range_in_two_sentences_stays_one():
 def test_what_is_no_text_of_a_page_stays():
     text = (
         "<title>A title</title><style>p {}</style><pre>a b</pre>"
-        "<p translate='no'>No <p>x</p></p><p class='a notranslate'>No</p>"
-        "<textarea>no</textarea>one<br>two<p>Type <code>ls x</code> now<hr>"
+        "<div translate='no'>No <div>x</div></div>"
+        "<p class='a notranslate'>No</p><textarea>no</textarea>"
+        "one<br>two<p>Type <code>ls x</code> now<hr>"
     )
     document = documents.parse(text, "html")
     assert document.sentences == ["A title", "one", "two", "Type now"]
+
+
+@pytest.mark.parametrize(
+    "text, sentences",
+    [
+        ("a <svg/> b<p>c<math />d", ["a b", "c d"]),
+        ("<svg><svg/>no<g/></svg>a", ["a"]),
+        ("<p class=notranslate>no<p>a", ["a"]),
+        ("<p class=notranslate>no<h2>a</h2>b", ["a", "b"]),
+        ("<ul><li translate=no>no<li>a</ul>b", ["a", "b"]),
+        ("<li translate=no>no<ul><li>no<li>no</ul>no<li>a", ["a"]),
+        ("<li translate=no><p>no<li>a", ["a"]),
+        ("<ul><li translate=no>no</ul>a", ["a"]),
+        ("<dl><dt translate=no>no<dd>a<dt>b</dl>", ["a", "b"]),
+        ("<td translate=no>no<th>a<tr translate=no><td>no<tr>b", ["a", "b"]),
+        ("<option translate=no>no<option>a</select>", ["a"]),
+        ("<p>a <span translate=no>no</p>b", ["a", "b"]),
+        ("<div translate=no>no</p><br><meta>no</b></div>a", ["a"]),
+        ("<p translate=no>no<link><p>a", ["a"]),
+        ("<link translate=no>a", ["a"]),
+        ("<div translate='no'/>no</div>a", ["a"]),
+    ],
+)
+def test_where_an_element_without_translation_ends(text, sentences):
+    document = documents.parse(text, "html")
+    assert document.sentences == sentences
+    assert document.write(sentences) == text
 
 
 def test_lost_placeholders_are_placed_by_alignment():

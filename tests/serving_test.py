@@ -589,6 +589,7 @@ def test_search_options_of_a_request(served):
         ({"n_best": 4}, "n_best must be at most 3. Received: n_best=4"),
         ({"temperature": 0}, "temperature must be at least 0.001. Received"),
         ({"seed": 1}, "seed needs sampling"),
+        ({"seed": 2**32, "sampling": True}, "seed must be below 4294967296. R"),
         ({"prefix": "b"}, "prefix needs split=false"),
         (
             {"prefix": ["b", "c"], "split": False},

@@ -38,7 +38,10 @@ class TranslationRequest(Fields):
     format: str = hp("text", "Format of the texts.", choices=documents.FORMATS)
     n_best: int = hp(1, "Number of translations, best first.", low=1)
     seed: int | None = hp(
-        None, "Sampling: the same seed draws the same samples.", low=0
+        None,
+        "Sampling: the same seed draws the same samples.",
+        low=0,
+        high=2**32,
     )
     split: bool = hp(
         True, "Texts are split into sentences; if not, each is one sentence."

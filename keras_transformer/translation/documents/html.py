@@ -1,8 +1,9 @@
 """HTML: also pages that no standard knows, which stay as they are."""
 
+import collections
 import html
 import html.parser
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from keras_transformer.translation.documents.markup import (
     VOID,
@@ -32,6 +33,25 @@ OPAQUE = frozenset(
     "applet iframe noembed object pre script style template textarea"
     " xmp".split()
 )
+# Elements without an end tag; in a plain text, <link> may have one.
+EMPTY = frozenset([*VOID, *"base col link meta param".split()])
+# Elements whose end tag may be missing, and the tags that end them instead
+# (HTML standard, 13.1.2.4).
+_ROWS = " tr tbody tfoot"
+ENDED_BY = {
+    name: frozenset(tags.split())
+    for names, tags in {
+        "p": "address article aside blockquote details dialog div dl fieldset"
+        " figcaption figure footer form h1 h2 h3 h4 h5 h6 header hgroup hr main"
+        " menu nav ol p pre search section table ul li dt dd td th" + _ROWS,
+        "li": "li",
+        "dt dd": "dt dd",
+        "td th": "td th" + _ROWS,
+        "tr": _ROWS,
+        "option": "option optgroup",
+    }.items()
+    for name in names.split()
+}
 
 
 class _Scanner(html.parser.HTMLParser):
@@ -59,7 +79,10 @@ class _Scanner(html.parser.HTMLParser):
         self._add("open", len(self.get_starttag_text()), tag, attrs)
 
     def handle_startendtag(self, tag, attrs):
-        self.handle_starttag(tag, attrs)
+        if tag in ("svg", "math"):  # of all others, "/>" ends none
+            self._add("other", len(self.get_starttag_text()))
+        else:
+            self.handle_starttag(tag, attrs)
 
     def handle_endtag(self, tag):
         self._add("close", name=tag)
@@ -99,6 +122,29 @@ def _events(page) -> Iterator[Event]:
             yield Event("other", page[stop:end])
 
 
+def _with_depth(events: Iterable[Event]) -> Iterator[tuple[Event, int]]:
+    """Yields each event and how many elements are open before and after it."""
+    names: list[str] = []
+    counts: collections.Counter[str] = collections.Counter()
+
+    def end_last():
+        counts[names[-1]] -= 1
+        return names.pop()
+
+    for event in events:
+        name = event.name
+        if event.kind == "open":
+            while names and name in ENDED_BY.get(names[-1], ()):
+                end_last()
+        elif counts[name]:
+            while end_last() != name:
+                pass
+        yield event, len(names)
+        if event.kind == "open" and name not in EMPTY:
+            names.append(name)
+            counts[name] += 1
+
+
 def read(text: str, split: Split) -> list[str | Sentence]:
     """The pieces of an HTML page, or of a part of one.
 
@@ -107,16 +153,17 @@ def read(text: str, split: Split) -> list[str | Sentence]:
     """
     pieces: list[str | Sentence] = []
     items: list[Item] = []
-    events = _events(text)
+    events = collections.deque(_with_depth(_events(text)))
 
     def end_sentence():
         pieces.extend(split(items, escape))
         items.clear()
 
-    for event in events:
+    while events:
+        event, depth = events.popleft()
         name = event.name
         if event.kind == "open" and _is_opaque(event):
-            raw = event.raw + _rest_of_element(name, events)
+            raw = event.raw + _rest_of_element(depth, events)
             if name in INLINE | OPAQUE_INLINE:
                 items.append(Item(raw, "", ALONE))
             else:
@@ -140,7 +187,7 @@ def read(text: str, split: Split) -> list[str | Sentence]:
 
 def _is_opaque(event):
     """Whether the element that a tag opens is not translated."""
-    return event.name not in VOID and (
+    return event.name not in EMPTY and (
         event.name in OPAQUE | OPAQUE_INLINE
         or event.attributes.get("translate", "").lower() == "no"
         or "notranslate" in event.attributes.get("class", "").split()
@@ -152,13 +199,11 @@ def escape(text: str) -> str:
     return html.escape(text, quote=False)
 
 
-def _rest_of_element(name, events):
-    """The raw text of an element after its first tag, read from the events."""
-    parts, depth = [], 1
-    for event in events:
-        parts.append(event.raw)
-        if event.name == name:
-            depth += {"open": 1, "close": -1}[event.kind]
-        if not depth:
-            break
+def _rest_of_element(depth, events):
+    """Takes an element's events after its first tag; returns their text."""
+    parts = []
+    while events and events[0][1] > depth:
+        parts.append(events.popleft()[0].raw)
+    if events and events[0][1] == depth and events[0][0].kind == "close":
+        parts.append(events.popleft()[0].raw)
     return "".join(parts)

@@ -206,6 +206,7 @@ def test_no_number_is_too_great_to_be_refused(section):
         (TransformerConfig, {"num_layers": 10**6}),
         (TransformerConfig, {"d_key": 10**8}),
         (TrainingConfig, {"train_steps": 2**63}),
+        (TrainingConfig, {"seed": 2**32}),
     ],
 )
 def test_slips_of_the_keyboard_are_refused(section, slip):

@@ -395,7 +395,10 @@ class TrainingConfig(Fields, changeable=True):
     )
     log_steps: int = hp(100, "Updates between two reports.", low=1)
     seed: int = hp(
-        1, "Seed of initial weights, dropout and batch order.", low=0
+        1,
+        "Seed of initial weights, dropout and batch order.",
+        low=0,
+        high=2**32,
     )
     strategy: str = hp(
         "auto",

@@ -108,7 +108,7 @@ def main():
 
 
 def with_table(tables, heading, rows):
-    """Recorded tables with a new one, which replaces that of its kind.
+    """Recorded tables with a new one in place of the table of its kind.
 
     >>> with_table({"step: A": [1], "search: B": [2]}, "step: C", [3])
     {'search: B': [2], 'step: C': [3]}
@@ -254,7 +254,7 @@ def largest_rows(needed, limit, unit, sizes):
         sizes: Rows -> bytes of some programs, at least one.
 
     Returns:
-        The rows, and those of a batch that is larger by `unit`: too large.
+        The rows that fit, and that number plus `unit`, which does not.
     """
     sizes = {0: 0, **sizes}
     while True:
@@ -321,8 +321,8 @@ def roofline(chip, chips, found):
 
     The parts may overlap, so a step takes at least as long as its products or
     its links need. Its "memory" counts what each operation reads and writes,
-    also what the compiler keeps on the chip: it is no lower bound. That of a
-    search is what its steps read at least, if nothing stays on the chip.
+    also what the compiler keeps on the chip: it is no lower bound. The memory
+    of a search is the least that its steps read if nothing stays on the chip.
     """
     sent = 2 * (chips - 1) / chips  # in a ring, of the bytes that are added up
     parts = {
@@ -492,8 +492,8 @@ def make_search(configuration, case, devices):
     """The recipe's search, whose outputs are as long as the sources.
 
     Returns:
-        As `make_step`, with the bytes that the steps read at least: the
-        weights but those of the encoder, and all keys and values.
+        As `make_step`, with the least bytes that the steps read: all weights
+        except those of the encoder, and all keys and values.
     """
     import jax
     import keras

@@ -35,8 +35,7 @@ OPAQUE = frozenset(
 )
 # Elements without an end tag; in a plain text, <link> may have one.
 EMPTY = frozenset([*VOID, *"base col link meta param".split()])
-# Elements whose end tag may be missing, and the tags that end them instead
-# (HTML standard, 13.1.2.4).
+# Elements whose end tag may be missing, and the tags that end them instead.
 _ROWS = " tr tbody tfoot"
 ENDED_BY = {
     name: frozenset(tags.split())

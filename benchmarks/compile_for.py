@@ -272,13 +272,20 @@ def largest_rows(needed, limit, unit, sizes):
 
 
 def needed_bytes(found):
-    """Bytes of a chip that a program needs, one that was refused, too.
+    """Bytes of a chip that a program needs; of a refused one, at least.
 
-    >>> needed_bytes({"error": "Used 1.50G of 1.25G hbm."}) / GIB
+    The compiler refuses a program for all its memory or for its temporaries.
+
+    >>> needed_bytes({"error": "HBM: Used 1.50G of 1.25G hbm."}) / GIB
+    1.51
+    >>> found = {"error": "HLO temporaries (1.50G) exceeds available HBM"}
+    >>> needed_bytes(found) / GIB
     1.51
     """
     if "error" in found:
-        [size] = re.findall(r"Used ([\d.]+)G of", found["error"])
+        [size] = re.findall(
+            r"(?:Used |temporaries \()([\d.]+)G", found["error"]
+        )
         return (float(size) + 0.01) * GIB  # which may be rounded down
     return sum(found["memory"].values())
 

@@ -248,18 +248,14 @@ class Tokenizer:
                     "strings must be valid in UTF-8, without lone surrogates."
                     f" Received: {string!r}"
                 ) from error
+        # A call for each string: one for a list starts a thread every time.
         if not self.has_table:
-            return self._processor.encode(
-                list(strings), add_eos=True, num_threads=1
-            )
-        split = [self._split_code(string) for string in strings]
-        found = self._segmenter.encode(
-            [text for _, text in split], out_type=str, num_threads=1
-        )
-        rows = [
-            [code, *segments] if code else segments
-            for (code, _), segments in zip(split, found, strict=True)
-        ]
+            encode = functools.partial(self._processor.encode, add_eos=True)
+            return list(map(encode, strings))
+        rows = []
+        for code, text in map(self._split_code, strings):
+            segments = self._segmenter.encode(text, out_type=str)
+            rows.append([code, *segments] if code else segments)
         return [[*(self.table.get(s, UNK) for s in row), EOS] for row in rows]
 
     def to_strings(self, ids: Sequence[Sequence[int]]) -> list[str]:
@@ -273,14 +269,14 @@ class Tokenizer:
         Returns:
             As many strings.
         """
-        rows = []
+        strings = []
         for row in ids:
             row = [int(id) for id in row]
             length = row.index(EOS) if EOS in row else len(row)
-            rows.append([id for id in row[:length] if id not in (PAD, BOS)])
-        strings = self._processor.decode(rows, num_threads=1) if rows else []
-        # Implementations of SentencePiece differ in the spaces that they leave.
-        return [string.strip(ASCII_SPACES) for string in strings]
+            row = [id for id in row[:length] if id not in (PAD, BOS)]
+            # Implementations of SentencePiece differ in the spaces they leave.
+            strings.append(self._processor.decode(row).strip(ASCII_SPACES))
+        return strings
 
     @functools.cached_property
     def table(self) -> dict[str, int]:

@@ -141,12 +141,15 @@ class Inference:
         )
         # Sentences that leave the batch take their memory with them.
         leaving_memory = memory if leaving else ()
+        # Read once, not at each position.
+        weights = [(v, ops.copy(v)) for v in self.model.variables]
 
         def step(ids, state, index):
             cache, kept = state
-            logits, cache = self.model.decode_step(
-                ids, kept or memory, cache, index
-            )
+            with keras.StatelessScope(weights):
+                logits, cache = self.model.decode_step(
+                    ids, kept or memory, cache, index
+                )
             return logits, (cache, kept)
 
         def reorder(state, parents):

@@ -101,8 +101,3 @@ class MetricOptions(Fields):
     """The score."""
 
     bleu_tokenizer: str = same_field(TrainingConfig, "bleu_tokenizer")
-    moses_prefixes: str | None = hp(
-        None,
-        "For BLEU of tokenized text: one of Moses' files nonbreaking_prefix.*."
-        " Default: built-in abbreviations of English, German and French.",
-    )

@@ -16,7 +16,7 @@ from keras_transformer.commands.startup import (
     load,
     prepare_search,
 )
-from keras_transformer.fields import Fields, hp
+from keras_transformer.fields import Fields, hp, required
 from trainers.parsing.config import ParserDecoding
 from trainers.run.options import TranslatorOptions
 
@@ -25,7 +25,7 @@ from trainers.run.options import TranslatorOptions
 class ParserOptions(TranslatorOptions):
     """The parser."""
 
-    workdir: str = hp("", "Directory that trainers.parse made. Required.")
+    workdir: str = required("DIR", "Directory that trainers.parse made.")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,7 @@ import dataclasses
 
 from keras_transformer.commands.startup import BACKENDS, DEVICES
 from keras_transformer.config import PRECISIONS
-from keras_transformer.fields import Fields, hp
+from keras_transformer.fields import Fields, hp, required
 from trainers.run.config import TrainingConfig, same_field
 
 
@@ -30,12 +30,7 @@ class DeviceOptions(Fields):
 class WorkdirOptions(Fields):
     """The work directory."""
 
-    workdir: str = hp("", "Directory that trainers.wmt made. Required.")
-
-    def __post_init__(self):
-        super().__post_init__()
-        if not self.workdir:
-            raise ValueError("expected --workdir=DIR. Received: no workdir")
+    workdir: str = required("DIR", "Directory that trainers.wmt made.")
 
 
 @dataclasses.dataclass(frozen=True)

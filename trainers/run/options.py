@@ -2,7 +2,12 @@
 
 import dataclasses
 
-from keras_transformer.commands.startup import BACKENDS, DEVICES
+from keras_transformer.commands.startup import (
+    BACKENDS,
+    DEVICES,
+    choose_backend,
+    prepare_search,
+)
 from keras_transformer.config import PRECISIONS
 from keras_transformer.fields import Fields, hp, required
 from trainers.run.config import TrainingConfig, same_field
@@ -63,6 +68,11 @@ class TranslatorOptions(DeviceOptions, WorkdirOptions):
         " GPU.",
         low=1,
     )
+
+    def prepare_process(self) -> None:
+        """Chooses backend, device and threads; call it before `load`."""
+        choose_backend(self.backend, self.device)
+        prepare_search(self.jit_compile)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -38,6 +38,7 @@ def hp(
     resolved_by: str | None = None,
     changeable: bool | None = None,
     inherited: bool = False,
+    required: str | None = None,
 ) -> typing.Any:
     """A dataclass field that knows its help text and its valid values.
 
@@ -54,6 +55,7 @@ def hp(
             training; None if the class decides, see `Fields`.
         inherited: Whether a run that begins with the weights of another run
             takes the value from there.
+        required: As `kind` of `required`.
 
     Returns:
         A `dataclasses.Field` with the above in its metadata.
@@ -67,8 +69,19 @@ def hp(
         "resolved_by": resolved_by,
         "changeable": changeable,
         "inherited": inherited,
+        "required": required,
     }
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def required(kind: str, help: str) -> typing.Any:
+    """The field of a flag that must be given and is text.
+
+    Args:
+        kind: What the text is, such as "DIR".
+        help: As in `hp`.
+    """
+    return hp("", f"{help} Required.", required=kind)
 
 
 def unhandled(**choice: typing.Any) -> NotImplementedError:
@@ -265,6 +278,11 @@ class Fields:
         check_values(type(self), **vars(self))
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
+            if field.metadata["required"] and not value:
+                raise ValueError(
+                    f"expected --{field.name}={field.metadata['required']}."
+                    f" Received: no {field.name}"
+                )
             if not field.metadata["option_of"] or value == field.default:
                 continue
             owner, expected = field.metadata["option_of"]

@@ -32,7 +32,7 @@ import keras_transformer
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig, SearchConfig
-from keras_transformer.fields import Fields, hp, names_of
+from keras_transformer.fields import Fields, hp, names_of, required
 from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
 from savedmodel import publishing, verify
 from savedmodel.formats import (
@@ -57,9 +57,9 @@ NO_ARGUMENTS = flags.Arguments({})
 class ExportOptions(Fields):
     """The export."""
 
-    workdir: str = hp("", "Directory that trainers.wmt made. Required.")
+    workdir: str = required("DIR", "Directory that trainers.wmt made.")
     format: str = hp("saved_model", "Export format.", choices=tuple(FORMATS))
-    output: str = hp("", "Directory to make. Required.")
+    output: str = required("DIR", "Directory to make.")
     overwrite: bool = hp(False, "Replace an existing export.")
     precision: str = hp(
         "float32",
@@ -101,9 +101,6 @@ class ExportOptions(Fields):
 
     def __post_init__(self):
         super().__post_init__()
-        for name in ("workdir", "output"):
-            if not getattr(self, name):
-                raise ValueError(f"expected --{name}=DIR. Received: no {name}")
         check_precision(self.format, self.precision)
 
     @property

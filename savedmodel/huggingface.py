@@ -20,6 +20,7 @@ from absl import logging
 from safetensors.numpy import save_file
 
 from keras_transformer.commands.flags import CommandError
+from keras_transformer.importers.stacks import torch_name
 from keras_transformer.permutation import reorder, to_blocks
 from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
 
@@ -32,14 +33,6 @@ ACTIVATIONS = {
     "gelu_tanh": "gelu_new",
 }
 DTYPES = {"float32": np.float32, "float16": np.float16}
-PROJECTIONS = {
-    "query": "q_proj",
-    "key": "k_proj",
-    "value": "v_proj",
-    "output": "out_proj",
-}
-ATTENTIONS = {"self_attention": "self_attn", "cross_attention": "encoder_attn"}
-LAYERS = {"inner": "fc1", "outer": "fc2"}
 
 
 def write(translator, directory, options, description, examples):
@@ -178,43 +171,15 @@ def _tensors(config, weights, source_order, order):
         tensors["model.decoder.embed_tokens.weight"] = table
     if config.has_softmax_matrix:
         tensors["lm_head.weight"] = weights["softmax/matrix"][order]
-    for side, depth in (
-        ("encoder", config.num_layers),
-        ("decoder", config.decoder_depth),
-    ):
-        for i in range(depth):
-            prefix = f"{side}/layer_{i}/"
-            layer = {
-                path.removeprefix(prefix): array
-                for path, array in weights.items()
-                if path.startswith(prefix)
-            }
-            for name, array in _layer(layer).items():
-                tensors[f"model.{side}.layers.{i}.{name}"] = array
-    return tensors
-
-
-def _layer(weights):
-    """The tensors of a layer, by names relative to the layer."""
-    tensors = {}
-
-    def linear(name, path):
-        kernel = weights[f"{path}/kernel"]
-        bias = weights.get(f"{path}/bias", np.zeros(kernel.shape[1]))
-        tensors[f"{name}.weight"], tensors[f"{name}.bias"] = kernel.T, bias
-
-    def norm(name, path):
-        tensors[f"{name}.weight"] = weights[f"{path}/norm/gamma"]
-        tensors[f"{name}.bias"] = weights[f"{path}/norm/beta"]
-
-    for ours, theirs in ATTENTIONS.items():
-        if f"{ours}/query/kernel" in weights:
-            for part, name in PROJECTIONS.items():
-                linear(f"{theirs}.{name}", f"{ours}/{part}")
-            norm(f"{theirs}_layer_norm", f"{ours}_residual")
-    for part, name in LAYERS.items():
-        linear(name, f"feed_forward/{part}")
-    norm("final_layer_norm", "feed_forward_residual")
+    for path, array in weights.items():
+        if not path.startswith(("encoder/", "decoder/")):
+            continue
+        name = torch_name(path, "model.")
+        if path.endswith("/kernel"):
+            array = array.T
+            bias_name = name.replace(".weight", ".bias")
+            tensors.setdefault(bias_name, np.zeros(len(array)))
+        tensors[name] = array
     return tensors
 
 

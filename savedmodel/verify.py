@@ -31,8 +31,8 @@ from keras_transformer.fields import (
     TYPE_NAMES,
     Fields,
     check_values,
-    hp,
     is_of_kind,
+    required,
 )
 from keras_transformer.vocabulary import EOS, PAD, UNK
 from savedmodel import reload
@@ -60,17 +60,11 @@ class ExportError(flags.RunError):
 class VerifyOptions(Fields):
     """The comparison."""
 
-    workdir: str = hp("", "Work directory of trainers.wmt. Required.")
-    export: str = hp(
-        "", "The --output of savedmodel.export, or a version. Required."
+    workdir: str = required("DIR", "Work directory of trainers.wmt.")
+    export: str = required(
+        "DIR", "The --output of savedmodel.export, or a version."
     )
-    text: str = hp("", "File of source sentences, one per line. Required.")
-
-    def __post_init__(self):
-        super().__post_init__()
-        for name in ("workdir", "export", "text"):
-            if not getattr(self, name):
-                raise ValueError(f"expected --{name}=. Received: no {name}")
+    text: str = required("FILE", "File of source sentences, one per line.")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -346,19 +346,6 @@ def test_files_of_a_collection_are_written_where_links_point(job, tmp_path):
     assert not os.path.isfile("/dev/null")
 
 
-def test_one_process_plans_while_others_wait(job, processes):
-    job.output.mkdir(parents=True)
-    lock = os.open(job.output / plans.LOCK, os.O_RDWR | os.O_CREAT)
-    fcntl.lockf(lock, fcntl.LOCK_EX, 1, 0)
-    process = processes.start(job.argv(), module="echo")
-    process.read_until(f"waiting for the process that plans {job.output}\n")
-    time.sleep(0.5)  # in which it would plan
-    assert not (job.output / "plan.json").exists()
-    os.close(lock)
-    process.ends()
-    assert job.collect() == job.expected
-
-
 # Accidents of files
 
 

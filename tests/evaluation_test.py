@@ -428,7 +428,6 @@ def test_evaluate_takes_the_tokenizer(work_directory, capsys, given, used):
         ("--test_set=wmt14", "expected test_files or test_set"),
         ("--output=/", "output='/' is a directory"),
         ("--output=/proc/no/such", "output='/proc/no/such' cannot be written"),
-        ("--moses_prefixes=/no/such", "No such file or directory: '/no/such'"),
         ("--compare=/no/such", "No such file or directory: '/no/such'"),
         ("--compare=a,b,a", "must name each system once"),
         (f"--compare={__file__}", "must have 2 lines, one for each source"),
@@ -438,15 +437,13 @@ def test_evaluate_refuses(work_directory, without_mecab, capsys, flag, message):
     assert message in fails(evaluate.main, [*work_directory, flag], capsys)
 
 
-@pytest.mark.parametrize("name", ["test.ja", "test.en", "other", "prefixes"])
+@pytest.mark.parametrize("name", ["test.ja", "test.en", "other"])
 def test_evaluate_overwrites_nothing_that_it_reads(
     work_directory, tmp_path, capsys, name
 ):
-    for other in ("other", "prefixes"):
-        (tmp_path / other).write_text("a\nb\n")
+    (tmp_path / "other").write_text("a\nb\n")
     before = (tmp_path / name).read_bytes()
     argv = [*work_directory, f"--compare={tmp_path}/other"]
-    argv += [f"--moses_prefixes={tmp_path}/prefixes"]
     message = fails(
         evaluate.main, [*argv, f"--output={tmp_path / name}"], capsys
     )

@@ -33,7 +33,7 @@ from keras_transformer.importers import (
     read_model,
 )
 from keras_transformer.importers.imported import describe_tables
-from keras_transformer.importers.safetensors import read_safetensors
+from keras_transformer.importers.tensors import read_safetensors
 from keras_transformer.importers.torch_pickle import Plain, read_torch
 from keras_transformer.model import Transformer
 from keras_transformer.translator import Translator

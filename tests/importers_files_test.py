@@ -25,16 +25,17 @@ from keras_transformer.importers import (
 from keras_transformer.importers.imported import (
     assign,
 )
-from keras_transformer.importers.keras_h5 import read_h5
 from keras_transformer.importers.model_description import read_description
-from keras_transformer.importers.npz import holds_array, read_npz
 from keras_transformer.importers.options import Options
-from keras_transformer.importers.safetensors import (
+from keras_transformer.importers.stacks import make_config
+from keras_transformer.importers.tensors import (
+    Tensors,
+    holds_array,
+    read_h5,
+    read_npz,
     read_safetensors,
     read_shards,
 )
-from keras_transformer.importers.stacks import make_config
-from keras_transformer.importers.tensors import Tensors
 from keras_transformer.importers.torch_pickle import Plain, read_torch
 from keras_transformer.importers.vocabularies import make_tokenizer, start_name
 from keras_transformer.tokenization import Tokenizer

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainers.scoring.moses import MosesTokenizer, split_compounds
+from trainers.scoring.metrics import moses, split_compounds
 
 # Commit 59119c004 of mosesdecoder, with -no-escape.
 PRINTED = {
@@ -64,22 +64,9 @@ PRINTED = {
 
 @pytest.mark.parametrize("language", PRINTED)
 def test_tokens_are_those_of_moses(language):
-    tokenize = MosesTokenizer(language)
+    tokenize = moses(language)
     for line, expected in PRINTED[language]:
         assert tokenize(line) == expected
-
-
-def test_a_file_of_prefixes_replaces_the_lists(tmp_path):
-    path = tmp_path / "nonbreaking_prefix.xx"
-    path.write_text("# comment\n\nAbb\nFig #NUMERIC_ONLY# \n")
-    tokenize = MosesTokenizer("de", path)
-    assert tokenize("Abb. Zwei, Fig. 3, Fig. Drei, Dr. Meier") == (
-        "Abb. Zwei , Fig. 3 , Fig . Drei , Dr . Meier"
-    )
-    assert tokenize.name == "moses-de-nonbreaking_prefix.xx"
-    path.write_bytes(b"\xff")
-    with pytest.raises(ValueError, match="prefix.xx, line 1: not UTF-8"):
-        MosesTokenizer("de", path)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +87,7 @@ def test_compounds_are_split_at_hyphens_inside_words(tokens, expected):
 
 def test_commas_between_numbers_of_any_kind_stay():
     """Perl's IsN: letters that are numbers and other scripts' digits, too."""
-    tokenize = MosesTokenizer("en")
+    tokenize = moses("en")
     assert tokenize("Ⅷ,Ⅸ and 5,Ⅷ or ٣,٤ but x,Ⅷ") == (
         "Ⅷ,Ⅸ and 5,Ⅷ or ٣,٤ but x , Ⅷ"
     )

@@ -634,36 +634,29 @@ TWO = ["localhost:1", "localhost:2"]
 
 
 @pytest.mark.parametrize(
-    "config, problem",
+    "config",
     [
-        ("{", "it is not JSON"),
-        ("[" * 100_000, "it is nested too deeply"),
-        ("[]", "it is not an object"),
-        ({"cluster": TWO}, "'cluster' is not an object"),
-        ({"cluster": {"worker": TWO[0]}}, "'worker' is not a list of HOST:P"),
-        ({"cluster": {"worker": [1, 2]}}, "'worker' is not a list of HOST:P"),
-        ({"cluster": {"worker": ["a"]}}, "'worker' is not a list of HOST:PORT"),
-        ({"cluster": {"worker": TWO}}, "'task' is not an object"),
-        ({"cluster": {"worker": TWO}, "task": {"type": "worker"}}, "'task' is"),
-        (
-            {"cluster": {"worker": TWO}, "task": {"type": "ps", "index": 0}},
-            "'task' is none of the cluster's",
-        ),
-        (
-            {
-                "cluster": {"worker": TWO},
-                "task": {"type": "worker", "index": 2},
-            },
-            "'task' is none of the cluster's",
-        ),
+        "{",
+        "[" * 100_000,
+        "[]",
+        {"cluster": TWO},
+        {"cluster": {"worker": TWO[0]}, "task": {"type": "worker", "index": 0}},
+        {"cluster": {"worker": [1, 2]}, "task": {"type": "worker", "index": 0}},
+        {"cluster": {"worker": ["a"]}, "task": {"type": "worker", "index": 0}},
+        {"cluster": {"worker": TWO}},
+        {"cluster": {"worker": TWO}, "task": {"type": "worker"}},
+        {"cluster": {"worker": TWO}, "task": {"type": "ps", "index": 0}},
+        {"cluster": {"worker": TWO}, "task": {"type": "worker", "index": 2}},
+        {"cluster": {"worker": TWO}, "task": {"type": "worker", "index": -1}},
+        {"cluster": {"worker": TWO}, "task": {"type": "worker", "index": "0"}},
     ],
 )
-def test_wrong_tf_config(config, problem, monkeypatch, tmp_path, capsys):
+def test_wrong_tf_config(config, monkeypatch, tmp_path, capsys):
     text = config if isinstance(config, str) else json.dumps(config)
     monkeypatch.setenv("TF_CONFIG", text)
     message = fails(wmt.main, [f"--workdir={tmp_path}/run"], capsys)
     assert "TF_CONFIG must be {" in message
-    assert problem in message
+    assert f"it has another form. Received: TF_CONFIG='{text[:99]}" in message
     assert len(message) < 500
 
 

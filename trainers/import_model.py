@@ -25,7 +25,7 @@ import dataclasses
 
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
-from keras_transformer.fields import Fields, hp
+from keras_transformer.fields import Fields, hp, required
 from keras_transformer.hub import find_model
 from keras_transformer.importers import IMPORTERS, read_model
 
@@ -34,13 +34,12 @@ from keras_transformer.importers import IMPORTERS, read_model
 class Options(Fields):
     """The import."""
 
-    source: str = hp(
-        "",
-        "Directory of the model to import, or hf://OWNER/NAME[@REVISION]."
-        " Required.",
+    source: str = required(
+        "DIR",
+        "Directory of the model to import, or hf://OWNER/NAME[@REVISION].",
     )
-    workdir: str = hp(
-        "", "Directory to make, as trainers.wmt makes one. Required."
+    workdir: str = required(
+        "DIR", "Directory to make, as trainers.wmt makes one."
     )
     format: str | None = hp(
         None,
@@ -53,12 +52,6 @@ class Options(Fields):
     target_language: str | None = hp(
         None, "Such as de. Default: as in the model's files."
     )
-
-    def __post_init__(self):
-        super().__post_init__()
-        for name in ("source", "workdir"):
-            if not getattr(self, name):
-                raise ValueError(f"expected --{name}=DIR. Received: no {name}")
 
 
 def import_model(options: Options) -> list[str]:

@@ -25,6 +25,9 @@ from trainers.experiments.published import PUBLISHED, Published, cost_of
 from trainers.run.config import Configuration
 
 ABSENT = "-"  # not published
+# For the FLOPs of attention, EOS included: typical of WMT14 with some 37,000
+# subwords.
+SENTENCE_LENGTH = 30
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,13 +36,6 @@ class Options(Fields):
 
     recipes: tuple[str, ...] = hp(
         (), "Recipes to list, separated by commas. Default: all of them."
-    )
-    sentence_length: int = hp(
-        30,
-        "Tokens of a sentence, EOS included, for the FLOPs of attention. The"
-        " default is typical of WMT14 with some 37,000 subwords.",
-        low=1,
-        high=10**6,
     )
 
     def __post_init__(self):
@@ -61,10 +57,7 @@ def read_recipe(name: str) -> Configuration:
 
 
 def row_of(
-    name: str,
-    configuration: Configuration,
-    published: Published,
-    sentence_length: int,
+    name: str, configuration: Configuration, published: Published
 ) -> dict[str, str]:
     """The row of an experiment: the text of each column, by its title."""
     model, training = configuration.model, configuration.training
@@ -73,7 +66,7 @@ def row_of(
         model,
         training.train_steps,
         configuration.data.batch_tokens,
-        sentence_length,
+        SENTENCE_LENGTH,
     )
     layers = {model.num_layers, model.decoder_depth}
     values = {
@@ -162,12 +155,7 @@ def main(argv: list[str] | None = None) -> None:
         options = flags.parse(argv, __doc__, Options).build(Options)
         flags.check_streams("stdout")
         rows = [
-            row_of(
-                name,
-                read_recipe(name),
-                PUBLISHED[name],
-                options.sentence_length,
-            )
+            row_of(name, read_recipe(name), PUBLISHED[name])
             for name in options.recipes or tuple(PUBLISHED)
         ]
         flags.show(

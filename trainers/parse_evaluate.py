@@ -9,11 +9,7 @@ used, if it has any. The last line is a JSON object.
 import dataclasses
 
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import (
-    choose_backend,
-    load,
-    prepare_search,
-)
+from keras_transformer.commands.startup import load
 from keras_transformer.fields import Fields, hp
 from trainers.parse_text import ParserOptions
 from trainers.parsing.config import ParserDecoding
@@ -43,9 +39,7 @@ def main(argv: list[str] | None = None) -> None:
         )
         options = arguments.build(Options)
         flags.check_streams("stdout")
-        translator = arguments.build(ParserOptions)
-        choose_backend(translator.backend, translator.device)
-        prepare_search(translator.jit_compile)
+        arguments.build(ParserOptions).prepare_process()
         load("trainers.parsing.evaluation").run(
             arguments, options.trees, options.output
         )

@@ -10,13 +10,8 @@ terminal each line is answered at once.
 import dataclasses
 
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import (
-    choose_backend,
-    end_on_interrupt,
-    load,
-    prepare_search,
-)
-from keras_transformer.fields import Fields, hp
+from keras_transformer.commands.startup import end_on_interrupt, load
+from keras_transformer.fields import Fields, hp, required
 from trainers.parsing.config import ParserDecoding
 from trainers.run.options import TranslatorOptions
 
@@ -25,7 +20,7 @@ from trainers.run.options import TranslatorOptions
 class ParserOptions(TranslatorOptions):
     """The parser."""
 
-    workdir: str = hp("", "Directory that trainers.parse made. Required.")
+    workdir: str = required("DIR", "Directory that trainers.parse made.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,9 +42,7 @@ def main(argv: list[str] | None = None) -> None:
         )
         options = arguments.build(Options)
         flags.check_streams("stdin", "stdout")
-        translator = arguments.build(ParserOptions)
-        choose_backend(translator.backend, translator.device)
-        prepare_search(translator.jit_compile)
+        arguments.build(ParserOptions).prepare_process()
         load("trainers.parsing.text").run(arguments, options.tokenized)
 
 

@@ -13,7 +13,7 @@ import dataclasses
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
 from keras_transformer.config import TransformerConfig
-from keras_transformer.fields import Fields, hp
+from keras_transformer.fields import Fields, hp, required
 from trainers.preparing.rules import CleaningOptions
 from trainers.run.config import DataConfig, same_field
 
@@ -50,8 +50,8 @@ class CorpusOptions(Fields):
 class Options(Fields):
     """The output."""
 
-    output: str = hp(
-        "", "Directory to write, new or from an earlier run. Required."
+    output: str = required(
+        "DIR", "Directory to write, new or from an earlier run."
     )
     overwrite: bool = hp(
         False, "Start over, even if the directory was prepared differently."
@@ -67,11 +67,6 @@ class Options(Fields):
         "Processes that clean and tokenize. Default: one per core.",
         low=1,
     )
-
-    def __post_init__(self):
-        super().__post_init__()
-        if not self.output:
-            raise ValueError("expected --output=DIR. Received: no output")
 
 
 def main(argv: list[str] | None = None) -> None:

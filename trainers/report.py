@@ -22,7 +22,7 @@ from keras_transformer.config import (
     DecodingConfig,
     TransformerConfig,
 )
-from keras_transformer.fields import hp
+from keras_transformer.fields import hp, required
 from keras_transformer.figures.saving import check_matplotlib, suffix_of
 from trainers.run.config import DataConfig, TrainingConfig
 from trainers.run.options import WorkdirOptions
@@ -40,7 +40,7 @@ class Options(WorkdirOptions):
     """The report."""
 
     compare: str = hp("", "Directory of a second run, to compare with.")
-    output: str = hp("", "File to write; it ends with .html. Required.")
+    output: str = required("FILE", "File to write; it ends with .html.")
     samples: int = hp(
         100,
         "Sentences to translate, spread evenly over the pairs; 0: none.",
@@ -60,8 +60,6 @@ class Options(WorkdirOptions):
 
     def __post_init__(self):
         super().__post_init__()
-        if not self.output:
-            raise ValueError("expected --output=FILE. Received: no output")
         suffix_of(self.output, (".html",))
         check_matplotlib("a report")
         if self.compare and self.checkpoint not in (None, *CHECKPOINT_KINDS):

@@ -8,12 +8,7 @@ the extra `serve`. See docs/serving.md.
 """
 
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import (
-    choose_backend,
-    end_on_interrupt,
-    load,
-    prepare_search,
-)
+from keras_transformer.commands.startup import end_on_interrupt, load
 from keras_transformer.config import DecodingConfig
 from trainers.run.options import TranslatorOptions
 from trainers.serving.config import Limits, Options
@@ -28,9 +23,7 @@ def main(argv: list[str] | None = None) -> None:
             argv, __doc__, TranslatorOptions, Options, Limits, DecodingConfig
         )
         options, limits = arguments.build(Options), arguments.build(Limits)
-        translator = arguments.build(TranslatorOptions)
-        choose_backend(translator.backend, translator.device)
-        prepare_search(translator.jit_compile)
+        arguments.build(TranslatorOptions).prepare_process()
         try:
             server = load("trainers.serving.server")
         except ModuleNotFoundError as error:

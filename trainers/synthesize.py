@@ -18,7 +18,7 @@ from keras_transformer.commands.startup import (
     load,
     prepare_search,
 )
-from keras_transformer.fields import hp
+from keras_transformer.fields import required
 from trainers.run.config import same_field
 from trainers.run.options import DeviceOptions, TranslatorOptions
 from trainers.synthesis.plan import read_plan
@@ -28,14 +28,9 @@ from trainers.synthesis.plan import read_plan
 class Options(DeviceOptions):
     """The plan, and how its models compute."""
 
-    config: str = hp("", "YAML file with the plan. Required.")
+    config: str = required("FILE", "YAML file with the plan.")
     precision: str = same_field(TranslatorOptions, "precision")
     jit_compile: bool = same_field(TranslatorOptions, "jit_compile")
-
-    def __post_init__(self):
-        super().__post_init__()
-        if not self.config:
-            raise ValueError("expected --config=FILE. Received: no config")
 
 
 def main(argv: list[str] | None = None) -> None:

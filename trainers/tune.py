@@ -11,11 +11,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import (
-    choose_backend,
-    load,
-    prepare_search,
-)
+from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, check_values, hp
 from trainers.run.options import MetricOptions, TranslatorOptions
@@ -89,9 +85,7 @@ def main(argv: list[str] | None = None) -> None:
         options = arguments.build(Options)
         arguments.build(MetricOptions)  # refused now if it is wrong
         flags.check_streams("stdout")
-        translator = arguments.build(TranslatorOptions)
-        choose_backend(translator.backend, translator.device)
-        prepare_search(translator.jit_compile)
+        arguments.build(TranslatorOptions).prepare_process()
         load("trainers.scoring.tuning").run(
             arguments, options.valid_files, *options.grid(), options.save
         )

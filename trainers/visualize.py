@@ -29,7 +29,7 @@ from keras_transformer.config import (
     check_position_limit,
     preset,
 )
-from keras_transformer.fields import Fields, hp, unhandled
+from keras_transformer.fields import Fields, hp, required, unhandled
 from keras_transformer.figures import saving
 from trainers.run.config import TrainingConfig
 
@@ -61,9 +61,8 @@ class Options(Fields):
         " in the paper.",
         choices=("", *PRESETS),
     )
-    output: str = hp(
-        "",
-        "File to write: .html (attention only), .svg, .png or .pdf. Required.",
+    output: str = required(
+        "FILE", "File to write: .html (attention only), .svg, .png or .pdf."
     )
     plot: str = hp(
         "attention",
@@ -124,8 +123,6 @@ class Options(Fields):
 
     def __post_init__(self):
         super().__post_init__()
-        if not self.output:
-            raise ValueError("expected --output=FILE. Received: no output")
         is_plot = self.plot != "attention"
         other = "preset" if is_plot else "export"
         if self.preset and not is_plot:

@@ -28,7 +28,11 @@ def complete(cls: griffe.Class) -> None:
 
     Griffe does not run code, but `Fields` writes them when it is imported.
     """
-    fields = [p for p in cls.parameters if str(p.default).startswith("hp(")]
+    fields = [
+        p
+        for p in cls.parameters
+        if str(p.default).startswith(("hp(", "required("))
+    ]
     if fields:
         section = getattr(importlib.import_module(cls.module.path), cls.name)
         cls.docstring.value = inspect.getdoc(section)

@@ -8,8 +8,8 @@ One file for each format, named like the format, with two functions:
 
 `imported.py` defines `Imported`, the result of all. `files`
 opens the files of others; they are read by code that runs nothing of their
-contents: `safetensors`, `torch_pickle`, `keras_h5`, `npz`, `yaml_files`,
-`model_description`. `tensors` checks names and shapes, `options` the options;
+contents: `tensors`, which also checks names and shapes, `torch_pickle`,
+`yaml_files`, `model_description`. `options` checks the options;
 `stacks` lists the weights of a Transformer; `vocabularies` makes
 tokenizers over a given table of ids.
 """

@@ -32,12 +32,7 @@ from keras_transformer.importers.generation import (
     start_id,
 )
 from keras_transformer.importers.imported import Imported
-from keras_transformer.importers.keras_h5 import read_h5
 from keras_transformer.importers.options import Options
-from keras_transformer.importers.safetensors import (
-    read_safetensors,
-    read_shards,
-)
 from keras_transformer.importers.stacks import (
     TORCH_NAMES,
     make_config,
@@ -45,7 +40,13 @@ from keras_transformer.importers.stacks import (
     read_torch_stacks,
     sharing,
 )
-from keras_transformer.importers.tensors import Tensors, arrays_by_name
+from keras_transformer.importers.tensors import (
+    Tensors,
+    arrays_by_name,
+    read_h5,
+    read_safetensors,
+    read_shards,
+)
 from keras_transformer.importers.torch_pickle import read_torch
 from keras_transformer.importers.vocabularies import (
     Side,

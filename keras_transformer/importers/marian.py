@@ -20,7 +20,6 @@ import sentencepiece
 from keras_transformer.config import DecodingConfig
 from keras_transformer.importers.files import named_errors, only, read_file
 from keras_transformer.importers.imported import Imported
-from keras_transformer.importers.npz import holds_array, read_npz
 from keras_transformer.importers.options import Options
 from keras_transformer.importers.stacks import (
     make_config,
@@ -28,7 +27,11 @@ from keras_transformer.importers.stacks import (
     read_stacks,
     sharing,
 )
-from keras_transformer.importers.tensors import Tensors
+from keras_transformer.importers.tensors import (
+    Tensors,
+    holds_array,
+    read_npz,
+)
 from keras_transformer.importers.vocabularies import (
     NO_ROW,
     Side,

@@ -2,23 +2,19 @@
 
 The file is a program, which defines `model`: called without arguments, this
 makes the model. The number of heads is in no shape, so it must not be guessed:
-the model is evaluated for the part of Python below; anything else is
-refused, with its line.
+besides a docstring and imports, the file must have one of these definitions;
+anything else is refused, with its line.
 
-    a module        docstring; imports from opennmt and tensorflow; definitions,
-                    of which each name has one
-    a definition    NAME = VALUE
-                    NAME = lambda: CALL
-                    def NAME(): return CALL
-                    class NAME(BASE), empty or with an __init__(self) that only
-                    calls super().__init__ or super(NAME, self).__init__
-    CALL            of a name above, a model of opennmt.models with literal
-                    arguments, or get_model_from_catalog("NAME")
-    VALUE           a literal, a name above, tf.nn.relu, WordEmbedder(...)
+    model = lambda: CALL
+    def model(): return CALL
+    class NAME(MODEL), with an __init__ that only calls super().__init__(...),
+                       and model = NAME
+
+CALL is of a model of opennmt.models, or get_model_from_catalog("NAME"). Its
+arguments are literals, names in modules, or WordEmbedder(...).
 """
 
 import ast
-import contextlib
 import pathlib
 import typing
 
@@ -55,8 +51,8 @@ DEFAULTS = {
     "dropout": 0.1,
     "attention_dropout": 0.1,
     "ffn_dropout": 0.1,
-    "ffn_activation": "tensorflow.nn.relu",
-    "position_encoder_class": "opennmt.layers.SinusoidalPositionEncoder",
+    "ffn_activation": "nn.relu",
+    "position_encoder_class": "layers.SinusoidalPositionEncoder",
     "source_eos": False,
 }
 RELATIVE = {"position_encoder_class": None}
@@ -77,25 +73,12 @@ CATALOG: dict[str, dict[str, typing.Any]] = {
     "ScalingNmtEnFr": {**SCALING, "dropout": 0.1, "attention_dropout": 0.0},
 }
 WITH_PARAMETERS = ("Transformer", "TransformerBase")
-PACKAGES = (
-    "opennmt.models",
-    "opennmt.models.catalog",
-    "opennmt.models.transformer",
-)
-EMBEDDERS = (
-    "opennmt.inputters.WordEmbedder",
-    "opennmt.inputters.text_inputter.WordEmbedder",
-)
-
-
-class _Name(str):
-    """The full name of something in an imported module."""
 
 
 def read_description(path: pathlib.Path) -> Options:
     """The parameters of the model, as in `DEFAULTS`; others as they are given.
 
-    Values other than literals and None are full names: "tensorflow.nn.relu".
+    A name in a module is text, its last two words: "nn.relu".
 
     Raises:
         ValueError: It is not Python, or cannot be evaluated.
@@ -105,169 +88,110 @@ def read_description(path: pathlib.Path) -> Options:
     with named_errors(
         f"{path}, which has the number of heads, cannot be evaluated"
     ):
-        module = _Module(ast.parse(text))
-        if "model" not in module.names:
-            raise ValueError("it defines no `model`")
-        values = module.make(ast.Call(ast.Name("model"), [], []))
+        values = _parameters(_find_call(ast.parse(text)))
     return Options(DEFAULTS | values, path)
 
 
-class _Module:
-    """The definitions of a module.
+def _find_call(module):
+    """The call that makes the model; a class stands for its base."""
+    statements = [s for s in _statements(module.body) if not _is_import(s)]
+    match statements:
+        case [
+            ast.Assign(
+                targets=[ast.Name("model")],
+                value=ast.Lambda(body=ast.Call() as call),
+            )
+        ]:
+            return call
+        case [ast.FunctionDef("model", body=body, decorator_list=[])]:
+            match _statements(body):
+                case [ast.Return(ast.Call() as call)]:
+                    return call
+        case [
+            ast.ClassDef(name, [base], [], body, decorator_list=[]),
+            ast.Assign(targets=[ast.Name("model")], value=ast.Name(made)),
+        ] if name == made:
+            match _statements(body):
+                case [
+                    ast.FunctionDef(
+                        "__init__",
+                        body=[ast.Expr(ast.Call(func=called) as call)],
+                        decorator_list=[],
+                    )
+                ] if ast.unparse(called) == "super().__init__":
+                    call.func = base
+                    return call
+    if not statements:
+        raise ValueError("it defines no `model`")
+    _refuse(statements[0], "expected one definition of `model`, a call")
 
-    A function that returns a call, and a class that calls its base, are this
-    call.
 
-    Attributes:
-        names: Values by name: a literal, a `_Name`, or an `ast.Call`.
-    """
+def _statements(body):
+    """Statements without docstrings."""
+    return [
+        node
+        for node in body
+        if not isinstance(node, ast.Expr)
+        or not isinstance(node.value, ast.Constant)
+    ]
 
-    def __init__(self, tree: ast.Module):
-        self.names: dict[str, typing.Any] = {}
-        for statement in _without_docstrings(tree.body):
-            self._define(statement)
 
-    def make(self, call: ast.Call) -> dict[str, typing.Any]:
-        """Parameters of the model that a call makes."""
-        function = self._evaluate(call.func)
-        if isinstance(function, ast.Call):
-            if call.args or call.keywords:
-                _refuse(call, "expected no arguments")
-            return self.make(function)
-        if isinstance(function, _Name):
-            package, _, name = function.rpartition(".")
-            if package in PACKAGES and name == "get_model_from_catalog":
-                given = self._bind(call, ("name",)).get("name")
-                if isinstance(given, str) and given in CATALOG:
-                    return CATALOG[given]
-            elif package in PACKAGES and name in CATALOG:
-                names = PARAMETERS if name in WITH_PARAMETERS else ()
-                return CATALOG[name] | self._bind(call, names)
+def _is_import(node):
+    """Whether a statement is an import; refuses those of other modules."""
+    match node:
+        case ast.Import(names):
+            modules = [alias.name for alias in names]
+        case ast.ImportFrom(module, level=0):
+            modules = [module]
+        case _:
+            return False
+    if any(name.partition(".")[0] not in MODULES for name in modules):
+        _refuse(node)
+    return True
+
+
+def _parameters(call):
+    """Parameters of the model that a call makes."""
+    model = _name(call.func).rpartition(".")[2]
+    names = PARAMETERS if model in WITH_PARAMETERS else ()
+    if model == "get_model_from_catalog":
+        names = ("name",)
+    if len(call.args) > len(names):
+        _refuse(call, f"expected at most {len(names)} arguments")
+    arguments = dict(zip(names, call.args, strict=False))
+    for keyword in call.keywords:
+        if keyword.arg not in names or keyword.arg in arguments:
+            stated = keyword.arg or f"**{ast.unparse(keyword.value)}"
+            _refuse(keyword.value, f"the argument {stated}")
+        arguments[keyword.arg] = keyword.value
+    values = {name: _value(node) for name, node in arguments.items()}
+    if model == "get_model_from_catalog":
+        model = str(values.pop("name", ""))
+    if model not in CATALOG:
         _refuse(call, f"expected one of {', '.join(CATALOG)}")
+    return CATALOG[model] | values
 
-    def _bind(self, call, names):
-        """Arguments by the names of parameters."""
-        if len(call.args) > len(names):
-            _refuse(call, f"expected at most {len(names)} arguments")
-        values = {
-            name: self._evaluate(node)
-            for name, node in zip(names, call.args, strict=False)
-        }
-        for keyword in call.keywords:
-            if keyword.arg not in names or keyword.arg in values:
-                stated = keyword.arg or f"**{ast.unparse(keyword.value)}"
-                _refuse(keyword.value, f"the argument {stated}")
-            values[keyword.arg] = self._evaluate(keyword.value)
-        return values
 
-    def _evaluate(self, node):
-        """The value of an expression, as in `names`."""
-        match node:
-            case ast.Name(id=name) if name in self.names:
-                return self.names[name]
-            case ast.Attribute(value=owner, attr=attribute):
-                name = self._evaluate(owner)
-                if isinstance(name, _Name):
-                    return _Name(f"{name}.{attribute}")
-            case ast.Call(func=function):
-                name = self._evaluate(function)
-                if isinstance(name, _Name) and name in EMBEDDERS:
-                    self._bind(node, ("embedding_size", "dropout"))
-                    return name
-            case ast.Tuple(elts=items) | ast.List(elts=items):
-                return tuple(map(self._evaluate, items))
-            case ast.Constant() | ast.UnaryOp():
-                with contextlib.suppress(ValueError):
-                    return ast.literal_eval(node)
+def _value(node):
+    """The value of an argument: a literal, or a name as `_name` gives it."""
+    if isinstance(node, ast.Attribute):
+        return _name(node)
+    if isinstance(node, ast.Call) and _name(node).endswith("WordEmbedder"):
+        return _name(node)
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
         _refuse(node)
 
-    def _define(self, node):
-        """Adds the names that a statement of the module defines."""
-        match node:
-            case ast.Import(names=aliases):
-                for alias in aliases:
-                    root = alias.name.partition(".")[0]
-                    full = alias.name if alias.asname else root
-                    self._import(node, alias.asname or root, full)
-            case ast.ImportFrom(module=module, names=aliases, level=0):
-                for alias in aliases:
-                    full = f"{module}.{alias.name}"
-                    self._import(node, alias.asname or alias.name, full)
-            case ast.Assign(
-                targets=[ast.Name(id=name)],
-                value=ast.Lambda(args=arguments, body=ast.Call() as call),
-            ) if not ast.unparse(arguments):
-                self._set(node, name, call)
-            case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                self._set(node, name, self._evaluate(value))
-            case ast.FunctionDef(name=name):
-                match _statement_of(node, ""):
-                    case ast.Return(value=ast.Call() as call):
-                        self._set(node, name, call)
-                    case other:
-                        _refuse(other)
-            case ast.ClassDef(
-                name=name, bases=[base], keywords=[], decorator_list=[]
-            ):
-                self._set(node, name, _call_of_base(node, base))
-            case _:
-                _refuse(node)
 
-    def _import(self, node, name, full):
-        if full.partition(".")[0] not in MODULES or full.endswith("*"):
-            _refuse(node)
-        self._set(node, name, _Name(full))
-
-    def _set(self, node, name, value):
-        is_same = isinstance(value, _Name) and self.names.get(name) == value
-        if name in self.names and not is_same:
-            _refuse(node, f"another definition of {name}")
-        self.names[name] = value
-
-
-def _call_of_base(node, base):
-    """The call of its base that makes an object of a class."""
-    match _without_docstrings(node.body):
-        case []:
-            return ast.copy_location(ast.Call(base, [], []), node)
-        case [ast.FunctionDef(name="__init__") as function]:
-            statement = _statement_of(function, "self")
-            match statement:
-                case ast.Expr(value=ast.Call(func=called) as call):
-                    if ast.unparse(called) in (
-                        "super().__init__",
-                        f"super({node.name}, self).__init__",
-                    ):
-                        call.func = base
-                        return call
-            _refuse(statement)
-        case [*_, other]:
-            _refuse(other)
-
-
-def _statement_of(function, parameters):
-    """The one statement of a plain function."""
-    body = _without_docstrings(function.body)
-    if (
-        len(body) != 1
-        or ast.unparse(function.args) != parameters
-        or function.decorator_list
-        or function.returns
-    ):
-        _refuse(function)
-    return body[0]
-
-
-def _without_docstrings(body):
-    """Statements but those that do nothing."""
-
-    def does_something(node):
-        match node:
-            case ast.Pass() | ast.Expr(value=ast.Constant()):
-                return False
-        return True
-
-    return list(filter(does_something, body))
+def _name(node):
+    """The last two words of a name in a module, or of what a call calls."""
+    if isinstance(node, ast.Call):
+        node = node.func
+    words = ast.unparse(node).split(".")
+    if not all(map(str.isidentifier, words)):
+        _refuse(node)
+    return ".".join(words[-2:])
 
 
 def _refuse(node, reason="") -> typing.NoReturn:

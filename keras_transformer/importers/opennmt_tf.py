@@ -56,8 +56,8 @@ NOT_SUPPORTED = {"coverage_penalty": 0.0, "replace_unknown_target": False}
 SPECIAL = ("<blank>", "<s>", "</s>")
 UNKNOWN = "<unk>"
 SINUSOIDS = (
-    "opennmt.layers.SinusoidalPositionEncoder",
-    "opennmt.layers.position.SinusoidalPositionEncoder",
+    "layers.SinusoidalPositionEncoder",
+    "position.SinusoidalPositionEncoder",
 )
 # Paths of objects in a checkpoint.
 INPUTTER = "model/examples_inputter"
@@ -85,12 +85,12 @@ NAMES = {
     "final_norm": "layer_norm",
 }
 ACTIVATIONS = {
-    "tensorflow.nn.relu": "relu",
-    "tensorflow.nn.swish": "swish",
-    "tensorflow.nn.silu": "swish",
-    "tensorflow.nn.gelu": "gelu",
-    "opennmt.layers.gelu": "gelu_tanh",
-    "opennmt.layers.common.gelu": "gelu_tanh",
+    "nn.relu": "relu",
+    "nn.swish": "swish",
+    "nn.silu": "swish",
+    "nn.gelu": "gelu",
+    "layers.gelu": "gelu_tanh",
+    "common.gelu": "gelu_tanh",
 }
 
 

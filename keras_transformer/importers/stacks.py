@@ -141,15 +141,23 @@ def their_path(path: str, names: Mapping[str, str]) -> str:
     return "/".join(filter(None, parts))
 
 
+def torch_name(path: str, prefix: str = "") -> str:
+    """The name of fairseq and transformers for a path, after a prefix.
+
+    >>> torch_name("decoder/layer_1/cross_attention/query/kernel")
+    'decoder.layers.1.encoder_attn.q_proj.weight'
+    """
+    return prefix + their_path(path, TORCH_NAMES).replace("/", ".")
+
+
 def read_torch_stacks(
     config: TransformerConfig, tensors: Tensors, prefix: str = ""
 ) -> dict[str, np.ndarray]:
-    """`read_stacks` with the names of fairseq, after a prefix."""
+    """`read_stacks` with the names of `torch_name`."""
 
     def read(path, shape):
-        name = prefix + their_path(path, TORCH_NAMES).replace("/", ".")
         # PyTorch's kernels have the axes (out, in).
-        return tensors.take(name, shape[::-1]).T
+        return tensors.take(torch_name(path, prefix), shape[::-1]).T
 
     return read_stacks(config, read)
 

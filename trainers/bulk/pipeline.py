@@ -15,11 +15,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.utils.shared import Shared
 
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import (
-    choose_backend,
-    load,
-    prepare_search,
-)
+from keras_transformer.commands.startup import load
 from trainers.run.options import TranslatorOptions
 
 
@@ -54,9 +50,7 @@ class _Process:
     """The translator of a process; it translates one shard at a time."""
 
     def __init__(self, arguments, input, output, options):
-        translator = arguments.build(TranslatorOptions)
-        choose_backend(translator.backend, translator.device)
-        prepare_search(translator.jit_compile)
+        arguments.build(TranslatorOptions).prepare_process()
         self._work = load("trainers.bulk.translation")
         self._translator = self._work.load_translator(arguments)
         self._plan = self._work.open_for(

@@ -8,10 +8,12 @@
     00000.1f3b2c7d/     a shard that a process is translating, or was when it
                         was killed: then a later process removes it
     plan.input          the lines of an input that is .gz
-    plan.lock           byte 0 is locked while a process makes the plan, byte
-                        N + 1 while a process translates shard N
+    plan.lock           byte N is locked while a process translates shard N
 
 Processes, also on different machines, need nothing but this directory:
+
+- Processes that begin at the same time each make the plan: it is the same, and
+  appears by a rename.
 
 - The locks are those of `fcntl`, which NFS passes to its server. The kernel
   releases them however a process ends; an NFS server releases those of a
@@ -44,6 +46,7 @@ from keras_transformer import __version__
 from keras_transformer.commands import flags
 from keras_transformer.data.shards import read_json
 from keras_transformer.locking import lock_file, without_empty_directories
+from keras_transformer.workdir import new_file
 from trainers.preparing.folder import describe_differences, write_json
 
 FORMAT_VERSION = 1
@@ -137,7 +140,10 @@ class Plan:
         of the file, it loses all of its locks.
         """
         with flags.user_errors():
-            lock = _lock(self.path, shard.number + 1)
+            lock = lock_file(
+                self.path / LOCK,
+                lambda file, kind: fcntl.lockf(file, kind, 1, shard.number),
+            )
         try:
             yield lock is not None and not (self.path / shard.name).exists()
         finally:
@@ -224,7 +230,7 @@ def open_plan(
     input: str | os.PathLike,
     settings: dict[str, typing.Any],
 ) -> Plan:
-    """The plan of a directory; the first process makes it, others wait.
+    """The plan of a directory, which is made if there is none.
 
     A .gz has no random access: it is decompressed once, to a copy.
 
@@ -243,7 +249,9 @@ def open_plan(
     if not input.is_file():
         raise ValueError(f"expected a regular file. Received: input={input}")
     if not (path / PLAN).exists():
-        _make_plan_once(path, input, settings)
+        _check_other_files(path)
+        with without_empty_directories(path):
+            _make_plan(path, input, settings)
     plan = read_plan(path)
     if input.suffix != ".gz":
         plan = dataclasses.replace(plan, source=input)
@@ -291,31 +299,9 @@ def read_plan(directory: str | os.PathLike) -> Plan:
     )
 
 
-def _make_plan_once(path, input, settings):
-    """Makes the plan, or waits for the process that makes it.
-
-    If it fails, nothing of it is left.
-    """
-    _check_other_files(path)
-    with without_empty_directories(path):
-        lock = _lock(path, 0)
-        if lock is None:
-            flags.show(f"waiting for the process that plans {path}")
-            lock = _lock(path, 0, wait=True)
-        try:
-            if not (path / PLAN).exists():
-                _make_plan(path, input, settings)
-        except BaseException:
-            for name in (INPUT, LOCK):
-                (path / name).unlink(missing_ok=True)
-            raise
-        finally:
-            os.close(lock)
-
-
 def _check_other_files(path):
     """Raises ValueError if a directory without a plan has files of others."""
-    known = re.compile(rf"{re.escape(PLAN)}(\.\w+)?|{INPUT}|{LOCK}")
+    known = re.compile(rf"({PLAN}|{INPUT})(\.\w+)?|{LOCK}")
     names = sorted(os.listdir(path)) if path.exists() else []
     others = [name for name in names if not known.fullmatch(name)]
     if others and PLAN not in os.listdir(path):  # nor was it made meanwhile
@@ -323,19 +309,16 @@ def _check_other_files(path):
 
 
 def _make_plan(path, input, settings):
-    """Reads the input once and writes the plan."""
-    stamp = _stamp(input)
+    """Writes the plan, and before it the copy of an input that is .gz."""
+    stamp, source = _stamp(input), input
     identity = {"input_sha256": _sha256(input), "package_version": __version__}
+    if input.suffix == ".gz":
+        source = path / INPUT
+        _decompress(input, source)
     shards: list[Shard] = []
-    with contextlib.ExitStack() as stack:
-        is_zipped = input.suffix == ".gz"
-        opener = gzip.open if is_zipped else open
-        file = stack.enter_context(opener(input, "rb"))
-        copy = None
-        if is_zipped:
-            copy = stack.enter_context(open(path / INPUT, "wb"))
-        first_line, offset = 1, 0
-        for data in _split(file, input, settings["shard_lines"]):
+    first_line, offset = 1, 0
+    with open(source, "rb") as file:
+        while data := b"".join(itertools.islice(file, settings["shard_lines"])):
             lines = data.count(b"\n") + (not data.endswith(b"\n"))
             digest = hashlib.sha256(data).hexdigest()
             shard = Shard(
@@ -343,8 +326,6 @@ def _make_plan(path, input, settings):
             )
             shards.append(shard)
             first_line, offset = first_line + lines, offset + len(data)
-            if copy is not None:
-                copy.write(data)
     write_json(
         path / PLAN,
         {
@@ -357,11 +338,11 @@ def _make_plan(path, input, settings):
     )
 
 
-def _split(file, path, shard_lines):
-    """Yields the bytes of each shard, whole lines, of an open file."""
+def _decompress(path, target):
+    """Writes the contents of a .gz to a file."""
     try:
-        while data := b"".join(itertools.islice(file, shard_lines)):
-            yield data
+        with gzip.open(path) as zipped, new_file(target) as file:
+            shutil.copyfileobj(zipped, file)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(f"{path}: corrupt gzip file ({error})") from error
 
@@ -375,17 +356,6 @@ def _stamp(path):
 def _sha256(path):
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _lock(path, byte, wait=False):
-    """`lock_file` on one byte of the lock file of a directory."""
-
-    def lock(descriptor, operation):
-        if wait:
-            operation &= ~fcntl.LOCK_NB
-        fcntl.lockf(descriptor, operation, 1, byte)
-
-    return lock_file(path / LOCK, lock)
 
 
 def listed(names: list[str]) -> str:

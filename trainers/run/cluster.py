@@ -55,41 +55,19 @@ def read_cluster() -> Cluster | None:
     """
     try:
         config = json.loads(os.environ.get("TF_CONFIG", "{}"))
-    except ValueError:
-        raise wrong_tf_config("it is not JSON") from None
-    except RecursionError:
-        raise wrong_tf_config("it is nested too deeply") from None
-    if not isinstance(config, dict):
-        raise wrong_tf_config("it is not an object")
-    jobs = config.get("cluster", {})
-    if not isinstance(jobs, dict):
-        raise wrong_tf_config("'cluster' is not an object")
-    hosts_of = {}
-    for job in ("chief", "worker"):
-        hosts = jobs.get(job, [])
-        texts = isinstance(hosts, list) and [h for h in hosts if _is_host(h)]
-        if texts != hosts:
-            raise wrong_tf_config(f"'{job}' is not a list of HOST:PORT")
-        hosts_of[job] = hosts
-    every = (*hosts_of["chief"], *hosts_of["worker"])
-    if not every:
-        return None
-    task = config.get("task")
-    if not isinstance(task, dict):
-        raise wrong_tf_config("'task' is not an object")
-    kind, index = task.get("type"), task.get("index")
-    if (
-        not isinstance(kind, str)
-        or not isinstance(index, int)
-        or index not in range(len(hosts_of.get(kind, [])))
-    ):
-        raise wrong_tf_config("'task' is none of the cluster's")
-    before = len(hosts_of["chief"]) if kind == "worker" else 0
-    return Cluster(every, before + index, f"{kind} {index}")
-
-
-def _is_host(value):
-    return isinstance(value, str) and re.fullmatch(r"\S+:\d+", value)
+        jobs = config.get("cluster", {})
+        chiefs, workers = jobs.get("chief", []), jobs.get("worker", [])
+        every = (*chiefs, *workers)
+        if not every:
+            return None
+        kind, index = config["task"]["type"], config["task"]["index"]
+        first = {"chief": 0, "worker": len(chiefs)}[kind]
+        is_host = [re.fullmatch(r"\S+:\d+", host) for host in every]
+        if not all(is_host) or index not in range(len(jobs[kind])):
+            raise ValueError
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+        raise wrong_tf_config("it has another form") from None
+    return Cluster(every, first + index, f"{kind} {index}")
 
 
 def wrong_tf_config(problem: str) -> ValueError:

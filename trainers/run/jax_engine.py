@@ -1,9 +1,9 @@
 """The engine of JAX: a mesh of devices, and one compiled step."""
 
+import collections
+import concurrent.futures
 import contextlib
 import os
-import queue
-import threading
 import time
 from collections.abc import Iterable, Iterator
 
@@ -386,35 +386,14 @@ def in_background(items: Iterable, size: int) -> Iterator:
         items: An iterable; what it raises is raised here.
         size: Maximum number of items that wait.
     """
-    waiting: queue.Queue = queue.Queue(size)
-    ended = threading.Event()
-
-    def put(kind, item):
-        while not ended.is_set():
-            with contextlib.suppress(queue.Full):
-                waiting.put((kind, item), timeout=0.1)
-                return
-
-    def make():
+    iterator, end = iter(items), object()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        waiting = collections.deque(
+            pool.submit(next, iterator, end) for _ in range(size)
+        )
         try:
-            for item in items:
-                put("item", item)
-                if ended.is_set():
-                    return
-            put("end", None)
-        except BaseException as error:
-            put("error", error)
-
-    thread = threading.Thread(target=make, daemon=True)
-    thread.start()
-    try:
-        while True:
-            kind, item = waiting.get()
-            if kind == "end":
-                return
-            if kind == "error":
-                raise item
-            yield item
-    finally:
-        ended.set()
-        thread.join()
+            while (item := waiting.popleft().result()) is not end:
+                waiting.append(pool.submit(next, iterator, end))
+                yield item
+        finally:
+            pool.shutdown(cancel_futures=True)

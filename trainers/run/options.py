@@ -2,9 +2,14 @@
 
 import dataclasses
 
-from keras_transformer.commands.startup import BACKENDS, DEVICES
+from keras_transformer.commands.startup import (
+    BACKENDS,
+    DEVICES,
+    choose_backend,
+    prepare_search,
+)
 from keras_transformer.config import PRECISIONS
-from keras_transformer.fields import Fields, hp
+from keras_transformer.fields import Fields, hp, required
 from trainers.run.config import TrainingConfig, same_field
 
 
@@ -30,12 +35,7 @@ class DeviceOptions(Fields):
 class WorkdirOptions(Fields):
     """The work directory."""
 
-    workdir: str = hp("", "Directory that trainers.wmt made. Required.")
-
-    def __post_init__(self):
-        super().__post_init__()
-        if not self.workdir:
-            raise ValueError("expected --workdir=DIR. Received: no workdir")
+    workdir: str = required("DIR", "Directory that trainers.wmt made.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +69,11 @@ class TranslatorOptions(DeviceOptions, WorkdirOptions):
         low=1,
     )
 
+    def prepare_process(self) -> None:
+        """Chooses backend, device and threads; call it before `load`."""
+        choose_backend(self.backend, self.device)
+        prepare_search(self.jit_compile)
+
 
 @dataclasses.dataclass(frozen=True)
 class TestOptions(Fields):
@@ -101,8 +106,3 @@ class MetricOptions(Fields):
     """The score."""
 
     bleu_tokenizer: str = same_field(TrainingConfig, "bleu_tokenizer")
-    moses_prefixes: str | None = hp(
-        None,
-        "For BLEU of tokenized text: one of Moses' files nonbreaking_prefix.*."
-        " Default: built-in abbreviations of English, German and French.",
-    )

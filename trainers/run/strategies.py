@@ -24,7 +24,7 @@ from keras_transformer.fields import unhandled
 from keras_transformer.machine import count_cores, find_gpus
 from trainers.run import engine
 from trainers.run.budget import counted
-from trainers.run.cluster import find_cluster
+from trainers.run.cluster import find_cluster, read_cluster
 
 # Beginnings of lines in which TensorFlow locates an error in the graph.
 TRACE = ("Graph execution error", "Detected at", "File ", "<", "[[")
@@ -208,14 +208,9 @@ class Workers(engine.Workers):
     def __init__(self, strategy):
         self._strategy = strategy
         self.size, index = 1, 0
-        resolver = strategy.cluster_resolver
         if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-            cluster = resolver.cluster_spec().as_dict()
-            chiefs = len(cluster.get("chief", []))
-            self.size = chiefs + len(cluster.get("worker", []))
-            index = resolver.task_id
-            if resolver.task_type == "worker":
-                index += chiefs
+            cluster = read_cluster()
+            self.size, index = len(cluster.hosts), cluster.index
         self.is_chief = index == 0
         self.name = f"worker {index} of {self.size}"
 

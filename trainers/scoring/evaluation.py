@@ -19,15 +19,13 @@ def open_metric(arguments, workdir, data):
     """The `TranslationMetric` of a command line with `MetricOptions`.
 
     Raises:
-        ValueError: The tokenizer or Moses' file cannot be used.
+        ValueError: The tokenizer cannot be used.
     """
     training = workdir.read_section("training", TrainingConfig)
     options = arguments.build(
         MetricOptions, bleu_tokenizer=training.bleu_tokenizer
     )
-    return TranslationMetric(
-        data.target_language, options.bleu_tokenizer, options.moses_prefixes
-    )
+    return TranslationMetric(data.target_language, options.bleu_tokenizer)
 
 
 def read_systems(paths, sources, data):
@@ -107,9 +105,7 @@ def run(
         sources, references = read_references(data, test)
         systems = read_systems((path, *compare), sources, data)
         if output:
-            moses_prefixes = arguments.build(MetricOptions).moses_prefixes
-            others = [*compare, *([moses_prefixes] if moses_prefixes else [])]
-            flags.check_output(output, files_read(data, test, others))
+            flags.check_output(output, files_read(data, test, compare))
     translator = load_translator(arguments)
     started = time.monotonic()
     systems[path] = translations = translator.translate(sources)

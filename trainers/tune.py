@@ -18,7 +18,11 @@ from keras_transformer.commands.startup import (
 )
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, check_values, hp
-from trainers.run.options import MetricOptions, TranslatorOptions
+from trainers.run.options import (
+    LanguageOptions,
+    MetricOptions,
+    TranslatorOptions,
+)
 
 LENGTH_PENALTIES = tuple(tenths / 10 for tenths in range(0, 21, 2))
 
@@ -82,6 +86,7 @@ def main(argv: list[str] | None = None) -> None:
             argv,
             __doc__,
             TranslatorOptions,
+            LanguageOptions,
             Options,
             MetricOptions,
             DecodingConfig,

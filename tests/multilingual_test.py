@@ -87,11 +87,12 @@ def run(flags, tmp_path_factory):
 def translator(run):
     """Of the run, whose averaged weights it makes random: few steps give
     weights that translate every sentence into the same letters."""
-    directory, random = WorkDirectory(run.path), np.random.default_rng(5)
+    directory, random = WorkDirectory(run.path), np.random.default_rng(0)
     made = Translator.load(run.path, checkpoint="latest")
-    for weight in made.model.weights:
-        weight.assign(random.normal(size=weight.shape))
     weights = named_weights(made.model)
+    for weight in weights.values():
+        if len(weight.shape) > 1:
+            weight.assign(0.5 * random.normal(size=weight.shape))
     directory.averaged.save({"weights": weights}, step=9, keep=1)
     return made
 

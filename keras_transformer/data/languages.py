@@ -7,7 +7,6 @@ word of a source names the one to translate into (Johnson et al. 2017):
     <2fr> A man sleeps.    Un homme dort.
 """
 
-import os
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -56,15 +55,13 @@ def choose_tags(target_language: str, chosen: str | None) -> list[str]:
     return [tags[chosen]] if tags else []
 
 
-def prefixes_with(
-    prefixes: Sequence[str | os.PathLike], language: str
-) -> list[str | os.PathLike]:
+def prefixes_with(prefixes: Sequence[str], language: str) -> tuple[str, ...]:
     """The prefixes that have a file of a language."""
-    return [prefix for prefix in prefixes if has_file(prefix, language)]
+    return tuple(prefix for prefix in prefixes if has_file(prefix, language))
 
 
 def read_directions(
-    prefixes: Sequence[str | os.PathLike],
+    prefixes: Sequence[str],
     source_language: str,
     tags: Mapping[str, str],
 ) -> Pairs:

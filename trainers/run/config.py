@@ -259,12 +259,12 @@ class DataConfig(LengthConfig):
         """
         if not choose_tags(self.target_language, language):
             return self
-        files = {
-            name: tuple(prefixes_with(getattr(self, name), language))
-            for name in ("valid_files", "test_files")
-        }
         return dataclasses.replace(
-            self, target_language=language, language_temperature=1.0, **files
+            self,
+            target_language=language,
+            language_temperature=1.0,
+            valid_files=prefixes_with(self.valid_files, language),
+            test_files=prefixes_with(self.test_files, language),
         )
 
     def _check_changes(self):

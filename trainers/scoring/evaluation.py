@@ -117,31 +117,31 @@ def run(
             for one in directions:
                 flags.check_output(output, files_read(one, test, others))
     translator = load_translator(arguments)
+    translators = [
+        translator.with_source_tags([tag]) for tag in data.tags.values()
+    ] or [translator]
     started = time.monotonic()
-    outputs = []
-    for direction, (sources, _) in zip(directions, tests, strict=True):
-        tag = data.tags.get(direction.target_language)
-        translating = translator.with_source_tags([tag]) if tag else translator
-        outputs.append(translating.translate(sources))
+    outputs = [
+        into.translate(sources)
+        for into, (sources, _) in zip(translators, tests, strict=True)
+    ]
     seconds = time.monotonic() - started
     if output:
         with flags.user_errors():
             lines = itertools.chain.from_iterable(outputs)
             write_atomically(output, "".join(f"{line}\n" for line in lines))
-    results = {
-        direction.target_language: metric.measure(translations, *references)
-        for direction, metric, translations, (_, references) in zip(
-            directions, metrics, outputs, tests, strict=True
+    results = [
+        metric.measure(translations, *references)
+        for metric, translations, (_, references) in zip(
+            metrics, outputs, tests, strict=True
         )
-    }
+    ]
+    result = results[0]
     if data.tags:
-        scores = [measured[metrics[0].key] for measured in results.values()]
         result = {
-            metrics[0].key: sum(scores) / len(scores),
-            "directions": results,
+            "bleu": sum(one["bleu"] for one in results) / len(results),
+            "directions": dict(zip(data.tags, results, strict=True)),
         }
-    else:
-        [result] = results.values()
     if compare:
         sources, references = tests[0]
         systems[path] = outputs[0]

@@ -44,6 +44,23 @@ from keras_transformer.workdir import WorkDirectory
 SHOWN = 60  # characters of a long sentence that a message shows
 
 
+class UntaggedError(ValueError):
+    """A source without a tag, for a model of several target languages.
+
+    Args:
+        index: Its index among the sources.
+        source: The source.
+        tags: The tags, one of which must be its first word.
+    """
+
+    def __init__(self, index: int, source: str, tags: Sequence[str]):
+        super().__init__(
+            "a source must begin with its target language, one of the words"
+            f" {' '.join(tags)}. Received: {source!r}"
+        )
+        self.index = index
+
+
 class Translation(typing.NamedTuple):
     """The hypotheses of a sentence, best first.
 
@@ -123,6 +140,7 @@ class Translator:
         inference: The `Inference`, ids to ids.
         checkpoint: Path of the checkpoint that `load` read; None if the model
             was made elsewhere.
+        source_tags: As `with_source_tags` was given them.
 
     Raises:
         ValueError: A number is too small, the decoder has no such
@@ -167,6 +185,7 @@ class Translator:
         self.seed = seed
         self.num_threads = num_threads
         self.checkpoint: str | None = None
+        self.source_tags: tuple[str, ...] = ()
         self._set_decoding(decoding)
 
     @classmethod
@@ -283,6 +302,18 @@ class Translator:
         """
         translator = copy.copy(self)
         translator._set_decoding(dataclasses.replace(self.decoding, **changes))
+        return translator
+
+    def with_source_tags(self, tags: Sequence[str]) -> "Translator":
+        """The same translator for a model of several target languages.
+
+        Args:
+            tags: Words such as `<2de>`, tokens of the source. A single one is
+                put before every source that is not blank; of several, every
+                such source must begin with one, or `UntaggedError` is raised.
+        """
+        translator = copy.copy(self)
+        translator.source_tags = tuple(tags)
         return translator
 
     def _set_decoding(self, decoding):
@@ -413,9 +444,7 @@ class Translator:
             FloatingPointError: As `translate`.
         """
         _check_strings(strings)
-        rows, notes = self._encode(
-            self.tokenizer.source, strings, self.max_source_length
-        )
+        rows, notes = self._encode_sources(strings)
         forced = self._encode_prefixes(prefixes, rows, notes)
         num_found = 1 if self.decoding.sampling else self.decoding.beam_size
         num_best = min(num_best or num_found, num_found)
@@ -514,16 +543,14 @@ class Translator:
     def fits(self, string: str) -> bool:
         """Whether `translate` reads a string completely."""
         [row] = self.tokenizer.source.to_ids([string])
-        return len(row) <= self.max_source_length
+        return len(self._tag_ids()) + len(row) <= self.max_source_length
 
     # The stages of `translate`, `score` and `align`
 
     def _encode_pairs(self, pairs):
         """Ids of sources and translations, and the notes of each pair."""
         _check_pairs(pairs)
-        sources, notes = self._encode(
-            self.tokenizer.source, [s for s, _ in pairs], self.max_source_length
-        )
+        sources, notes = self._encode_sources([s for s, _ in pairs])
         labels, others = self._encode(
             self.tokenizer.target, [t for _, t in pairs], self.max_target_length
         )
@@ -551,8 +578,12 @@ class Translator:
         found = self._of_pairs(
             self.inference.alignment_ids, pairs, sources, labels
         )
+        begin = len(self._tag_ids())  # the tag is no word of the source
         return [
-            (align_words(attention[: len(ids) - 1], source, target), note)
+            (
+                align_words(attention[: len(ids) - 1, begin:], source, target),
+                note,
+            )
             for attention, ids, source, target, note in zip(
                 found, labels, *sides, notes, strict=True
             )
@@ -565,11 +596,38 @@ class Translator:
             _check_finite(row, source)
         return results
 
-    def _encode(self, tokenizer, strings, max_length):
-        """Ids of each sentence, `[EOS]` if it is blank, and notes on each."""
+    def _tag_ids(self):
+        """The ids that are put before each source."""
+        if len(self.source_tags) != 1:
+            return []
+        [row] = self.tokenizer.source.to_ids(self.source_tags)
+        return row[:-1]
+
+    def _encode_sources(self, strings):
+        """As `_encode`, for sources, with their tag."""
+        if len(self.source_tags) > 1:
+            for index, string in enumerate(strings):
+                word = "".join(string.split(maxsplit=1)[:1])
+                if word and word not in self.source_tags:
+                    raise UntaggedError(index, string, self.source_tags)
+        return self._encode(
+            self.tokenizer.source,
+            strings,
+            self.max_source_length,
+            self._tag_ids(),
+        )
+
+    def _encode(self, tokenizer, strings, max_length, first=()):
+        """Ids of each sentence, `[EOS]` if it is blank, and notes on each.
+
+        The ids `first` are put before every sentence that is not blank.
+        """
         if not strings:
             return [], []
-        rows = tokenizer.to_ids(strings)
+        rows = [
+            [*first, *row] if len(row) > 1 else row
+            for row in tokenizer.to_ids(strings)
+        ]
         notes: list[list[str]] = [[] for _ in rows]
         for i, row in enumerate(rows):
             if len(row) > max_length:

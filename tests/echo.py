@@ -26,6 +26,7 @@ class Echo:
 
     max_source_length = 16
     jit_compile = False
+    source_tags = ()
 
     def __init__(self, arguments):
         workdir = arguments.build(TranslatorOptions).workdir

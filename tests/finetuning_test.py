@@ -31,6 +31,7 @@ from trainers.run.config import Configuration, DataConfig, TrainingConfig
 from trainers.run.corpora import read_split
 from trainers.run.freezing import find_frozen
 from trainers.run.validation import Validation, Validator
+from trainers.scoring.metrics import Scores
 
 MODEL = (
     "--vocab_size=120",
@@ -327,7 +328,7 @@ def unbroken(command, tmp_path_factory):
     def validate(self):
         for name, weight in named_weights(self.model).items():
             validated[name] = weight.numpy()
-        return Validation(1.0, 1.0, score=1.0)
+        return Validation(1.0, 1.0, Scores({"": 1.0}))
 
     with (
         pytest.MonkeyPatch.context() as patch,

@@ -37,6 +37,7 @@ from trainers.run import loop, session, translating, validation
 from trainers.run.checkpoints import average as average_checkpoints
 from trainers.run.progress import Reporter, log
 from trainers.run.strategies import Workers
+from trainers.scoring.metrics import Scores
 
 VOCAB_SIZE = 120
 MODEL = (
@@ -220,7 +221,7 @@ def test_patience_ends_training(command, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(
         validation.Validator,
         "run",
-        lambda self: validation.Validation(1.0, 1.0, score=next(found)),
+        lambda self: validation.Validation(1.0, 1.0, Scores({"": next(found)})),
     )
     argv = [*command, f"--workdir={tmp_path}", "--test_files="]
     monkeypatch.setattr(session, "show_result", lambda *_: None)

@@ -153,8 +153,7 @@ def operations_of_a_position(beam_size, num_layers):
     inner = body_of_the_loop(body_of_the_loop(definition.node).node_def)
     assert body_of_the_loop(inner.node_def) is None
     return sum(
-        node.op not in ("Const", "Identity", "NoOp")
-        for node in inner.node_def
+        node.op not in ("Const", "Identity", "NoOp") for node in inner.node_def
     )
 
 

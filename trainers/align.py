@@ -23,7 +23,7 @@ from keras_transformer.commands.startup import choose_backend, load
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp
 from trainers.run.config import same_field
-from trainers.run.options import TestOptions, TranslatorOptions
+from trainers.run.options import LanguageOptions, TestOptions, TranslatorOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +43,12 @@ def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
     with flags.exit_status("trainers.align"):
         arguments = flags.parse(
-            argv, __doc__, TranslatorOptions, TestOptions, Options
+            argv,
+            __doc__,
+            TranslatorOptions,
+            LanguageOptions,
+            TestOptions,
+            Options,
         )
         options = arguments.build(Options)
         arguments.build(TestOptions)  # refused now if it is wrong

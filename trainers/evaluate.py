@@ -18,7 +18,12 @@ from keras_transformer.commands.startup import (
 )
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp
-from trainers.run.options import MetricOptions, TestOptions, TranslatorOptions
+from trainers.run.options import (
+    LanguageOptions,
+    MetricOptions,
+    TestOptions,
+    TranslatorOptions,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +46,7 @@ def main(argv: list[str] | None = None) -> None:
             argv,
             __doc__,
             TranslatorOptions,
+            LanguageOptions,
             TestOptions,
             Options,
             MetricOptions,

@@ -36,7 +36,7 @@ from keras_transformer.commands.startup import (
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp
 from keras_transformer.translation.documents import FORMATS, WITH_TRANSLATIONS
-from trainers.run.options import TranslatorOptions
+from trainers.run.options import LanguageOptions, TranslatorOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,6 +170,7 @@ def main(argv: list[str] | None = None) -> None:
             argv,
             __doc__,
             TranslatorOptions,
+            LanguageOptions,
             Options,
             BulkOptions,
             DecodingConfig,

@@ -14,7 +14,11 @@ from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, check_values, hp
-from trainers.run.options import MetricOptions, TranslatorOptions
+from trainers.run.options import (
+    LanguageOptions,
+    MetricOptions,
+    TranslatorOptions,
+)
 
 LENGTH_PENALTIES = tuple(tenths / 10 for tenths in range(0, 21, 2))
 
@@ -78,6 +82,7 @@ def main(argv: list[str] | None = None) -> None:
             argv,
             __doc__,
             TranslatorOptions,
+            LanguageOptions,
             Options,
             MetricOptions,
             DecodingConfig,

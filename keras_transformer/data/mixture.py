@@ -90,6 +90,30 @@ def _find_corpus(name, prefixes):
     return found[0]
 
 
+def temperature_stage(sizes: Sequence[int], temperature: float) -> Stage:
+    """A stage that samples corpora with temperature (Arivazhagan et al. 2019).
+
+    The share of a corpus of n pairs is proportional to n ** (1 / temperature):
+    at 1 an epoch has every pair once; the higher the temperature, the more
+    often it has the pairs of the smaller corpora, up to equal shares.
+
+    Args:
+        sizes: The number of pairs of each corpus.
+        temperature: At least 1.
+
+    >>> stage = temperature_stage([100, 400], 2)
+    >>> stage.weights[0] / stage.weights[1]
+    Fraction(1, 2)
+    """
+    # The largest comes first: an epoch has each of its pairs once.
+    order = sorted(range(len(sizes)), key=lambda number: -sizes[number])
+    weights = {
+        number: fractions.Fraction(sizes[number] ** (1 / temperature))
+        for number in order
+    }
+    return Stage(weights, math.inf)
+
+
 class Mixture:
     """Which pairs of a corpus each epoch has; `make_batches` takes it.
 

@@ -83,14 +83,18 @@ def read_parallel_files(
     return Pairs(read, sum(sizes), sizes)
 
 
+def has_file(prefix: str | os.PathLike, language: str) -> bool:
+    """Whether there is `PREFIX.LANGUAGE`, or its `.gz`."""
+    return any(path.is_file() for path in _paths(prefix, language))
+
+
 def find_file(prefix: str | os.PathLike, language: str) -> pathlib.Path:
     """`PREFIX.LANGUAGE`, or else its `.gz`.
 
     Raises:
         FileNotFoundError: There is neither.
     """
-    plain = pathlib.Path(f"{prefix}.{language}")
-    zipped = pathlib.Path(f"{prefix}.{language}.gz")
+    plain, zipped = _paths(prefix, language)
     for path in (plain, zipped):
         if path.is_file():
             return path
@@ -101,6 +105,12 @@ def find_file(prefix: str | os.PathLike, language: str) -> pathlib.Path:
             f" Received: {prefix}, which is a file"
         )
     raise FileNotFoundError(f"No such file: {plain}, nor {zipped}")
+
+
+def _paths(prefix, language):
+    """The two names that a file may have."""
+    plain = pathlib.Path(f"{prefix}.{language}")
+    return plain, pathlib.Path(f"{plain}.gz")
 
 
 def _count_pairs(source_path, target_path):

@@ -296,6 +296,9 @@ def attention_figure(
             raise ValueError(
                 f"{name} must have a word. Received: {name}={value!r}"
             )
+    if len(translator.source_tags) == 1:  # to be shown as a token
+        text = f"{translator.source_tags[0]} {text}"
+        translator = translator.with_source_tags([])
     source_tokenizer = translator.tokenizer.source
     target_tokenizer = translator.tokenizer.target
     unknown_target: list[str] = []

@@ -130,6 +130,7 @@ def make_settings(
             for name, side in translator.tokenizer.files.items()
         },
         "checkpoint_sha256": _checkpoint_sha256(translator.checkpoint),
+        "source_tags": list(translator.source_tags),
         "max_source_length": translator.max_source_length,
         "precision": translator.model.dtype,
         "jit_compile": translator.jit_compile,

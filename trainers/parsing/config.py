@@ -53,6 +53,11 @@ class TreesConfig(LengthConfig, changeable=True):
             )
 
     @property
+    def tags(self) -> dict[str, str]:
+        """As `DataConfig.tags`: trees have none."""
+        return {}
+
+    @property
     def given_tokenizers(self) -> dict[str, str]:
         """As `DataConfig.given_tokenizers`."""
         return {"vocab_size": self.tokenizer}

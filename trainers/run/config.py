@@ -14,6 +14,11 @@ from keras_transformer.config import (
     check_position_limit,
 )
 from keras_transformer.data.buckets import NUM_BUCKETS
+from keras_transformer.data.languages import (
+    choose_tags,
+    prefixes_with,
+    tags_of,
+)
 from keras_transformer.data.mixture import parse_mixture
 from keras_transformer.data.modifiers import MODIFIERS, parse_modifiers
 from keras_transformer.data.shards import TOKENIZER
@@ -67,7 +72,10 @@ class DataConfig(LengthConfig):
         "en", "Language to translate from.", inherited=True
     )
     target_language: str = hp(
-        "de", "Language to translate into.", inherited=True
+        "de",
+        "Language to translate into, or with files several, separated by"
+        " commas: see docs/multilingual.md.",
+        inherited=True,
     )
     train_files: tuple[str, ...] = hp(
         (),
@@ -147,6 +155,15 @@ class DataConfig(LengthConfig):
         " original, see docs/corpora.md. Default: every pair once an epoch.",
         changeable=True,
     )
+    language_temperature: float = hp(
+        1.0,
+        "With several target languages: the share of a language with n pairs is"
+        " proportional to n ** (1 / temperature) (Arivazhagan et al. 2019). 1:"
+        " every pair once an epoch; higher values repeat the pairs of small"
+        " languages.",
+        low=1.0,
+        changeable=True,
+    )
     batch_tokens: int = hp(
         25000,
         "Maximum number of tokens on each side of a batch, padding included.",
@@ -191,12 +208,64 @@ class DataConfig(LengthConfig):
                 "Files of sentence pairs need dataset=files or prepared."
                 f" Received: dataset={self.dataset!r}, {', '.join(files)}"
             )
-        if self.source_language == self.target_language:
+        self._check_languages()
+
+    def _check_languages(self):
+        """The languages differ; the options fit several target languages."""
+        languages = self.target_language.split(",")
+        distinct = {self.source_language, *languages}
+        if len(distinct) <= len(languages):
             raise ValueError(
                 "source_language and target_language must differ. Received:"
                 f" source_language={self.source_language!r},"
                 f" target_language={self.target_language!r}"
             )
+        if not self.tags:
+            if self.language_temperature != 1:
+                raise ValueError(
+                    "language_temperature needs several target languages."
+                    f" Received: target_language={self.target_language!r},"
+                    f" language_temperature={self.language_temperature:g}"
+                )
+            return
+        if any(language.split() != [language] for language in languages):
+            raise ValueError(
+                "target_language must be language codes, separated by commas"
+                " alone. Received:"
+                f" target_language={self.target_language!r}"
+            )
+        if self.dataset != "files" or self.mixture or self.modifiers:
+            raise ValueError(
+                "several target languages need dataset=files, and exclude"
+                " mixture, which language_temperature replaces, and modifiers,"
+                " which would change the tags. Received:"
+                f" target_language={self.target_language!r},"
+                f" dataset={self.dataset!r}, mixture={self.mixture!r},"
+                f" modifiers={self.modifiers!r}"
+            )
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The tag of each target language; empty if there is only one."""
+        return tags_of(self.target_language)
+
+    def into(self, language: str) -> "DataConfig":
+        """The data of one target language, without tags.
+
+        It has the validation and test files that have the language.
+
+        Raises:
+            ValueError: It is not a target language.
+        """
+        if not choose_tags(self.target_language, language):
+            return self
+        return dataclasses.replace(
+            self,
+            target_language=language,
+            language_temperature=1.0,
+            valid_files=prefixes_with(self.valid_files, language),
+            test_files=prefixes_with(self.test_files, language),
+        )
 
     def _check_changes(self):
         """What changes from epoch to epoch fits the data set."""
@@ -366,7 +435,8 @@ class TrainingConfig(Fields, changeable=True):
     valid_steps: int = hp(2000, "Updates between two validations.", low=1)
     valid_sentences: int = hp(
         1000,
-        "Maximum number of validation pairs that are translated and scored.",
+        "Maximum number of validation pairs, for each target language, that are"
+        " translated and scored.",
         low=1,
     )
     valid_beam_size: int = hp(
@@ -575,6 +645,11 @@ class Configuration:
                 "guided_alignment needs dataset=files, and a file for each of"
                 f" train_files. Received: dataset={self.data.dataset!r},"
                 f" guided_alignment={','.join(paths)!r}"
+            )
+        if self.data.tags:
+            raise ValueError(
+                "guided_alignment needs one target language. Received:"
+                f" target_language={self.data.target_language!r}"
             )
         if self.data.modifiers:
             raise ValueError(

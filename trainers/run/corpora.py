@@ -4,7 +4,12 @@ import functools
 import hashlib
 
 from keras_transformer.data.corpus import encode_corpus
-from keras_transformer.data.mixture import Mixture, parse_mixture
+from keras_transformer.data.languages import read_directions
+from keras_transformer.data.mixture import (
+    Mixture,
+    parse_mixture,
+    temperature_stage,
+)
 from keras_transformer.data.modifiers import ModifiedCorpus, parse_modifiers
 from keras_transformer.data.pairs import (
     MissingSplitError,
@@ -65,6 +70,8 @@ def _read_files(data, name):
     prefixes = getattr(data, f"{name}_files")
     if not prefixes or (data.dataset == "prepared" and name == "train"):
         return []
+    if data.tags:
+        return read_directions(prefixes, data.source_language, data.tags)
     return read_parallel_files(
         list(prefixes), data.source_language, data.target_language
     )
@@ -119,7 +126,10 @@ def open_tokenizer(workdir, configuration, pairs, log):
             work directory's, or it has no token for a symbol.
     """
     data = configuration.data
-    source_symbols = data.vocabulary_symbols
+    # A tag may be among vocabulary_symbols, too.
+    source_symbols = tuple(
+        dict.fromkeys((*data.vocabulary_symbols, *data.tags.values()))
+    )
     target_symbols = trees.find_symbols(data, pairs)
     if configuration.training.init_from:
         tokenizer = _inherited_tokenizer(workdir, configuration)
@@ -187,7 +197,8 @@ def _check_symbols(tokenizer, symbols, path):
     if absent := tokenizer.find_missing(symbols):
         raise ValueError(
             f"{path} must have a token for each symbol of vocabulary_symbols,"
-            " and for each bracket of training trees. Received: none for"
+            " for the tag of each target language if there are several, and for"
+            " each bracket of training trees. Received: none for"
             f" {' '.join(absent)}"
         )
 
@@ -322,6 +333,8 @@ def open_links(configuration, corpus, tokenizer):
 def open_mixture(data, pairs, corpus, seed):
     """The `Mixture` of the training pairs; None without one.
 
+    With several target languages it mixes the directions.
+
     Args:
         data: The `DataConfig`.
         pairs: The training pairs.
@@ -331,10 +344,14 @@ def open_mixture(data, pairs, corpus, seed):
     Raises:
         ValueError: No pair of one of the corpora is left.
     """
-    if not data.mixture:
+    if not (data.mixture or data.tags):
         return None
     kept = corpus.canonical.kept_of(pairs.sizes)
-    stages, names = parse_mixture(data.mixture, data.train_files)
+    if data.tags:
+        stages = [temperature_stage(kept, data.language_temperature)]
+        names = list(data.tags)
+    else:
+        stages, names = parse_mixture(data.mixture, data.train_files)
     return Mixture(stages, names, pairs.sizes, kept, seed)
 
 

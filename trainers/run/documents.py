@@ -32,6 +32,11 @@ def run(
             flags.check_output(document_map)
     text = _read_text(sys.stdin.buffer)
     translator = load_translator(arguments)
+    if len(translator.source_tags) > 1:
+        raise flags.CommandError(
+            "a document needs --target_language: the model has the languages of"
+            f" {' '.join(translator.source_tags)}. Received: no target_language"
+        )
     workdir = WorkDirectory(arguments.build(WorkdirOptions).workdir)
     data = workdir.read_config().get("data", {})
     language = data.get("source_language") or "en"

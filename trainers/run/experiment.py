@@ -33,7 +33,7 @@ from trainers.run.corpora import (
 from trainers.run.engine import Devices
 from trainers.run.freezing import freeze
 from trainers.run.optimization import make_optimizer, make_schedule
-from trainers.scoring.metrics import Metric
+from trainers.scoring.metrics import AnyMetric
 
 
 @dataclasses.dataclass
@@ -49,7 +49,7 @@ class Experiment:
         valid_pairs: Validation pairs, a list of (source, target); may be empty.
         test_pairs: The same for the test.
         devices: The `Devices` to train on.
-        metric: The `Metric` of validation and test.
+        metric: The metric of validation and test.
     """
 
     configuration: Configuration
@@ -59,7 +59,7 @@ class Experiment:
     valid_pairs: list
     test_pairs: list
     devices: Devices
-    metric: Metric
+    metric: AnyMetric
 
     @property
     def data(self):

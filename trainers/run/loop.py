@@ -441,21 +441,21 @@ class Trainer:
         if not math.isfinite(result.loss):
             raise self._diverged("the validation loss", None)
         progress = self.progress
-        metric = self.experiment.metric
-        is_best = result.score > progress.best_score
-        progress.best_score = max(progress.best_score, result.score)
+        metric, score = self.experiment.metric, result.scores.mean
+        is_best = score > progress.best_score
+        progress.best_score = max(progress.best_score, score)
         progress.stale_validations += 1
         if is_best:
             progress.stale_validations = 0
         values = {
             "loss": result.loss,
             "perplexity": perplexity(result.nll),
-            metric.key: result.score,
+            metric.key: score,
         }
         seconds = time.monotonic() - started
-        score = f"{metric.label} {result.score:.2f}"
+        told = f"{metric.label} {result.scores}"
         self.reporter.log(
-            validation_line(progress, values, score, is_best, seconds)
+            validation_line(progress, values, told, is_best, seconds)
         )
         self.reporter.record(
             progress.step,

@@ -76,6 +76,18 @@ class TranslatorOptions(DeviceOptions, WorkdirOptions):
 
 
 @dataclasses.dataclass(frozen=True)
+class LanguageOptions(Fields):
+    """The direction."""
+
+    target_language: str | None = hp(
+        None,
+        "Of a model of several target languages: the one to translate into,"
+        " such as fr; sources then have no tags. Without it, each source begins"
+        " with its tag, such as <2fr>.",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
 class TestOptions(Fields):
     """The sentence pairs."""
 

@@ -18,9 +18,9 @@ from trainers.run.experiment import open_experiment
 from trainers.run.loop import Trainer
 from trainers.run.progress import log
 from trainers.run.validation import show_result
-from trainers.scoring.metrics import Metric, make_translation_metric
+from trainers.scoring.metrics import AnyMetric, make_translation_metric
 
-MakeMetric = Callable[[Configuration], Metric]
+MakeMetric = Callable[[Configuration], AnyMetric]
 
 
 def run(

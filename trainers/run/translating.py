@@ -15,10 +15,12 @@ from absl import logging
 
 from keras_transformer.commands import flags
 from keras_transformer.config import CHECKPOINT_KINDS, DecodingConfig
-from keras_transformer.translator import Translator
+from keras_transformer.data.languages import choose_tags
+from keras_transformer.translator import Translator, UntaggedError
 from keras_transformer.workdir import WorkDirectory
 from trainers.run import devices
-from trainers.run.options import TranslatorOptions
+from trainers.run.config import DataConfig
+from trainers.run.options import LanguageOptions, TranslatorOptions
 
 CHUNK = 4096  # lines read, sorted and translated together
 
@@ -56,13 +58,28 @@ def load_translator(
         }
         if options.max_source_length is not None:
             others["max_source_length"] = options.max_source_length
-        return Translator.load(
+        data = workdir.read_config().get("data", {})
+        language = arguments.build(LanguageOptions).target_language
+        tags = choose_tags(data.get("target_language", ""), language)
+        translator = Translator.load(
             options.workdir,
             decoding,
             options.checkpoint,
             precision=options.precision,
             **others,
         )
+    return translator.with_source_tags(tags) if tags else translator
+
+
+def read_data(arguments: flags.Arguments, workdir: WorkDirectory) -> DataConfig:
+    """The data of a work directory, of the direction of `LanguageOptions`.
+
+    Raises:
+        ValueError: There is no such data, or no such direction.
+    """
+    data = workdir.read_section("data", DataConfig)
+    language = arguments.build(LanguageOptions).target_language
+    return data if language is None else data.into(language)
 
 
 def read_lines(
@@ -130,7 +147,8 @@ def translate_lines(
 
     Raises:
         RunError: The model's logits are not finite.
-        CommandError: There are more or fewer prefixes than lines.
+        CommandError: There are more or fewer prefixes than lines, or a line has
+            no tag.
     """
     lines, done = iter(lines), 0
     forced = None if prefixes is None else iter(prefixes)
@@ -144,6 +162,11 @@ def translate_lines(
             results = translator.search(chunk, begins, num_best=n_best or 1)
         except FloatingPointError as error:
             raise flags.RunError(str(error)) from error
+        except UntaggedError as error:
+            number = first + done + error.index
+            raise flags.CommandError(
+                f"line {number}, without --target_language: {error}"
+            ) from error
         ends = _alignments(translator, chunk, results) if alignments else None
         for number, found in enumerate(results, first + done):
             for note in found.notes:

@@ -2,8 +2,10 @@
 
 import dataclasses
 
+from keras_transformer.data.languages import with_tag
 from keras_transformer.translator import Translator
 from trainers import phrasebook
+from trainers.scoring.metrics import Scores, metrics_by_tag, score_pairs
 
 SAMPLES = 3  # translations shown when training ends
 
@@ -14,12 +16,12 @@ class Validation:
 
     Attributes:
         loss, nll: Smoothed and plain cross entropy, means over tokens.
-        score: Score of the metric.
+        scores: `Scores` of the metric.
     """
 
     loss: float
     nll: float
-    score: float
+    scores: Scores
 
 
 class Validator:
@@ -36,8 +38,7 @@ class Validator:
         self.model = model
         self.metric = experiment.metric
         self.batches = experiment.valid_batches
-        self.pairs = experiment.valid_pairs
-        self.pairs = self.pairs[: experiment.training.valid_sentences]
+        self.pairs = pairs_to_translate(experiment)
         self.loss_sums = loss_sums
         self.translator = experiment.make_translator(
             model,
@@ -50,13 +51,22 @@ class Validator:
         batches = self.batches.arrays(epochs=1)
         sums = sum(self.loss_sums(*batch) for batch in batches)
         loss, nll, tokens = sums.tolist()
-        sources, references = zip(*self.pairs, strict=True)
-        outputs = self.translator.translate(list(sources))
+        outputs = self.translator.translate([s for s, _ in self.pairs])
         return Validation(
             loss / tokens,
             nll / tokens,
-            self.metric.score(outputs, list(references)),
+            score_pairs(self.metric, outputs, self.pairs),
         )
+
+
+def pairs_to_translate(experiment):
+    """The first validation pairs of each direction that are translated."""
+    limit = experiment.training.valid_sentences
+    return [
+        pair
+        for tag in metrics_by_tag(experiment.metric)
+        for pair in with_tag(experiment.valid_pairs, tag)[:limit]
+    ]
 
 
 def show_result(experiment, workdir, log):
@@ -69,15 +79,13 @@ def show_result(experiment, workdir, log):
     """
     name, pairs = "test", experiment.test_pairs
     if not pairs:
-        limit = experiment.training.valid_sentences
-        name, pairs = "validation", experiment.valid_pairs[:limit]
+        name, pairs = "validation", pairs_to_translate(experiment)
     if not pairs:
         return
     translator = Translator.load(workdir.path, checkpoint="averaged")
-    sources, references = zip(*pairs, strict=True)
-    outputs = translator.translate(list(sources))
-    samples = zip(sources, references, outputs, strict=True)
-    for source, reference, output in list(samples)[:SAMPLES]:
+    outputs = translator.translate([source for source, _ in pairs])
+    samples = zip(pairs[:SAMPLES], outputs, strict=False)
+    for (source, reference), output in samples:
         log(f"  source:    {source}")
         log(f"  reference: {reference}")
         log(f"  ours:      {output}")
@@ -86,7 +94,7 @@ def show_result(experiment, workdir, log):
             log(line)
     metric = experiment.metric
     log(
-        f"{name} {metric.label} {metric.score(outputs, list(references)):.2f}"
+        f"{name} {metric.label} {score_pairs(metric, outputs, pairs)}"
         f" on {len(pairs)} sentences, averaged checkpoints, beam"
         f" {translator.decoding.beam_size}"
     )

@@ -10,9 +10,13 @@ from keras_transformer.commands import flags
 from keras_transformer.config import find_alignment_layer
 from keras_transformer.data.word_links import parse_links
 from keras_transformer.workdir import WorkDirectory
-from trainers.run.config import DataConfig
 from trainers.run.options import TestOptions, TranslatorOptions
-from trainers.run.translating import load_translator, pharaoh, write_lines
+from trainers.run.translating import (
+    load_translator,
+    pharaoh,
+    read_data,
+    write_lines,
+)
 from trainers.scoring.test_sets import check_lines, read_test_pairs, read_text
 
 Links = set[tuple[int, int]]
@@ -151,7 +155,7 @@ def run(
     workdir = WorkDirectory(arguments.build(TranslatorOptions).workdir)
     links = None
     with flags.user_errors():
-        data = workdir.read_section("data", DataConfig)
+        data = read_data(arguments, workdir)
         pairs = list(read_test_pairs(data, arguments.build(TestOptions)))
         if gold:
             links = read_gold(gold, pairs)

@@ -1,5 +1,6 @@
 """The work of `trainers.evaluate`: scores of translations, and comparisons."""
 
+import itertools
 import json
 import os
 import time
@@ -7,16 +8,16 @@ import time
 from keras_transformer.commands import flags
 from keras_transformer.data.pairs import find_file
 from keras_transformer.workdir import WorkDirectory, write_atomically
-from trainers.run.config import DataConfig, TrainingConfig
+from trainers.run.config import TrainingConfig
 from trainers.run.options import MetricOptions, TestOptions, TranslatorOptions
-from trainers.run.translating import load_translator
+from trainers.run.translating import load_translator, read_data
 from trainers.scoring import comparison
-from trainers.scoring.metrics import TranslationMetric
+from trainers.scoring.metrics import make_metric
 from trainers.scoring.test_sets import check_lines, read_references, read_text
 
 
 def open_metric(arguments, workdir, data):
-    """The `TranslationMetric` of a command line with `MetricOptions`.
+    """The metric of a command line with `MetricOptions`.
 
     Raises:
         ValueError: The tokenizer cannot be used.
@@ -25,10 +26,10 @@ def open_metric(arguments, workdir, data):
     options = arguments.build(
         MetricOptions, bleu_tokenizer=training.bleu_tokenizer
     )
-    return TranslationMetric(data.target_language, options.bleu_tokenizer)
+    return make_metric(data, options.bleu_tokenizer)
 
 
-def read_systems(paths, sources, data):
+def read_systems(arguments, paths, sources, data):
     """The translations of the systems to compare, by path.
 
     A work directory, which has not translated yet, has None.
@@ -46,7 +47,7 @@ def read_systems(paths, sources, data):
     systems: dict[str, list[str] | None] = {}
     for path in paths:
         if os.path.isdir(path):
-            its = WorkDirectory(path).read_section("data", DataConfig)
+            its = read_data(arguments, WorkDirectory(path))
             for name in ("source_language", "target_language"):
                 if getattr(its, name) != getattr(data, name):
                     raise ValueError(
@@ -100,22 +101,49 @@ def run(
     test = arguments.build(TestOptions)
     workdir = WorkDirectory(path)
     with flags.user_errors():
-        data = workdir.read_section("data", DataConfig)
-        metric = open_metric(arguments, workdir, data)
-        sources, references = read_references(data, test)
-        systems = read_systems((path, *compare), sources, data)
+        data = read_data(arguments, workdir)
+        if compare and data.tags:
+            raise ValueError(
+                "compare needs target_language, one of"
+                f" {', '.join(data.tags)}. Received: no target_language"
+            )
+        directions = [data.into(language) for language in data.tags] or [data]
+        metrics = [open_metric(arguments, workdir, one) for one in directions]
+        tests = [read_references(one, test) for one in directions]
+        systems = read_systems(arguments, (path, *compare), tests[0][0], data)
         if output:
-            flags.check_output(output, files_read(data, test, compare))
+            for one in directions:
+                flags.check_output(output, files_read(one, test, compare))
     translator = load_translator(arguments)
+    translators = [
+        translator.with_source_tags([tag]) for tag in data.tags.values()
+    ] or [translator]
     started = time.monotonic()
-    systems[path] = translations = translator.translate(sources)
+    outputs = [
+        into.translate(sources)
+        for into, (sources, _) in zip(translators, tests, strict=True)
+    ]
     seconds = time.monotonic() - started
     if output:
         with flags.user_errors():
-            write_atomically(output, "".join(f"{t}\n" for t in translations))
-    result = metric.measure(translations, *references)
+            lines = itertools.chain.from_iterable(outputs)
+            write_atomically(output, "".join(f"{line}\n" for line in lines))
+    results = [
+        metric.measure(translations, *references)
+        for metric, translations, (_, references) in zip(
+            metrics, outputs, tests, strict=True
+        )
+    ]
+    result = results[0]
+    if data.tags:
+        result = {
+            "bleu": sum(one["bleu"] for one in results) / len(results),
+            "directions": dict(zip(data.tags, results, strict=True)),
+        }
     if compare:
+        sources, references = tests[0]
+        systems[path] = outputs[0]
         result["compare"] = show_comparison(
-            systems, arguments, sources, references, metric
+            systems, arguments, sources, references, metrics[0]
         )
     flags.show(json.dumps({**result, "seconds": round(seconds, 3)}))

@@ -11,9 +11,13 @@ from absl import logging
 from keras_transformer.commands import flags
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
-from trainers.run.config import DataConfig
 from trainers.run.options import TestOptions, TranslatorOptions
-from trainers.run.translating import CHUNK, load_translator, write_lines
+from trainers.run.translating import (
+    CHUNK,
+    load_translator,
+    read_data,
+    write_lines,
+)
 from trainers.scoring.test_sets import read_test_pairs
 
 
@@ -71,7 +75,7 @@ def run(arguments: flags.Arguments, show_tokens: bool) -> None:
     """Scores the pairs of a command line."""
     workdir = WorkDirectory(arguments.build(TranslatorOptions).workdir)
     with flags.user_errors():
-        data = workdir.read_section("data", DataConfig)
+        data = read_data(arguments, workdir)
         pairs = read_test_pairs(data, arguments.build(TestOptions))
     translator = load_translator(arguments)
     lines = score_lines(translator, pairs, show_tokens)

@@ -7,14 +7,16 @@ score of translations, extend `TranslationMetric.measure`.
 
 import functools
 import re
-from collections.abc import Callable, Sequence
+import typing
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from absl import logging
 from sacrebleu.metrics import BLEU, CHRF, TER
 
 from keras_transformer.commands import flags
-from trainers.run.config import Configuration
+from keras_transformer.data.languages import with_tag
+from trainers.run.config import Configuration, DataConfig
 
 # The package behind a tokenizer of sacreBLEU -> the extra that installs it.
 EXTRAS = {"ja-mecab": "ja", "ko-mecab": "ko"}
@@ -159,11 +161,95 @@ def split_compounds(tokenized: str) -> str:
     return re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", tokenized)
 
 
-def make_translation_metric(configuration: Configuration) -> Metric:
+class MeanMetric:
+    """The metrics of several directions, of which the mean counts.
+
+    Args:
+        by_tag: The `Metric` of each direction, by the tag of its sources.
+    """
+
+    def __init__(self, by_tag: Mapping[str, Metric]):
+        self.by_tag = by_tag
+        self.key = next(iter(by_tag.values())).key
+        labels = dict.fromkeys(metric.label for metric in by_tag.values())
+        self.label = f"mean {', '.join(labels)}"
+
+
+AnyMetric = Metric | MeanMetric
+
+
+class Scores(typing.NamedTuple):
+    """The scores of the directions, by their tags; a single one has "".
+
+    >>> str(Scores({"": 30.0})), str(Scores({"<2de>": 30.0, "<2fr>": 41.0}))
+    ('30.00', '35.50 (<2de> 30.00, <2fr> 41.00)')
+    """
+
+    by_tag: dict[str, float]
+
+    @property
+    def mean(self) -> float:
+        """Their mean, which chooses the best checkpoint."""
+        return sum(self.by_tag.values()) / len(self.by_tag)
+
+    def __str__(self):
+        parts = [f"{tag} {score:.2f}" for tag, score in self.by_tag.items()]
+        listed = f" ({', '.join(parts)})" if len(parts) > 1 else ""
+        return f"{self.mean:.2f}{listed}"
+
+
+def score_pairs(
+    metric: AnyMetric,
+    outputs: Sequence[str],
+    pairs: Sequence[tuple[str, str]],
+) -> Scores:
+    """The scores of the outputs for pairs of one direction or of several.
+
+    Args:
+        metric: The metric.
+        outputs: An output for each pair.
+        pairs: (source, reference). With several directions, sources begin with
+            tags; blank sources, which have none, do not count.
+    """
+    rows = [
+        (*pair, output) for pair, output in zip(pairs, outputs, strict=True)
+    ]
+    scores = {}
+    for tag, of_direction in metrics_by_tag(metric).items():
+        chosen = with_tag(rows, tag)
+        scores[tag] = of_direction.score(
+            [output for *_, output in chosen],
+            [reference for _, reference, _ in chosen],
+        )
+    return Scores(scores)
+
+
+def metrics_by_tag(metric: AnyMetric) -> Mapping[str, Metric]:
+    """The `Metric` of each direction by its tag; a single one has ""."""
+    return metric.by_tag if isinstance(metric, MeanMetric) else {"": metric}
+
+
+def make_translation_metric(configuration: Configuration) -> AnyMetric:
     """The metric of a training for translation."""
-    return TranslationMetric(
-        configuration.data.target_language,
-        configuration.training.bleu_tokenizer,
+    return make_metric(
+        configuration.data, configuration.training.bleu_tokenizer
+    )
+
+
+def make_metric(data: DataConfig, bleu_tokenizer: str) -> AnyMetric:
+    """The metric of the target languages of a `DataConfig`.
+
+    Args:
+        data: The `DataConfig`.
+        bleu_tokenizer: As in `TranslationMetric`.
+    """
+    if not data.tags:
+        return TranslationMetric(data.target_language, bleu_tokenizer)
+    return MeanMetric(
+        {
+            tag: TranslationMetric(language, bleu_tokenizer)
+            for language, tag in data.tags.items()
+        }
     )
 
 

@@ -11,10 +11,10 @@ from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory, write_atomically
-from trainers.run.config import DataConfig
 from trainers.run.options import TranslatorOptions
-from trainers.run.translating import load_translator
+from trainers.run.translating import load_translator, read_data
 from trainers.scoring.evaluation import open_metric
+from trainers.scoring.metrics import score_pairs
 from trainers.scoring.test_sets import read_pairs
 
 TUNED = ("beam_size", "length_penalty")
@@ -113,10 +113,10 @@ def run(
     workdir = WorkDirectory(arguments.build(TranslatorOptions).workdir)
     started = time.monotonic()
     with flags.user_errors():
-        data = workdir.read_section("data", DataConfig)
+        data = read_data(arguments, workdir)
         metric = open_metric(arguments, workdir, data)
-        pairs = read_pairs(data, "valid", valid_files)
-    sources, references = (list(side) for side in zip(*pairs, strict=True))
+        pairs = list(read_pairs(data, "valid", valid_files))
+    sources = [source for source, _ in pairs]
     translator = load_translator(arguments)
     if translator.decoding.sampling:
         raise flags.CommandError(
@@ -126,7 +126,7 @@ def run(
     trials = try_options(
         translator,
         sources,
-        lambda outputs: metric.score(outputs, references),
+        lambda outputs: score_pairs(metric, outputs, pairs).mean,
         beam_sizes or [translator.decoding.beam_size],
         length_penalties,
     )

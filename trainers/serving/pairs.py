@@ -10,6 +10,7 @@ import numpy as np
 
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
+from keras_transformer.data.languages import tags_of
 from keras_transformer.figures.attention import attention_figure
 from keras_transformer.translator import Translation, Translator
 from keras_transformer.workdir import WorkDirectory
@@ -138,6 +139,8 @@ class Search:
 def load_pairs(arguments: flags.Arguments, max_searches: int) -> list[Pair]:
     """The pairs of the work directories of a command line.
 
+    A model of several target languages gives a pair for each.
+
     Args:
         arguments: The command line, with `TranslatorOptions`.
         max_searches: As for `Pair`.
@@ -152,16 +155,19 @@ def load_pairs(arguments: flags.Arguments, max_searches: int) -> list[Pair]:
         other = None if path == workdir else path
         translator = load_translator(arguments, other)
         data = WorkDirectory(path).read_config().get("data", {})
-        languages = (
-            data.get("source_language", "source"),
-            data.get("target_language", "target"),
-        )
-        if languages in pairs:
-            raise flags.CommandError(
-                f"expected one work directory for {'-'.join(languages)}."
-                f" Received: workdir={workdir}"
-            )
-        pairs[languages] = Pair(*languages, translator, max_searches)
+        source = data.get("source_language", "source")
+        target = data.get("target_language", "target")
+        tags = tags_of(target)
+        for language in tags or [target]:
+            if (source, language) in pairs:
+                raise flags.CommandError(
+                    f"expected one work directory for {source}-{language}."
+                    f" Received: workdir={workdir}"
+                )
+            into = translator
+            if tags:
+                into = translator.with_source_tags([tags[language]])
+            pairs[source, language] = Pair(source, language, into, max_searches)
     return list(pairs.values())
 
 

@@ -1,0 +1,111 @@
+"""The target languages of a multilingual model, and the tags of its sources.
+
+Such a model has one source language and several target languages. The first
+word of a source names the one to translate into (Johnson et al. 2017):
+
+    <2de> A man sleeps.    Ein Mann schläft.
+    <2fr> A man sleeps.    Un homme dort.
+"""
+
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+
+from keras_transformer.data.pairs import Pairs, has_file, read_parallel_files
+
+Row = typing.TypeVar("Row", bound=tuple)  # its first item is a source
+
+
+def tags_of(target_language: str) -> dict[str, str]:
+    """The tag of each target language; empty if there is only one language.
+
+    Args:
+        target_language: Language codes, separated by commas.
+
+    >>> tags_of("de,fr"), tags_of("de")
+    ({'de': '<2de>', 'fr': '<2fr>'}, {})
+    """
+    languages = target_language.split(",")
+    if len(languages) == 1:
+        return {}
+    return {language: f"<2{language}>" for language in languages}
+
+
+def choose_tags(target_language: str, chosen: str | None) -> list[str]:
+    """The tags that the sources of a command may have.
+
+    Args:
+        target_language: As the model has it, one language or several.
+        chosen: The language to translate into; None for all of them.
+
+    Raises:
+        ValueError: The model does not translate into it.
+
+    >>> choose_tags("de,fr", "fr"), choose_tags("de,fr", None)
+    (['<2fr>'], ['<2de>', '<2fr>'])
+    """
+    tags = tags_of(target_language)
+    if chosen is None:
+        return list(tags.values())
+    if chosen not in (tags or [target_language]):
+        raise ValueError(
+            "target_language must be one that the model translates into:"
+            f" {', '.join(tags or [target_language])}. Received:"
+            f" target_language={chosen!r}"
+        )
+    return [tags[chosen]] if tags else []
+
+
+def prefixes_with(prefixes: Sequence[str], language: str) -> tuple[str, ...]:
+    """The prefixes that have a file of a language."""
+    return tuple(prefix for prefix in prefixes if has_file(prefix, language))
+
+
+def read_directions(
+    prefixes: Sequence[str],
+    source_language: str,
+    tags: Mapping[str, str],
+) -> Pairs:
+    """Pairs of all directions, one after the other, their sources with tags.
+
+    A direction has the pairs of each prefix with a file of its target language.
+    A blank source has no tag, and stays blank.
+
+    Args:
+        prefixes: As in `read_parallel_files`.
+        source_language: Ending of the files to translate from.
+        tags: The tag of each target language.
+
+    Returns:
+        `Pairs`; their `sizes` are those of the directions.
+
+    Raises:
+        FileNotFoundError: A target language is in no prefix, or a prefix has
+            none, or no source.
+        ValueError: As in `read_parallel_files`.
+    """
+    for prefix in prefixes:
+        if not any(has_file(prefix, language) for language in tags):
+            endings = ", nor ".join(f"{prefix}.{language}" for language in tags)
+            raise FileNotFoundError(f"No such file: {endings}, nor their .gz")
+    directions = {
+        tag: read_parallel_files(
+            # If none has the language, the error names a missing file.
+            prefixes_with(prefixes, language) or prefixes,
+            source_language,
+            language,
+        )
+        for language, tag in tags.items()
+    }
+
+    def read():
+        for tag, pairs in directions.items():
+            for source, target in pairs:
+                yield source and f"{tag} {source}", target
+
+    sizes = [len(pairs) for pairs in directions.values()]
+    return Pairs(read, sum(sizes), sizes)
+
+
+def with_tag(rows: Iterable[Row], tag: str) -> list[Row]:
+    """The rows, such as pairs, whose source begins with a tag; with "" all."""
+    return [row for row in rows if row[0].startswith(tag)]

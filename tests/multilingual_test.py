@@ -1,0 +1,554 @@
+"""Several target languages: pairs, mixture, scores, commands and an export."""
+
+import io
+import json
+import re
+import types
+
+import numpy as np
+import pytest
+import sacrebleu
+import tensorflow as tf
+from commands import copy_of_run, fails, largest_batch_untried, losses_in
+
+from keras_transformer.checkpoints import named_weights
+from keras_transformer.commands import flags as command_flags
+from keras_transformer.data.languages import read_directions
+from keras_transformer.data.mixture import Mixture, temperature_stage
+from keras_transformer.tokenization import Tokenizer
+from keras_transformer.translator import Translator, UntaggedError
+from keras_transformer.workdir import WorkDirectory
+from savedmodel import export
+from trainers import align, evaluate, phrasebook, score, translate, tune, wmt
+from trainers.run import config, validation
+from trainers.run.corpora import read_split
+from trainers.scoring.metrics import make_metric, score_pairs
+from trainers.serving import libretranslate, pairs
+
+TAGS = {"de": "<2de>", "fr": "<2fr>"}
+SENTENCES = ["the dog sees a house", "", " a cat", "red", "the dog " * 9]
+SIZES = {"both": 50, "more": 30, "valid": 6, "test": 7}
+
+
+def write(prefix, **sides):
+    for language, lines in sides.items():
+        path = prefix.with_name(f"{prefix.name}.{language}")
+        path.write_text("".join(f"{line}\n" for line in lines))
+    return str(prefix)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Prefixes by name; "more" is German only, and French is German spelled
+    backwards."""
+    folder, pairs = tmp_path_factory.mktemp("files"), {}
+    for name, size in SIZES.items():
+        split = {"both": "train", "more": "train"}.get(name, name)
+        english, german = zip(
+            *phrasebook.make_split(split, 99)[-size:], strict=True
+        )
+        sides = {"en": english, "de": german}
+        if name != "more":
+            sides["fr"] = [line[::-1] for line in german]
+        pairs[name] = write(folder / name, **sides)
+    return pairs
+
+
+@pytest.fixture(scope="module")
+def flags(files):
+    return [
+        "--dataset=files",
+        "--target_language=de,fr",
+        f"--train_files={files['both']},{files['more']}",
+        f"--valid_files={files['valid']}",
+        f"--test_files={files['test']}",
+        "--language_temperature=2",
+        "--vocab_size=150",
+        *("--d_model=8", "--d_ff=8", "--num_heads=1", "--num_layers=1"),
+        *("--batch_tokens=2500", "--num_buckets=1", "--warmup_steps=10"),
+        *("--log_steps=1", "--checkpoint_steps=1", "--keep_checkpoints=9"),
+        *("--train_steps=9", "--average_last=1", "--strategy=one_device"),
+        *("--valid_steps=9", "--valid_sentences=4", "--extra_length=3"),
+        *("--beam_size=2", "--max_length=100", "--bleu_tokenizer=char"),
+    ]
+
+
+@pytest.fixture(scope="module")
+def run(flags, tmp_path_factory):
+    """A work directory, and the log of its training."""
+    path, out = tmp_path_factory.mktemp("multilingual") / "run", io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, largest_batch_untried():
+        patch.setattr("sys.stdout", out)
+        wmt.main([*flags, f"--workdir={path}"])
+    return types.SimpleNamespace(path=path, log=out.getvalue())
+
+
+@pytest.fixture(scope="module")
+def translator(run):
+    """Of the run, whose averaged weights it makes random: few steps give
+    weights that translate every sentence into the same letters."""
+    directory, random = WorkDirectory(run.path), np.random.default_rng(0)
+    made = Translator.load(run.path, checkpoint="latest")
+    weights = named_weights(made.model)
+    for weight in weights.values():
+        if len(weight.shape) > 1:
+            weight.assign(0.5 * random.normal(size=weight.shape))
+    directory.averaged.save({"weights": weights}, step=9, keep=1)
+    return made
+
+
+def lines_of(main, argv, capsys, monkeypatch=None, text=""):
+    """The lines of standard output of a command."""
+    if monkeypatch:
+        stdin = types.SimpleNamespace(
+            buffer=io.BytesIO(text.encode()), isatty=lambda: False
+        )
+        monkeypatch.setattr("sys.stdin", stdin)
+    capsys.readouterr()
+    main(argv)
+    return capsys.readouterr().out.splitlines()
+
+
+# ---- Pairs ------------------------------------------------------------------
+
+
+def test_directions_come_one_after_the_other(tmp_path):
+    one = write(tmp_path / "one", en=["a", ""], de=["A", "B"], fr=["É", "È"])
+    two = write(tmp_path / "two", en=["c"], fr=["Ç"])
+    found = read_directions([one, two], "en", TAGS)
+    assert list(found) == [
+        *(("<2de> a", "A"), ("", "B")),
+        *(("<2fr> a", "É"), ("", "È"), ("<2fr> c", "Ç")),
+    ]
+    assert len(found) == 5 and found.sizes == [2, 3]
+
+
+def test_a_file_of_each_prefix_and_of_each_language_must_be_there(tmp_path):
+    german = write(tmp_path / "german", en=["a"], de=["A"])
+    alone = write(tmp_path / "alone", en=["a"])
+    no_source = write(tmp_path / "no_source", de=["A"], fr=["É"])
+    for prefixes, missing in (
+        ([german], f"{german}.fr, nor {german}.fr.gz"),
+        ([german, alone], f"{alone}.de, nor {alone}.fr, nor their .gz"),
+        ([no_source], f"{no_source}.en, nor {no_source}.en.gz"),
+    ):
+        with pytest.raises(FileNotFoundError, match=f"No such file: {missing}"):
+            read_directions(prefixes, "en", TAGS)
+
+
+@pytest.mark.parametrize(
+    "changed, message",
+    [
+        ({"target_language": "de,en"}, "must differ"),
+        ({"target_language": "de,de"}, "must differ"),
+        ({"target_language": "de, fr"}, "separated by commas alone"),
+        ({"target_language": "de,"}, "separated by commas alone"),
+        ({"mixture": "x 1"}, "exclude mixture"),
+        ({"modifiers": "Typos 0.1"}, "exclude mixture.*and modifiers"),
+        ({"dataset": "tfds:x", "train_files": ()}, "need dataset=files"),
+        (
+            {"target_language": "de", "language_temperature": 2.0},
+            "needs several target languages",
+        ),
+        ({"language_temperature": 0.9}, "at least 1"),
+    ],
+)
+def test_data_without_a_clear_meaning_is_refused(changed, message):
+    fields = dict(dataset="files", train_files=("x",), target_language="de,fr")
+    config.DataConfig(**fields)
+    with pytest.raises(ValueError, match=message):
+        config.DataConfig(**fields | changed)
+
+
+def test_guided_alignment_needs_one_target_language(flags, tmp_path, capsys):
+    argv = [*flags, f"--workdir={tmp_path}/run", "--guided_alignment=x,y"]
+    message = fails(wmt.main, argv, capsys)
+    assert "guided_alignment needs one target language" in message
+
+
+# ---- Mixture ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.0, 5.0, 100.0])
+def test_shares_are_those_of_the_formula(temperature):
+    """p proportional to n ** (1 / T), of all pairs of many epochs."""
+    kept = [300, 1000, 40]
+    stage = temperature_stage(kept, temperature)
+    mixture = Mixture([stage], ["de", "fr", "cs"], kept, kept, seed=3)
+    epochs = 12
+    seen = np.concatenate([mixture.pairs_of(e) for e in range(epochs)])
+    which = np.searchsorted(np.cumsum(kept), seen, side="right")
+    found = np.bincount(which) / len(seen)
+    powers = np.array(kept) ** (1 / temperature)
+    assert found == pytest.approx(powers / powers.sum(), abs=1 / len(seen))
+    # Each pair of the largest once an epoch.
+    assert (np.bincount(seen)[300:1300] == epochs).all()
+
+
+def test_at_temperature_1_an_epoch_has_every_pair_once():
+    kept = [7, 30, 11]
+    stage = temperature_stage(kept, 1.0)
+    mixture = Mixture([stage], ["de", "fr", "cs"], kept, kept, seed=3)
+    for epoch in range(4):
+        assert sorted(mixture.pairs_of(epoch)) == list(range(sum(kept)))
+
+
+# ---- Scores -----------------------------------------------------------------
+
+
+def test_scores_are_those_of_each_direction_alone():
+    """By the tokenizer of its language: that of zh splits characters."""
+    data = config.DataConfig(
+        dataset="files", train_files=("x",), target_language="de,zh"
+    )
+    german = ["Ein Hund sieht ein Haus .", "Die Katze schläft , heute ."]
+    chinese = ["一只狗看见一座房子。", "猫今天睡觉。"]
+    ours = {"de": ["Ein Hund sieht ein Haus", *german[1:]]}
+    ours["zh"] = ["一只狗看见房子。", chinese[1]]
+    rows = [  # mixed, and one that belongs to no direction
+        ("<2zh> a", chinese[0], ours["zh"][0]),
+        ("<2de> a", german[0], ours["de"][0]),
+        ("", "x", ""),
+        ("<2de> b", german[1], ours["de"][1]),
+        ("<2zh> b", chinese[1], ours["zh"][1]),
+    ]
+    metric = make_metric(data, "auto")
+    pairs = [(source, reference) for source, reference, _ in rows]
+    found = score_pairs(metric, [output for *_, output in rows], pairs)
+    expected = {
+        "<2de>": sacrebleu.corpus_bleu(ours["de"], [german]).score,
+        "<2zh>": sacrebleu.corpus_bleu(
+            ours["zh"], [chinese], tokenize="zh"
+        ).score,
+    }
+    assert found.by_tag == pytest.approx(expected)
+    assert 20 < min(expected.values()) < 99
+    assert found.mean == pytest.approx(sum(expected.values()) / 2)
+    assert metric.label == "mean BLEU (13a), BLEU (zh)" and metric.key == "bleu"
+
+
+# ---- A training -------------------------------------------------------------
+
+
+def test_the_log_names_each_direction(run):
+    assert (
+        "mixture: de 80 pairs read, 80 kept; fr 50 pairs read, 50 kept; epoch"
+        " 1: 80 of de, 63 of fr\n"
+    ) in run.log  # 80 * sqrt(50 / 80) = 63.2
+    scores = r"mean BLEU \(char\) [\d.]+ \(<2de> [\d.]+, <2fr> [\d.]+\)"
+    [line] = [x for x in run.log.splitlines() if "validation at" in x]
+    assert re.search(rf" \| {scores} \(best\) \|", line)
+    assert re.search(rf"test {scores} on 14 sentences", run.log)
+
+
+def test_validation_translates_the_first_pairs_of_each_direction(flags):
+    arguments, options = wmt.read_arguments([*flags, "--workdir=none"])
+    configuration = wmt.read_configuration(arguments, options.preset)
+    experiment = types.SimpleNamespace(
+        metric=make_metric(configuration.data, "auto"),
+        training=configuration.training,
+        valid_pairs=list(read_split(configuration.data, "valid")),
+    )
+    chosen = validation.pairs_to_translate(experiment)
+    valid = experiment.valid_pairs
+    assert chosen == valid[:4] + valid[6:10]
+    assert [s.split()[0] for s, _ in chosen] == 4 * ["<2de>"] + 4 * ["<2fr>"]
+
+
+def test_a_resumed_training_has_the_same_batches(run, flags, tmp_path, capsys):
+    """From a checkpoint in the second epoch, as after a kill."""
+    expected = losses_in(run.log)
+    assert run.log.index("epoch 2: 80 of de") < run.log.index("step 6 ")
+    again = copy_of_run(run.path, 6, tmp_path / "again")
+    with largest_batch_untried():
+        wmt.main([*flags, f"--workdir={again}"])
+    out = capsys.readouterr().out
+    assert "resuming at step 6" in out and "skipped" not in out
+    losses = losses_in(out)
+    assert list(losses) == [7, 8, 9]
+    assert losses == pytest.approx({s: expected[s] for s in losses}, rel=1e-3)
+
+
+def test_tags_are_tokens_of_the_vocabulary(translator):
+    pieces = translator.tokenizer.pieces
+    [tagged, plain] = translator.tokenizer.to_ids(["<2fr> a dog", "a dog"])
+    assert pieces[tagged[0]] == "\u2581<2fr>" and tagged[1:] == plain
+
+
+def test_a_vocabulary_without_the_tags_is_refused(flags, tmp_path, capsys):
+    lines = [
+        line for pair in phrasebook.make_split("train", 60) for line in pair
+    ]
+    Tokenizer.train(lines, 150, symbols=["<2de>"]).save(tmp_path / "given")
+    given = [f"--tokenizer={tmp_path}/given", f"--workdir={tmp_path}/run"]
+    message = fails(wmt.main, [*flags, *given], capsys)
+    assert "the tag of each target language" in message
+    assert message.endswith("Received: none for <2fr>\n")
+
+
+# ---- The translator ---------------------------------------------------------
+
+
+def test_one_tag_is_put_before_each_source(translator):
+    french = translator.with_source_tags(["<2fr>"])
+    tagged = [s and f"<2fr> {s}" for s in SENTENCES]
+    assert french.search(SENTENCES) == translator.search(tagged)
+    assert french.translate(SENTENCES)[1] == ""
+    assert french.translate(SENTENCES) != translator.with_source_tags(
+        ["<2de>"]
+    ).translate(SENTENCES)
+    short = ("a dog sees", "ein Hund")
+    [one] = french.score([short])
+    [other] = translator.score([("<2fr> a dog sees", "ein Hund")])
+    assert one.log_probs == pytest.approx(other.log_probs)
+
+
+def test_the_tag_counts_where_a_source_is_truncated(translator):
+    [row] = translator.tokenizer.to_ids(["the dog"])
+    for room in (0, 1):
+        limited = Translator(
+            translator.tokenizer,
+            translator.model,
+            translator.decoding,
+            len(row) + room,
+        )
+        french = limited.with_source_tags(["<2fr>"])
+        assert limited.fits("the dog") and french.fits("the dog") == bool(room)
+        [found] = french.search(["the dog"])
+        assert bool(found.notes) != bool(room)
+
+
+def test_the_tag_is_no_word_of_an_alignment(translator):
+    """Links are those of the tagged text without its first word."""
+    texts = "the dog sees a house", "der Hund sieht ein Haus"
+    french = translator.with_source_tags(["<2fr>"])
+    [ids], [labels] = (translator.tokenizer.to_ids([text]) for text in texts)
+    [tag] = translator.tokenizer.to_ids(["<2fr>"])
+    attention = np.array(
+        translator.inference.alignment_ids(
+            tf.constant([[*tag[:-1], *ids]]), tf.constant([labels])
+        )
+    )[0]
+    sums = np.zeros((5, 5))
+    sides = map(translator.tokenizer.tokens, [[text] for text in texts])
+    [sources], [targets] = sides
+    for column, source in enumerate(sources, 1):
+        for row, target in enumerate(targets):
+            sums[target.word, source.word] += attention[row, column]
+    [found] = french.align([texts])
+    assert found.links == sorted(
+        (int(row.argmax()), word) for word, row in enumerate(sums)
+    )
+    spans = french.align_spans([texts])[0]
+    assert all(texts[0][slice(*link.source)].isalpha() for link in spans)
+
+
+def test_of_several_tags_each_source_must_have_one(translator):
+    any_tag = translator.with_source_tags(["<2de>", "<2fr>"])
+    right = ["<2fr> a dog", "", "  <2de> a dog", " "]
+    assert any_tag.search(right) == translator.search(right)
+    for wrong in ("a dog", "<2cs> a dog", "<2de>a dog", "a <2de> dog"):
+        with pytest.raises(UntaggedError, match="words <2de> <2fr>") as error:
+            any_tag.translate([*right, wrong])
+        assert error.value.index == 4
+    with pytest.raises(UntaggedError):
+        any_tag.score([("a dog", "ein Hund")])
+
+
+# ---- Commands ---------------------------------------------------------------
+
+
+def test_translate_puts_the_tag_there(run, translator, capsys, monkeypatch):
+    argv = [f"--workdir={run.path}"]
+    text = "".join(f"{line}\n" for line in SENTENCES)
+    expected = translator.with_source_tags(["<2fr>"]).translate(SENTENCES)
+    french = [*argv, "--target_language=fr"]
+    assert expected == lines_of(
+        translate.main, french, capsys, monkeypatch, text
+    )
+    tagged = "".join(f"{s and '<2fr> ' + s}\n" for s in SENTENCES)
+    assert expected == lines_of(
+        translate.main, argv, capsys, monkeypatch, tagged
+    )
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        ([], "line 3, without --target_language: a source must begin with"),
+        (["--target_language=cs"], "translates into: de, fr. Received:"),
+        (["--document"], "a document needs --target_language: the model has"),
+        (["--input=IN", "--output=OUT"], "line 3, without --target_language"),
+    ],
+)
+def test_translate_refuses_a_text_without_direction(
+    run, capsys, monkeypatch, tmp_path, given, message
+):
+    text = "<2de> a dog\n\na dog\n"
+    (tmp_path / "in").write_text(text)
+    stdin = types.SimpleNamespace(
+        buffer=io.BytesIO(text.encode()), isatty=lambda: False
+    )
+    monkeypatch.setattr("sys.stdin", stdin)
+    paths = {"--input=IN": f"--input={tmp_path}/in"}
+    paths["--output=OUT"] = f"--output={tmp_path}/out"
+    argv = [paths.get(flag, flag) for flag in given]
+    error = fails(translate.main, [f"--workdir={run.path}", *argv], capsys)
+    assert message in error and ("de" in error and "fr" in error)
+
+
+def test_a_document_and_shards_have_a_direction(
+    run, translator, capsys, monkeypatch, tmp_path
+):
+    argv = [f"--workdir={run.path}", "--target_language=fr"]
+    [expected] = translator.translate(["<2fr> The dog sees a house."])
+    found = lines_of(
+        translate.main,
+        [*argv, "--document"],
+        capsys,
+        monkeypatch,
+        "The dog sees a house.",
+    )
+    assert "\n".join(found) == expected
+    (tmp_path / "in").write_text("The dog sees a house.\n")
+    shards = [f"--input={tmp_path}/in", f"--output={tmp_path}/out"]
+    translate.main([*argv, *shards])
+    translate.main([shards[1], f"--collect={tmp_path}/collected"])
+    assert (tmp_path / "collected").read_text() == f"{expected}\n"
+    german = [argv[0], "--target_language=de", *shards]
+    message = fails(translate.main, german, capsys)
+    assert "source_tags was ['<2fr>'] and is ['<2de>']" in message
+
+
+def test_evaluate_measures_each_direction(
+    run, translator, files, capsys, tmp_path
+):
+    argv = [f"--workdir={run.path}", f"--output={tmp_path}/out"]
+    *_, last = lines_of(evaluate.main, argv, capsys)
+    result = json.loads(last)
+    sides = {
+        language: open(f"{files['test']}.{language}").read().splitlines()
+        for language in ("en", *TAGS)
+    }
+    ours = {}
+    for language, tag in TAGS.items():
+        ours[language] = translator.translate(
+            [f"{tag} {s}" for s in sides["en"]]
+        )
+        expected = sacrebleu.corpus_bleu(
+            ours[language], [sides[language]], tokenize="char"
+        )
+        assert expected.score > 0
+        found = result["directions"][language]
+        assert found["bleu"] == pytest.approx(expected.score)
+        chrf = sacrebleu.corpus_chrf(ours[language], [sides[language]])
+        assert found["chrf"] == pytest.approx(chrf.score)
+        assert found["sentences"] == 7
+        argv[1:] = [f"--target_language={language}"]
+        *_, last = lines_of(evaluate.main, argv, capsys)
+        alone = json.loads(last)
+        alone.pop("seconds")
+        assert alone == found
+    scores = [found["bleu"] for found in result["directions"].values()]
+    assert result["bleu"] == pytest.approx(sum(scores) / 2)
+    assert set(result) == {"bleu", "directions", "seconds"}
+    written = (tmp_path / "out").read_text().splitlines()
+    assert written == ours["de"] + ours["fr"]
+
+
+def test_compare_needs_a_direction(run, capsys, tmp_path, files):
+    argv = [f"--workdir={run.path}", f"--compare={files['test']}.fr"]
+    message = fails(evaluate.main, argv, capsys)
+    assert "compare needs target_language, one of de, fr" in message
+    argv.append("--target_language=fr")
+    *_, last = lines_of(evaluate.main, argv, capsys)
+    assert json.loads(last)["compare"]
+
+
+def test_a_direction_has_the_files_that_have_its_language(files):
+    data = config.DataConfig(
+        dataset="files",
+        train_files=(files["both"],),
+        test_files=(files["more"], files["test"]),
+        target_language="de,fr",
+        language_temperature=3.0,
+    )
+    french = data.into("fr")
+    assert french.test_files == (files["test"],) and not french.tags
+    assert len(read_split(french, "test")) == SIZES["test"]
+    sizes = [SIZES["more"] + SIZES["test"], SIZES["test"]]
+    assert read_split(data, "test").sizes == sizes
+    assert french.into("fr") == french
+    with pytest.raises(ValueError, match="translates into: de, fr"):
+        data.into("cs")
+
+
+def test_score_and_align_take_a_direction(run, translator, capsys, files):
+    argv = [f"--workdir={run.path}", "--target_language=fr"]
+    english, french = (
+        open(f"{files['test']}.{language}").read().splitlines()
+        for language in ("en", "fr")
+    )
+    pairs = list(zip(english, french, strict=True))
+    tagged = translator.with_source_tags(["<2fr>"])
+    *scored, _ = lines_of(score.main, argv, capsys)
+    expected = [f"{sum(s.log_probs):.6f}" for s in tagged.score(pairs)]
+    assert [line.split()[0] for line in scored] == expected
+    *aligned, _ = lines_of(align.main, [*argv, "--alignment_layer=1"], capsys)
+    links = [
+        " ".join(f"{source}-{target}" for source, target in one.links)
+        for one in tagged.align(pairs)
+    ]
+    assert aligned == links
+
+
+def test_tune_maximizes_the_mean(run, translator, capsys, files):
+    argv = ["--length_penalties=0.6", "--beam_sizes=2"]
+    *_, last = lines_of(tune.main, [f"--workdir={run.path}", *argv], capsys)
+    scores = []
+    for language, tag in TAGS.items():
+        english, references = (
+            open(f"{files['valid']}.{ending}").read().splitlines()
+            for ending in ("en", language)
+        )
+        outputs = translator.translate([f"{tag} {line}" for line in english])
+        found = sacrebleu.corpus_bleu(outputs, [references], tokenize="char")
+        scores.append(found.score)
+    found = json.loads(last)
+    assert found["bleu"] == pytest.approx(sum(scores) / 2)
+    assert scores[0] != scores[1] and found["sentences"] == 12
+
+
+def test_the_server_has_a_pair_for_each_direction(run, translator):
+    arguments = command_flags.Arguments({"workdir": str(run.path)})
+    found = pairs.load_pairs(arguments, max_searches=1)
+    assert [(p.source, p.target) for p in found] == [("en", "de"), ("en", "fr")]
+    for pair, tag in zip(found, TAGS.values(), strict=True):
+        search = pairs.Search(pair, translator.decoding, True)
+        [result] = search([pairs.Sentence("a dog", "")])
+        [expected] = translator.search([f"{tag} a dog"])
+        assert result.translation == expected
+        [page] = pair.draw_attention([("a dog", "ein Hund")])
+        assert tag.strip("<>") in page
+    service = types.SimpleNamespace(
+        pairs={(p.source, p.target): p for p in found}
+    )
+    [english, *_] = libretranslate.list_languages(service)
+    assert english["targets"] == ["de", "fr"]
+
+
+# ---- An export --------------------------------------------------------------
+
+
+def test_the_saved_model_reads_tags(run, translator, tmp_path):
+    """As the live translator; it has no option for them."""
+    options = export.ExportOptions(
+        workdir=str(run.path), format="saved_model", output=str(tmp_path)
+    )
+    export.write(export.load_source(options), options, tmp_path)
+    loaded = tf.saved_model.load(str(tmp_path)).signatures
+    lines = [f"{tag} {s}" for tag in TAGS.values() for s in SENTENCES if s]
+    live = translator.translate(lines)
+    assert live[:4] != live[4:]
+    found = loaded["serving_default"](text=tf.constant(lines))
+    assert [text.decode() for text in found["translation"].numpy()] == live

@@ -22,6 +22,7 @@ from keras_transformer.config import (
     DecodingConfig,
     TransformerConfig,
 )
+from keras_transformer.data.languages import choose_tags
 from keras_transformer.fields import hp, required
 from keras_transformer.figures.saving import check_matplotlib, suffix_of
 from trainers.run.config import DataConfig, TrainingConfig
@@ -56,6 +57,10 @@ class Options(WorkdirOptions):
         None,
         "averaged, best, latest, or a path. Default: the first of these that"
         " exists.",
+    )
+    target_language: str | None = hp(
+        None,
+        "Of a model of several target languages: the one to translate into.",
     )
 
     def __post_init__(self):
@@ -196,7 +201,10 @@ def read_pairs(
 
 
 def translate(
-    run: Run, translator: "Translator", pairs: list[tuple[str, str]]
+    run: Run,
+    translator: "Translator",
+    pairs: list[tuple[str, str]],
+    target_language: str,
 ) -> None:
     """Translates pairs, and stores translations and scores in a `Run`.
 
@@ -208,8 +216,7 @@ def translate(
     from trainers.scoring.metrics import TranslationMetric
 
     metric = TranslationMetric(
-        run.sections["data"]["target_language"],
-        run.sections["training"]["bleu_tokenizer"],
+        target_language, run.sections["training"]["bleu_tokenizer"]
     )
     # A short sentence has no 4-grams: they are not counted, not smoothed.
     sentence_bleu = BLEU(effective_order=True, tokenize=metric.tokenizer)
@@ -310,13 +317,25 @@ def read_runs(options: Options) -> tuple[list[Run], str]:
         return runs, ""
     with flags.user_errors():
         data = DataConfig(**runs[0].sections["data"])
+        language = options.target_language
+        if language is None and data.tags:
+            raise ValueError(
+                "target_language must be one that the model translates into:"
+                f" {', '.join(data.tags)}. Received: no target_language"
+            )
+        tags = []
+        if language is not None:
+            tags = choose_tags(data.target_language, language)
+            data = data.into(language)
         what, pairs = read_pairs(data, options.test_files, options.samples)
         translators = [
-            Translator.load(path, checkpoint=options.checkpoint)
+            Translator.load(
+                path, checkpoint=options.checkpoint
+            ).with_source_tags(tags)
             for path in paths
         ]
     for run, translator in zip(runs, translators, strict=True):
-        translate(run, translator, pairs)
+        translate(run, translator, pairs, data.target_language)
     return runs, what
 
 

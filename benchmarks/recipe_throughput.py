@@ -3,11 +3,11 @@
     python benchmarks/recipe_throughput.py --data=DIR --recipe=multi30k_ende
 
 Runs `python -m trainers.wmt` on the recipe for some steps, in a temporary work
-directory, and prints a JSON line of the form of the peers' scripts. The rate is
-the median of the reports of 50 steps after --skip of them, in which TensorFlow
-traces and XLA compiles. The trainer reports source and target tokens; their
-share of target tokens in an epoch converts it to a rate of target tokens, which
-the peers' scripts count.
+directory, and prints a JSON line. The rate is the median of the reports of 50
+steps after --skip of them, in which TensorFlow traces and XLA compiles. The
+trainer reports source and target tokens; their share of target tokens in an
+epoch converts it to a rate of target tokens, which the scripts of
+benchmarks/peers count.
 """
 
 import argparse
@@ -29,12 +29,12 @@ def main():
     text = train(arguments)
     rates = rates_of(text)[arguments.skip :]
     line = {
-        "kind": "train_throughput",
-        "system": "keras-transformer",
-        "size": arguments.recipe,
-        "variant": "fp32-xla" if arguments.jit_compile else "fp32",
+        "recipe": arguments.recipe,
+        "jit_compile": arguments.jit_compile,
         "steps": REPORT * len(rates),
-        "trg_tok_s": statistics.median(rates) * target_share(text),
+        "target_tokens_per_second": (
+            statistics.median(rates) * target_share(text)
+        ),
     }
     print(json.dumps(line))
 

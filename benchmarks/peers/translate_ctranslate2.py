@@ -26,13 +26,26 @@ def main():
         "--compute_type", choices=["float32", "int8"], default="float32"
     )
     arguments = parser.parse_args()
-    translate = make_translate(arguments)
+    translate = make_translate(
+        arguments.model,
+        workers=1 if arguments.single else measurement.CORES,
+        compute_type=arguments.compute_type,
+        beam_size=arguments.beam_size,
+        length_penalty=measurement.LENGTH_PENALTY,
+    )
     measurement.measure_translation(translate, arguments, "ctranslate2")
 
 
-def make_translate(arguments):
-    """A function from lines to their translations."""
-    directory = reload.find_export(arguments.model)
+def make_translate(model, workers, compute_type, **search):
+    """A function from lines to their translations.
+
+    Args:
+        model: An export of `savedmodel.export --format=ctranslate2`.
+        workers: Batches that are translated at the same time.
+        compute_type: Of the products.
+        **search: Options of `translate_batch`.
+    """
+    directory = reload.find_export(model)
     description = json.loads((directory / reload.DESCRIPTION).read_text())
     longest = (
         description["max_source_length"]
@@ -44,17 +57,16 @@ def make_translate(arguments):
     sources, targets = reload.load_vocabularies(directory)
     translator = ctranslate2.Translator(
         str(directory),
-        inter_threads=1 if arguments.single else measurement.CORES,
+        inter_threads=workers,
         intra_threads=1,
-        compute_type=arguments.compute_type,
+        compute_type=compute_type,
     )
 
     def translate(lines):
         rows = [encode(line)[0][:-1] for line in lines]  # it adds EOS
         results = translator.translate_batch(
             [sources.processor.id_to_piece(row) for row in rows],
-            beam_size=arguments.beam_size,
-            length_penalty=measurement.LENGTH_PENALTY,
+            **search,
             max_decoding_length=longest,
             min_decoding_length=0,  # without EOS
             max_batch_size=2048,

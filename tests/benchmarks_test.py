@@ -572,8 +572,14 @@ def test_results_belong_to_the_commit_of_the_code(tmp_path, monkeypatch):
     git("add", ".")
     git("commit", "-q", "-m", "words")
     assert results.code_commit() == code
-    (tmp_path / "benchmarks/code.py").write_text("2")
-    assert results.code_commit() == code + "-dirty"
+    for name in ("code.py", "peers/some.txt"):
+        path = tmp_path / "benchmarks" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("2")
+        assert results.code_commit() == code + "-dirty"
+        git("add", ".")
+        git("commit", "-q", "-m", "more code")
+        code = results.code_commit()
 
 
 @pytest.fixture

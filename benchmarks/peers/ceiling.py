@@ -31,12 +31,14 @@ def main():
     multiply = make_product(tf.bfloat16 if arguments.bfloat16 else tf.float32)
     product_flops = formulas.FLOPS_OF_MULTIPLY_ADD * WIDTH**3
     tokens = product_flops / flops_per_token(arguments)
-    parts, clock = [], measurement.Clock()
-    for _ in range(arguments.skip + arguments.steps):
-        for _ in range(REPETITIONS):
-            multiply()
-        parts.append(clock.lap() | {"target_tokens": REPETITIONS * tokens})
-    measurement.print_rates(parts[arguments.skip :], "tensorflow")
+
+    def multiply_often():
+        while True:
+            for _ in range(REPETITIONS):
+                multiply()
+            yield 0.0, REPETITIONS * tokens  # there is no loss
+
+    measurement.measure_training(multiply_often(), arguments, "tensorflow")
 
 
 def make_product(dtype):

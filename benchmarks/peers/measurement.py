@@ -7,7 +7,9 @@ real tokens or lines: padding is not counted, EOS is.
 
 import argparse
 import importlib.metadata
+import itertools
 import json
+import math
 import os
 import pathlib
 import time
@@ -120,6 +122,24 @@ def training_parser(description):
         help="first steps, not measured: tracing and compiling are in them",
     )
     return parser
+
+
+def measure_training(steps, arguments, package):
+    """Times steps.
+
+    Args:
+        steps: Iterator that makes a step and gives its loss and its number of
+            target tokens.
+        arguments: Of `training_parser`.
+        package: As in `print_rates`.
+    """
+    parts, clock = [], Clock()
+    number = arguments.skip + arguments.steps
+    for loss, tokens in itertools.islice(steps, number):
+        if not math.isfinite(loss):
+            raise SystemExit(f"The loss is not finite: {loss}")
+        parts.append(clock.lap() | {"target_tokens": tokens})
+    print_rates(parts[arguments.skip :], package)
 
 
 def translation_parser(description):

@@ -35,32 +35,21 @@ def main():
     parser.add_argument("--bfloat16", action="store_true")
     arguments = parser.parse_args()
     keras.utils.set_random_seed(1)
-    step = make_step(arguments)
-    batches = make_batches(
-        read_corpus(arguments.data), measurement.BATCH_TOKENS, seed=1
+    corpus = encode_corpus(
+        read_parallel_files([arguments.data / "train"], "en", "de"),
+        kt.Tokenizer.load(arguments.data / "tokenizer.model"),
+        measurement.MAX_LENGTH,
     )
+    batches = make_batches(corpus, measurement.BATCH_TOKENS, seed=1)
+    step = make_step(arguments)
     for shape in batches.shapes:
         for inputs, labels in batches.largest_batch(shape):
             step(inputs, labels)
-    parts, clock = [], measurement.Clock()
-    for inputs, labels in batches.dataset().take(
-        arguments.skip + arguments.steps
-    ):
-        loss = float(step(inputs, labels))
-        if not loss < 1e4:
-            raise SystemExit(f"The loss is not finite: {loss}")
-        tokens = int(tf.math.count_nonzero(labels))
-        parts.append(clock.lap() | {"target_tokens": tokens})
-    measurement.print_rates(parts[arguments.skip :], "tensorflow")
-
-
-def read_corpus(data):
-    """The ids of the training set."""
-    return encode_corpus(
-        read_parallel_files([data / "train"], "en", "de"),
-        kt.Tokenizer.load(data / "tokenizer.model"),
-        measurement.MAX_LENGTH,
+    steps = (
+        (float(step(inputs, labels)), int(tf.math.count_nonzero(labels)))
+        for inputs, labels in batches.dataset()
     )
+    measurement.measure_training(steps, arguments, "tensorflow")
 
 
 def make_step(arguments):

@@ -23,15 +23,11 @@ def main():
     torch.set_num_threads(measurement.CORES)
     torch.manual_seed(1)
     step = make_step(arguments)
-    batches = make_batches(arguments.data)[: arguments.skip + arguments.steps]
-    parts, clock = [], measurement.Clock()
-    for batch in batches:
-        loss = step(batch)
-        if not math.isfinite(loss):
-            raise SystemExit(f"The loss is not finite: {loss}")
-        tokens = int((batch[-1] != measurement.PAD).sum())
-        parts.append(clock.lap() | {"target_tokens": tokens})
-    measurement.print_rates(parts[arguments.skip :], "torch")
+    steps = (
+        (step(batch), int((batch[-1] != measurement.PAD).sum()))
+        for batch in make_batches(arguments.data)
+    )
+    measurement.measure_training(steps, arguments, "torch")
 
 
 def make_batches(data):

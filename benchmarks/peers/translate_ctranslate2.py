@@ -47,10 +47,7 @@ def make_translate(model, workers, compute_type, **search):
     """
     directory = reload.find_export(model)
     description = json.loads((directory / reload.DESCRIPTION).read_text())
-    longest = (
-        description["max_source_length"]
-        + description["decoding"]["extra_length"]
-    )
+    extra_length = description["decoding"]["extra_length"]
     encode, decode = reload.load_tokenizer(
         directory, {"max_source_length": math.inf}
     )
@@ -67,7 +64,8 @@ def make_translate(model, workers, compute_type, **search):
         results = translator.translate_batch(
             [sources.processor.id_to_piece(row) for row in rows],
             **search,
-            max_decoding_length=longest,
+            # One number a call; ours is of each source.
+            max_decoding_length=max(map(len, rows)) + extra_length,
             min_decoding_length=0,  # without EOS
             max_batch_size=2048,
             batch_type="tokens",

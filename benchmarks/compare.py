@@ -31,9 +31,7 @@ ENVIRONMENTS = ROOT / ".venv-peers"
 
 def main():
     arguments = parse_arguments()
-    path = arguments.folder / (
-        "small.jsonl" if arguments.small else "results.jsonl"
-    )
+    path = arguments.folder / "results.jsonl"
     measure(arguments, path)
     results = compare_tables.Results(path)
     for heading, rows in compare_tables.tables_of(results).items():
@@ -68,7 +66,7 @@ def parse_arguments():
     parser.add_argument(
         "--small",
         action="store_true",
-        help="a trial: a step and 8 lines, results in small.jsonl",
+        help="a trial: a step and 8 lines, in the folder small of --folder",
     )
     files.add_flag(parser)
     arguments = parser.parse_args()
@@ -76,6 +74,8 @@ def parse_arguments():
         parser.error("a trial is no result: --small excludes --record")
     if arguments.workdir is None and translates(arguments.rows):
         parser.error("rows of translation need --workdir=DIR")
+    if arguments.small:  # an export belongs to the results beside it
+        arguments.folder /= "small"
     return arguments
 
 

@@ -6,8 +6,11 @@ BIN := $(VENV)/bin
 VENV_JAX := .venv-jax
 VENV_DOCS := .venv-docs
 VENV_BEAM := .venv-beam
+VENV_PEERS := .venv-peers
+PEERS := ctranslate2 joeynmt opennmt_tf pytorch
+PEERS_PYTHON ?= python3.11
 
-.PHONY: help quickstart test test-jax test-beam lint format docs clean
+.PHONY: help quickstart test test-jax test-beam lint format docs peers clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this text.
@@ -41,8 +44,11 @@ format: $(VENV)/installed-test  ## Format the code, and fix what can be fixed.
 docs: $(VENV_DOCS)/installed  ## Build the documentation site, build/site.
 	NO_MKDOCS_2_WARNING=1 $(VENV_DOCS)/bin/python -m mkdocs build
 
+peers: $(PEERS:%=$(VENV_PEERS)/%/installed)  ## Make the environments of benchmarks/peers.
+
 clean:  ## Remove the environments and what was built.
-	rm -rf $(VENV) $(VENV_JAX) $(VENV_DOCS) $(VENV_BEAM) build *.egg-info .*_cache
+	rm -rf $(VENV) $(VENV_JAX) $(VENV_DOCS) $(VENV_BEAM) $(VENV_PEERS) \
+	    build *.egg-info .*_cache
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -71,4 +77,13 @@ $(VENV_DOCS)/installed: pyproject.toml requirements-jax.txt
 	$(PYTHON) -m venv $(VENV_DOCS)
 	$(VENV_DOCS)/bin/pip install --quiet "pip>=25.1"
 	$(VENV_DOCS)/bin/pip install --quiet -r requirements-jax.txt --group docs
+	touch $@
+
+# OpenNMT-tf needs TensorFlow 2.12, which is not built for later Pythons.
+$(VENV_PEERS)/%/installed: benchmarks/peers/%.txt
+	@$(PEERS_PYTHON) -c "import sys; sys.exit(sys.version_info[:2] != (3, 11))" \
+	    || { echo "expected a Python 3.11. Received:" \
+	         "PEERS_PYTHON=$(PEERS_PYTHON)" >&2; exit 2; }
+	$(PEERS_PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet -r $<
 	touch $@

@@ -26,7 +26,7 @@ from accelerator import (
     median_seconds,
     speed_cases,
 )
-from recipe_throughput import rates_of
+from strategies import rates_of
 
 import keras_transformer as kt
 from keras_transformer.config import DecodingConfig

@@ -1,70 +1,44 @@
-"""This package beside the peers: one command that measures all and shows it.
+"""This package beside other systems: one command that measures all in turn.
 
-    python benchmarks/compare.py --peers=DIR --environments=DIR --data=DIR \
-        --workdir=DIR --results=FILE.jsonl [--rounds=3] [--rows=train,decode]
-        [--picture=docs/benchmarks.svg]
-    python benchmarks/compare.py --print --results=FILE.jsonl [--record]
+    make peers
+    python benchmarks/compare.py --data=DATA --workdir=DIR [--record]
 
-Every measurement is a process of its own, and the processes take turns, round
-by round. The output of a process is appended to the results when it ends, with
-the share of the CPUs that other processes used meanwhile; an interrupted run
-continues where it ended. --print shows the results and measures nothing.
-
-An alternative that is clearly slower than another one of its side, such as XLA
-beside the plain graph, is measured in the first round only (`is_beaten`).
-
-A row of the table sets this package beside the fastest peer: both are the ones
-with the highest median, the ratio is the median of the ratios of the rounds.
-Steps and batches during which other processes used much CPU time are excluded,
-as in the peers' scripts. `docs/benchmarks.md` lists the preparations.
+DATA is Multi30k, DIR a trained work directory, which translates its test set.
+Every measurement is a process of its own, a script of benchmarks/peers in the
+environment of its system; the systems take turns, round by round. What a
+process prints is appended to `results.jsonl` in --folder; an interrupted run
+continues where it ended, and a complete one shows its tables at once. Each
+number is the median of the rounds. --record writes it to benchmarks/results,
+and draws docs/benchmarks.svg.
 """
 
 import argparse
 import json
 import os
 import pathlib
-import platform
-import resource
 import subprocess
 import sys
 import time
 
-from compare_results import (
-    Results,
-    compare_all,
-    describe,
-    draw,
-    is_beaten,
-    record,
-    systems_of,
-    table,
-)
-from compare_rows import COMMANDS, CORES, ROWS, SETUPS
-from results import add_flag, code_commit, cpu_name, markdown
+import compare_tables
+import results as files
+from compare_rows import ROWS, TRANSLATION
 
 ROOT = pathlib.Path(__file__).parents[1]
-PACKAGES = {
-    "ours": "tensorflow keras ctranslate2 onnxruntime numpy",
-    "torch": "torch ctranslate2",
-    "onmt": "OpenNMT-tf tensorflow",
-    "joey": "joeynmt torch",
-}
+SCRIPTS = ROOT / "benchmarks/peers"
+ENVIRONMENTS = ROOT / ".venv-peers"
 
 
 def main():
     arguments = parse_arguments()
-    rows = choose(arguments.rows)
-    if not arguments.print:
-        measure(rows, arguments)
-    results = Results(arguments.results)
-    print(describe(results))
-    found = compare_all(rows, results)
-    print(table(rows, found))
-    print(markdown(systems_of(rows, results)))
+    path = arguments.folder / "results.jsonl"
+    measure(arguments, path)
+    results = compare_tables.Results(path)
+    for heading, rows in compare_tables.tables_of(results).items():
+        print(f"{heading}\n\n{files.markdown(rows)}")
+    print(compare_tables.notes_of(results))
     if arguments.record:
-        record(rows, found, results)
-    if arguments.picture:
-        arguments.picture.write_text(draw(rows, found), encoding="utf-8")
+        compare_tables.record(results)
     if results.errors:
         raise SystemExit("\n".join(results.errors))
 
@@ -74,27 +48,34 @@ def parse_arguments():
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     path = pathlib.Path
-    parser.add_argument("--results", type=path, required=True)
+    parser.add_argument("--data", type=path, required=True)
+    parser.add_argument("--workdir", type=path)
     parser.add_argument(
-        "--rows", default="", help="names or their beginnings, with commas"
+        "--folder",
+        type=path,
+        default=path("runs/peers"),
+        help="for prepared data, the export and results",
     )
-    parser.add_argument("--picture", type=path, help="draw an SVG here")
-    parser.add_argument(
-        "--print", action="store_true", help="show the results, measure nothing"
-    )
-    add_flag(parser)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--peers", type=path, help="the peers' scripts")
     parser.add_argument(
-        "--environments", type=path, help="the peers' virtual environments"
+        "--rows",
+        type=choose,
+        default="",
+        help=f"names or their beginnings, with commas: {', '.join(ROWS)}",
     )
-    parser.add_argument("--data", type=path, help="the peers' data")
-    parser.add_argument("--workdir", type=path, help="a trained model's")
+    parser.add_argument(
+        "--small",
+        action="store_true",
+        help="a trial: a step and 8 lines, in the folder small of --folder",
+    )
+    files.add_flag(parser)
     arguments = parser.parse_args()
-    for name in ("peers", "environments", "data", "workdir"):
-        value = getattr(arguments, name)
-        if not (arguments.print or value and value.is_dir()):
-            parser.error(f"expected --{name}=DIR. Received: {value}")
+    if arguments.small and arguments.record:
+        parser.error("a trial is no result: --small excludes --record")
+    if arguments.workdir is None and translates(arguments.rows):
+        parser.error("rows of translation need --workdir=DIR")
+    if arguments.small:  # an export belongs to the results beside it
+        arguments.folder /= "small"
     return arguments
 
 
@@ -107,176 +88,145 @@ def choose(names):
     wanted = names.split(",")
     for name in wanted:
         if not any(row.startswith(name) for row in ROWS):
-            raise SystemExit(
+            raise argparse.ArgumentTypeError(
                 f"expected names of rows, of {', '.join(ROWS)}."
                 f" Received: {name}"
             )
     return {
         name: row
         for name, row in ROWS.items()
-        if any(name.startswith(one) for one in wanted)
+        if name.startswith(tuple(wanted))
     }
 
 
-def commands_of(rows):
-    """Names of the commands that rows need, in the order of `COMMANDS`."""
-    needed = {f.command for row in rows.values() for f in row.figures}
-    return [name for name in COMMANDS if name in needed]
+def translates(rows):
+    """Whether there are rows of translation."""
+    return any(row.table is TRANSLATION for row in rows.values())
 
 
-def measure(rows, arguments):
-    """Runs the commands that the results lack."""
-    places = places_of(arguments)
-    arguments.results.parent.mkdir(parents=True, exist_ok=True)
-    with open(arguments.results, "a", encoding="utf-8") as file:
+def measure(arguments, path):
+    """Runs the scripts whose lines the file of results lacks."""
+    check_environments(arguments.rows)
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    with open(path, "a", encoding="utf-8") as file:
 
         def keep(record):
             file.write(json.dumps(record) + "\n")
             file.flush()
 
-        check_machine(
-            Results(arguments.results), describe_machine(places), keep
-        )
-        commands = commands_of(rows)
-        for needed in dict.fromkeys(
-            n for c in commands for n in COMMANDS[c].needs
-        ):
-            make(SETUPS[needed], places)
+        check_setting(compare_tables.Results(path), setting(arguments), keep)
+        prepare(arguments)
+        known = compare_tables.Results(path).lines
         for number in range(1, arguments.rounds + 1):
-            results = Results(arguments.results)
-            for name in commands:
-                if number > 1 and is_beaten(name, rows, results):
-                    continue
-                if (number, name) not in results.lines:
-                    print(
-                        f"round {number}: {name}", file=sys.stderr, flush=True
-                    )
-                    record = run(COMMANDS[name].argv, places)
-                    keep({"round": number, "command": name, **record})
+            for name, row in arguments.rows.items():
+                for system in row.systems:
+                    if (number, name, system) in known:
+                        continue
+                    log(f"round {number}: {row.title}: {system}")
+                    found = run(argv_of(row, system, arguments))
+                    key = {"round": number, "row": name, "system": system}
+                    keep(key | {"time": round(time.time())} | found)
 
 
-def places_of(arguments):
-    """Values of the names in braces of a command."""
-    environments = arguments.environments
-    made = arguments.results.with_suffix(".exports")
-    made.mkdir(parents=True, exist_ok=True)
+def log(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def check_environments(rows):
+    """The environments of all systems must be there."""
+    for row in rows.values():
+        for name in row.systems:
+            python = python_of(row.table.systems[name])
+            if not python.exists():
+                raise SystemExit(
+                    f"expected an environment for {name}: run `make peers`."
+                    f" Received: no {python}"
+                )
+
+
+def python_of(system):
+    """The interpreter of a system."""
+    if system.environment is None:
+        return pathlib.Path(sys.executable)
+    return ENVIRONMENTS / system.environment / "bin/python"
+
+
+def setting(arguments):
+    """What must be the same for all lines of a file of results."""
+    workdir = arguments.workdir and str(arguments.workdir.resolve())
     return {
-        "ours": sys.executable,
-        "peers": arguments.peers.resolve(),
-        "data": arguments.data.resolve(),
-        "work": arguments.data.resolve().parent,
-        "workdir": arguments.workdir.resolve(),
-        "made": made.resolve(),
-    } | {
-        name: environments.resolve() / name / "bin/python"
-        for name in ("torch", "onmt", "joey")
+        "machine": files.machine(),
+        "commit": files.code_commit(),
+        "data": str(arguments.data.resolve()),
+        "workdir": workdir,
     }
 
 
-def fill(argv, places):
-    """A command line as a list."""
-    return [word.format(**places) for word in argv.split()]
+def check_setting(results, now, keep):
+    """Results of another machine, commit or input do not belong together."""
+    if results.setting is None:
+        keep({"setting": now})
+    elif results.setting != now:
+        raise SystemExit(
+            "expected results of this machine, commit and input: use another"
+            f" --folder.\nThe file: {results.setting}\nNow: {now}"
+        )
 
 
-def environment(places):
-    """Variables of every process: all cores, no GPU, this package."""
-    return {
-        **os.environ,
-        "NMT_PEERS": str(places["work"]),
-        "OMP_NUM_THREADS": str(CORES),
+def prepare(arguments):
+    """Makes the data and the export, if they are not there."""
+    data, export = arguments.folder / "data", arguments.folder / "ctranslate2"
+    script = str(SCRIPTS / "prepare.py")
+    make(data, [script, f"--data={arguments.data}", f"--output={data}"])
+    if translates(arguments.rows):
+        module = ["-m", "savedmodel.export", "--format=ctranslate2"]
+        paths = [f"--workdir={arguments.workdir}", f"--output={export}"]
+        make(export, module + paths)
+
+
+def make(path, argv):
+    """Runs a command of this package that makes a path."""
+    if path.exists():
+        return
+    log(f"making {path}")
+    process = start([sys.executable, *argv])
+    if process.returncode:
+        raise SystemExit(f"{path}: {process.stderr[-1000:]}")
+
+
+def argv_of(row, name, arguments):
+    """The command line of a measurement."""
+    system = row.table.systems[name]
+    options = [*row.table.options, *row.options, *system.options]
+    if arguments.small:
+        options += row.table.trial
+    places = {"folder": arguments.folder, "workdir": arguments.workdir}
+    return [
+        str(python_of(system)),
+        str(SCRIPTS / f"{system.script}.py"),
+        *(option.format(**places) for option in options),
+    ]
+
+
+def run(argv):
+    """The line of JSON that a script prints, or its error."""
+    process = start(argv)
+    if process.returncode:
+        return {"error": process.stderr[-1000:]}
+    return {"line": json.loads(process.stdout.splitlines()[-1])}
+
+
+def start(argv):
+    """A process that has ended: all cores, no GPU, this package's modules."""
+    variables = {
+        "OMP_NUM_THREADS": str(len(os.sched_getaffinity(0))),
         "CUDA_VISIBLE_DEVICES": "",
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "PYTHONPATH": str(ROOT),
     }
-
-
-def make(setup, places):
-    """Makes the missing files."""
-    target = pathlib.Path(setup.target.format(**places))
-    if target.exists():
-        return
-    print(f"making {target}", file=sys.stderr, flush=True)
-    found = run(setup.argv, places)
-    if "error" in found:
-        raise SystemExit(f"{target}: {found['error']}")
-
-
-def run(argv, places):
-    """JSON lines of a process, or its error; the load by other processes."""
-    busy, own, started = busy_seconds(), children_seconds(), time.perf_counter()
-    process = subprocess.run(
-        fill(argv, places),
-        cwd=ROOT,
-        env=environment(places),
-        capture_output=True,
-        text=True,
+    return subprocess.run(
+        argv, env=os.environ | variables, capture_output=True, text=True
     )
-    seconds = time.perf_counter() - started
-    foreign = busy_seconds() - busy - (children_seconds() - own)
-    record = {
-        "time": round(time.time()),
-        "seconds": round(seconds, 1),
-        "foreign_cpus": round(max(0.0, foreign / seconds), 3),
-    }
-    if process.returncode:
-        return record | {"error": process.stderr[-1000:]}
-    return record | {"lines": parse_lines(process.stdout)}
-
-
-def parse_lines(text):
-    """The JSON objects among the lines of a text.
-
-    >>> parse_lines('step 1\\n{"kind": "ceiling", "n": 8}\\n| table |')
-    [{'kind': 'ceiling', 'n': 8}]
-    """
-    return [
-        json.loads(line) for line in text.splitlines() if line.startswith("{")
-    ]
-
-
-def busy_seconds():
-    """CPU seconds of all processes since the machine started, Linux."""
-    with open("/proc/stat") as file:
-        fields = list(map(int, file.readline().split()[1:9]))
-    idle = fields[3] + fields[4]  # the fifth is waiting for a disk
-    return (sum(fields) - idle) / os.sysconf("SC_CLK_TCK")
-
-
-def children_seconds():
-    """CPU seconds of all processes that were started here and have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def describe_machine(places):
-    """CPU and versions, which must be the same in all rounds."""
-    versions = {"python": platform.python_version()}
-    for environment_name, packages in PACKAGES.items():
-        script = (
-            "import importlib.metadata as m, json; print(json.dumps("
-            f"{{name: m.version(name) for name in {packages.split()}}}))"
-        )
-        found = subprocess.check_output(
-            [places[environment_name], "-c", script], text=True
-        )
-        versions[environment_name] = json.loads(found)
-    return {
-        "cpu": cpu_name(),
-        "cores": CORES,
-        "commit": code_commit(),
-        "versions": versions,
-    }
-
-
-def check_machine(results, machine, keep):
-    """Results of another machine, version or commit do not belong together."""
-    if results.machine is None:
-        keep({"machine": machine})
-    elif results.machine != machine:
-        raise SystemExit(
-            "expected results of this machine, these versions and this commit;"
-            f" use another file.\nThe file: {results.machine}\nNow: {machine}"
-        )
 
 
 if __name__ == "__main__":

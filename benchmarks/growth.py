@@ -181,10 +181,19 @@ def random_ids(rows, point):
 
 def make_search(point):
     """A function that translates some rows, and waits."""
-    from decode_throughput import ForcedLengthInference
+    from keras import ops
 
     from keras_transformer.config import DecodingConfig
+    from keras_transformer.translation.inference import Inference
     from keras_transformer.translation.programs import make_runner
+
+    class ForcedLengthInference(Inference):
+        """Inference whose every output has the same length."""
+
+        def output_limits(self, source_ids):
+            length = self.decoding.min_length
+            limits = ops.full((ops.shape(source_ids)[0],), length, "int32")
+            return limits, length
 
     decoding = DecodingConfig(
         beam_size=point["beam"], min_length=point["length"]

@@ -151,7 +151,8 @@ def chosen(systems, beginnings):
 
 def environment_of(case):
     """Variables for the process of a case: threads are as in the commands."""
-    environment = {"PYTHONPATH": case["checkout"], "CUDA_VISIBLE_DEVICES": ""}
+    paths = [case["checkout"], str(ROOT / "benchmarks/peers")]
+    environment = {"PYTHONPATH": ":".join(paths), "CUDA_VISIBLE_DEVICES": ""}
     if case.get("options") and not case["options"]["jit_compile"]:
         environment["TF_NUM_INTRAOP_THREADS"] = "1"
     return environment
@@ -198,47 +199,21 @@ def make_translator(case):
 
 
 def make_ctranslate2(case):
-    """The same with CTranslate2, which gets pieces and gives pieces."""
-    import ctranslate2
+    """The same with CTranslate2."""
+    from translate_ctranslate2 import make_translate
 
     from keras_transformer.translator import Translator
-    from keras_transformer.vocabulary import EOS
-    from savedmodel import reload
 
-    ours = Translator.load(case["workdir"]).with_decoding(**case["search"])
-    tokenizer, config = ours.tokenizer, ours.decoding
-    folder = reload.find_export(case["ctranslate2"])
-    translator = ctranslate2.Translator(
-        str(folder),
-        inter_threads=case["workers"],
-        intra_threads=1,
-        compute_type="float32",
+    translator = Translator.load(case["workdir"]).with_decoding(
+        **case["search"]
     )
-    pieces = tokenizer.source.pieces
-    end = tokenizer.target.pieces[EOS]
-    numbers = {piece: i for i, piece in enumerate(tokenizer.target.pieces)}
-
-    def translate(lines):
-        rows = tokenizer.source.to_ids([line.strip() for line in lines])
-        # Without EOS, which CTranslate2 adds.
-        rows = [[pieces[i] for i in row[:-1]] for row in rows]
-        found = translator.translate_batch(
-            rows,
-            beam_size=case["beam_size"],
-            length_penalty=config.length_penalty,
-            max_decoding_length=ours.max_target_length,
-            min_decoding_length=max(0, config.min_length - 1),  # without EOS
-            max_batch_size=2048,
-            batch_type="tokens",
-            return_end_token=True,  # so that lengths count it, as here
-        )
-        ids = [
-            [numbers[piece] for piece in result.hypotheses[0] if piece != end]
-            for result in found
-        ]
-        return tokenizer.target.to_strings(ids)
-
-    return translate
+    return make_translate(
+        case["ctranslate2"],
+        case["workers"],
+        "float32",
+        beam_size=case["beam_size"],
+        length_penalty=translator.decoding.length_penalty,
+    )
 
 
 def make_export(case):

@@ -21,6 +21,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 FOLDER = ROOT / "benchmarks/results"
 PAGE = "README.md"
 MEASURED = "keras_transformer", "trainers", "savedmodel", "benchmarks/*.py"
+MEASURED += ("benchmarks/peers",)  # with what they require
 INK = "#767d86"  # of pictures; legible on white and on black
 PACKAGES = "tensorflow", "keras", "numpy", "onnxruntime", "ctranslate2"
 

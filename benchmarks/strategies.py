@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import socket
 import statistics
 import subprocess
@@ -129,13 +130,17 @@ def measure(name, arguments):
     for process, (_, err) in zip(processes, outputs, strict=True):
         if process.returncode:
             raise SystemExit(f"{name}: {err[-2000:]}")
-    speeds = [
-        float(part.split()[0])
-        for line in outputs[0][0].splitlines()
-        for part in line.split(" | ")
-        if part.endswith("source+target tokens/s")
-    ]
-    return statistics.median(speeds[arguments.skip :])
+    return statistics.median(rates_of(outputs[0][0])[arguments.skip :])
+
+
+def rates_of(text):
+    """Source and target tokens per second of each report of the trainer.
+
+    >>> rates_of("step 50 | loss 9.1 | 18700 source+target tokens/s | 9 s")
+    [18700.0]
+    """
+    rates = re.findall(r"\| (\S+) source\+target tokens/s", text)
+    return [float(rate) for rate in rates]
 
 
 def start(command, workers):

@@ -1,7 +1,6 @@
 """What the benchmarks read, compute and draw; times are not tested."""
 
 import argparse
-import asyncio
 import dataclasses
 import doctest
 import importlib
@@ -10,9 +9,7 @@ import pathlib
 import re
 import subprocess
 import sys
-import types
 
-import exports
 import keras
 import numpy as np
 import pages
@@ -20,7 +17,7 @@ import pytest
 from matplotlib.colors import to_hex
 
 import keras_transformer as kt
-from keras_transformer.config import DecodingConfig
+from keras_transformer.vocabulary import BOS, EOS, PAD, UNK
 from trainers.experiments.formulas import training_flops
 
 BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
@@ -30,34 +27,8 @@ def load(name):
     """A module of the benchmarks; some import each other by name."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(BENCHMARKS))
+        patch.syspath_prepend(str(BENCHMARKS / "peers"))
         return importlib.import_module(name)
-
-
-@pytest.fixture(scope="module")
-def peers():
-    return load("peers")
-
-
-def test_special_ids_become_ours(peers):
-    # Theirs: unknown 0, padding 1, begin 2, end 3; ours: 3, 0, 1, 2.
-    np.testing.assert_array_equal(
-        peers.our_ids([0, 1, 2, 3, 4, 7999]), [3, 0, 1, 2, 4, 7999, 2]
-    )
-
-
-def test_corpus_keeps_pairs_and_ends_rows(peers, tmp_path):
-    path = tmp_path / "train.ids.json"
-    path.write_text(json.dumps([[[5, 0], [8]], [[9], [7, 6, 4]], [[4], [4]]]))
-    corpus = peers.read_corpus(path, limit=2)
-    assert len(corpus) == 2
-    np.testing.assert_array_equal(corpus.source.ids, [5, 3, 2, 9, 2])
-    np.testing.assert_array_equal(corpus.target.ids, [8, 2, 7, 6, 4, 2])
-    np.testing.assert_array_equal(corpus.longer_side, [3, 4])
-
-
-def test_a_missing_folder_is_named(peers, tmp_path):
-    with pytest.raises(FileNotFoundError, match="common.py"):
-        peers.load_reporter(tmp_path)
 
 
 def figure_of(module, monkeypatch, *arguments):
@@ -251,149 +222,332 @@ def test_results_of_table_3_are_kept_and_shown(table3, tmp_path):
 @pytest.fixture(scope="module")
 def comparison():
     """The modules of `compare.py`."""
-    names = "compare", "compare_rows", "compare_results"
+    names = "compare", "compare_rows", "compare_tables"
     return [load(name) for name in names]
 
 
-def lines_of_peers(rates):
-    """Lines of a training script: {variant: (all steps, quiet steps)}."""
-    return [
-        {
-            "kind": "train_throughput",
-            "variant": variant,
-            "trg_tok_s": rate,
-            "trg_tok_s_quiet": quiet,
-            "gflop_s": rate / 10,
-            "gflop_s_quiet": None,
-        }
-        for variant, (rate, quiet) in rates.items()
-    ]
+def test_peers_train_the_presets():
+    measurement = load("measurement")
+    for name, shape in measurement.SHAPES.items():
+        preset = dataclasses.asdict(kt.preset(name))
+        assert shape == {field: preset[field] for field in shape}
+        assert preset["source_eos"] and not preset["pre_norm"]
+    ids = measurement.PAD, measurement.BOS, measurement.EOS, measurement.UNK
+    assert ids == (PAD, BOS, EOS, UNK)
+
+
+def test_busy_parts_do_not_count_where_others_are_quiet(capsys):
+    measurement = load("measurement")
+
+    def rates_of(*parts):
+        names = "seconds", "foreign_cpus", "target_tokens"
+        rows = [dict(zip(names, part, strict=True)) for part in parts]
+        measurement.print_rates(rows, "numpy")
+        return json.loads(capsys.readouterr().out)
+
+    line = rates_of((2.0, 0.1, 10), (3.0, 0.3, 20), (2.0, 0.0, 30))
+    assert line["target_tokens_per_second"] == 10
+    assert (line["parts"], line["quiet_parts"]) == (3, 2)
+    assert line["foreign_cpus"] == 0.133
+    assert line["version"] == f"numpy {np.__version__}"
+    line = rates_of((2.0, 0.9, 10), (3.0, 0.3, 20))
+    assert line["target_tokens_per_second"] == 6
+
+
+def test_the_clock_counts_the_cpus_of_others(monkeypatch):
+    measurement = load("measurement")
+    # Wall seconds, CPU seconds of all processes, and of this one.
+    readings = iter([(10.0, 50.0, 3.0), (14.0, 57.0, 4.0), (15.0, 57.5, 5.0)])
+    monkeypatch.setattr(
+        measurement.Clock, "_read", staticmethod(lambda: next(readings))
+    )
+    clock = measurement.Clock()
+    assert clock.lap() == {"seconds": 4.0, "foreign_cpus": 1.5}
+    assert clock.lap() == {"seconds": 1.0, "foreign_cpus": 0.0}
+
+
+@pytest.mark.parametrize(
+    "flags, calls", [([], ["abc"]), (["--single", "--limit=2"], ["a", "b"])]
+)
+def test_translations_are_timed_after_two_warm_ups(
+    flags, calls, tmp_path, capsys
+):
+    measurement = load("measurement")
+    path = tmp_path / "text"
+    path.write_text("a\nb\nc\n", encoding="utf-8")
+    parser = measurement.translation_parser("")
+    made = []
+    measurement.measure_translation(
+        lambda lines: made.append("".join(lines)),
+        parser.parse_args([f"--text={path}", *flags]),
+        "numpy",
+    )
+    assert made == calls * 3
+    line = json.loads(capsys.readouterr().out)
+    assert line["parts"] == 1 and line["lines_per_second"] > 0
+
+
+def test_peers_read_the_ids_of_our_tokenizer(tmp_path, monkeypatch):
+    prepare = load("prepare")
+    monkeypatch.setattr(prepare.measurement, "VOCAB_SIZE", 40)
+    lines = {"en": ["a dog runs", "dogs  run"], "de": ["ein Hund", "Hunde"]}
+    for split in ("train", prepare.TEST_SET):
+        for language, text in lines.items():
+            prepare.write_lines(tmp_path / f"{split}.{language}", text)
+    output = tmp_path / "data"
+    flags = [f"--data={tmp_path}", f"--output={output}"]
+    monkeypatch.setattr(sys, "argv", ["prepare.py", *flags])
+    prepare.main()
+    read = load("measurement").read_lines
+    assert read(output / "train.en") == ["a dog runs", "dogs run"]
+    pieces = read(output / "vocabulary.txt")
+    assert len(pieces) == 40
+    tokenizer = kt.Tokenizer.load(output / "tokenizer.model")
+    for language, text in lines.items():
+        rows = [
+            [pieces.index(piece) for piece in line.split()]
+            for line in read(output / f"train.pieces.{language}")
+        ]
+        assert [[*row, EOS] for row in rows] == tokenizer.to_ids(text)
+
+
+def test_the_ceiling_counts_the_products_of_a_step(tmp_path):
+    ceiling = load("ceiling")
+    for language in ("en", "de"):  # 11 tokens on average, with EOS
+        path = tmp_path / f"train.pieces.{language}"
+        path.write_text("a " * 9 + "\n" + "a " * 11 + "\n", encoding="utf-8")
+    config = kt.preset("base", vocab_size=8000)
+    arguments = argparse.Namespace(data=tmp_path, size="base")
+    assert ceiling.flops_per_token(arguments) == pytest.approx(
+        training_flops(config, 1, batch_tokens=1, sentence_length=11)
+    )
+
+
+def test_every_row_can_be_measured(comparison):
+    compare, rows, _ = comparison
+    sources = {
+        path.stem: path.read_text() for path in compare.SCRIPTS.glob("*.py")
+    }
+    arguments = argparse.Namespace(
+        folder="FOLDER", workdir="WORKDIR", small=True
+    )
+    for row in rows.ROWS.values():
+        for name in row.systems:
+            system = row.table.systems[name]
+            folder = system.environment
+            if folder is not None:
+                assert (compare.SCRIPTS / f"{folder}.txt").is_file()
+                assert f" {folder}" in (compare.ROOT / "Makefile").read_text()
+            known = sources[system.script] + sources["measurement"]
+            _, _, *options = compare.argv_of(row, name, arguments)
+            for option in options:
+                assert "{" not in option
+                assert f'"{option.split("=")[0]}"' in known
+    assert rows.ROWS.keys() > compare.choose("train,all_greedy").keys()
 
 
 def write_results(path, records):
-    """A file of results with {(round, command): lines or an error}."""
-    machine = {"cpu": "one & only", "cores": 2, "commit": "abc"}
-    machine["versions"] = {"python": "3.11", "ours": {"tensorflow": "2.21"}}
-    found = [{"machine": machine}]
-    for (number, command), lines in records.items():
-        kind = "lines" if isinstance(lines, list) else "error"
-        record = {"round": number, "command": command, kind: lines}
-        found.append(record | {"time": 1.8e9, "foreign_cpus": 0.01 * number})
+    """A file of results: (round, row, system, rate or error)."""
+    found = [{"setting": {"machine": "one & only", "commit": "abc"}}]
+    for number, row, system, rate in records:
+        key = {"round": number, "row": row, "system": system}
+        if isinstance(rate, str):
+            found.append(key | {"time": 1.8e9, "error": rate})
+            continue
+        rates = "target_tokens_per_second", "lines_per_second"
+        line = dict.fromkeys(rates, rate) | {"version": "some 1.2"}
+        line["foreign_cpus"] = number / 100
+        found.append(key | {"time": 1.8e9, "line": line})
     text = "".join(json.dumps(record) + "\n" for record in found)
-    path.write_text(text + '{"round": 9, "comm')  # killed while it wrote
+    path.write_text(text + '{"round": 9, "row')  # killed while it wrote
 
 
 @pytest.fixture
 def two_rounds(tmp_path):
     path = tmp_path / "results.jsonl"
+    row, text = "train_base_fp32", "single_greedy"
     write_results(
         path,
-        {
-            (1, "ceiling"): [
-                {"kind": "ceiling", "type": "fp32", "gflop_s_median": 200.0},
-                {"kind": "ceiling", "type": "bf16", "gflop_s_median": 400.0},
-            ],
-            (1, "base onmt"): lines_of_peers({"fp32": (900.0, 1000.0)}),
-            (1, "base torch"): lines_of_peers(
-                {"eager-bf16": (990.0, None), "eager-fp32": (500.0, None)}
-            ),
-            (1, "base fp32"): lines_of_peers({"fp32": (1400.0, None)}),
-            (1, "base bf16"): "out of memory",
-            (2, "base onmt"): lines_of_peers({"fp32": (500.0, None)}),
-            (2, "base torch"): lines_of_peers(
-                {"eager-fp32": (700.0, None), "eager-bf16": (9.0, None)}
-            ),
-            (2, "base fp32"): lines_of_peers({"fp32": (2000.0, 1600.0)}),
-            (1, "base fp32 xla"): [],
-        },
+        [
+            (1, row, "ceiling", 2000.0),
+            (1, row, "OpenNMT-tf", 1000.0),
+            (1, row, "PyTorch", 500.0),
+            (1, row, "this package", "out of memory"),
+            (1, row, "this package", 1400.0),
+            (2, row, "PyTorch", 700.0),
+            (2, row, "OpenNMT-tf", 500.0),
+            (2, row, "this package", 1600.0),
+            (1, text, "this package", 60.0),
+            (1, text, "this package, XLA", 160.0),
+            (1, text, "CTranslate2", 200.0),
+            (1, text, "CTranslate2 int8", 320.04),
+            (2, "train_tiny_fp32", "JoeyNMT", "no such file"),
+        ],
     )
     return path
 
 
-def test_a_row_is_ours_beside_the_fastest_peer(comparison, two_rounds):
-    _, rows, results = comparison
-    row = rows.ROWS["train_base_fp32"]
-    found = results.Results(two_rounds)
-    compared = results.compare(row, found)
-    # Medians: OpenNMT-tf (1000 + 500) / 2, PyTorch (500 + 700) / 2; the rates
-    # of quiet steps count where there are any.
-    assert compared.peer[0].label == "OpenNMT-tf"
-    assert compared.peer[1] == {1: 1000.0, 2: 500.0}
-    assert compared.ratios == [1400 / 1000, 1600 / 500]
-    assert compared.ratio == pytest.approx(2.3)
-    assert compared.shares == [140.0 / 200.0]  # the second has no ceiling
-    assert results.is_met(row, compared) is False  # 70 % of 75 %
-    reached = dataclasses.replace(row, share=0.7)
-    assert results.is_met(reached, compared) is True
-    aimless = dataclasses.replace(row, goal=None)
-    assert results.is_met(aimless, compared) is None
-
-
-def test_what_is_clearly_slower_is_measured_once(comparison, tmp_path):
-    _, rows, results = comparison
-    path = tmp_path / "results.jsonl"
-    rates = {
-        "tiny onmt": {"fp32": 1000.0},
-        "tiny joey": {"fp32": 799.0},
-        "tiny torch": {"eager-fp32": 100.0, "eager-bf16": 500.0},
-        "tiny torch compiled": {"compile-fp32": 100.0, "compile-bf16": 399.0},
-        "tiny fp32": {"fp32": 2000.0},
-        "tiny fp32 xla": {"fp32-xla": 1601.0},
-    }
-    write_results(
-        path,
+def test_tables_have_medians_and_ratios_of_rounds(comparison, two_rounds):
+    _, rows, tables = comparison
+    results = tables.Results(two_rounds)
+    assert results.errors == ["round 2: train_tiny_fp32: JoeyNMT: no such file"]
+    found = tables.tables_of(results)
+    # 1400 / 1000 and 1600 / 500; not the ratio of the medians, 2.
+    assert found[rows.TRAINING.heading] == [
         {
-            (1, command): lines_of_peers(
-                {variant: (rate, None) for variant, rate in found.items()}
-            )
-            for command, found in rates.items()
-        },
-    )
-    found = results.Results(path)
-    beaten = {
-        name
-        for name in rows.COMMANDS
-        if results.is_beaten(name, rows.TRAINING_ROWS, found)
-    }
-    # Eager PyTorch is slow in float32, and the fastest in bf16; XLA has more
-    # than 0.8 of the fastest, and what was not measured is not beaten.
-    assert beaten == {"tiny joey", "tiny torch compiled"}
+            "training, target tokens/s": "train `base`, float32",
+            "this package": 1500,
+            "OpenNMT-tf": 750,
+            "PyTorch": 600,
+            "PyTorch, compiled": None,
+            "JoeyNMT": None,
+            "ceiling": 2000,
+            "ratio": 2.3,
+        }
+    ]
+    [line] = found[rows.TRANSLATION.heading]
+    assert list(line.values())[1:] == [60.0, 160, 200, 320, 0.5]
+    columns = "ours", "peer", "ratio", "lowest", "highest"
+    assert [[r[c] for c in columns] for r in found["ratios"]] == [
+        ["this package", "OpenNMT-tf", 2.3, 1.4, 3.2],
+        ["this package", "PyTorch", 2.54, 2.29, 2.8],
+        ["this package", "ceiling", 0.7, 0.7, 0.7],
+        ["this package, XLA", "CTranslate2", 0.8, 0.8, 0.8],
+        ["this package, XLA", "CTranslate2 int8", 0.5, 0.5, 0.5],
+    ]
+    assert "at most 0.02." in tables.notes_of(results)
 
 
-def test_rounds_leave_out_what_is_clearly_slower(
-    comparison, tmp_path, monkeypatch
-):
-    compare, rows, results = comparison
-    monkeypatch.setattr(compare, "describe_machine", lambda places: {"cpu": ""})
-    rates = {
-        rows.COMMANDS["base fp32"].argv: {"fp32": 2000.0},
-        rows.COMMANDS["base onmt"].argv: {"fp32": 1000.0},
-        rows.COMMANDS["base torch"].argv: {"eager-fp32": 700.0},
-    }
-    monkeypatch.setattr(
-        compare,
-        "run",
-        lambda argv, places: {
-            "lines": lines_of_peers(
-                {name: (rate, None) for name, rate in rates[argv].items()}
-            )
-            if argv in rates
-            else [],
-            "foreign_cpus": 0.0,
-            "time": 0,
-        },
+def test_the_picture_of_results(comparison, two_rounds, monkeypatch):
+    _, _, tables = comparison
+    ratios = tables.tables_of(tables.Results(two_rounds))["ratios"]
+    [axes] = figure_of(tables, monkeypatch, ratios).axes
+    assert [bar.get_width() for bar in axes.patches] == [2.3, 2.54, 0.8, 0.5]
+    colors = [to_hex(bar.get_facecolor()) for bar in axes.patches]
+    assert colors == [tables.FASTER] * 2 + [tables.SLOWER] * 2
+    np.testing.assert_allclose(
+        axes.collections[0].get_segments()[0], [(1.4, 0), (3.2, 0)]
     )
-    places = dict.fromkeys("peers environments data workdir".split(), tmp_path)
+    assert [text.get_text() for text in axes.texts][0] == "2.30"
+    name = axes.get_yticklabels()[2].get_text()
+    assert name == "one line at a time, greedy: CTranslate2"
+
+
+def test_results_go_on_where_they_were(comparison, tmp_path, monkeypatch):
+    compare, rows, _ = comparison
+    setting = {"machine": "this"}
+    monkeypatch.setattr(compare, "setting", lambda arguments: setting)
+    monkeypatch.setattr(compare, "check_environments", lambda rows: None)
+    monkeypatch.setattr(compare, "prepare", lambda arguments: None)
+    ran = []
+
+    def run(argv):
+        ran.append(pathlib.Path(argv[1]).stem)
+        if len(ran) == 3:
+            raise KeyboardInterrupt
+        if len(ran) == 4:
+            return {"error": "busy"}
+        return {"line": {}}
+
+    monkeypatch.setattr(compare, "run", run)
     arguments = argparse.Namespace(
-        results=tmp_path / "results.jsonl", rounds=2, **places
+        rows=compare.choose("train_base"),
+        rounds=2,
+        folder=tmp_path / "new",
+        workdir=None,
+        small=False,
     )
-    compare.measure(compare.choose("train_base_fp32"), arguments)
-    found = results.Results(arguments.results).lines
-    both = {name for number, name in found if number == 2}
-    assert both == {"ceiling", "base onmt", "base fp32"}
-    assert {name for number, name in found if number == 1} - both == {
-        "base torch"
+    path = arguments.folder / "results.jsonl"
+    with pytest.raises(KeyboardInterrupt):
+        compare.measure(arguments, path)
+    compare.measure(arguments, path)
+    expected = ["train_ours", "train_opennmt_tf", "train_pytorch", "ceiling"]
+    assert ran == [*expected[:3], *expected[2:], *expected]
+    compare.measure(arguments, path)  # what failed is measured again
+    assert ran[9:] == ["train_pytorch"]
+    setting = {"machine": "another"}
+    with pytest.raises(SystemExit, match="use another --folder"):
+        compare.measure(arguments, path)
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--rows=train,other"], "expected names of rows"),
+        ([], "rows of translation need --workdir"),
+        (["--rows=train", "--small", "--record"], "a trial is no result"),
+    ],
+)
+def test_comparisons_that_cannot_be_made(
+    flags, message, comparison, monkeypatch, capsys
+):
+    compare, _, _ = comparison
+    monkeypatch.setattr(sys, "argv", ["compare.py", "--data=DATA", *flags])
+    with pytest.raises(SystemExit, match="2"):
+        compare.parse_arguments()
+    assert message in capsys.readouterr().err
+
+
+def test_a_missing_environment_is_named(comparison, tmp_path, monkeypatch):
+    compare, rows, _ = comparison
+    monkeypatch.setattr(compare, "ENVIRONMENTS", tmp_path)
+    with pytest.raises(SystemExit, match="OpenNMT-tf: run `make peers`"):
+        compare.check_environments(rows.ROWS)
+
+
+def test_a_script_that_fails_is_no_result(comparison, tmp_path):
+    compare, _, _ = comparison
+    script = tmp_path / "script.py"
+    script.write_text("print('step 1')\nprint('{\"lines_per_second\": 2.5}')\n")
+    line = compare.run([sys.executable, str(script)])
+    assert line == {"line": {"lines_per_second": 2.5}}
+    script.write_text("raise SystemExit('no memory')")
+    line = compare.run([sys.executable, str(script)])
+    assert line == {"error": "no memory\n"}
+
+
+def test_only_complete_comparisons_are_recorded(
+    comparison, results_folder, two_rounds, monkeypatch
+):
+    _, rows, tables = comparison
+    picture = results_folder.FOLDER / "benchmarks.svg"
+    monkeypatch.setattr(tables, "PICTURE", picture)
+    with pytest.raises(SystemExit, match="Received: no train `tiny`"):
+        tables.record(tables.Results(two_rounds))
+    write_results(
+        two_rounds,
+        [
+            (1, name, system, 10.0)
+            for name, row in rows.ROWS.items()
+            for system in row.systems
+        ],
+    )
+    tables.record(tables.Results(two_rounds))
+    document = results_folder.read("peers")
+    assert document["commit"] == "abc" and document["date"] == "2027-01-15"
+    assert document["machine"] == "one & only"
+    assert document["versions"]["some"] == "1.2"
+    assert document["tables"].keys() == {
+        rows.TRAINING.heading,
+        rows.TRANSLATION.heading,
+        "ratios",
     }
+    expected = tables.draw(document["tables"]["ratios"])
+    assert_same_picture(picture, expected)
+
+
+def test_the_comparison_in_the_docs_is_the_recorded_one(comparison):
+    """Nothing is checked before the first recording."""
+    _, _, tables = comparison
+    results = load("results")
+    docs = BENCHMARKS.parent / "docs"
+    text = (docs / "benchmarks.md").read_text(encoding="utf-8")
+    for path in results.FOLDER.glob(f"{tables.NAME}.json"):
+        found = results.read(path.stem)["tables"]
+        for table in load("compare_rows").TABLES:
+            assert results.markdown(found[table.heading]) in text
+        expected = tables.draw(found[tables.RATIOS])
+        assert_same_picture(docs / "benchmarks.svg", expected)
 
 
 def test_results_belong_to_the_commit_of_the_code(tmp_path, monkeypatch):
@@ -418,91 +572,14 @@ def test_results_belong_to_the_commit_of_the_code(tmp_path, monkeypatch):
     git("add", ".")
     git("commit", "-q", "-m", "words")
     assert results.code_commit() == code
-    (tmp_path / "benchmarks/code.py").write_text("2")
-    assert results.code_commit() == code + "-dirty"
-
-
-def test_the_table_of_results(comparison, two_rounds):
-    _, rows, results = comparison
-    shown = {
-        name: rows.ROWS[name] for name in ("train_base_fp32", "train_base_bf16")
-    }
-    found = results.Results(two_rounds)
-    numbers = results.compare_all(shown, found)
-    *_, first, second = results.table(shown, numbers).rstrip().splitlines()
-    assert first == (
-        "| train `base` fp32, target tokens/s | 1,500 (plain)"
-        " | 750 (OpenNMT-tf) | 2.30, 70 % of the ceiling | 1.40 to 3.20"
-        " | 1.35, 75 % of the ceiling |"
-    )
-    assert second == (
-        "| train `base` bf16, target tokens/s | not measured |  |  | "
-        " | 1.7, 68 % of the ceiling |"
-    )
-    row = shown["train_base_fp32"]
-    shown = {"train_base_fp32": dataclasses.replace(row, share=0.7)}
-    assert "| **2.30**, 70 % of" in results.table(shown, numbers)
-    assert found.errors == ["round 1: base bf16: out of memory"]
-    assert "2 cores of one & only; commit abc; 2 rounds" in results.describe(
-        found
-    )
-    every = load("results").markdown(results.systems_of(shown, found))
-    assert "| PyTorch | 600 | 500 | 700 | 2 | 0.02 |" in every
-    assert "| ceiling fp32, GFLOP/s | matrix product | 200 |" in every
-
-
-def test_the_picture_of_results(comparison, two_rounds, monkeypatch):
-    _, rows, results = comparison
-    found = results.Results(two_rounds)
-    numbers = results.compare_all(rows.ROWS, found)
-    [axes] = figure_of(results, monkeypatch, rows.ROWS, numbers).axes
-    [bar] = axes.patches
-    assert bar.get_width() == pytest.approx(2.3)
-    assert to_hex(bar.get_facecolor()) == results.MISSED
-    whisker, goal = (lines.get_segments()[0] for lines in axes.collections)
-    np.testing.assert_allclose(whisker, [(1.4, 0), (3.2, 0)])
-    assert goal[:, 0].tolist() == [1.35, 1.35]
-    texts = [text.get_text() for text in axes.texts]
-    assert texts == ["2.30", "1.35", "ratio", "goal"]
-    [name] = axes.get_yticklabels()
-    assert name.get_text() == "train base fp32"
-
-
-def test_results_go_on_where_they_were(comparison, tmp_path, monkeypatch):
-    compare, rows, results = comparison
-    path = tmp_path / "results.jsonl"
-    machine = {"cpu": "this", "versions": {}}
-    monkeypatch.setattr(compare, "describe_machine", lambda places: machine)
-    ran = []
-
-    def run(argv, places):
-        ran.append(argv)
-        if len(ran) == 3:
-            raise KeyboardInterrupt
-        return {"lines": [], "foreign_cpus": 0.0, "time": 0}
-
-    monkeypatch.setattr(compare, "run", run)
-    arguments = argparse.Namespace(
-        results=path,
-        rounds=2,
-        peers=tmp_path,
-        environments=tmp_path,
-        data=tmp_path,
-        workdir=tmp_path,
-    )
-    chosen = compare.choose("train_base_bf16")
-    names = compare.commands_of(chosen)
-    assert names == ["ceiling", "base torch", "base bf16"]
-    with pytest.raises(KeyboardInterrupt):
-        compare.measure(chosen, arguments)
-    compare.measure(chosen, arguments)
-    expected = [rows.COMMANDS[name].argv for name in names]
-    assert ran == [*expected, *expected[2:], *expected]
-    machine = {"cpu": "another", "versions": {}}
-    with pytest.raises(SystemExit, match="use another file"):
-        compare.measure(chosen, arguments)
-    with pytest.raises(SystemExit, match="expected names of rows"):
-        compare.choose("train,other")
+    for name in ("code.py", "peers/some.txt"):
+        path = tmp_path / "benchmarks" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("2")
+        assert results.code_commit() == code + "-dirty"
+        git("add", ".")
+        git("commit", "-q", "-m", "more code")
+        code = results.code_commit()
 
 
 @pytest.fixture
@@ -561,32 +638,6 @@ def results_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "FOLDER", tmp_path)
     monkeypatch.setattr(sys, "argv", ["/a/growth.py", "--only=a b", "--record"])
     return results
-
-
-def test_rows_measured_again_replace_the_recorded_ones(
-    comparison, results_folder, two_rounds
-):
-    _, rows, results = comparison
-    found = results.Results(two_rounds)
-    numbers = results.compare_all(rows.ROWS, found)
-    assert results.recorded(rows.ROWS) == dict.fromkeys(rows.ROWS)
-    results.record(rows.ROWS, numbers, found)
-    again = results.recorded(rows.ROWS)
-    assert results.table(rows.ROWS, again) == results.table(rows.ROWS, numbers)
-    assert results.draw(rows.ROWS, again) == results.draw(rows.ROWS, numbers)
-    document = results_folder.read("compare")
-    assert document["commit"] == "abc" and document["date"] == "2027-01-15"
-    assert document["versions"] == {"tensorflow (ours)": "2.21"}
-    systems = len(document["tables"]["systems"])
-    assert systems == 6  # three of base fp32, one of base bf16, two ceilings
-    name = "train_base_fp32"
-    faster = numbers[name]._replace(ratios=[5.0])
-    found.machine["commit"] = "def"
-    results.record({name: rows.ROWS[name]}, {name: faster}, found)
-    tables = results_folder.read("compare")["tables"]
-    [row] = tables["rows"]
-    assert row["ratio"] == 5.0 and row["commit"] == "def"
-    assert len(tables["systems"]) == systems
 
 
 # The current results
@@ -652,15 +703,6 @@ def test_the_page_of_results_is_that_of_the_files():
         assert not script or (results.ROOT / script[1]).exists(), path
 
 
-def test_the_comparison_in_the_docs_is_the_recorded_one(comparison):
-    _, rows, results = comparison
-    found = results.recorded(rows.ROWS)
-    docs = BENCHMARKS.parent / "docs"
-    table = results.table(rows.ROWS, found)
-    assert table in (docs / "benchmarks.md").read_text(encoding="utf-8")
-    assert_same_picture(docs / "benchmarks.svg", results.draw(rows.ROWS, found))
-
-
 @pytest.mark.parametrize(
     "page, name, table",
     [
@@ -679,377 +721,3 @@ def test_tables_of_the_docs_have_the_recorded_numbers(page, name, table):
     for row in rows:
         cells = ["-" if value is None else value for value in row.values()]
         assert cells in shown, cells
-
-
-def test_every_figure_is_of_a_command(comparison):
-    compare, rows, _ = comparison
-    needed = {f.command for row in rows.ROWS.values() for f in row.figures}
-    assert needed == rows.COMMANDS.keys()
-    places = dict.fromkeys(
-        "ours torch onmt joey peers data work workdir made".split(), "DIR"
-    )
-    for command in rows.COMMANDS.values():
-        words = compare.fill(command.argv, places)
-        assert not any("{" in word for word in words)
-        if words[1].startswith("benchmarks/"):
-            assert (BENCHMARKS.parent / words[1]).is_file()
-        assert set(command.needs) <= rows.SETUPS.keys()
-    for row in rows.ROWS.values():
-        assert not row.work or len(row.work) == len(row.ours)
-
-
-def test_what_a_process_prints_is_kept(comparison, tmp_path):
-    compare, _, _ = comparison
-    program = tmp_path / "program.py"
-    program.write_text("print('step 1')\nprint('{\"a\": 1}')\n")
-    places = {"ours": sys.executable, "work": tmp_path}
-    record = compare.run(f"{{ours}} {program}", places)
-    assert record["lines"] == [{"a": 1}] and record["time"] > 1e9
-    program.write_text("raise SystemExit('no model')")
-    assert "no model" in compare.run(f"{{ours}} {program}", places)["error"]
-
-
-def test_the_reports_of_the_trainer_are_read():
-    recipe = load("recipe_throughput")
-    text = (
-        "step 50 | lr 1e-3 | 18700 source+target tokens/s | 9 s\nvalidation\n"
-        "step 100 | lr 1e-3 | 19000 source+target tokens/s | 12 s\n"
-    )
-    assert recipe.rates_of(text) == [18700.0, 19000.0]
-    text += "  a step: 1,000 source and 3,000 target tokens on average, on 1"
-    assert recipe.target_share(text) == 0.75
-
-
-# Seeds
-
-
-def test_a_row_has_the_mean_and_the_range_over_seeds(tmp_path):
-    seeds = load("seeds")
-    scores = {
-        seed: {"val": {"bleu": bleu, "chrf": 60 + seed}}
-        for seed, bleu in ((1, 34.0), (2, 35.5), (3, 34.3))
-    }
-    arguments = argparse.Namespace(setting="TensorFlow", train_steps=4000)
-    assert seeds.row_of(arguments, "val", scores) == {
-        "setting": "TensorFlow",
-        "steps": 4000,
-        "seeds": 3,
-        "pairs": "val",
-        "BLEU": 34.6,
-        "lowest": 34.0,
-        "highest": 35.5,
-        "chrF": 62.0,
-    }
-
-
-def test_each_seed_is_trained_and_evaluated(monkeypatch, tmp_path):
-    seeds = load("seeds")
-    calls = []
-
-    def call(command, workdir, *flags):
-        calls.append((command, workdir, flags))
-        return 'text\n{"bleu": 1.0, "chrf": 2.0}\n'
-
-    monkeypatch.setattr(seeds, "call", call)
-    arguments = argparse.Namespace(
-        folder=tmp_path,
-        setting="jax",
-        train_steps=7,
-        data=pathlib.Path("data"),
-        flags=["--backend=jax"],
-    )
-    found = seeds.run(arguments, 2, ["val", "test"])
-    assert found["test"] == {"bleu": 1.0, "chrf": 2.0}
-    (trained, workdir, flags), *evaluated = calls
-    assert trained == "wmt" and workdir == tmp_path / "jax_2"
-    assert {"--seed=2", "--train_steps=7", "--backend=jax"} <= set(flags)
-    assert evaluated == [
-        ("evaluate", workdir, (f"--test_files=data/{name}", "--backend=jax"))
-        for name in ("val", "test")
-    ]
-
-
-# The server under load
-
-
-def test_answers_under_load_are_counted():
-    serve_load = load("serve_load")
-    answers = [
-        serve_load.Answer(*fields)
-        for fields in (
-            (0, 200, "A", 0.1),
-            (1, 200, "x", 0.3),
-            (1, 200, "b", 0.2),
-            (0, 429, None, 0.01),
-            (1, 503, None, 0.01),
-            (1, 500, None, 0.01),
-            (0, None, None, None),
-        )
-    ]
-    expected = types.SimpleNamespace(
-        plain=["A", "B"], all=[{"A"}, {"B", "b"}].__getitem__
-    )
-    assert serve_load.summarize(answers, 6.0, expected) == {
-        "requests": 7,
-        "answers/s": 0.5,
-        "p50, ms": 200.0,
-        "p99, ms": 298.0,
-        "rejected": 2,
-        "lost": 2,
-        "differ": 2,
-        "wrong": 1,
-    }
-    none_expected = serve_load.summarize(answers, 6.0, None)
-    assert none_expected["differ"] is None and none_expected["wrong"] is None
-
-
-def test_requests_arrive_whether_or_not_others_are_answered():
-    serve_load = load("serve_load")
-    due, waiting = 50, []
-
-    async def answer(reader, writer):
-        """Answers nobody before all requests have arrived, and "no" never."""
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = int(re.search(rb"Content-Length: (\d+)", head)[1])
-        line = json.loads(await reader.readexactly(length))["q"]
-        waiting.append((line, writer))
-        if len(waiting) == due:
-            for line, writer in waiting:
-                if line != "no":
-                    body = json.dumps({"translatedText": line * 2})
-                    writer.write(f"HTTP/1.1 200 OK\r\n\r\n{body}".encode())
-                writer.close()
-
-    async def run():
-        async with await asyncio.start_server(answer, "127.0.0.1") as server:
-            host, port = server.sockets[0].getsockname()
-            url = f"http://{host}:{port}"
-            loads = serve_load.Load(url, ["a", "no"], {}, seed=1)
-            return await loads.arrive(rate=1e6, number=due)
-
-    answers, _ = asyncio.run(run())
-    assert {answer[:3] for answer in answers} == {
-        (0, 200, "aa"),
-        (1, None, None),
-    }
-    assert len(answers) == due
-
-
-# Growth
-
-
-def test_threads_of_real_text_are_those_of_the_commands():
-    real_text = load("real_text")
-    threads = [
-        real_text.environment_of({"checkout": "here", **case}).get(
-            "TF_NUM_INTRAOP_THREADS"
-        )
-        for case in (
-            {"options": {"jit_compile": False}},
-            {"options": {"jit_compile": True}},
-            {"export": "there"},
-        )
-    ]
-    assert threads == ["1", None, None]
-
-
-def test_real_text_can_be_searched_as_ctranslate2_does():
-    real_text = load("real_text")
-    given = types.SimpleNamespace(length_penalty=None, as_ctranslate2=False)
-    assert real_text.search_of(given) == {}
-    given = types.SimpleNamespace(length_penalty=0.6, as_ctranslate2=True)
-    decoding = DecodingConfig(beam_size=3, length_penalty=1.0)
-    assert dataclasses.replace(
-        decoding, **real_text.search_of(given)
-    ) == DecodingConfig(
-        beam_size=3,
-        length_penalty=0.6,
-        length_normalization="power",
-        stopping="fairseq",
-    )
-
-
-@pytest.mark.parametrize("beam_size", [1, 3])
-def test_real_text_has_the_translations_of_ctranslate2(beam_size, tmp_path):
-    real_text = load("real_text")
-    sources = [source for source, _ in exports.make_pairs(80)]
-    sources = [source for source in sources if len(source) < 16]
-    (tmp_path / "text").write_text("\n".join(sources))
-    case = {
-        "workdir": str(exports.workdir()),
-        "text": str(tmp_path / "text"),
-        "beam_size": beam_size,
-        "single": False,
-        "limit": None,
-        "search": {"stopping": "fairseq", "length_normalization": "power"},
-    }
-    found = [
-        real_text.measure({**case, **system})["lines"]
-        for system in (
-            {"options": {}},
-            {
-                "ctranslate2": str(exports.exported("ctranslate2")[0]),
-                "workers": 1,
-            },
-        )
-    ]
-    for source, ours, theirs in zip(sources, *found, strict=True):
-        assert ours == theirs, source
-    assert len(set(found[0])) > 20
-    assert real_text.count_others(found[0], found[0][::-1]) > 20
-
-
-def test_exponents_above_those_of_theory_are_marked():
-    growth = load("growth")
-    sizes = (1, 2, 4, 8)
-    points = [{"seconds": n**1.5, "bytes": 1e6 * n} for n in sizes]
-    cells = growth.row_of("decode", "batch", sizes, points).split(" | ")
-    assert cells[1] == "batch: 1 / 2 / 4 / 8"
-    assert cells[3:5] == ["1.50", "1"] and cells[6:8] == ["1.00", "1"]
-    assert cells[8] == "steeper: time |"
-    assert growth.row_of("train", "length", sizes, points).endswith("| 2 |  |")
-
-
-def test_cases_are_measured_once(tmp_path, monkeypatch):
-    growth, processes = load("growth"), load("processes")
-    point = growth.point_of("train", "depth", 16)
-    assert point == {"task": "train", **growth.FIXED, "depth": 16}
-    ran = []
-    monkeypatch.setattr(
-        processes, "measure_apart", lambda *words: ran.append(words) or len(ran)
-    )
-    cases = [point, {**point, "depth": 8}, point]
-    for path, expected in ((tmp_path / "points", [1, 2, 1]), (None, [3, 4, 5])):
-        found = [
-            processes.measure_once("a.py", case, {}, path) for case in cases
-        ]
-        assert found == expected
-    assert ran[:2] == [("a.py", case, {}) for case in cases[:2]]
-
-
-# Programs for accelerators that are not there
-
-
-@pytest.fixture(scope="module")
-def compile_for():
-    return load("compile_for")
-
-
-@pytest.mark.parametrize(
-    "needed, known, largest, most",
-    [
-        (lambda rows: 1 + 0.1376 * rows, [24], 104, 4),
-        (lambda rows: 1 + 0.01 * rows, [24], 1472, 4),
-        # The compiler computes values again where memory is scarce.
-        (lambda rows: min(1 + 0.15 * rows, 14 + 0.01 * rows), [24], 168, 5),
-        (lambda rows: 1 + 0.001 * rows**2, [24], 120, 8),
-        (lambda rows: 9 + rows, [24], 0, 3),
-        (lambda rows: 0.5 * rows, [24, 40], 24, 1),
-        (lambda rows: 0.5 * rows, [8, 24, 32], 24, 0),
-    ],
-)
-def test_the_largest_batch_is_found(compile_for, needed, known, largest, most):
-    compiled = []
-
-    def compile_rows(rows):
-        compiled.append(rows)
-        return needed(rows)
-
-    sizes = {rows: needed(rows) for rows in known}
-    found = compile_for.largest_rows(compile_rows, 15.75, 8, sizes)
-    assert found == (largest, largest + 8)
-    assert len({*known, *compiled}) == len(known) + len(compiled)
-    assert len(compiled) <= most
-    assert not any(rows % 8 for rows in compiled)
-
-
-def test_the_row_of_the_largest_batch(compile_for, tmp_path, monkeypatch):
-    """Eight chips; one program is known, and one that is another's."""
-    gib, compiled = 2**30, []
-
-    def measure(script, case, environment):
-        compiled.append(case["rows"])
-        if case["rows"] > 160:
-            return {"error": "Out of memory. Used 16.10G of 15.75G hbm."}
-        memory = {"weights": gib, "optimizer": 2 * gib, "batch": gib / 2}
-        memory |= {"temporaries": case["rows"] / 8 * gib / 2}
-        return {
-            "memory": memory,
-            "formula_flops": 197e12,
-            "flops": 201e12,
-            "bytes": 819e6,
-            "all_reduce_bytes": 1e9,
-            "compile_seconds": 60.4,
-        }
-
-    monkeypatch.setattr(load("processes"), "measure_apart", measure)
-    case = {"recipe": "r", "target": "v5e-8", "length": 256}
-    case |= {"precision": "float32", "remat": "layers", "rows": 96}
-    path = tmp_path / "results"
-    arguments = argparse.Namespace(largest=4, results=path)
-    for known in ({**case, "rows": 32}, {**case, "remat": "none", "rows": 960}):
-        compile_for.find(known, arguments)
-    row = compile_for.find_largest(case, arguments)
-    assert compiled == [32, 960, 64, 192, 160] and row == {
-        "recipe": "r",
-        "target": "v5e-8",
-        "chips": 8,
-        "remat": "layers",
-        "rows x tokens": "160 x 256",
-        "tokens a side, chip": 20 * 256,
-        "weights GiB": 1,
-        "optimizer GiB": 2,
-        "temporaries GiB": 10,
-        "other GiB": 0.5,
-        "total GiB": 13.5,
-        "HBM GiB": 15.75,
-        "TFLOP, chip": 197,
-        "compiler / formula": round(201 / 197, 3),
-        "all-reduce MB": 1000,
-        "products ms": 1000,
-        "memory ms": 1,
-        "links ms": 8.75,  # 7 / 8 of it twice, at 200 GB/s
-        "compile s": 60,
-        "refused": "192 x 256",
-    }
-    refused = compile_for.row_of(case, {"error": "Used 16.10G of 15.75G hbm."})
-    assert refused.keys() == row.keys() - {"refused"}
-    assert refused["total GiB"] == 16.11 and refused["products ms"] is None
-
-
-def test_flops_of_a_search(compile_for):
-    """A hypothesis more: its own products, but not those of the source."""
-    config = kt.TransformerConfig(
-        vocab_size=50, d_model=8, d_ff=16, num_heads=2, num_layers=3
-    )
-    flops = [compile_for.search_flops(config, w, 5, 7) for w in (1, 2, 3)]
-    passes = training_flops(config, 1, 5 * 7, 7) / 3
-    assert flops[0] == pytest.approx(passes)
-    assert flops[2] - flops[1] == flops[1] - flops[0]
-    # Projections of the token and to the memory; feed-forward; Q K^T and the
-    # weighted sum, over target and source; logits.
-    token = 3 * (6 * 8 * 8 + 2 * 8 * 16 + 4 * 7 * 8) + 8 * 50
-    assert flops[1] - flops[0] == 2 * 5 * 7 * token
-
-
-def test_chips_only_add_up(compile_for):
-    with pytest.raises(ValueError, match="Received: all-gather"):
-        compile_for.all_reduce_bytes("%a = f32[8]{0} all-gather-start(%b)")
-
-
-@pytest.mark.parametrize(
-    "argv, message",
-    [
-        (["--target=v5e-3"], "unknown target: v5e-3"),
-        (["--target=v9-8"], "unknown target: v9-8"),
-        (["--search=64"], "a search is on one chip. Received: v5e-8"),
-        (["--remat=all"], "none or layers. Received: all"),
-    ],
-)
-def test_what_cannot_be_compiled(
-    compile_for, argv, message, capsys, monkeypatch
-):
-    monkeypatch.setattr(sys, "argv", ["compile_for.py", *argv])
-    with pytest.raises(SystemExit):
-        compile_for.parse_arguments()
-    assert message in capsys.readouterr().err

@@ -1,0 +1,219 @@
+"""The results of `compare.py`: read from its file, as tables, and drawn."""
+
+import datetime
+import json
+import pathlib
+import statistics
+
+import matplotlib
+import results as files
+from compare_rows import CEILING, ROWS, TABLES
+
+from keras_transformer.figures.plots import make_axes
+from keras_transformer.figures.saving import STYLE, transparent_svg
+
+NAME = "peers"  # of the file in benchmarks/results
+RATIOS = "ratios"  # heading of a table
+PICTURE = files.ROOT / "docs/benchmarks.svg"
+
+
+class Results:
+    """What is in a file of results.
+
+    Attributes:
+        setting: Of the machine and the input; None before a measurement.
+        lines: The line of each (round, row, system).
+        times: When each was measured, in seconds since 1970.
+        errors: Of scripts that failed and have not succeeded since.
+    """
+
+    def __init__(self, path: pathlib.Path):
+        self.setting, self.lines, self.times = None, {}, {}
+        failed = {}
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        # A run that was killed may have left the beginning of a line.
+        complete = text[: text.rfind("\n") + 1]
+        for record in map(json.loads, complete.splitlines()):
+            if "setting" in record:
+                self.setting = record["setting"]
+                continue
+            key = record["round"], record["row"], record["system"]
+            if "error" in record:
+                failed[key] = record["error"]
+                continue
+            failed.pop(key, None)
+            self.lines[key] = record["line"]
+            self.times[key] = record["time"]
+        self.errors = [
+            f"round {number}: {row}: {system}: {error}"
+            for (number, row, system), error in failed.items()
+        ]
+
+    def rates(self, row: str, system: str) -> dict[int, float]:
+        """The rate of a system in each round that has it."""
+        name = ROWS[row].table.rate
+        return {
+            key[0]: line[name]
+            for key, line in self.lines.items()
+            if key[1:] == (row, system)
+        }
+
+    def median(self, row: str, system: str) -> float | None:
+        """The median of the rounds, or None."""
+        rates = self.rates(row, system).values()
+        return statistics.median(rates) if rates else None
+
+
+def tables_of(results: Results) -> dict[str, list[dict]]:
+    """Tables of what was measured: the speeds, and our ratios to each peer."""
+    tables = {
+        table.heading: [
+            speeds_of(name, row, results)
+            for name, row in ROWS.items()
+            if row.table is table
+            and any(key[1] == name for key in results.lines)
+        ]
+        for table in TABLES
+    }
+    tables[RATIOS] = [
+        ratio for name in ROWS for ratio in ratios_of(name, results)
+    ]
+    return {heading: rows for heading, rows in tables.items() if rows}
+
+
+def speeds_of(name, row, results):
+    """The medians of all systems; the ratio of ours to the fastest peer."""
+    medians = {
+        system: rounded(results.median(name, system))
+        for system in row.table.systems
+    }
+    to_peers = [
+        ratio["ratio"]
+        for ratio in ratios_of(name, results)
+        if ratio["peer"] != CEILING
+    ]
+    ratio = min(to_peers, default=None)
+    return {row.table.heading: row.title, **medians, "ratio": ratio}
+
+
+def ratios_of(name, results):
+    """The fastest of ours by each peer: the median of the rounds' ratios."""
+    row = ROWS[name]
+    measured = [s for s in row.systems if results.rates(name, s)]
+    ours = [s for s in measured if row.table.systems[s].is_ours]
+    if not ours:
+        return []
+    fastest = max(ours, key=lambda system: results.median(name, system))
+    found = []
+    for peer in measured:
+        ratios = quotients(
+            results.rates(name, fastest), results.rates(name, peer)
+        )
+        if peer not in ours and ratios:
+            found.append(
+                {
+                    "row": row.title,
+                    "ours": fastest,
+                    "peer": peer,
+                    "ratio": round(statistics.median(ratios), 2),
+                    "lowest": round(min(ratios), 2),
+                    "highest": round(max(ratios), 2),
+                }
+            )
+    return found
+
+
+def quotients(ours, others):
+    """Of the rounds that both have.
+
+    >>> quotients({1: 3.0, 2: 8.0}, {2: 2.0, 3: 1.0})
+    [4.0]
+    """
+    return [ours[n] / others[n] for n in sorted(ours) if n in others]
+
+
+def rounded(value):
+    """Three digits, or a whole number; None stays.
+
+    >>> rounded(9330.4), rounded(27.64), rounded(0.5549), rounded(None)
+    (9330, 27.6, 0.555, None)
+    """
+    if value is None:
+        return None
+    return round(value) if value >= 100 else float(f"{value:.3g}")
+
+
+def notes_of(results):
+    """Rounds, and how idle the machine was."""
+    rounds = max((number for number, *_ in results.lines), default=0)
+    foreign = [line["foreign_cpus"] for line in results.lines.values()]
+    return (
+        f"Rounds: {rounds}. CPUs that other processes used:"
+        f" at most {max(foreign, default=0.0):.2f}."
+    )
+
+
+def record(results):
+    """Writes the tables to benchmarks/results, and draws the picture."""
+    measured = {(row, system) for _, row, system in results.lines}
+    for name, row in ROWS.items():
+        for system in row.systems:
+            if (name, system) not in measured:
+                raise SystemExit(
+                    f"expected all rows. Received: no {row.title}: {system}"
+                )
+    tables = tables_of(results)
+    last = datetime.datetime.fromtimestamp(
+        max(results.times.values()), datetime.UTC
+    )
+    versions = files.versions(("tensorflow", "keras"))
+    for line in results.lines.values():
+        package, version = line["version"].split()
+        versions[package] = version
+    files.record(
+        NAME,
+        "This package and its peers",
+        tables,
+        date=last.date().isoformat(),
+        commit=results.setting["commit"],
+        machine=results.setting["machine"],
+        versions=versions,
+        notes=notes_of(results),
+    )
+    files.write(PICTURE, draw(tables[RATIOS]))
+
+
+BAR, TOP, BOTTOM = 26, 48, 30  # points: height of a row, and margins
+LEFT, RIGHT, SCALE_WIDTH = 330, 60, 400
+FASTER, SLOWER = "#3aa17e", "#e07b39"
+RANGE = "#59616a"  # also legible on the bars
+
+
+@matplotlib.rc_context(STYLE)
+def draw(ratios):
+    """The table of ratios as bars, with the range of the rounds, as SVG."""
+    shown = [row for row in ratios if row["peer"] != CEILING]
+    size = LEFT + SCALE_WIDTH + RIGHT, TOP + BOTTOM + BAR * len(shown)
+    figure, axes = make_axes(*size, LEFT, RIGHT, BOTTOM, TOP)
+    for i, row in enumerate(shown):
+        color = FASTER if row["ratio"] >= 1 else SLOWER
+        axes.barh(i, row["ratio"], 0.55, color=color)
+        axes.hlines(i, row["lowest"], row["highest"], RANGE)
+        axes.annotate(
+            f"{row['ratio']:.2f}",
+            (max(row["ratio"], row["highest"]), i),
+            (6, 0),
+            textcoords="offset points",
+            verticalalignment="center",
+        )
+    axes.axvline(1, color=files.INK, linestyle="--", linewidth=1)
+    names = [f"{row['row']}: {row['peer']}" for row in shown]
+    axes.set_yticks(range(len(shown)), [n.replace("`", "") for n in names])
+    axes.set(xlim=(0, None), ylim=(len(shown) - 0.5, -0.5))
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    title = "Speed of this package, divided by the speed of each peer"
+    figure.text(0.02, 1 - 20 / size[1], title, fontweight="bold")
+    lines = "bar: median of the rounds; line: lowest to highest"
+    figure.text(0.02, 1 - 38 / size[1], lines)
+    return transparent_svg(figure, files.INK)

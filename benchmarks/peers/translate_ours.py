@@ -1,0 +1,34 @@
+"""Speed of translating with this package.
+
+    python benchmarks/peers/translate_ours.py --workdir=DIR --text=FILE
+        [--beam_size=1] [--single] [--jit_compile]
+
+All lines are translated by as many workers as there are cores.
+"""
+
+import measurement
+
+from keras_transformer.commands.startup import load, prepare_search
+
+
+def main():
+    parser = measurement.translation_parser(__doc__)
+    parser.add_argument("--workdir", required=True)
+    parser.add_argument("--jit_compile", action="store_true")
+    arguments = parser.parse_args()
+    prepare_search(arguments.jit_compile)
+    translator = load("keras_transformer.translator").Translator.load(
+        arguments.workdir,
+        jit_compile=arguments.jit_compile,
+        num_threads=1 if arguments.single else measurement.CORES,
+    )
+    translator = translator.with_decoding(
+        beam_size=arguments.beam_size, length_penalty=measurement.LENGTH_PENALTY
+    )
+    measurement.measure_translation(
+        translator.translate, arguments, "tensorflow"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -142,7 +142,7 @@ class Inference:
         # Sentences that leave the batch take their memory with them.
         leaving_memory = memory if leaving else ()
         # Read once, not at each position.
-        weights = [(v, ops.copy(v)) for v in self.model.variables]
+        weights = [(w, ops.copy(w)) for w in self.model.weights]
 
         def step(ids, state, index):
             cache, kept = state

@@ -357,7 +357,7 @@ def test_translations_are_scored_as_sacrebleu_scores(runs):
     translator = Parrot(
         [one for _, one in pairs[:2]] + ["ein", "Hund rennt", ""]
     )
-    report.translate(run, translator, pairs)
+    report.translate(run, translator, pairs, "de")
     for one, (source, reference) in zip(run.translations, pairs, strict=True):
         assert (one.source, one.reference) == (source, reference)
         expected = sacrebleu.sentence_bleu(

@@ -329,11 +329,11 @@ def read_runs(options: Options) -> tuple[list[Run], str]:
             data = data.into(language)
         what, pairs = read_pairs(data, options.test_files, options.samples)
         translators = [
-            Translator.load(
-                path, checkpoint=options.checkpoint
-            ).with_source_tags(tags)
+            Translator.load(path, checkpoint=options.checkpoint)
             for path in paths
         ]
+    if tags:
+        translators = [one.with_source_tags(tags) for one in translators]
     for run, translator in zip(runs, translators, strict=True):
         translate(run, translator, pairs, data.target_language)
     return runs, what

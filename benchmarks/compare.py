@@ -5,8 +5,8 @@
 
 DATA is Multi30k, DIR a trained work directory, which translates its test set.
 Every measurement is a process of its own, a script of benchmarks/peers in the
-environment of its system; the systems take turns, round by round. What a
-process prints is appended to `results.jsonl` in --folder; an interrupted run
+environment of its system; the systems take turns, round by round. The output of
+a process is appended to `results.jsonl` in --folder; an interrupted run
 continues where it ended, and a complete one shows its tables at once. Each
 number is the median of the rounds. --record writes it to benchmarks/results,
 and draws docs/benchmarks.svg.
@@ -152,7 +152,7 @@ def python_of(system):
 
 
 def setting(arguments):
-    """What must be the same for all lines of a file of results."""
+    """The values that all lines of a file of results share."""
     workdir = arguments.workdir and str(arguments.workdir.resolve())
     return {
         "machine": files.machine(),

@@ -1,4 +1,4 @@
-"""What `compare.py` measures: the systems, and the rows of its tables.
+"""The systems that `compare.py` measures, and the rows of its tables.
 
 A system is a script of benchmarks/peers with options; a variant of this
 package, such as another work directory, is one more system. Words in braces are
@@ -9,7 +9,7 @@ import typing
 
 TEST_SET = "test_2016_flickr"
 SINGLE_LINES = 200  # of the test set, where lines are translated one by one
-CEILING = "ceiling"  # no system, but what a matrix product would reach
+CEILING = "ceiling"  # no system: the speed that matrix products allow
 
 
 class System(typing.NamedTuple):
@@ -34,7 +34,7 @@ class Table(typing.NamedTuple):
     """Measurements of one kind.
 
     Attributes:
-        heading: What is measured, with its unit.
+        heading: The measured quantity, with its unit.
         rate: Name of the number in the line that a script prints.
         options: Of every script.
         trial: Options that make a script short.
@@ -53,7 +53,7 @@ class Row(typing.NamedTuple):
 
     Attributes:
         table: Where the row belongs.
-        title: What is done.
+        title: The work that the systems do.
         options: Of every script.
         systems: Names of those that can do it.
     """

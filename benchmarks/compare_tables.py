@@ -18,7 +18,7 @@ PICTURE = files.ROOT / "docs/benchmarks.svg"
 
 
 class Results:
-    """What is in a file of results.
+    """The contents of a file of results.
 
     Attributes:
         setting: Of the machine and the input; None before a measurement.

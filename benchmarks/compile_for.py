@@ -499,8 +499,8 @@ def make_search(configuration, case, devices):
     """The recipe's search, whose outputs are as long as the sources.
 
     Returns:
-        As `make_step`, with the least bytes that the steps read: all weights
-        except those of the encoder, and all keys and values.
+        As `make_step`, with the least bytes that the steps read: the weights
+        outside the encoder, and all keys and values.
     """
     import jax
     import keras

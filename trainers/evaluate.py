@@ -11,11 +11,7 @@ before it shows the differences between systems and their significance.
 import dataclasses
 
 from keras_transformer.commands import flags
-from keras_transformer.commands.startup import (
-    choose_backend,
-    load,
-    prepare_search,
-)
+from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp
 from trainers.run.options import (
@@ -56,9 +52,7 @@ def main(argv: list[str] | None = None) -> None:
         for section in (TestOptions, MetricOptions):
             arguments.build(section)  # refused now if it is wrong
         flags.check_streams("stdout")
-        translator = arguments.build(TranslatorOptions)
-        choose_backend(translator.backend, translator.device)
-        prepare_search(translator.jit_compile)
+        arguments.build(TranslatorOptions).prepare_process()
         load("trainers.scoring.evaluation").run(
             arguments, options.output, options.compare
         )

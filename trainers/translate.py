@@ -27,12 +27,7 @@ import importlib.util
 
 from keras_transformer.commands import flags
 from keras_transformer.commands.flags import CommandError
-from keras_transformer.commands.startup import (
-    choose_backend,
-    end_on_interrupt,
-    load,
-    prepare_search,
-)
+from keras_transformer.commands.startup import end_on_interrupt, load
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp
 from keras_transformer.translation.documents import FORMATS, WITH_TRANSLATIONS
@@ -184,8 +179,7 @@ def main(argv: list[str] | None = None) -> None:
         translator = arguments.build(TranslatorOptions)
         if not bulk.input:
             flags.check_streams("stdin", "stdout")
-        choose_backend(translator.backend, translator.device)
-        prepare_search(translator.jit_compile)
+        translator.prepare_process()
         names: tuple[str, ...] = ("n_best", "alignments")
         if options.document:
             work = load("trainers.run.documents")

@@ -1,4 +1,4 @@
-"""What all scripts of this folder share: sizes, data, clock, and their output.
+"""Sizes, data, clock and output, which all scripts of this folder share.
 
 Every environment imports it, so it needs nothing but the standard library.
 Each script measures one system once and prints one line of JSON. A rate counts
@@ -71,12 +71,12 @@ class Clock:
 def print_rates(parts, package):
     """Prints the result of a script as a line of JSON.
 
-    The rates are those of the quiet parts, during which other processes used
-    less than `QUIET` CPUs, or of all parts if none was quiet.
+    Rates are computed from the quiet parts, during which other processes used
+    less than `QUIET` CPUs, or from all parts if none was quiet.
 
     Args:
-        parts: What was timed, such as steps: each a lap of `Clock` and, under
-            other keys, what was done in it.
+        parts: The timed parts, such as steps: each is a lap of `Clock` and has,
+            under other keys, the amounts of work that were done.
         package: Distribution of the system, whose version is printed.
     """
     quiet = [part for part in parts if part["foreign_cpus"] < QUIET]

@@ -141,7 +141,7 @@ class Inference:
         )
         # Sentences that leave the batch take their memory with them.
         leaving_memory = memory if leaving else ()
-        # Read once, not at each position.
+        # Read once, not at each position: a copy of a variable is a tensor.
         weights = [(w, ops.copy(w)) for w in self.model.weights]
 
         def step(ids, state, index):

@@ -252,8 +252,7 @@ def test_commands_prepare_their_search(flag, tmp_path, monkeypatch):
 
     expected = "True" if flag == "--jit_compile" else "False"
     argv = [f"--workdir={tmp_path}/run", flag]
-    for module in (options, translate, evaluate):
-        monkeypatch.setattr(module, "prepare_search", prepare)
+    monkeypatch.setattr(options, "prepare_search", prepare)
     for command in (translate, evaluate, tune, parse_text, parse_evaluate):
         with pytest.raises(Kept, match=expected):
             command.main(argv)

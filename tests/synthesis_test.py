@@ -187,6 +187,23 @@ def test_distillation_and_diversification_translate_the_corpus(
     assert dropped >= len(english) and record["settings"]["name"] == "both"
 
 
+def test_distillation_translates_more_text(
+    make_plan, tmp_path, original, quick, monkeypatch, capsysbinary
+):
+    english = open(f"{original}.en", encoding="utf-8").read().split("\n")[:-1]
+    text = [english[3], "a man and a small boy", "a boy", "a boy"]
+    more = tmp_path / "more.en.gz"
+    with gzip.open(more, "wt", encoding="utf-8") as file:
+        file.writelines(f"{line}\n" for line in text)
+    step = {"kind": "distillation", "forward": [str(exports.workdir())]}
+    argv = make_plan(languages=("en", "de"), **step, text=[str(more)])
+    synthesize.main(argv)
+    expected = list(dict.fromkeys(filter(None, english + text)))
+    found = translations(expected, monkeypatch, capsysbinary)
+    assert lines_of(tmp_path / "out/made.en.gz") == expected
+    assert lines_of(tmp_path / "out/made.de.gz") == found
+
+
 def read_split_of(prefix):
     return read_split(
         DataConfig(dataset="files", train_files=(prefix,)), "train"
@@ -531,6 +548,11 @@ def test_a_vocabulary_without_the_tag_is_refused(tmp_path, original, capsys):
         ({"search": "greedy"}, "step 1: search must be one of 'beam'"),
         ({"kind": "magic"}, "step 1: kind must be one of"),
         ({"kind": "distillation"}, "step 1: expected forward"),
+        (
+            {"kind": "diversification", "text": ["x"]}
+            | {"forward": ["y"], "backward": ["y"]},
+            "text is no option of kind=diversification",
+        ),
         (
             {"kind": "distillation", "forward": ["x"], "tag": "<BT>"},
             "tag is an option of kind=back_translation",

@@ -107,8 +107,8 @@ class StepOptions(Fields):
     )
     text: tuple[str, ...] = hp(
         (),
-        "Files of lines in the target language, or their .gz.",
-        option_of=("kind", "back_translation"),
+        "Files of lines, or their .gz: of back-translation, in the target"
+        " language; of distillation, more lines in the source language.",
     )
     search: str = hp(
         "beam",
@@ -127,6 +127,11 @@ class StepOptions(Fields):
         _check_given(self, "name", *KINDS[self.kind])
         if self.kind == "back_translation":
             _check_given(self, "text")
+        elif self.kind == "diversification" and self.text:
+            raise ValueError(
+                "text is no option of kind=diversification. Received:"
+                f" text={self.text!r}"
+            )
         for name, pattern in (("name", r"[\w-]+"), ("tag", r"[^\s,]*")):
             if not re.fullmatch(pattern, getattr(self, name)):
                 raise ValueError(

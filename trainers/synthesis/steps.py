@@ -134,9 +134,12 @@ def translate(plan, step, folder, model, arguments):
     order = ORDERS[direction]
     lines = folder / f"{direction}.txt"
     if number == 1:  # the other models of the direction have the same
-        originals = plan.corpus.find_files()[plan.corpus.languages[::order][0]]
+        files = list(step.options.text)
+        if step.options.kind != "back_translation":
+            language = plan.corpus.languages[::order][0]
+            files = plan.corpus.find_files()[language] + files
         with flags.user_errors():
-            write_distinct_lines(step.options.text or originals, lines)
+            write_distinct_lines(files, lines)
     given = {**arguments.given, **step.decoding, "workdir": workdir}
     translator = load_translator(flags.Arguments(given))
     shards = translate_file(

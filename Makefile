@@ -7,7 +7,7 @@ VENV_JAX := .venv-jax
 VENV_DOCS := .venv-docs
 VENV_BEAM := .venv-beam
 VENV_PEERS := .venv-peers
-PEERS := ctranslate2 joeynmt opennmt_tf pytorch
+PEERS := ctranslate2 joeynmt opennmt_tf pytorch transformers
 PEERS_PYTHON ?= python3.11
 
 .PHONY: help quickstart test test-jax test-beam lint format docs peers clean

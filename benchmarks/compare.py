@@ -16,13 +16,14 @@ import argparse
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import time
 
 import compare_tables
 import results as files
-from compare_rows import ROWS, TRANSLATION
+from compare_rows import OPUS_MT, ROWS, TRANSLATION
 
 ROOT = pathlib.Path(__file__).parents[1]
 SCRIPTS = ROOT / "benchmarks/peers"
@@ -72,7 +73,7 @@ def parse_arguments():
     arguments = parser.parse_args()
     if arguments.small and arguments.record:
         parser.error("a trial is no result: --small excludes --record")
-    if arguments.workdir is None and translates(arguments.rows):
+    if arguments.workdir is None and has(TRANSLATION, arguments.rows):
         parser.error("rows of translation need --workdir=DIR")
     if arguments.small:  # an export belongs to the results beside it
         arguments.folder /= "small"
@@ -99,9 +100,9 @@ def choose(names):
     }
 
 
-def translates(rows):
-    """Whether there are rows of translation."""
-    return any(row.table is TRANSLATION for row in rows.values())
+def has(table, rows):
+    """Whether a table has rows among these."""
+    return any(row.table is table for row in rows.values())
 
 
 def measure(arguments, path):
@@ -174,24 +175,46 @@ def check_setting(results, now, keep):
 
 
 def prepare(arguments):
-    """Makes the data and the export, if they are not there."""
-    data, export = arguments.folder / "data", arguments.folder / "ctranslate2"
+    """Makes the data, models and exports that are not there."""
+    folder, rows = arguments.folder, arguments.rows
+    data = folder / "data"
+    make_data(data, arguments.data)
+    if has(TRANSLATION, rows):
+        make_export(folder / "ctranslate2", arguments.workdir)
+    if has(OPUS_MT, rows):
+        model, workdir = folder / "opus_mt", folder / "opus_workdir"
+        script = str(ROOT / "benchmarks/opus_mt.py")
+        python = python_of(OPUS_MT.systems["transformers"])
+        make(model, [script, "make", "{output}", str(data / "train")], python)
+        module = ["-m", "trainers.import_model"]
+        make(workdir, [*module, f"--source={model}", "--workdir={output}"])
+        make_export(folder / "opus_ctranslate2", workdir)
+
+
+def make_data(path, data):
+    """Prepares Multi30k for all systems."""
     script = str(SCRIPTS / "prepare.py")
-    make(data, [script, f"--data={arguments.data}", f"--output={data}"])
-    if translates(arguments.rows):
-        module = ["-m", "savedmodel.export", "--format=ctranslate2"]
-        paths = [f"--workdir={arguments.workdir}", f"--output={export}"]
-        make(export, module + paths)
+    make(path, [script, f"--data={data}", "--output={output}"])
 
 
-def make(path, argv):
-    """Runs a command of this package that makes a path."""
+def make_export(path, workdir):
+    """Exports a work directory for CTranslate2."""
+    module = ["-m", "savedmodel.export", "--format=ctranslate2"]
+    make(path, [*module, f"--workdir={workdir}", "--output={output}"])
+
+
+def make(path, argv, python=sys.executable):
+    """Runs a command that makes a directory, which `{output}` stands for."""
     if path.exists():
         return
     log(f"making {path}")
-    process = start([sys.executable, *argv])
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    argv = [argument.format(output=unfinished) for argument in argv]
+    process = start([str(python), *argv])
     if process.returncode:
         raise SystemExit(f"{path}: {process.stderr[-1000:]}")
+    unfinished.rename(path)
 
 
 def argv_of(row, name, arguments):

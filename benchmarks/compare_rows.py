@@ -80,13 +80,19 @@ TRAINING = Table(
 )
 
 
-def _ours(*options):
-    return System("translate_ours", None, ("--workdir={workdir}", *options))
-
-
-def _ctranslate2(*options):
-    model = "--model={folder}/ctranslate2"
-    return System("translate_ctranslate2", "ctranslate2", (model, *options))
+def translators(workdir, export):
+    """The systems that translate with a work directory, or its export."""
+    ours = "translate_ours", None
+    ctranslate2 = "translate_ctranslate2", "ctranslate2"
+    workdir, model = f"--workdir={workdir}", f"--model={export}"
+    return {
+        "this package": System(*ours, (workdir,)),
+        "this package, XLA": System(*ours, (workdir, "--jit_compile")),
+        "CTranslate2": System(*ctranslate2, (model,)),
+        "CTranslate2 int8": System(
+            *ctranslate2, (model, "--compute_type=int8")
+        ),
+    }
 
 
 TRANSLATION = Table(
@@ -94,15 +100,28 @@ TRANSLATION = Table(
     rate="lines_per_second",
     options=(f"--text={{folder}}/data/{TEST_SET}.en",),
     trial=("--limit=8",),
+    systems=translators("{workdir}", "{folder}/ctranslate2"),
+)
+OPUS_MT = TRANSLATION._replace(
+    heading="translation with a model of OPUS-MT's size, lines/s",
+    # Random weights end no output: every system makes as many tokens.
+    options=(
+        *TRANSLATION.options,
+        "--limit=64",
+        "--max_output_length=16",
+    ),
     systems={
-        "this package": _ours(),
-        "this package, XLA": _ours("--jit_compile"),
-        "CTranslate2": _ctranslate2(),
-        "CTranslate2 int8": _ctranslate2("--compute_type=int8"),
+        **translators("{folder}/opus_workdir", "{folder}/opus_ctranslate2"),
+        "transformers": System(
+            "translate_transformers",
+            "transformers",
+            ("--model={folder}/opus_mt",),
+        ),
     },
 )
-TABLES = TRAINING, TRANSLATION
+TABLES = TRAINING, TRANSLATION, OPUS_MT
 _SINGLE = "--single", f"--limit={SINGLE_LINES}"
+_SEARCHES = {"greedy": 1, "beam_4": 4}
 ROWS = {
     "train_tiny_fp32": Row(
         TRAINING,
@@ -122,16 +141,26 @@ ROWS = {
         ("--size=base", "--steps=4"),
         ("this package", "OpenNMT-tf", "PyTorch", CEILING),
     ),
-} | {
-    f"{name}_{search}": Row(
-        TRANSLATION,
-        f"{lines}, {search.replace('_', ' ')}",
-        (f"--beam_size={beam_size}", *options),
-        tuple(TRANSLATION.systems),
-    )
-    for name, lines, options in (
-        ("all", "all lines at once", ()),
-        ("single", "one line at a time", _SINGLE),
-    )
-    for search, beam_size in (("greedy", 1), ("beam_4", 4))
+    **{
+        f"{name}_{search}": Row(
+            TRANSLATION,
+            f"{lines}, {search.replace('_', ' ')}",
+            (f"--beam_size={beam_size}", *options),
+            tuple(TRANSLATION.systems),
+        )
+        for name, lines, options in (
+            ("all", "all lines at once", ()),
+            ("single", "one line at a time", _SINGLE),
+        )
+        for search, beam_size in _SEARCHES.items()
+    },
+    **{
+        f"opus_{search}": Row(
+            OPUS_MT,
+            f"OPUS-MT's size, {search.replace('_', ' ')}",
+            (f"--beam_size={beam_size}",),
+            tuple(OPUS_MT.systems),
+        )
+        for search, beam_size in _SEARCHES.items()
+    },
 }

@@ -30,19 +30,21 @@ def main():
         arguments.model,
         workers=1 if arguments.single else measurement.CORES,
         compute_type=arguments.compute_type,
+        longest=arguments.max_output_length or math.inf,
         beam_size=arguments.beam_size,
         length_penalty=measurement.LENGTH_PENALTY,
     )
     measurement.measure_translation(translate, arguments, "ctranslate2")
 
 
-def make_translate(model, workers, compute_type, **search):
+def make_translate(model, workers, compute_type, longest, **search):
     """A function from lines to their translations.
 
     Args:
         model: An export of `savedmodel.export --format=ctranslate2`.
         workers: Batches that are translated at the same time.
         compute_type: Of the products.
+        longest: Tokens of an output at most.
         **search: Options of `translate_batch`.
     """
     directory = reload.find_export(model)
@@ -65,7 +67,9 @@ def make_translate(model, workers, compute_type, **search):
             [sources.processor.id_to_piece(row) for row in rows],
             **search,
             # One number a call; ours is of each source.
-            max_decoding_length=max(map(len, rows)) + extra_length,
+            max_decoding_length=min(
+                max(map(len, rows)) + extra_length, longest
+            ),
             min_decoding_length=0,  # without EOS
             max_batch_size=2048,
             batch_type="tokens",

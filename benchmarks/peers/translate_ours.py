@@ -23,7 +23,9 @@ def main():
         num_threads=1 if arguments.single else measurement.CORES,
     )
     translator = translator.with_decoding(
-        beam_size=arguments.beam_size, length_penalty=measurement.LENGTH_PENALTY
+        beam_size=arguments.beam_size,
+        length_penalty=measurement.LENGTH_PENALTY,
+        max_output_length=arguments.max_output_length,
     )
     measurement.measure_translation(
         translator.translate, arguments, "tensorflow"

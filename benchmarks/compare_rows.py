@@ -107,7 +107,7 @@ OPUS_MT = TRANSLATION._replace(
     # Random weights end no output: every system makes as many tokens.
     options=(
         *TRANSLATION.options,
-        "--limit=64",
+        "--limit=32",
         "--max_output_length=16",
     ),
     systems={

@@ -1,6 +1,5 @@
 """Batches of rows: few shapes, few graphs, and threads that share them."""
 
-import collections
 import concurrent.futures
 import functools
 import typing
@@ -58,7 +57,7 @@ class BatchedInference:
         results = [([list[int]()], np.zeros(1)) for _ in rows]
         lengths = [len(row) if len(row) > 1 else 0 for row in rows]
         for in_first_steps in self._rounds():
-            batches = list(batches_of(lengths, self.batch_tokens))
+            batches = batches_of(lengths, self.batch_tokens, self.num_threads)
             lengths = [0] * len(rows)  # not 0 where the search goes on
             search = functools.partial(
                 self._search_batch, rows, prefixes, num_best, in_first_steps
@@ -182,26 +181,38 @@ class BatchedInference:
 
 
 def batches_of(
-    lengths: Sequence[int], batch_tokens: int
-) -> Iterator[list[int]]:
+    lengths: Sequence[int], batch_tokens: int, num_threads: int = 1
+) -> list[list[int]]:
     """Lists of indices of rows that are batched together, shortest first.
+
+    Rows of different lengths may share a batch, which costs less than a search
+    for each length, but none is padded to more than twice what it needs. Each
+    thread gets a batch, if there are as many rows.
 
     Args:
         lengths: Tokens of each row; rows of length 0 are skipped.
         batch_tokens: Maximum number of tokens in a batch, padding included; a
             single row may have more.
+        num_threads: Threads that will share the batches.
 
-    >>> list(batches_of([3, 0, 40, 5, 2], batch_tokens=16))
-    [[4, 0], [3], [2]]
+    >>> batches_of([3, 0, 40, 5, 2], batch_tokens=16)
+    [[4], [0, 3], [2]]
+    >>> batches_of([3, 5, 4, 2], batch_tokens=2048, num_threads=2)
+    [[3, 0], [2, 1]]
     """
-    by_length = collections.defaultdict(list)
-    for i in np.argsort(lengths, kind="stable"):
-        if lengths[i] > 0:
-            by_length[padded_length(lengths[i])].append(int(i))
-    for length, indices in by_length.items():
-        size = full_rows(length, batch_tokens)
-        for start in range(0, len(indices), size):
-            yield indices[start : start + size]
+    order = np.argsort(lengths, kind="stable").tolist()
+    rows = [i for i in order if lengths[i] > 0]
+    share = max(1, -(-len(rows) // num_threads))
+    batches = []
+    while rows:  # the longest first: they decide how many fit
+        length = padded_length(lengths[rows[-1]])
+        size = min(full_rows(length, batch_tokens), share)
+        size = sum(
+            2 * padded_length(lengths[i]) >= length for i in rows[-size:]
+        )
+        batches.append(rows[-size:])
+        del rows[-size:]
+    return batches[::-1]
 
 
 def full_rows(length: int, batch_tokens: int) -> int:

@@ -177,8 +177,8 @@ def check_setting(results, now, keep):
 def prepare(arguments):
     """Makes the data, models and exports that are not there."""
     folder, rows = arguments.folder, arguments.rows
-    data = folder / "data"
-    make_data(data, arguments.data)
+    data, script = folder / "data", str(SCRIPTS / "prepare.py")
+    make(data, [script, f"--data={arguments.data}", "--output={output}"])
     if has(TRANSLATION, rows):
         make_export(folder / "ctranslate2", arguments.workdir)
     if has(OPUS_MT, rows):
@@ -189,12 +189,6 @@ def prepare(arguments):
         module = ["-m", "trainers.import_model"]
         make(workdir, [*module, f"--source={model}", "--workdir={output}"])
         make_export(folder / "opus_ctranslate2", workdir)
-
-
-def make_data(path, data):
-    """Prepares Multi30k for all systems."""
-    script = str(SCRIPTS / "prepare.py")
-    make(path, [script, f"--data={data}", "--output={output}"])
 
 
 def make_export(path, workdir):

@@ -80,7 +80,7 @@ TRAINING = Table(
 )
 
 
-def translators(workdir, export):
+def _translators(workdir, export):
     """The systems that translate with a work directory, or its export."""
     ours = "translate_ours", None
     ctranslate2 = "translate_ctranslate2", "ctranslate2"
@@ -100,7 +100,7 @@ TRANSLATION = Table(
     rate="lines_per_second",
     options=(f"--text={{folder}}/data/{TEST_SET}.en",),
     trial=("--limit=8",),
-    systems=translators("{workdir}", "{folder}/ctranslate2"),
+    systems=_translators("{workdir}", "{folder}/ctranslate2"),
 )
 OPUS_MT = TRANSLATION._replace(
     heading="translation with a model of OPUS-MT's size, lines/s",
@@ -111,7 +111,7 @@ OPUS_MT = TRANSLATION._replace(
         "--max_output_length=16",
     ),
     systems={
-        **translators("{folder}/opus_workdir", "{folder}/opus_ctranslate2"),
+        **_translators("{folder}/opus_workdir", "{folder}/opus_ctranslate2"),
         "transformers": System(
             "translate_transformers",
             "transformers",

@@ -23,6 +23,7 @@ from keras_transformer.tokenization import Tokenizer
 from keras_transformer.translation.batching import (
     batches_of,
     pad_rows,
+    padded_length,
     room,
 )
 from keras_transformer.translation.inference import shortened_outputs
@@ -245,12 +246,26 @@ def test_unknown_length_and_known_length_agree(translator):
 
 def test_a_batch_holds_at_most_batch_tokens():
     lengths = [0, 3, 8, 9, 16, 3, 100, 7, 20, 5, 6, 2, 0, 33]
-    batches = list(batches_of(lengths, 40))
+    batches = batches_of(lengths, 40)
     rows = sorted(i for batch in batches for i in batch)
     assert rows == [i for i, length in enumerate(lengths) if length]
     padded = [pad_rows([[5] * lengths[i] for i in b]).size for b in batches]
     too_large = [lengths[b[0]] for b in batches if padded.pop(0) > 40]
     assert too_large == [33, 100]  # alone, as no batch can be smaller
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 5])
+def test_few_rows_share_batches(num_threads):
+    """Of similar lengths only, each at most a thread's share of the rows."""
+    lengths = [3, 9, 17, 4, 0, 12, 24, 40, 8]
+    batches = batches_of(lengths, 2048, num_threads)
+    rows = [i for batch in batches for i in batch]
+    assert [lengths[i] for i in rows] == sorted(filter(None, lengths))
+    for batch in batches:
+        shortest, longest = lengths[batch[0]], lengths[batch[-1]]
+        assert padded_length(longest) <= 2 * padded_length(shortest)
+    assert max(map(len, batches)) <= -(-len(rows) // num_threads)
+    assert len(batches) == {1: 2, 2: 3, 5: 4}[num_threads]
 
 
 def test_few_graphs(translator):

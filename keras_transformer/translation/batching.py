@@ -186,8 +186,8 @@ def batches_of(
     """Lists of indices of rows that are batched together, shortest first.
 
     Rows of different lengths may share a batch, which costs less than a search
-    for each length, but none is padded to more than twice what it needs. Each
-    thread gets a batch, if there are as many rows.
+    for each length, but none is padded to more than twice its `padded_length`.
+    No batch has more than a thread's equal share of the rows.
 
     Args:
         lengths: Tokens of each row; rows of length 0 are skipped.

@@ -28,6 +28,8 @@ from compare_rows import OPUS_MT, ROWS, TRANSLATION
 ROOT = pathlib.Path(__file__).parents[1]
 SCRIPTS = ROOT / "benchmarks/peers"
 ENVIRONMENTS = ROOT / ".venv-peers"
+MODULE_TO_IMPORT = "-m", "trainers.import_model"
+MODULE_TO_LIST = "-m", "trainers.shortlist"
 
 
 def main():
@@ -177,18 +179,28 @@ def check_setting(results, now, keep):
 def prepare(arguments):
     """Makes the data, models and exports that are not there."""
     folder, rows = arguments.folder, arguments.rows
-    data, script = folder / "data", str(SCRIPTS / "prepare.py")
-    make(data, [script, f"--data={arguments.data}", "--output={output}"])
+    data = folder / "data"
+    make_data(data, arguments.data)
     if has(TRANSLATION, rows):
         make_export(folder / "ctranslate2", arguments.workdir)
     if has(OPUS_MT, rows):
         model, workdir = folder / "opus_mt", folder / "opus_workdir"
         script = str(ROOT / "benchmarks/opus_mt.py")
         python = python_of(OPUS_MT.systems["transformers"])
-        make(model, [script, "make", "{output}", str(data / "train")], python)
-        module = ["-m", "trainers.import_model"]
-        make(workdir, [*module, f"--source={model}", "--workdir={output}"])
+        train = str(data / "train")
+        make(model, [script, "make", "{output}", train], python=python)
+        make(
+            workdir,
+            [*MODULE_TO_IMPORT, f"--source={model}", "--workdir={output}"],
+            [*MODULE_TO_LIST, f"--train_files={train}", "--workdir={output}"],
+        )
         make_export(folder / "opus_ctranslate2", workdir)
+
+
+def make_data(path, data):
+    """Prepares Multi30k for all systems."""
+    script = str(SCRIPTS / "prepare.py")
+    make(path, [script, f"--data={data}", "--output={output}"])
 
 
 def make_export(path, workdir):
@@ -197,17 +209,18 @@ def make_export(path, workdir):
     make(path, [*module, f"--workdir={workdir}", "--output={output}"])
 
 
-def make(path, argv, python=sys.executable):
-    """Runs a command that makes a directory, which `{output}` stands for."""
+def make(path, *commands, python=sys.executable):
+    """Runs commands that make a directory, which `{output}` stands for."""
     if path.exists():
         return
     log(f"making {path}")
     unfinished = path.with_name(f"{path.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
-    argv = [argument.format(output=unfinished) for argument in argv]
-    process = start([str(python), *argv])
-    if process.returncode:
-        raise SystemExit(f"{path}: {process.stderr[-1000:]}")
+    for command in commands:
+        argv = [argument.format(output=unfinished) for argument in command]
+        process = start([str(python), *argv])
+        if process.returncode:
+            raise SystemExit(f"{path}: {process.stderr[-1000:]}")
     unfinished.rename(path)
 
 

@@ -80,7 +80,7 @@ TRAINING = Table(
 )
 
 
-def _translators(workdir, export):
+def translators(workdir, export):
     """The systems that translate with a work directory, or its export."""
     ours = "translate_ours", None
     ctranslate2 = "translate_ctranslate2", "ctranslate2"
@@ -100,8 +100,9 @@ TRANSLATION = Table(
     rate="lines_per_second",
     options=(f"--text={{folder}}/data/{TEST_SET}.en",),
     trial=("--limit=8",),
-    systems=_translators("{workdir}", "{folder}/ctranslate2"),
+    systems=translators("{workdir}", "{folder}/ctranslate2"),
 )
+_OF_OPUS_MT = translators("{folder}/opus_workdir", "{folder}/opus_ctranslate2")
 OPUS_MT = TRANSLATION._replace(
     heading="translation with a model of OPUS-MT's size, lines/s",
     # Random weights end no output: every system makes as many tokens.
@@ -111,7 +112,13 @@ OPUS_MT = TRANSLATION._replace(
         "--max_output_length=16",
     ),
     systems={
-        **_translators("{folder}/opus_workdir", "{folder}/opus_ctranslate2"),
+        **_OF_OPUS_MT,
+        **{
+            f"{name}, shortlist": system._replace(
+                options=(*system.options, "--shortlist")
+            )
+            for name, system in _OF_OPUS_MT.items()
+        },
         "transformers": System(
             "translate_transformers",
             "transformers",

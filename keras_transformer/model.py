@@ -323,10 +323,27 @@ class Transformer(TokenExactTraining, keras.Model):
         Returns:
             Logits, float32 `[N, V]`, and the cache for the next step.
         """
+        x, cache = self.step_states(ids, memory, cache, index)
+        return self.softmax.logits(x), cache
+
+    def step_states(
+        self,
+        ids: Tensor,
+        memory: Memory,
+        cache: DecoderCache,
+        index: int | Tensor,
+    ) -> tuple[Tensor, DecoderCache]:
+        """`decode_step` before the softmax projection.
+
+        Args:
+            ids, memory, cache, index: As in `decode_step`.
+
+        Returns:
+            float `[N, D]` in the compute dtype, and the cache.
+        """
         x = self._embed_target(ids[:, None], start=index)  # [N] -> [N, 1, D]
         x = ops.reshape(x, (-1, self.config.d_model))  # [N, 1, D] -> [N, D]
-        x, cache = self.decoder.step(x, memory, cache, index)
-        return self.softmax.logits(x), cache
+        return self.decoder.step(x, memory, cache, index)
 
     def get_config(self):
         return {**super().get_config(), **dataclasses.asdict(self.config)}

@@ -38,6 +38,7 @@ from keras_transformer.translation.alignment import (
 )
 from keras_transformer.translation.batching import BatchedInference
 from keras_transformer.translation.inference import Inference, shortened_outputs
+from keras_transformer.translation.shortlist import Shortlist
 from keras_transformer.vocabulary import EOS
 from keras_transformer.workdir import WorkDirectory
 
@@ -116,9 +117,9 @@ class Alignment(typing.NamedTuple):
 class Translator:
     """Translates sentences: tokenizer, model and search (sec. 6.1).
 
-    A sentence's translation does not depend on the other sentences. They are
-    sorted by length, put into batches of a few fixed lengths, and returned in
-    their original order.
+    Without a shortlist, a sentence's translation does not depend on the other
+    sentences. They are sorted by length, put into batches of a few fixed
+    lengths, and returned in their original order.
 
     Args:
         tokenizer: The `Tokenizer`, or a `TokenizerPair`.
@@ -135,6 +136,9 @@ class Translator:
             More than one pays for many sentences on a CPU: one search cannot
             keep its cores busy. Sampling has one thread, so that samples are
             drawn in a fixed order.
+        shortlist: The `Shortlist` of the tokens that outputs may have; None for
+            all. It pays for a large vocabulary on a CPU. Probabilities are then
+            those among the tokens of a batch.
 
     Attributes:
         inference: The `Inference`, ids to ids.
@@ -160,6 +164,7 @@ class Translator:
         jit_compile: bool = False,
         seed: int = 0,
         num_threads: int = 1,
+        shortlist: Shortlist | None = None,
     ):
         if max_source_length < 2:
             raise ValueError(
@@ -184,6 +189,7 @@ class Translator:
         self.jit_compile = jit_compile
         self.seed = seed
         self.num_threads = num_threads
+        self.shortlist = shortlist
         self.checkpoint: str | None = None
         self.source_tags: tuple[str, ...] = ()
         self._set_decoding(decoding)
@@ -196,6 +202,7 @@ class Translator:
         checkpoint: str | None = None,
         *,
         precision: str = "float32",
+        shortlist: bool = False,
         **options,
     ) -> "Translator":
         """The translator that training made.
@@ -209,13 +216,15 @@ class Translator:
                 default the first of these three that exists.
             precision: Dtype of weights and products, one of `PRECISIONS`. With
                 bfloat16 translations differ slightly from float32.
+            shortlist: Whether to use the work directory's shortlist, which
+                `trainers.shortlist` makes.
             **options: Keyword arguments that replace the defaults of
                 `Translator`, and `max_source_length`, by default the maximum
                 length in training.
 
         Raises:
-            ValueError: It is not a work directory, has no checkpoint that can
-                be read, or there is no such precision.
+            ValueError: It is not a work directory, has no checkpoint or
+                shortlist that can be read, or there is no such precision.
         """
         _check_precision(precision)
         directory = WorkDirectory(workdir)
@@ -225,6 +234,8 @@ class Translator:
         if decoding is None:
             decoding = directory.read_section("decoding", DecodingConfig)
         tokenizer = directory.load_tokenizer()
+        if shortlist:
+            options["shortlist"] = _read_shortlist(directory, tokenizer)
         model = Transformer(config)
         prefix = directory.restore_weights(named_weights(model), checkpoint)
         model = _in_precision(model, precision)
@@ -328,6 +339,7 @@ class Translator:
             self.batch_tokens,
             self.jit_compile,
             self.num_threads,
+            self.shortlist,
         )
 
     @property
@@ -727,6 +739,17 @@ def _in_precision(exact, precision):
     for weight, value in zip(model.weights, exact.weights, strict=True):
         weight.assign(value)
     return model
+
+
+def _read_shortlist(directory, tokenizer):
+    """The `Shortlist` of a `WorkDirectory`."""
+    path = directory.shortlist_path
+    if not path.exists():
+        raise ValueError(
+            f"expected {path}, which trainers.shortlist makes. Received: no"
+            " such file"
+        )
+    return Shortlist.read(path, tokenizer)
 
 
 def _is_workdir(directory):

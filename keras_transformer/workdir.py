@@ -4,6 +4,7 @@
     flags.txt         the configuration as a flag file, for another run like it
     tokenizer.model   the vocabulary; or source_tokenizer.model and
                       target_tokenizer.model, one for each language
+    shortlist.txt     the shortlist, if trainers.shortlist made one
     checkpoints/      the newest ones: weights, optimizer, progress
     best/             the one with the best validation BLEU
     averaged/         the mean of the newest ones (sec. 6.1): weights only
@@ -73,6 +74,7 @@ class WorkDirectory:
         self.config_path = self.path / "config.json"
         self.flags_path = self.path / "flags.txt"
         self.tokenizer_path = self.path / SHARED_FILE
+        self.shortlist_path = self.path / "shortlist.txt"
         self.logs = self.path / "logs"
         self.latest = Checkpoints(self.path / "checkpoints")
         self.best = Checkpoints(self.path / "best")

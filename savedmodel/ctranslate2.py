@@ -22,7 +22,11 @@ Its decoder differs from ours in a few ways:
 - `precision` is how weights are stored. The type of the computation depends on
   the CPU: `ctranslate2.get_supported_compute_types("cpu")` lists the types that
   it supports, and `Translator.compute_type` names the one that is used.
+- The shortlist of the work directory, if it has one, is `vmap.txt`:
+  `translate_batch(..., use_vmap=True)` uses it.
 """
+
+import shutil
 
 import numpy as np
 from keras import ops
@@ -35,6 +39,7 @@ from keras_transformer.layers import (
     positional_encoding,
 )
 from keras_transformer.vocabulary import BOS, EOS, UNK
+from keras_transformer.workdir import WorkDirectory
 from savedmodel.formats import save_vocabulary
 
 MAX_INPUT_LENGTH = 1024  # at which CTranslate2 truncates sources by default
@@ -68,6 +73,9 @@ def write(translator, directory, options, description, examples):
     spec.optimize(quantization=None if exact else options.precision)
     spec.save(str(directory))
     save_vocabulary(translator.tokenizer, directory)
+    shortlist = WorkDirectory(options.workdir).shortlist_path
+    if shortlist.exists():
+        shutil.copyfile(shortlist, directory / "vmap.txt")
 
 
 def make_spec(model, num_positions):

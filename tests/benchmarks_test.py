@@ -276,13 +276,19 @@ def test_translations_are_timed_after_two_warm_ups(
     path = tmp_path / "text"
     path.write_text("a\nb\nc\n", encoding="utf-8")
     parser = measurement.translation_parser("")
-    made = []
+    made, output = [], tmp_path / "translations"
+
+    def translate(lines):
+        made.append("".join(lines))
+        return [line.upper() for line in lines]
+
     measurement.measure_translation(
-        lambda lines: made.append("".join(lines)),
-        parser.parse_args([f"--text={path}", *flags]),
+        translate,
+        parser.parse_args([f"--text={path}", f"--output={output}", *flags]),
         "numpy",
     )
     assert made == calls * 3
+    assert output.read_text().split() == list("".join(calls).upper())
     line = json.loads(capsys.readouterr().out)
     assert line["parts"] == 1 and line["lines_per_second"] > 0
 
@@ -293,7 +299,9 @@ def test_peers_read_the_ids_of_our_tokenizer(tmp_path, monkeypatch):
     lines = {"en": ["a dog runs", "dogs  run"], "de": ["ein Hund", "Hunde"]}
     for split in ("train", prepare.TEST_SET):
         for language, text in lines.items():
-            prepare.write_lines(tmp_path / f"{split}.{language}", text)
+            prepare.measurement.write_lines(
+                tmp_path / f"{split}.{language}", text
+            )
     output = tmp_path / "data"
     flags = [f"--data={tmp_path}", f"--output={output}"]
     monkeypatch.setattr(sys, "argv", ["prepare.py", *flags])

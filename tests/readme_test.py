@@ -46,6 +46,7 @@ COMMANDS = (
     "trainers.tune",
     "trainers.score",
     "trainers.align",
+    "trainers.shortlist",
     "trainers.average",
     "trainers.prepare",
     "trainers.synthesize",

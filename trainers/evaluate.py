@@ -17,6 +17,7 @@ from keras_transformer.fields import Fields, hp
 from trainers.run.options import (
     LanguageOptions,
     MetricOptions,
+    ShortlistOptions,
     TestOptions,
     TranslatorOptions,
 )
@@ -42,6 +43,7 @@ def main(argv: list[str] | None = None) -> None:
             argv,
             __doc__,
             TranslatorOptions,
+            ShortlistOptions,
             LanguageOptions,
             TestOptions,
             Options,

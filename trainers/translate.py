@@ -31,7 +31,11 @@ from keras_transformer.commands.startup import end_on_interrupt, load
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, hp
 from keras_transformer.translation.documents import FORMATS, WITH_TRANSLATIONS
-from trainers.run.options import LanguageOptions, TranslatorOptions
+from trainers.run.options import (
+    LanguageOptions,
+    ShortlistOptions,
+    TranslatorOptions,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,6 +169,7 @@ def main(argv: list[str] | None = None) -> None:
             argv,
             __doc__,
             TranslatorOptions,
+            ShortlistOptions,
             LanguageOptions,
             Options,
             BulkOptions,

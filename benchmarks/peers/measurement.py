@@ -100,6 +100,11 @@ def read_lines(path):
     return pathlib.Path(path).read_text(encoding="utf-8").split("\n")[:-1]
 
 
+def write_lines(path, lines):
+    text = "".join(f"{line}\n" for line in lines)
+    pathlib.Path(path).write_text(text, encoding="utf-8")
+
+
 def make_parser(description):
     return argparse.ArgumentParser(
         description=description,
@@ -151,6 +156,7 @@ def translation_parser(description):
     parser.add_argument("--limit", type=int, help="lines (default: all)")
     parser.add_argument("--beam_size", type=int, default=4)
     parser.add_argument("--max_output_length", type=int, help="tokens")
+    parser.add_argument("--output", type=pathlib.Path, help="translations")
     parser.add_argument(
         "--single",
         action="store_true",
@@ -163,7 +169,7 @@ def measure_translation(translate, arguments, package):
     """Translates the text twice to warm up, then measures.
 
     Args:
-        translate: Function from a list of lines to their translations.
+        translate: Function from a list of lines to a list of translations.
         arguments: Of `translation_parser`.
         package: As in `print_rates`.
     """
@@ -171,7 +177,8 @@ def measure_translation(translate, arguments, package):
     calls = [[line] for line in lines] if arguments.single else [lines]
     for _ in range(3):  # shapes are traced and compiled in the first two
         clock = Clock()
-        for call in calls:
-            translate(call)
+        translations = [line for call in calls for line in translate(call)]
         part = clock.lap() | {"lines": len(lines)}
+    if arguments.output:
+        write_lines(arguments.output, translations)
     print_rates([part], package)

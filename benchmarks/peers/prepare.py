@@ -35,7 +35,7 @@ def prepare(data, folder):
         pairs = read_parallel_files([data / split], *LANGUAGES)
         sides[split] = list(zip(*pairs, strict=True))
         for language, lines in zip(LANGUAGES, sides[split], strict=True):
-            write_lines(folder / f"{split}.{language}", lines)
+            measurement.write_lines(folder / f"{split}.{language}", lines)
     training = sides["train"]
     tokenizer = kt.Tokenizer.train(
         [line for side in training for line in side],
@@ -43,18 +43,14 @@ def prepare(data, folder):
     )
     tokenizer.save(folder / "tokenizer.model")
     pieces = tokenizer.pieces
-    write_lines(folder / "vocabulary.txt", pieces)
+    measurement.write_lines(folder / "vocabulary.txt", pieces)
     for language, lines in zip(LANGUAGES, training, strict=True):
         rows = tokenizer.to_ids(lines)
-        write_lines(
+        measurement.write_lines(
             folder / f"train.pieces.{language}",
             # Without EOS, which every system adds.
             [" ".join(pieces[i] for i in row[:-1]) for row in rows],
         )
-
-
-def write_lines(path, lines):
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     .venv-peers/ctranslate2/bin/python
         benchmarks/peers/translate_ctranslate2.py --model=DIR --text=FILE
-        [--beam_size=1] [--single] [--compute_type=int8]
+        [--beam_size=1] [--single] [--compute_type=int8] [--shortlist]
 
 DIR is an export of a work directory, `savedmodel.export --format=ctranslate2`.
 All lines are translated by as many workers as there are cores, of one thread
@@ -25,6 +25,7 @@ def main():
     parser.add_argument(
         "--compute_type", choices=["float32", "int8"], default="float32"
     )
+    parser.add_argument("--shortlist", action="store_true")
     arguments = parser.parse_args()
     translate = make_translate(
         arguments.model,
@@ -33,6 +34,7 @@ def main():
         longest=arguments.max_output_length or math.inf,
         beam_size=arguments.beam_size,
         length_penalty=measurement.LENGTH_PENALTY,
+        use_vmap=arguments.shortlist,
     )
     measurement.measure_translation(translate, arguments, "ctranslate2")
 

@@ -1,7 +1,7 @@
 """Speed of translating with this package.
 
     python benchmarks/peers/translate_ours.py --workdir=DIR --text=FILE
-        [--beam_size=1] [--single] [--jit_compile]
+        [--beam_size=1] [--single] [--jit_compile] [--shortlist]
 
 All lines are translated by as many workers as there are cores.
 """
@@ -15,11 +15,13 @@ def main():
     parser = measurement.translation_parser(__doc__)
     parser.add_argument("--workdir", required=True)
     parser.add_argument("--jit_compile", action="store_true")
+    parser.add_argument("--shortlist", action="store_true")
     arguments = parser.parse_args()
     prepare_search(arguments.jit_compile)
     translator = load("keras_transformer.translator").Translator.load(
         arguments.workdir,
         jit_compile=arguments.jit_compile,
+        shortlist=arguments.shortlist,
         num_threads=1 if arguments.single else measurement.CORES,
     )
     translator = translator.with_decoding(

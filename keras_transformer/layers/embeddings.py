@@ -1,6 +1,7 @@
 """Embeddings, softmax projection and positions (sec. 3.4 and 3.5)."""
 
 import typing
+from collections.abc import Callable
 
 import keras
 import numpy as np
@@ -90,11 +91,30 @@ class _Softmax(keras.layers.Layer):
         Returns:
             float32 `[B, T, V]`; float64 if that is the compute dtype.
         """
+        return self._products(x, self.softmax_matrix, self.logits_bias)
+
+    def logits_among(self, ids: Tensor) -> Callable[[Tensor], Tensor]:
+        """`logits` of some tokens only, whose vectors are read once.
+
+        Args:
+            ids: int32 `[C]`.
+
+        Returns:
+            A function from x to float32 `[..., C]`.
+        """
+        matrix = ops.take(self.softmax_matrix, ids, axis=0)
+        bias = self.logits_bias
+        if bias is not None:
+            bias = ops.take(bias, ids, axis=0)
+        return lambda x: self._products(x, matrix, bias)
+
+    def _products(self, x, matrix, bias):
+        """x W^T + b in full precision."""
         dtype = self.compute_dtype
-        matrix = ops.cast(self.softmax_matrix, dtype)
-        logits = ops.matmul(ops.cast(x, dtype), ops.transpose(matrix))
+        matrix = ops.transpose(ops.cast(matrix, dtype))
+        logits = ops.matmul(ops.cast(x, dtype), matrix)
         logits = ops.cast(logits, precise_dtype(dtype))
-        return logits if self.logits_bias is None else logits + self.logits_bias
+        return logits if bias is None else logits + bias
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

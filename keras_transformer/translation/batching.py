@@ -10,6 +10,7 @@ import numpy as np
 from keras_transformer.decoding import MISSING_SCORE, UNFINISHED
 from keras_transformer.translation.inference import Inference
 from keras_transformer.translation.programs import Runner, make_runner
+from keras_transformer.translation.shortlist import Shortlist
 from keras_transformer.vocabulary import EOS, PAD, UNK
 
 Item = typing.TypeVar("Item")
@@ -24,6 +25,7 @@ class BatchedInference:
         batch_tokens: As in `Translator`.
         jit_compile: As in `Translator`.
         num_threads: As in `Translator`.
+        shortlist: As in `Translator`.
     """
 
     def __init__(
@@ -32,8 +34,10 @@ class BatchedInference:
         batch_tokens: int,
         jit_compile: bool,
         num_threads: int,
+        shortlist: Shortlist | None = None,
     ):
         self.inference = inference
+        self.shortlist = shortlist
         self.batch_tokens = batch_tokens
         self.run: Runner = make_runner(jit_compile)
         self.has_static_shapes = self.run.has_static_shapes
@@ -148,15 +152,20 @@ class BatchedInference:
         if not self.has_static_shapes:
             inference = inference.for_sources_up_to(room(length))
             shapes = "free"
-        if any(prefixes[i] for i in batch):
+        forced = [prefixes[i] for i in batch]
+        if any(forced):
             longest = self.inference.output_limit(length)
-            arrays.append(
-                pad_rows(
-                    [prefixes[i] for i in batch], longest, PAD, len(arrays[0])
-                )
-            )
+            arrays.append(pad_rows(forced, longest, PAD, len(arrays[0])))
+        method: Callable = inference.translate_ids
+        tokens = None
+        if self.shortlist is not None:
+            tokens = self.shortlist.tokens((rows[i] for i in batch), forced)
+        if tokens is not None:
+            method = inference.translate_among
+            prefix = [np.searchsorted(tokens, ids) for ids in arrays[1:]]
+            arrays = [tokens, arrays[0], *(p.astype(np.int32) for p in prefix)]
         found = self.run(
-            inference.translate_ids,
+            method,
             *arrays,
             num_best=num_best,
             shapes=shapes,

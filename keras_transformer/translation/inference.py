@@ -3,6 +3,8 @@
 Translators and every export run these functions.
 """
 
+import typing
+
 import keras
 from keras import ops
 
@@ -170,6 +172,31 @@ class Inference:
             pick=pick_rows if leaving else None,
         )
 
+    def translate_among(
+        self,
+        tokens: Tensor,
+        source_ids: Tensor,
+        prefix: Tensor | None = None,
+        **options: typing.Any,
+    ) -> SearchResult:
+        """`translate_ids` as if the target had these tokens only.
+
+        Args:
+            tokens: Ids, int32 `[C]`, ascending, the special tokens first.
+            source_ids: As in `translate_ids`.
+            prefix: As in `translate_ids`, but as places in `tokens`.
+            **options: As in `translate_ids`.
+
+        Returns:
+            A `SearchResult`; its probabilities are those among the tokens.
+        """
+        model = typing.cast(Transformer, _Among(self.model, tokens))
+        among = Inference(
+            model, self.decoding, self.max_source_length, self.seed
+        )
+        found = among.translate_ids(source_ids, prefix, **options)
+        return found._replace(ids=ops.take(tokens, found.ids, axis=0))
+
     def score_ids(self, source_ids: Tensor, labels: Tensor) -> Tensor:
         """Log-probability of every token of given translations.
 
@@ -215,6 +242,22 @@ class Inference:
         else:
             attention = attention[:, :-1]
         return ops.where(real[:, None], attention, 0.0)
+
+
+class _Among:
+    """A model that decodes places in a list of tokens instead of ids."""
+
+    def __init__(self, model, tokens):
+        self._model, self._tokens = model, tokens
+        self._logits = model.softmax.logits_among(tokens)
+
+    def decode_step(self, places, memory, cache, index):
+        ids = ops.take(self._tokens, places, axis=0)
+        x, cache = self._model.step_states(ids, memory, cache, index)
+        return self._logits(x), cache
+
+    def __getattr__(self, name):
+        return getattr(self._model, name)
 
 
 def shortened_outputs(

@@ -38,7 +38,8 @@ class Runner(typing.Protocol):
 
         Args:
             method: The method.
-            *arrays: Its tensors, int32 `[B, T]` each.
+            *arrays: Its tensors, int32: rows `[B, T]`, whose size may change
+                where shapes are free, or lists `[C]`, of few sizes.
             **options: Its other arguments, constants of the program.
 
         Returns:
@@ -62,7 +63,7 @@ def make_runner(jit_compile: bool) -> Runner:
 class _Graphs:
     """The `Runner` of TensorFlow.
 
-    Without XLA, which compiles for every shape, one graph serves ids of all
+    Without XLA, which compiles for every shape, one graph serves rows of all
     lengths.
     """
 
@@ -76,12 +77,9 @@ class _Graphs:
     def __call__(self, method, *arrays, **options):
         import tensorflow as tf
 
-        lengths = tuple(
-            array.shape[1] if self.has_static_shapes else None
-            for array in arrays
-        )
+        shapes = tuple(map(self._shape, arrays))
         room_for = method.__self__.max_source_length
-        key = (method.__name__, room_for, lengths, tuple(options.items()))
+        key = (method.__name__, room_for, shapes, tuple(options.items()))
         with self._one_traces:
             if key not in self._graphs:
                 # Concrete at once: TensorFlow warns about a function that is
@@ -90,14 +88,19 @@ class _Graphs:
                 self._graphs[key] = tf.function(
                     lambda *arrays: method(*arrays, **options),
                     input_signature=[
-                        tf.TensorSpec([None, length], tf.int32)
-                        for length in lengths
+                        tf.TensorSpec(shape, tf.int32) for shape in shapes
                     ],
                     jit_compile=self.has_static_shapes,
                     autograph=False,  # it would take most of the tracing time
                 ).get_concrete_function()
         result = self._graphs[key](*map(tf.constant, arrays))
         return tf.nest.map_structure(lambda tensor: tensor.numpy(), result)
+
+    def _shape(self, array):
+        """The shape of a graph's argument, None where it may change."""
+        if array.ndim == 1:
+            return array.shape
+        return None, array.shape[1] if self.has_static_shapes else None
 
 
 class _JaxPrograms:

@@ -122,6 +122,8 @@ def make_settings(
         raise flags.CommandError(
             f"seed needs sampling. Received: seed={seed}, no sampling"
         )
+    shortlist = translator.shortlist
+    of_shortlist = {"shortlist_sha256": shortlist.sha256} if shortlist else {}
     return {
         **dataclasses.asdict(translator.model.config),
         **dataclasses.asdict(translator.decoding),
@@ -131,6 +133,7 @@ def make_settings(
         },
         "checkpoint_sha256": _checkpoint_sha256(translator.checkpoint),
         "source_tags": list(translator.source_tags),
+        **of_shortlist,
         "max_source_length": translator.max_source_length,
         "precision": translator.model.dtype,
         "jit_compile": translator.jit_compile,

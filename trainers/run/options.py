@@ -76,6 +76,18 @@ class TranslatorOptions(DeviceOptions, WorkdirOptions):
 
 
 @dataclasses.dataclass(frozen=True)
+class ShortlistOptions(Fields):
+    """The tokens of the output."""
+
+    shortlist: bool = hp(
+        False,
+        "Score frequent tokens and translations of a batch's tokens only, by"
+        " DIR/shortlist.txt, which trainers.shortlist makes: faster with a"
+        " large vocabulary on a CPU.",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
 class LanguageOptions(Fields):
     """The direction."""
 

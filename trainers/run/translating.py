@@ -20,7 +20,11 @@ from keras_transformer.translator import Translator, UntaggedError
 from keras_transformer.workdir import WorkDirectory
 from trainers.run import devices
 from trainers.run.config import DataConfig
-from trainers.run.options import LanguageOptions, TranslatorOptions
+from trainers.run.options import (
+    LanguageOptions,
+    ShortlistOptions,
+    TranslatorOptions,
+)
 
 CHUNK = 4096  # lines read, sorted and translated together
 
@@ -66,6 +70,7 @@ def load_translator(
             decoding,
             options.checkpoint,
             precision=options.precision,
+            shortlist=arguments.build(ShortlistOptions).shortlist,
             **others,
         )
     return translator.with_source_tags(tags) if tags else translator

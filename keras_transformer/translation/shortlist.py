@@ -1,0 +1,253 @@
+"""A lexical shortlist: the tokens that translations of some sources may have.
+
+On a CPU the softmax over a large vocabulary takes most of a decoding step. With
+a shortlist, the search of a batch scores only frequent tokens and the best
+translations of the batch's source tokens (L'Hostis et al. 2016, "Vocabulary
+Selection Strategies for Neural Machine Translation"). IBM Model 1 (Brown et al.
+1993, sec. 4.2) finds the translations in sentence pairs.
+
+A file has a line for each source token: its piece, a tab, and the pieces that
+translate it, best first, separated by spaces. The line without a source piece
+has the tokens that every output may have. CTranslate2 reads such a file as
+`vmap.txt`.
+"""
+
+import hashlib
+import os
+import pathlib
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from keras_transformer.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.vocabulary import EOS, SPECIAL_IDS
+from keras_transformer.workdir import write_atomically
+
+SMALLEST = 512  # tokens of a batch
+ITERATIONS = 5  # of the EM algorithm
+
+
+class Shortlist:
+    """The tokens that translations may consist of.
+
+    Args:
+        frequent: Ids of the target tokens that every output may have.
+        translations: For each source id, the ids of tokens that translate it.
+        vocab_size: Number of target tokens V.
+
+    >>> shortlist = Shortlist([9], [[], [], [], [], [7], [8]], vocab_size=2000)
+    >>> shortlist.tokens([[4, 2]])[:8], shortlist.tokens([[4, 2]]).size
+    (array([0, 1, 2, 3, 4, 5, 6, 7], dtype=int32), 512)
+    """
+
+    def __init__(
+        self,
+        frequent: Sequence[int],
+        translations: Sequence[Sequence[int]],
+        vocab_size: int,
+    ):
+        self.frequent = np.array(frequent, np.int32)
+        self.translations = [np.array(ids, np.int32) for ids in translations]
+        self.vocab_size = vocab_size
+
+    def tokens(
+        self,
+        sources: Iterable[Sequence[int]],
+        prefixes: Iterable[Sequence[int]] = (),
+    ) -> np.ndarray | None:
+        """The tokens that the outputs of a batch may have.
+
+        Args:
+            sources: The ids of each source.
+            prefixes: The ids that each output begins with.
+
+        Returns:
+            Ids, int32 `[C]`, ascending, the special tokens first. The lowest
+            other ids fill them up, so that C is one of few sizes. None if C
+            would be more than half of the vocabulary.
+        """
+        chosen = np.zeros(self.vocab_size, bool)
+        chosen[list(SPECIAL_IDS)] = True
+        chosen[self.frequent] = True
+        for row in prefixes:
+            chosen[row] = True
+        for id in set().union(*sources):
+            chosen[self.translations[id]] = True
+        number = np.count_nonzero(chosen)
+        size = _rounded(number)
+        if 2 * size > self.vocab_size:
+            return None
+        chosen[np.flatnonzero(~chosen)[: size - number]] = True
+        return np.flatnonzero(chosen).astype(np.int32)
+
+    @property
+    def sha256(self) -> str:
+        """The checksum of its contents."""
+        digest = hashlib.sha256()
+        for ids in (self.frequent, *self.translations):
+            digest.update(ids.tobytes() + b"\xff" * 4)  # -1, no id
+        return digest.hexdigest()
+
+    def write(
+        self, path: str | os.PathLike, tokenizer: Tokenizer | TokenizerPair
+    ) -> None:
+        """Writes the file.
+
+        Pieces with white space are left out: text has no such token.
+
+        Args:
+            path: The file; it appears under its name when it is complete.
+            tokenizer: That of the model.
+        """
+        sources = ["", *tokenizer.source.pieces]
+        targets, lines = tokenizer.target.pieces, []
+        for piece, ids in zip(
+            sources, [self.frequent, *self.translations], strict=True
+        ):
+            pieces = [targets[id] for id in ids if _is_word(targets[id])]
+            if pieces and (not piece or _is_word(piece)):
+                lines.append(f"{piece}\t{' '.join(pieces)}\n")
+        write_atomically(path, "".join(lines))
+
+    @classmethod
+    def read(
+        cls, path: str | os.PathLike, tokenizer: Tokenizer | TokenizerPair
+    ) -> "Shortlist":
+        """Reads what `write` wrote.
+
+        Args:
+            path: The file.
+            tokenizer: That of the model.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+            ValueError: A line is malformed, or has a piece that is not in the
+                vocabulary.
+        """
+        sources = {"": -1} | _ids(tokenizer.source.pieces)
+        targets = _ids(tokenizer.target.pieces)
+        found: dict[int, list[int]] = {}
+        lines = pathlib.Path(path).read_text(encoding="utf-8").split("\n")[:-1]
+        for number, line in enumerate(lines, 1):
+            piece, tab, translations = line.partition("\t")
+            pieces = translations.split(" ")
+            unknown = [p for p in pieces if p not in targets]
+            if not tab or piece not in sources or unknown:
+                raise ValueError(
+                    f"{path}, line {number}: expected a piece, a tab, and its"
+                    " translations, of the model's vocabulary. Received:"
+                    f" {line[:60]!r}"
+                )
+            found[sources[piece]] = [targets[p] for p in pieces]
+        return cls(
+            found.get(-1, []),
+            [found.get(id, []) for id in range(len(sources) - 1)],
+            len(targets),
+        )
+
+
+def make_shortlist(
+    pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+    tokenizer: Tokenizer | TokenizerPair,
+    num_frequent: int,
+    num_translations: int,
+) -> Shortlist:
+    """The shortlist that sentence pairs give.
+
+    A source token may always be copied, if the target has the same piece: names
+    and numbers may not be in the pairs.
+
+    Args:
+        pairs: The ids of each source and of its translation, EOS included.
+        tokenizer: Their tokenizer.
+        num_frequent: Number of most frequent target tokens that every output
+            may have, beside the special ones and the translations of EOS.
+        num_translations: Number of most probable translations of a source
+            token.
+    """
+    targets = tokenizer.target.pieces
+    same = _ids(targets)
+    counts = np.bincount(
+        np.concatenate([target for _, target in pairs]), minlength=len(targets)
+    )
+    counts[list(SPECIAL_IDS)] = 0
+    frequent = np.argsort(-counts, kind="stable")[:num_frequent]
+    translations = [
+        [same[piece]] if piece in same else []
+        for piece in tokenizer.source.pieces
+    ]
+    sources, words, probabilities = translation_table(pairs)
+    taken = [0] * len(translations)
+    for i in np.lexsort([-probabilities, sources]):
+        source, word = int(sources[i]), int(words[i])
+        if taken[source] < num_translations:
+            taken[source] += 1
+            if word not in translations[source]:
+                translations[source].append(word)
+    # EOS is in every source, though CTranslate2 does not look it up.
+    always = [*SPECIAL_IDS, *frequent[counts[frequent] > 0], *translations[EOS]]
+    translations[EOS] = []
+    return Shortlist(list(dict.fromkeys(always)), translations, len(targets))
+
+
+def translation_table(
+    pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Translation probabilities of tokens, by IBM Model 1.
+
+    The EOS of a source explains what no other token explains; that of a target
+    is left out.
+
+    Args:
+        pairs: The ids of each source and of its translation, EOS included.
+
+    Returns:
+        Source ids, target ids and t(target | source) of all tokens that are in
+        a pair together: int64, int64 and float64 `[N]`.
+
+    >>> sources, words, table = translation_table(
+    ...     [([4, 2], [6, 2]), ([4, 5, 2], [6, 7, 2])])
+    >>> int(words[sources == 5][table[sources == 5].argmax()])
+    7
+    """
+    base = 1 + max(max(target, default=0) for _, target in pairs)
+    cells, widths = [], []  # one cell for each token of each target token
+    for source, target in pairs:
+        row = np.array(source, np.int64) * base
+        column = np.array([id for id in target if id != EOS], np.int64)
+        cells.append((column[:, None] + row).ravel())
+        widths.append(np.full(len(column), len(row)))
+    keys, entries = np.unique(np.concatenate(cells), return_inverse=True)
+    width = np.concatenate(widths)
+    token = np.repeat(np.arange(len(width)), width)
+    source = keys // base
+    table = np.ones(len(keys))
+    for _ in range(ITERATIONS):
+        share = table[entries]
+        share /= np.bincount(token, share)[token]
+        counts = np.bincount(entries, share, len(keys))
+        table = counts / np.bincount(source, counts)[source]
+    return source, keys % base, table
+
+
+def _is_word(piece):
+    """Whether a piece has no white space."""
+    return [piece] == piece.split()
+
+
+def _ids(pieces):
+    """The id of each piece."""
+    return {piece: id for id, piece in enumerate(pieces)}
+
+
+def _rounded(number):
+    """The next of few sizes, of which there are two for each power of two.
+
+    >>> [_rounded(number) for number in (3, 600, 769, 1025)]
+    [512, 768, 1024, 1536]
+    """
+    size = SMALLEST
+    while size < number:
+        is_power = size & (size - 1) == 0
+        size += size // 2 if is_power else size // 3
+    return size

@@ -1,0 +1,323 @@
+"""Shortlists: translations of tokens, and searches among them."""
+
+import collections
+import dataclasses
+import io
+import json
+import shutil
+
+import ctranslate2
+import exports
+import keras
+import numpy as np
+import pytest
+from commands import fails, write_pairs
+from translator_test import CONFIG, TEXT, make_translator
+
+from keras_transformer.model import Transformer
+from keras_transformer.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.translation import shortlist as shortlists
+from keras_transformer.translation.shortlist import (
+    Shortlist,
+    make_shortlist,
+    translation_table,
+)
+from keras_transformer.translator import Translator
+from keras_transformer.vocabulary import EOS, SPECIAL_IDS
+from savedmodel import export
+from trainers import shortlist, translate
+from trainers.bulk.translation import make_settings
+
+PAIRS = [
+    ([4, 5, EOS], [6, 7, EOS]),
+    ([4, EOS], [6, EOS]),
+    ([5, 8, 5, EOS], [9, 7, EOS]),
+]
+
+
+def model_1(pairs, iterations):
+    """IBM Model 1, word by word."""
+    table = collections.defaultdict(lambda: 1.0)
+    for _ in range(iterations):
+        counts = collections.Counter()
+        for source, target in pairs:
+            for word in target[:-1]:
+                whole = sum(table[s, word] for s in source)
+                for s in source:
+                    counts[s, word] += table[s, word] / whole
+        totals = collections.Counter()
+        for (s, _), count in counts.items():
+            totals[s] += count
+        table = {key: count / totals[key[0]] for key, count in counts.items()}
+    return table
+
+
+def test_the_table_is_that_of_model_1():
+    expected = model_1(PAIRS, shortlists.ITERATIONS)
+    found = {
+        (int(source), int(target)): probability
+        for source, target, probability in zip(
+            *translation_table(PAIRS), strict=True
+        )
+    }
+    assert found == pytest.approx(expected)
+    assert found[4, 6] > 0.5 and found[8, 9] > 0.5
+
+
+def test_a_shortlist_has_frequent_tokens_copies_and_best_translations():
+    tokenizer = Tokenizer.train(TEXT, 60)
+    found = make_shortlist(PAIRS, tokenizer, 2, 1)
+    expected = model_1(PAIRS, shortlists.ITERATIONS)
+    # 6 and 7 are there twice each; one of them translates EOS, too.
+    assert found.frequent.tolist() == [*SPECIAL_IDS, 6, 7]
+    assert not len(found.translations[EOS])
+    for source in set(range(60)) - {EOS}:
+        of_source = {t: p for (s, t), p in expected.items() if s == source}
+        best = [max(of_source, key=of_source.get)] if of_source else []
+        assert found.translations[source].tolist() == [source, *best]
+
+
+def test_two_vocabularies_share_what_has_the_same_piece():
+    pair = TokenizerPair(
+        Tokenizer.train(["a b c d"] * 3, 12), Tokenizer.train(["b x y z"], 12)
+    )
+    found = make_shortlist([([5, EOS], [4, EOS])], pair, 0, 1)
+    sources, targets = pair.source.pieces, pair.target.pieces
+    assert found.frequent.tolist() == [*SPECIAL_IDS, 4]  # 4 translates EOS
+    for id, ids in enumerate(found.translations):
+        if id == EOS:
+            continue
+        copies = [i for i, piece in enumerate(targets) if piece == sources[id]]
+        learned = [4] if id == 5 and 4 not in copies else []
+        assert ids.tolist() == copies + learned
+
+
+def test_the_tokens_of_a_batch():
+    translations = [[] for _ in range(40)]
+    translations[30], translations[31] = [1999, 7], [1000]
+    found = Shortlist([1998], translations, 2000).tokens(
+        [[30, EOS], [32, EOS]], [[1500]]
+    )
+    wanted = {*SPECIAL_IDS, 7, 1500, 1998, 1999}
+    fillers = [id for id in range(2000) if id not in wanted]
+    expected = sorted(wanted | set(fillers[: 512 - len(wanted)]))
+    assert found.dtype == np.int32 and found.tolist() == expected
+
+
+def test_no_shortlist_of_more_than_half_of_the_vocabulary():
+    for size, expected in ((1024, 512), (1023, None)):
+        found = Shortlist([], [[]] * 5, size).tokens([[4]])
+        assert (None if found is None else len(found)) == expected
+
+
+def test_a_file_has_the_shortlist(tmp_path):
+    tokenizer = Tokenizer.train(TEXT, 60)
+    before = make_shortlist(PAIRS, tokenizer, 3, 2)
+    path = tmp_path / "shortlist.txt"
+    before.write(path, tokenizer)
+    after = Shortlist.read(path, tokenizer)
+    assert after.sha256 == before.sha256
+    assert after.vocab_size == 60
+    other = make_shortlist(PAIRS, tokenizer, 3, 1)
+    assert other.sha256 != before.sha256
+    pieces = tokenizer.pieces
+    line = "\t" + " ".join(pieces[id] for id in before.frequent)
+    assert path.read_text(encoding="utf-8").split("\n")[0] == line
+
+
+@pytest.mark.parametrize("line", ["no tab", "wrong\tt", "t\twrong", "t\tt  o"])
+def test_a_wrong_line_is_named(tmp_path, line):
+    path = tmp_path / "shortlist.txt"
+    path.write_text(f"t\to\n{line}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"shortlist.txt, line 2: expected a"):
+        Shortlist.read(path, Tokenizer.train(TEXT, 60))
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Batches of few tokens, which leave out some of a small vocabulary."""
+    monkeypatch.setattr(shortlists, "SMALLEST", 24)
+
+
+PREFIXES = ["", "the", "", "fox", "", "how"]
+LINES = [TEXT[0], "fox", TEXT[1], "the dog", "", TEXT[2]]
+
+
+def make_pair(**options):
+    """A translator with a shortlist, and one that has a bias in its place.
+
+    The bias of a token outside the list is so low that it has no probability.
+    """
+    config = dataclasses.replace(CONFIG, logits_bias=True)
+    full = make_translator(config=config, **options)
+    forced = sum(full.tokenizer.to_ids(PREFIXES), [])
+    some = Shortlist([*forced, *range(25, 40)], [[]] * 60, 60)
+    tokens = some.tokens([[4]])
+    assert len(tokens) == 24
+    listed = Translator(
+        full.tokenizer,
+        full.model,
+        full.decoding,
+        full.max_source_length,
+        jit_compile=full.jit_compile,
+        shortlist=some,
+    )
+    model = Transformer(config)
+    for weight, value in zip(model.weights, full.model.weights, strict=True):
+        weight.assign(value)
+    bias = keras.ops.convert_to_numpy(model.softmax.logits_bias).copy()
+    bias[np.setdiff1d(np.arange(60), tokens)] = -1e9
+    model.softmax.logits_bias.assign(bias)
+    masked = Translator(
+        full.tokenizer, model, full.decoding, full.max_source_length
+    )
+    return listed, masked
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_a_search_among_tokens_is_that_without_the_others(
+    small, beam_size, jit_compile
+):
+    listed, masked = make_pair(beam_size=beam_size, jit_compile=jit_compile)
+    for forced in (None, PREFIXES):
+        found = listed.n_best_ids(LINES, forced)
+        expected = masked.n_best_ids(LINES, forced)
+        assert [[ids for ids, _ in one] for one in found] == [
+            [ids for ids, _ in one] for one in expected
+        ]
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(
+                [score for _, score in one],
+                [score for _, score in other],
+                rtol=1e-4,
+            )
+
+
+def test_each_batch_has_its_own_tokens(small):
+    full = make_translator(batch_tokens=8)
+    some = Shortlist([], [[id] for id in range(60)], 60)
+    listed = Translator(
+        full.tokenizer,
+        full.model,
+        full.decoding,
+        full.max_source_length,
+        batch_tokens=8,
+        shortlist=some,
+    )
+    rows = full.tokenizer.to_ids(TEXT)
+    for row, translation in zip(rows, listed.search(TEXT), strict=True):
+        tokens = some.tokens([row])
+        if tokens is not None:
+            assert set(sum(translation.ids, [])) <= set(tokens.tolist())
+
+
+@pytest.fixture
+def workdir(tmp_path):
+    """A copy of a trained work directory, and pairs beside it."""
+    path = tmp_path / "run"
+    shutil.copytree(exports.workdir(), path)
+    write_pairs(tmp_path / "pairs", exports.make_pairs(40))
+    return path
+
+
+def arguments(workdir, *argv):
+    """The command line."""
+    prefix = f"--train_files={workdir.parent / 'pairs'}"
+    return [f"--workdir={workdir}", prefix, *argv]
+
+
+@pytest.mark.parametrize(
+    "argv, rows",
+    [
+        ([], range(40)),
+        (["--max_pairs=15"], range(0, 40, 3)),
+        (["--max_length=12", "--num_translations=3"], range(40)),
+    ],
+)
+def test_the_command_makes_a_shortlist_of_pairs(workdir, capsys, argv, rows):
+    shortlist.main(arguments(workdir, *argv))
+    options = dict(flag.lstrip("-").split("=") for flag in argv)
+    translator = Translator.load(workdir, shortlist=True)
+    tokenizer = translator.tokenizer
+    pairs = [
+        tuple(tokenizer.to_ids(pair))
+        for number, pair in enumerate(exports.make_pairs(40))
+        if number in rows
+    ]
+    longest = int(options.get("max_length", 100))
+    kept = [pair for pair in pairs if max(map(len, pair)) <= longest]
+    number = int(options.get("num_translations", 50))
+    expected = make_shortlist(kept, tokenizer, 200, number)
+    assert translator.shortlist.sha256 == expected.sha256
+    assert (len(kept) < len(pairs)) == ("max_length" in options)
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["output"] == str(workdir / "shortlist.txt")
+    assert summary["pairs"] == len(kept)
+    assert summary["too_long"] == len(pairs) - len(kept)
+    assert summary["not_read"] == 40 - len(rows)
+
+
+def test_without_short_pairs_there_is_no_shortlist(workdir, capsys):
+    pairs = [("one red dog", "eins rot Hund"), ("two dogs", "zwei Hunde")]
+    write_pairs(workdir.parent / "pairs", pairs)
+    argv = arguments(workdir, "--max_length=2")
+    message = fails(shortlist.main, argv, capsys)
+    assert "expected pairs of at most max_length=2 tokens" in message
+    assert "Received: 2 longer ones" in message
+    assert not (workdir / "shortlist.txt").exists()
+
+
+def test_a_missing_shortlist_is_named(workdir, capsys, monkeypatch):
+    argv = [f"--workdir={workdir}", "--shortlist"]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one")))
+    message = fails(translate.main, argv, capsys)
+    assert "shortlist.txt, which trainers.shortlist makes" in message
+
+
+def test_the_plan_of_a_bulk_translation_has_the_shortlist(workdir):
+    shortlist.main(arguments(workdir))
+    listed = Translator.load(workdir, shortlist=True)
+    settings = make_settings(listed, shard_lines=5)
+    assert settings.pop("shortlist_sha256") == listed.shortlist.sha256
+    plain = make_settings(Translator.load(workdir), shard_lines=5)
+    assert settings == plain
+
+
+def test_ctranslate2_reads_the_file(workdir, monkeypatch):
+    """The same tokens and scores as ours, among the same tokens."""
+    monkeypatch.setattr(shortlists, "_rounded", lambda number: number)
+    shortlist.main(
+        arguments(workdir, "--num_frequent=0", "--num_translations=1")
+    )
+    output = workdir.parent / "export"
+    options = export.ExportOptions(
+        workdir=str(workdir), format="ctranslate2", output=str(output)
+    )
+    output.mkdir()
+    export.write(export.load_source(options), options, output)
+    greedy = {"beam_size": 1, "length_penalty": 0.0}
+    listed = Translator.load(workdir, shortlist=True).with_decoding(**greedy)
+    whole = Translator.load(workdir).with_decoding(**greedy)
+    theirs = ctranslate2.Translator(str(output), intra_threads=1)
+    differences = 0
+    for line in filter(listed.fits, filter(str.strip, exports.SENTENCES)):
+        [row] = listed.tokenizer.to_ids([line])
+        assert listed.shortlist.tokens([row]) is not None
+        [found] = theirs.translate_batch(
+            [[listed.tokenizer.pieces[id] for id in row[:-1]]],
+            use_vmap=True,
+            beam_size=1,
+            length_penalty=0,
+            max_decoding_length=listed.inference.output_limit(len(row) - 1),
+            min_decoding_length=0,
+            return_scores=True,
+            return_end_token=True,
+        )
+        [(ids, score)] = listed.n_best_ids([line])[0]
+        assert [listed.tokenizer.pieces[id] for id in ids] == (
+            found.hypotheses[0]
+        )
+        assert score == pytest.approx(found.scores[0], abs=1e-4)
+        differences += ids != whole.n_best_ids([line])[0][0][0]
+    assert differences  # the shortlist has an effect

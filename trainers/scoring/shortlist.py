@@ -1,0 +1,62 @@
+"""The work of `trainers.shortlist`."""
+
+import itertools
+import json
+import statistics
+import time
+
+from keras_transformer.commands import flags
+from keras_transformer.translation.shortlist import make_shortlist
+from keras_transformer.workdir import WorkDirectory
+from trainers.run.options import WorkdirOptions
+from trainers.run.translating import read_data
+from trainers.scoring.test_sets import read_pairs
+
+
+def run(arguments: flags.Arguments, options) -> None:
+    """Makes the shortlist of a work directory, and shows its size.
+
+    Args:
+        arguments: The command line, with `WorkdirOptions`.
+        options: The options of the command.
+
+    Raises:
+        CommandError: The work directory or the pairs cannot be used.
+    """
+    started = time.monotonic()
+    workdir = WorkDirectory(arguments.build(WorkdirOptions).workdir)
+    with flags.user_errors():
+        data = read_data(arguments, workdir)
+        tokenizer = workdir.load_tokenizer()
+        texts = read_pairs(data, "train", options.train_files)
+        step = -(-len(texts) // options.max_pairs)
+        chosen = list(itertools.islice(texts, 0, None, step))
+    sides = zip(*chosen, strict=True)
+    of_sides = tokenizer.source, tokenizer.target
+    rows = [t.to_ids(side) for t, side in zip(of_sides, sides, strict=True)]
+    pairs = [
+        pair
+        for pair in zip(*rows, strict=True)
+        if max(map(len, pair)) <= options.max_length
+    ]
+    if not pairs:
+        raise flags.CommandError(
+            f"expected pairs of at most max_length={options.max_length} tokens."
+            f" Received: {len(chosen)} longer ones"
+        )
+    shortlist = make_shortlist(
+        pairs, tokenizer, options.num_frequent, options.num_translations
+    )
+    with flags.user_errors():
+        shortlist.write(workdir.shortlist_path, tokenizer)
+    known = [len(ids) for ids in shortlist.translations if len(ids)]
+    result = {
+        "output": str(workdir.shortlist_path),
+        "pairs": len(pairs),
+        "too_long": len(chosen) - len(pairs),
+        "not_read": len(texts) - len(chosen),
+        "source_tokens": len(known),
+        "translations": round(statistics.mean(known), 1),
+        "seconds": round(time.monotonic() - started, 1),
+    }
+    flags.show(json.dumps(result))

@@ -351,7 +351,8 @@ class Translator:
         """Makes the programs of a search ahead: it takes seconds to minutes.
 
         Without it, each is made when the first sentence needs it. With XLA and
-        JAX there are as many programs as shapes of batches.
+        JAX there are as many programs as shapes of batches. With a shortlist,
+        batches of more tokens need more programs, which are made later.
 
         Args:
             num_best: As in `search`: another number needs other programs.

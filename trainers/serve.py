@@ -10,7 +10,7 @@ the extra `serve`. See docs/serving.md.
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import end_on_interrupt, load
 from keras_transformer.config import DecodingConfig
-from trainers.run.options import ShortlistOptions, TranslatorOptions
+from trainers.run.options import TranslatorOptions
 from trainers.serving.config import Limits, Options
 
 COMMAND = "trainers.serve"
@@ -20,13 +20,7 @@ def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
     with flags.exit_status(COMMAND):
         arguments = flags.parse(
-            argv,
-            __doc__,
-            TranslatorOptions,
-            ShortlistOptions,
-            Options,
-            Limits,
-            DecodingConfig,
+            argv, __doc__, TranslatorOptions, Options, Limits, DecodingConfig
         )
         options, limits = arguments.build(Options), arguments.build(Limits)
         arguments.build(TranslatorOptions).prepare_process()

@@ -15,6 +15,8 @@ import pytest
 from commands import losses_in, open_trainer, tensors
 
 import keras_transformer as kt
+from keras_transformer.translation import shortlist
+from keras_transformer.vocabulary import EOS, UNK
 from trainers import align, average, evaluate, score, wmt
 from trainers.run import jax_engine, loop
 from trainers.run.config import TrainingConfig
@@ -273,6 +275,31 @@ def test_few_programs_serve_batches_of_any_size(run):
     ]
     of_shapes = translator._batched.run._programs
     assert {shapes[0][0] for _, shapes, _ in of_shapes} == {1, 8, 64}
+
+
+def test_a_shortlist_that_has_the_tokens_of_an_output_gives_it(
+    run, monkeypatch
+):
+    """Greedy search: the best of all tokens is the best of some."""
+    monkeypatch.setattr(shortlist, "SMALLEST", 64)
+    plain = kt.Translator.load(run).with_decoding(beam_size=1)
+    line, none = "the old man reads a book", [[]] * 150
+    [ids] = [ids for ids, _ in plain.n_best_ids([line])[0]]
+
+    def search(tokens):
+        listed = kt.Translator(
+            plain.tokenizer,
+            plain.model,
+            plain.decoding,
+            plain.max_source_length,
+            shortlist=shortlist.Shortlist(tokens, none, 150),
+        )
+        [(found, _)] = listed.n_best_ids([line])[0]
+        return found
+
+    assert search(ids) == ids
+    others = sorted(set(range(4, 150)) - set(ids))[:60]  # and the special ones
+    assert set(search(others)) <= {EOS, UNK, *others}
 
 
 def test_samples_are_new_in_each_call(run):

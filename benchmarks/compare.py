@@ -28,8 +28,6 @@ from compare_rows import OPUS_MT, ROWS, TRANSLATION
 ROOT = pathlib.Path(__file__).parents[1]
 SCRIPTS = ROOT / "benchmarks/peers"
 ENVIRONMENTS = ROOT / ".venv-peers"
-MODULE_TO_IMPORT = "-m", "trainers.import_model"
-MODULE_TO_LIST = "-m", "trainers.shortlist"
 
 
 def main():
@@ -187,12 +185,12 @@ def prepare(arguments):
         model, workdir = folder / "opus_mt", folder / "opus_workdir"
         script = str(ROOT / "benchmarks/opus_mt.py")
         python = python_of(OPUS_MT.systems["transformers"])
-        train = str(data / "train")
+        train, into = str(data / "train"), "--workdir={output}"
         make(model, [script, "make", "{output}", train], python=python)
         make(
             workdir,
-            [*MODULE_TO_IMPORT, f"--source={model}", "--workdir={output}"],
-            [*MODULE_TO_LIST, f"--train_files={train}", "--workdir={output}"],
+            ["-m", "trainers.import_model", f"--source={model}", into],
+            ["-m", "trainers.shortlist", f"--train_files={train}", into],
         )
         make_export(folder / "opus_ctranslate2", workdir)
 

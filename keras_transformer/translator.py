@@ -148,8 +148,8 @@ class Translator:
 
     Raises:
         ValueError: A number is too small, the decoder has no such
-            `alignment_layer`, tokenizer and model have vocabularies of
-            different sizes, or the model has learned fewer positions than
+            `alignment_layer`, tokenizer, model and shortlist have vocabularies
+            of different sizes, or the model has learned fewer positions than
             `max_source_length`.
     """
 
@@ -181,6 +181,8 @@ class Translator:
                     "Tokenizer and model must have the same vocabulary."
                     f" Received: {of_side.vocab_size} and {size} tokens"
                 )
+        if shortlist is not None:
+            shortlist.check(model.config)
         check_position_limit(model.config, max_source_length=max_source_length)
         self.tokenizer = tokenizer
         self.model = model
@@ -268,7 +270,7 @@ class Translator:
                 `keras_transformer.hub`.
             decoding: A `DecodingConfig`, by default the model's own.
             precision: As in `load`.
-            **options: As in `load`.
+            **options: As in `load`; `shortlist` for a work directory only.
 
         Raises:
             ValueError: There is no such model, or it cannot be used, or
@@ -281,6 +283,11 @@ class Translator:
             if _is_workdir(directory):
                 return cls.load(
                     directory, decoding, precision=precision, **options
+                )
+            if options.pop("shortlist", False):
+                raise ValueError(
+                    "shortlist needs a work directory, which"
+                    f" trainers.import_model makes. Received: {name}"
                 )
             _, imported = read_model(directory)
         model = Transformer(imported.config)

@@ -26,18 +26,17 @@ Its decoder differs from ours in a few ways:
   `translate_batch(..., use_vmap=True)` uses it.
 """
 
-import shutil
-
 import numpy as np
 from keras import ops
 
-from keras_transformer.commands.flags import CommandError
+from keras_transformer.commands.flags import CommandError, user_errors
 from keras_transformer.config import find_alignment_layer
 from keras_transformer.layers import (
     DecoderLayer,
     RelativeAttention,
     positional_encoding,
 )
+from keras_transformer.translation.shortlist import Shortlist
 from keras_transformer.vocabulary import BOS, EOS, UNK
 from keras_transformer.workdir import WorkDirectory
 from savedmodel.formats import save_vocabulary
@@ -73,9 +72,11 @@ def write(translator, directory, options, description, examples):
     spec.optimize(quantization=None if exact else options.precision)
     spec.save(str(directory))
     save_vocabulary(translator.tokenizer, directory)
-    shortlist = WorkDirectory(options.workdir).shortlist_path
-    if shortlist.exists():
-        shutil.copyfile(shortlist, directory / "vmap.txt")
+    path = WorkDirectory(options.workdir).shortlist_path
+    if path.exists():
+        with user_errors():  # of a file that is not of this model
+            shortlist = Shortlist.read(path, translator.tokenizer)
+        shortlist.write(directory / "vmap.txt", translator.tokenizer)
 
 
 def make_spec(model, num_positions):

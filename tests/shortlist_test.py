@@ -52,7 +52,9 @@ def model_1(pairs, iterations):
     return table
 
 
-def test_the_table_is_that_of_model_1():
+@pytest.mark.parametrize("chunk", [1, 2, 10])
+def test_the_table_is_that_of_model_1(monkeypatch, chunk):
+    monkeypatch.setattr(shortlists, "CHUNK", chunk)
     expected = model_1(PAIRS, shortlists.ITERATIONS)
     found = {
         (int(source), int(target)): probability
@@ -94,18 +96,18 @@ def test_two_vocabularies_share_what_has_the_same_piece():
 
 def test_the_tokens_of_a_batch():
     translations = [[] for _ in range(40)]
-    translations[30], translations[31] = [1999, 7], [1000]
-    found = Shortlist([1998], translations, 2000).tokens(
+    translations[30], translations[31] = [2999, 7], [2000]
+    found = Shortlist([2998], translations, 3000).tokens(
         [[30, EOS], [32, EOS]], [[1500]]
     )
-    wanted = {*SPECIAL_IDS, 7, 1500, 1998, 1999}
-    fillers = [id for id in range(2000) if id not in wanted]
-    expected = sorted(wanted | set(fillers[: 512 - len(wanted)]))
+    wanted = {*SPECIAL_IDS, 7, 1500, 2998, 2999}
+    fillers = [id for id in range(3000) if id not in wanted]
+    expected = sorted(wanted | set(fillers[: 1024 - len(wanted)]))
     assert found.dtype == np.int32 and found.tolist() == expected
 
 
 def test_no_shortlist_of_more_than_half_of_the_vocabulary():
-    for size, expected in ((1024, 512), (1023, None)):
+    for size, expected in ((2048, 1024), (2047, None)):
         found = Shortlist([], [[]] * 5, size).tokens([[4]])
         assert (None if found is None else len(found)) == expected
 
@@ -125,12 +127,40 @@ def test_a_file_has_the_shortlist(tmp_path):
     assert path.read_text(encoding="utf-8").split("\n")[0] == line
 
 
-@pytest.mark.parametrize("line", ["no tab", "wrong\tt", "t\twrong", "t\tt  o"])
+@pytest.mark.parametrize(
+    "line", ["no tab", "wrong\tt", "t\twrong", "u\tt  o", "t\to"]
+)
 def test_a_wrong_line_is_named(tmp_path, line):
     path = tmp_path / "shortlist.txt"
     path.write_text(f"t\to\n{line}\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"shortlist.txt, line 2: expected a"):
+    with pytest.raises(
+        ValueError, match=r"shortlist.txt, line 2: expected a new"
+    ):
         Shortlist.read(path, Tokenizer.train(TEXT, 60))
+
+
+def test_improbable_translations_are_left_out():
+    tokenizer = Tokenizer.train(TEXT, 60)
+    expected = model_1(PAIRS, shortlists.ITERATIONS)
+    found = make_shortlist(PAIRS, tokenizer, 0, 9, min_probability=0.3)
+    for source in (4, 5, 8):
+        probable = {t for (s, t), p in expected.items() if s == source}
+        likely = {t for t in probable if expected[source, t] >= 0.3}
+        assert set(found.translations[source].tolist()) == likely | {source}
+        assert likely < probable or source == 4
+
+
+def test_a_shortlist_of_another_vocabulary_is_refused():
+    full = make_translator()
+    message = r"target tokens, \(60, 60\). Received: \(60, 61\)"
+    with pytest.raises(ValueError, match=message):
+        Translator(
+            full.tokenizer,
+            full.model,
+            full.decoding,
+            30,
+            shortlist=Shortlist([], [[]] * 60, 61),
+        )
 
 
 @pytest.fixture
@@ -195,6 +225,7 @@ def test_a_search_among_tokens_is_that_without_the_others(
 
 
 def test_each_batch_has_its_own_tokens(small):
+    lines = ["fox", "the dog", "jugs"]
     full = make_translator(batch_tokens=8)
     some = Shortlist([], [[id] for id in range(60)], 60)
     listed = Translator(
@@ -205,11 +236,11 @@ def test_each_batch_has_its_own_tokens(small):
         batch_tokens=8,
         shortlist=some,
     )
-    rows = full.tokenizer.to_ids(TEXT)
-    for row, translation in zip(rows, listed.search(TEXT), strict=True):
-        tokens = some.tokens([row])
-        if tokens is not None:
-            assert set(sum(translation.ids, [])) <= set(tokens.tolist())
+    rows, found = full.tokenizer.to_ids(lines), listed.search(lines)
+    for row, translation in zip(rows, found, strict=True):
+        tokens = some.tokens([row]).tolist()
+        assert set(sum(translation.ids, [])) <= set(tokens)
+    assert found != full.search(lines)
 
 
 @pytest.fixture
@@ -233,6 +264,7 @@ def arguments(workdir, *argv):
         ([], range(40)),
         (["--max_pairs=15"], range(0, 40, 3)),
         (["--max_length=12", "--num_translations=3"], range(40)),
+        (["--min_probability=0.3"], range(40)),
     ],
 )
 def test_the_command_makes_a_shortlist_of_pairs(workdir, capsys, argv, rows):
@@ -248,7 +280,8 @@ def test_the_command_makes_a_shortlist_of_pairs(workdir, capsys, argv, rows):
     longest = int(options.get("max_length", 100))
     kept = [pair for pair in pairs if max(map(len, pair)) <= longest]
     number = int(options.get("num_translations", 50))
-    expected = make_shortlist(kept, tokenizer, 200, number)
+    least = float(options.get("min_probability", 0.001))
+    expected = make_shortlist(kept, tokenizer, 200, number, least)
     assert translator.shortlist.sha256 == expected.sha256
     assert (len(kept) < len(pairs)) == ("max_length" in options)
     summary = json.loads(capsys.readouterr().out)
@@ -280,6 +313,7 @@ def test_the_plan_of_a_bulk_translation_has_the_shortlist(workdir):
     listed = Translator.load(workdir, shortlist=True)
     settings = make_settings(listed, shard_lines=5)
     assert settings.pop("shortlist_sha256") == listed.shortlist.sha256
+    assert settings.pop("num_threads") == 1
     plain = make_settings(Translator.load(workdir), shard_lines=5)
     assert settings == plain
 

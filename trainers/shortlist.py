@@ -14,7 +14,7 @@ import dataclasses
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
 from keras_transformer.fields import Fields, hp
-from trainers.run.options import LanguageOptions, WorkdirOptions
+from trainers.run.options import WorkdirOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,16 +39,17 @@ class Options(Fields):
         200, "Frequent target tokens that every translation may have.", low=0
     )
     num_translations: int = hp(
-        50, "Translations of a source token, at most.", low=1
+        50, "Translations of a source token, at most, and its copy.", low=1
+    )
+    min_probability: float = hp(
+        0.001, "Minimum probability of a translation.", low=0.0, high=1.0
     )
 
 
 def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
     with flags.exit_status("trainers.shortlist"):
-        arguments = flags.parse(
-            argv, __doc__, WorkdirOptions, LanguageOptions, Options
-        )
+        arguments = flags.parse(argv, __doc__, WorkdirOptions, Options)
         options = arguments.build(Options)
         load("trainers.scoring.shortlist").run(arguments, options)
 

@@ -156,7 +156,9 @@ def translation_parser(description):
     parser.add_argument("--limit", type=int, help="lines (default: all)")
     parser.add_argument("--beam_size", type=int, default=4)
     parser.add_argument("--max_output_length", type=int, help="tokens")
-    parser.add_argument("--output", type=pathlib.Path, help="translations")
+    parser.add_argument(
+        "--output", type=pathlib.Path, help="file for the translations"
+    )
     parser.add_argument(
         "--single",
         action="store_true",

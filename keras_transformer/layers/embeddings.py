@@ -100,7 +100,8 @@ class _Softmax(keras.layers.Layer):
             ids: int32 `[C]`.
 
         Returns:
-            A function from x to float32 `[..., C]`.
+            A function from float `[..., D]` to float32 `[..., C]`; float64 if
+            that is the compute dtype.
         """
         matrix = ops.take(self.softmax_matrix, ids, axis=0)
         bias = self.logits_bias

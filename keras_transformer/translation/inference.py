@@ -182,7 +182,7 @@ class Inference:
         """`translate_ids` as if the target had these tokens only.
 
         Args:
-            tokens: Ids, int32 `[C]`, ascending, the special tokens first.
+            tokens: Ids, int32 `[C]`, ascending, all special tokens among them.
             source_ids: As in `translate_ids`.
             prefix: As in `translate_ids`, but as places in `tokens`.
             **options: As in `translate_ids`.

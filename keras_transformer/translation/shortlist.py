@@ -19,12 +19,14 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from keras_transformer.config import TransformerConfig
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.vocabulary import EOS, SPECIAL_IDS
 from keras_transformer.workdir import write_atomically
 
-SMALLEST = 512  # tokens of a batch
+SMALLEST = 1024  # tokens of a batch
 ITERATIONS = 5  # of the EM algorithm
+CHUNK = 10_000  # pairs whose tokens are counted at once
 
 
 class Shortlist:
@@ -35,9 +37,9 @@ class Shortlist:
         translations: For each source id, the ids of tokens that translate it.
         vocab_size: Number of target tokens V.
 
-    >>> shortlist = Shortlist([9], [[], [], [], [], [7], [8]], vocab_size=2000)
+    >>> shortlist = Shortlist([9], [[], [], [], [], [7], [8]], vocab_size=3000)
     >>> shortlist.tokens([[4, 2]])[:8], shortlist.tokens([[4, 2]]).size
-    (array([0, 1, 2, 3, 4, 5, 6, 7], dtype=int32), 512)
+    (array([0, 1, 2, 3, 4, 5, 6, 7], dtype=int32), 1024)
     """
 
     def __init__(
@@ -49,6 +51,16 @@ class Shortlist:
         self.frequent = np.array(frequent, np.int32)
         self.translations = [np.array(ids, np.int32) for ids in translations]
         self.vocab_size = vocab_size
+
+    def check(self, config: TransformerConfig) -> None:
+        """Raises ValueError unless a model has as many tokens."""
+        sizes = len(self.translations), self.vocab_size
+        expected = config.num_source_tokens, config.vocab_size
+        if sizes != expected:
+            raise ValueError(
+                "a shortlist must have the model's source and target tokens,"
+                f" {expected}. Received: {sizes}"
+            )
 
     def tokens(
         self,
@@ -122,23 +134,27 @@ class Shortlist:
         Raises:
             FileNotFoundError: There is no such file.
             ValueError: A line is malformed, or has a piece that is not in the
-                vocabulary.
+                vocabulary, or the file is not UTF-8.
         """
         sources = {"": -1} | _ids(tokenizer.source.pieces)
         targets = _ids(tokenizer.target.pieces)
         found: dict[int, list[int]] = {}
-        lines = pathlib.Path(path).read_text(encoding="utf-8").split("\n")[:-1]
-        for number, line in enumerate(lines, 1):
+        try:
+            text = pathlib.Path(path).read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path}: not UTF-8 ({error.reason})") from error
+        for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
             piece, tab, translations = line.partition("\t")
             pieces = translations.split(" ")
             unknown = [p for p in pieces if p not in targets]
-            if not tab or piece not in sources or unknown:
+            id = sources.get(piece)
+            if not tab or id is None or id in found or unknown:
                 raise ValueError(
-                    f"{path}, line {number}: expected a piece, a tab, and its"
-                    " translations, of the model's vocabulary. Received:"
+                    f"{path}, line {number}: expected a new piece, a tab, and"
+                    " its translations, of the model's vocabulary. Received:"
                     f" {line[:60]!r}"
                 )
-            found[sources[piece]] = [targets[p] for p in pieces]
+            found[id] = [targets[p] for p in pieces]
         return cls(
             found.get(-1, []),
             [found.get(id, []) for id in range(len(sources) - 1)],
@@ -151,11 +167,12 @@ def make_shortlist(
     tokenizer: Tokenizer | TokenizerPair,
     num_frequent: int,
     num_translations: int,
+    min_probability: float = 0.0,
 ) -> Shortlist:
     """The shortlist that sentence pairs give.
 
-    A source token may always be copied, if the target has the same piece: names
-    and numbers may not be in the pairs.
+    A source token may always be copied, if the target has the same piece: the
+    pairs may lack names and numbers.
 
     Args:
         pairs: The ids of each source and of its translation, EOS included.
@@ -163,7 +180,8 @@ def make_shortlist(
         num_frequent: Number of most frequent target tokens that every output
             may have, beside the special ones and the translations of EOS.
         num_translations: Number of most probable translations of a source
-            token.
+            token, beside its copy.
+        min_probability: Minimum of their probabilities.
     """
     targets = tokenizer.target.pieces
     same = _ids(targets)
@@ -176,14 +194,17 @@ def make_shortlist(
         [same[piece]] if piece in same else []
         for piece in tokenizer.source.pieces
     ]
-    sources, words, probabilities = translation_table(pairs)
-    taken = [0] * len(translations)
-    for i in np.lexsort([-probabilities, sources]):
-        source, word = int(sources[i]), int(words[i])
-        if taken[source] < num_translations:
-            taken[source] += 1
-            if word not in translations[source]:
-                translations[source].append(word)
+    sources, words, table = translation_table(pairs)
+    order = np.lexsort([-table, sources])
+    order = order[table[order] >= min_probability]
+    sources = sources[order]
+    rank = np.arange(len(order)) - np.searchsorted(sources, sources)
+    is_best = rank < num_translations
+    for source, word in zip(
+        sources[is_best].tolist(), words[order][is_best].tolist(), strict=True
+    ):
+        if word not in translations[source]:
+            translations[source].append(word)
     # EOS is in every source, though CTranslate2 does not look it up.
     always = [*SPECIAL_IDS, *frequent[counts[frequent] > 0], *translations[EOS]]
     translations[EOS] = []
@@ -211,23 +232,42 @@ def translation_table(
     7
     """
     base = 1 + max(max(target, default=0) for _, target in pairs)
-    cells, widths = [], []  # one cell for each token of each target token
+    chunks = [
+        _cells(pairs[start : start + CHUNK], base)
+        for start in range(0, len(pairs), CHUNK)
+    ]
+    keys = np.unique(np.concatenate([np.unique(cells) for cells, _ in chunks]))
+    indexed = [
+        (np.searchsorted(keys, cells).astype(np.int32), width)
+        for cells, width in chunks
+    ]
+    del chunks
+    source, table = keys // base, np.ones(len(keys))
+    for _ in range(ITERATIONS):
+        counts = np.zeros(len(keys))
+        for places, width in indexed:
+            token = np.repeat(np.arange(len(width)), width)
+            share = table[places]
+            share /= np.bincount(token, share)[token]
+            counts += np.bincount(places, share, len(keys))
+        table = counts / np.bincount(source, counts)[source]
+    return source, keys % base, table
+
+
+def _cells(pairs, base):
+    """A number for each target token and each source token of its pair.
+
+    Returns:
+        source * base + target, int64, target token after target token; and the
+        number of source tokens of each.
+    """
+    cells, width = [], []
     for source, target in pairs:
         row = np.array(source, np.int64) * base
         column = np.array([id for id in target if id != EOS], np.int64)
         cells.append((column[:, None] + row).ravel())
-        widths.append(np.full(len(column), len(row)))
-    keys, entries = np.unique(np.concatenate(cells), return_inverse=True)
-    width = np.concatenate(widths)
-    token = np.repeat(np.arange(len(width)), width)
-    source = keys // base
-    table = np.ones(len(keys))
-    for _ in range(ITERATIONS):
-        share = table[entries]
-        share /= np.bincount(token, share)[token]
-        counts = np.bincount(entries, share, len(keys))
-        table = counts / np.bincount(source, counts)[source]
-    return source, keys % base, table
+        width += [len(row)] * len(column)
+    return np.concatenate(cells), width
 
 
 def _is_word(piece):
@@ -243,8 +283,8 @@ def _ids(pieces):
 def _rounded(number):
     """The next of few sizes, of which there are two for each power of two.
 
-    >>> [_rounded(number) for number in (3, 600, 769, 1025)]
-    [512, 768, 1024, 1536]
+    >>> [_rounded(number) for number in (3, 1025, 1537, 2049)]
+    [1024, 1536, 2048, 3072]
     """
     size = SMALLEST
     while size < number:

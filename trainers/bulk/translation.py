@@ -122,8 +122,13 @@ def make_settings(
         raise flags.CommandError(
             f"seed needs sampling. Received: seed={seed}, no sampling"
         )
-    shortlist = translator.shortlist
-    of_shortlist = {"shortlist_sha256": shortlist.sha256} if shortlist else {}
+    of_shortlist = {}
+    if translator.shortlist is not None:
+        of_shortlist = {
+            "shortlist_sha256": translator.shortlist.sha256,
+            # The threads share batches, and a batch shares its tokens.
+            "num_threads": translator.num_threads,
+        }
     return {
         **dataclasses.asdict(translator.model.config),
         **dataclasses.asdict(translator.decoding),

@@ -45,7 +45,11 @@ def run(arguments: flags.Arguments, options) -> None:
             f" Received: {len(chosen)} longer ones"
         )
     shortlist = make_shortlist(
-        pairs, tokenizer, options.num_frequent, options.num_translations
+        pairs,
+        tokenizer,
+        options.num_frequent,
+        options.num_translations,
+        options.min_probability,
     )
     with flags.user_errors():
         shortlist.write(workdir.shortlist_path, tokenizer)

@@ -37,7 +37,7 @@ def read_test_pairs(
 def read_pairs(
     data: DataConfig, split: str, files: tuple[str, ...]
 ) -> Collection[tuple[str, str]]:
-    """The pairs of a split ("valid", "test"), or of files in its place.
+    """The pairs of a split ("train", "valid", "test"), or of files instead.
 
     Raises:
         ValueError: There are none, or they cannot be read.

@@ -37,29 +37,15 @@ from keras_transformer.translation.alignment import (
     word_spans,
 )
 from keras_transformer.translation.batching import BatchedInference
+from keras_transformer.translation.encoding import (
+    SentenceEncoder,
+    check_pairs,
+    check_strings,
+    shown,
+)
 from keras_transformer.translation.inference import Inference, shortened_outputs
 from keras_transformer.translation.shortlist import Shortlist
-from keras_transformer.vocabulary import EOS
 from keras_transformer.workdir import WorkDirectory
-
-SHOWN = 60  # characters of a long sentence that a message shows
-
-
-class UntaggedError(ValueError):
-    """A source without a tag, for a model of several target languages.
-
-    Args:
-        index: Its index among the sources.
-        source: The source.
-        tags: The tags, one of which must be its first word.
-    """
-
-    def __init__(self, index: int, source: str, tags: Sequence[str]):
-        super().__init__(
-            "a source must begin with its target language, one of the words"
-            f" {' '.join(tags)}. Received: {source!r}"
-        )
-        self.index = index
 
 
 class Translation(typing.NamedTuple):
@@ -463,9 +449,11 @@ class Translator:
             ValueError: As `translate`.
             FloatingPointError: As `translate`.
         """
-        _check_strings(strings)
-        rows, notes = self._encode_sources(strings)
-        forced = self._encode_prefixes(prefixes, rows, notes)
+        check_strings(strings)
+        encoder = self._encoder()
+        rows, notes = encoder.sources(strings)
+        limit = self.inference.output_limit
+        forced = encoder.prefixes(prefixes, rows, notes, limit)
         num_found = 1 if self.decoding.sampling else self.decoding.beam_size
         num_best = min(num_best or num_found, num_found)
         found = self._batched.search(rows, forced, num_best)
@@ -504,7 +492,10 @@ class Translator:
             TypeError: `pairs` is not a list of pairs of `str`.
             FloatingPointError: The model's logits are not finite.
         """
-        sources, labels, notes = self._encode_pairs(pairs)
+        check_pairs(pairs)
+        sources, labels, notes = self._encoder().pairs(
+            pairs, self.max_target_length
+        )
         found = self._of_pairs(self.inference.score_ids, pairs, sources, labels)
         return [
             PairScore(ids, log_probs[: len(ids)].tolist(), note)
@@ -562,27 +553,24 @@ class Translator:
 
     def fits(self, string: str) -> bool:
         """Whether `translate` reads a string completely."""
-        [row] = self.tokenizer.source.to_ids([string])
-        return len(self._tag_ids()) + len(row) <= self.max_source_length
+        return self._encoder().fits(string)
 
     # The stages of `translate`, `score` and `align`
 
-    def _encode_pairs(self, pairs):
-        """Ids of sources and translations, and the notes of each pair."""
-        _check_pairs(pairs)
-        sources, notes = self._encode_sources([s for s, _ in pairs])
-        labels, others = self._encode(
-            self.tokenizer.target, [t for _, t in pairs], self.max_target_length
+    def _encoder(self):
+        """From sentences to ids."""
+        return SentenceEncoder(
+            self.tokenizer, self.max_source_length, self.source_tags
         )
-        both = [one + other for one, other in zip(notes, others, strict=True)]
-        return sources, labels, both
 
     def _align(self, pairs, make_side):
         """Links of the words of each pair, and its notes on truncation.
 
         `make_side` makes the `Side` of a string from its tokens.
         """
-        sources, labels, notes = self._encode_pairs(pairs)
+        check_pairs(pairs)
+        encoder = self._encoder()
+        sources, labels, notes = encoder.pairs(pairs, self.max_target_length)
         sides = [
             [
                 make_side(string, tokens)
@@ -598,7 +586,7 @@ class Translator:
         found = self._of_pairs(
             self.inference.alignment_ids, pairs, sources, labels
         )
-        begin = len(self._tag_ids())  # the tag is no word of the source
+        begin = len(encoder.tag_ids())  # the tag is no word of the source
         return [
             (
                 align_words(attention[: len(ids) - 1, begin:], source, target),
@@ -616,118 +604,14 @@ class Translator:
             _check_finite(row, source)
         return results
 
-    def _tag_ids(self):
-        """The ids that are put before each source."""
-        if len(self.source_tags) != 1:
-            return []
-        [row] = self.tokenizer.source.to_ids(self.source_tags)
-        return row[:-1]
-
-    def _encode_sources(self, strings):
-        """As `_encode`, for sources, with their tag."""
-        if len(self.source_tags) > 1:
-            for index, string in enumerate(strings):
-                word = "".join(string.split(maxsplit=1)[:1])
-                if word and word not in self.source_tags:
-                    raise UntaggedError(index, string, self.source_tags)
-        return self._encode(
-            self.tokenizer.source,
-            strings,
-            self.max_source_length,
-            self._tag_ids(),
-        )
-
-    def _encode(self, tokenizer, strings, max_length, first=()):
-        """Ids of each sentence, `[EOS]` if it is blank, and notes on each.
-
-        The ids `first` are put before every sentence that is not blank.
-        """
-        if not strings:
-            return [], []
-        rows = [
-            [*first, *row] if len(row) > 1 else row
-            for row in tokenizer.to_ids(strings)
-        ]
-        notes: list[list[str]] = [[] for _ in rows]
-        for i, row in enumerate(rows):
-            if len(row) > max_length:
-                rows[i] = [*row[: max_length - 1], EOS]
-                notes[i].append(
-                    f"has {len(row) - 1} tokens, truncated to {max_length - 1}"
-                    f" ({_shown(strings[i])})"
-                )
-        return rows, notes
-
-    def _encode_prefixes(self, prefixes, rows, notes):
-        """Ids of each prefix, without EOS, no longer than the output may be.
-
-        Adds a note on a sentence if its prefix is truncated.
-        """
-        if prefixes is None:
-            return [[] for _ in rows]
-        _check_strings(prefixes)
-        if len(prefixes) != len(rows):
-            raise ValueError(
-                "prefixes must be as many as strings."
-                f" Received: {len(prefixes)} and {len(rows)}"
-            )
-        forced = []
-        encoded = self.tokenizer.target.to_ids(prefixes)
-        for ids, row, note in zip(encoded, rows, notes, strict=True):
-            limit = len(row) - 1
-            if limit:
-                limit = self.inference.output_limit(limit)
-            if len(ids) - 1 > limit:
-                note.append(
-                    f"has a prefix of {len(ids) - 1} tokens, of which only"
-                    f" {limit} can be in the output"
-                )
-            forced.append(ids[:-1][:limit])
-        return forced
-
-
-def _shown(string):
-    """The beginning of a long sentence, for a message."""
-    return f"{string.strip()[:SHOWN]} ..."
-
 
 def _check_finite(numbers, string):
     """Raises FloatingPointError if the search or score of a string failed."""
     if not np.all(np.isfinite(numbers)):
         raise FloatingPointError(
-            f"the model's logits are not finite ({_shown(string)}). Its weights"
+            f"the model's logits are not finite ({shown(string)}). Its weights"
             " are corrupt, or its training diverged"
         )
-
-
-def _check_pairs(pairs):
-    """Raises TypeError unless it is a list of pairs of `str`."""
-    _check_list(
-        "pairs must be a list of (source, translation), both str",
-        pairs,
-        lambda pair: (
-            isinstance(pair, (list, tuple))
-            and [isinstance(text, str) for text in pair] == [True, True]
-        ),
-    )
-
-
-def _check_strings(strings):
-    """Raises TypeError unless it is a list of `str`."""
-    _check_list(
-        "strings must be a list of str",
-        strings,
-        lambda string: isinstance(string, str),
-    )
-
-
-def _check_list(expected, items, is_right):
-    """Raises TypeError unless it is a list whose items are right."""
-    if not isinstance(items, (list, tuple)):
-        raise TypeError(f"{expected}. Received: {type(items).__name__}")
-    for i, item in enumerate(items):
-        if not is_right(item):
-            raise TypeError(f"{expected}. Received: {item!r} at index {i}")
 
 
 def _check_precision(precision):

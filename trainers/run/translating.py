@@ -16,7 +16,8 @@ from absl import logging
 from keras_transformer.commands import flags
 from keras_transformer.config import CHECKPOINT_KINDS, DecodingConfig
 from keras_transformer.data.languages import choose_tags
-from keras_transformer.translator import Translator, UntaggedError
+from keras_transformer.translation.encoding import UntaggedError
+from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
 from trainers.run import devices
 from trainers.run.config import DataConfig

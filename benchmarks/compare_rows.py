@@ -114,12 +114,6 @@ OPUS_MT = TRANSLATION._replace(
     ),
     systems={
         **_OF_OPUS_MT,
-        **{
-            f"{name}, shortlist": system._replace(
-                options=(*system.options, "--shortlist")
-            )
-            for name, system in _OF_OPUS_MT.items()
-        },
         "transformers": System(
             "translate_transformers",
             "transformers",
@@ -164,12 +158,21 @@ ROWS = {
         for search, beam_size in _SEARCHES.items()
     },
     **{
-        f"opus_{search}": Row(
+        f"opus_{search}{name}": Row(
             OPUS_MT,
-            f"OPUS-MT's size, {search.replace('_', ' ')}",
-            (f"--beam_size={beam_size}",),
-            tuple(OPUS_MT.systems),
+            f"OPUS-MT's size, {search.replace('_', ' ')}{title}",
+            (f"--beam_size={beam_size}", *options),
+            systems,
         )
         for search, beam_size in _SEARCHES.items()
+        for name, title, options, systems in (
+            ("", "", (), tuple(OPUS_MT.systems)),
+            (
+                "_shortlist",
+                ", shortlist",
+                ("--shortlist",),
+                tuple(_OF_OPUS_MT),
+            ),
+        )
     },
 }

@@ -26,6 +26,7 @@ from keras_transformer.translation.batching import (
     padded_length,
     room,
 )
+from keras_transformer.translation.encoding import SentenceEncoder
 from keras_transformer.translation.inference import shortened_outputs
 from keras_transformer.translation.programs import make_runner
 from keras_transformer.translator import Translator
@@ -576,11 +577,12 @@ def test_weights_that_are_no_numbers_raise(translator):
 
 
 def test_a_huge_limit_and_a_huge_line_cost_what_they_hold(translator):
-    [row], [notes] = translator._encode(translator.tokenizer, ["fox"], 10**9)
+    tokenizer = translator.tokenizer
+    [row], [notes] = SentenceEncoder(tokenizer, 10**9, ()).sources(["fox"])
     assert row == translator.tokenizer.encode(["fox"]).to_list()[0]
     assert not notes
-    rows, notes = translator._encode(
-        translator.tokenizer, ["fox " * 10**5] + ["a"] * 999, 5
+    rows, notes = SentenceEncoder(tokenizer, 5, ()).sources(
+        ["fox " * 10**5] + ["a"] * 999
     )
     assert [len(each) for each in notes] == [1] + [0] * 999
     assert len(rows[0]) == 5 and rows[0][-1] == EOS

@@ -557,6 +557,27 @@ def test_the_comparison_in_the_docs_is_the_recorded_one(comparison):
         assert_same_picture(docs / "benchmarks.svg", expected)
 
 
+def test_students_are_compared_with_their_teacher(monkeypatch):
+    """Means of BLEU, medians of speeds, ratios seed by seed."""
+    students = load("students")
+    ours, others = students.SYSTEMS[:2]
+    found = {
+        ("teacher", 4, ours): [(30.0, 100.0), (33.0, 300.0), (30.0, 200.0)],
+        ("teacher", 4, others): [(31.0, 200.0)] * 3,
+        ("student", 1, ours): [(28.0, 400.0), (29.0, 600.0), (27.0, 1000.0)],
+    }
+    arguments = argparse.Namespace(models=[("teacher", "a"), ("student", "b")])
+    rows = students.table_of(found, arguments)
+    assert [list(row.values()) for row in rows] == [
+        ["teacher", "beam 4", ours, 31.0, 30.0, 33.0, 200, 1.0],
+        ["teacher", "beam 4", others, 31.0, 31.0, 31.0, 200, 1.0],
+        ["student", "greedy", ours, 28.0, 27.0, 29.0, 600, 4.0],
+    ]
+    [axes] = figure_of(students, monkeypatch, rows).axes
+    points = [points_of(line) for line in axes.get_lines()]
+    assert [(200.0, 31.0)] in points and [(600.0, 28.0)] in points
+
+
 def test_results_belong_to_the_commit_of_the_code(tmp_path, monkeypatch):
     results = load("results")
     monkeypatch.setattr(results, "ROOT", tmp_path)

@@ -27,6 +27,7 @@ class Echo:
     max_source_length = 16
     jit_compile = False
     source_tags = ()
+    shortlist = None
 
     def __init__(self, arguments):
         workdir = arguments.build(TranslatorOptions).workdir

@@ -72,7 +72,9 @@ class Job:
     def start_and_wait(self, processes):
         """A process that is in the middle of shard 0, and stays there."""
         process = processes.start(self.argv(), module="echo", ECHO_SECONDS="99")
+        deadline = time.monotonic() + 120
         while not self.unfinished():
+            assert time.monotonic() < deadline, "no shard was begun"
             time.sleep(0.01)
         return process
 

@@ -17,7 +17,7 @@ from keras_transformer.training import token_losses
 from keras_transformer.training.loss import alignment_loss
 from keras_transformer.training.step import TrainStep
 from keras_transformer.training.token_losses import GuidedHead, TokenLosses
-from savedmodel import ctranslate2
+from savedmodel import ctranslate2, export
 from trainers import align, wmt
 
 # ------------------------------------------------------------------- the loss
@@ -315,7 +315,9 @@ def test_ctranslate2_returns_the_attention_of_the_head(trained, tmp_path):
     from ctranslate2 import Translator
 
     translator = kt.Translator.load(trained[0])
-    options = type("Options", (), {"precision": "float32"})
+    options = export.ExportOptions(
+        workdir=str(trained[0]), format="ctranslate2", output=str(tmp_path)
+    )
     ctranslate2.write(translator, tmp_path, options, {}, [])
     pieces = translator.tokenizer.pieces
     sources = [source for source, _ in trained[1][:5]]

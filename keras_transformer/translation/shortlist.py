@@ -105,11 +105,11 @@ class Shortlist:
     ) -> None:
         """Writes the file.
 
-        Pieces with white space are left out: text has no such token.
+        It leaves out pieces with white space, which no text contains.
 
         Args:
             path: The file; it appears under its name when it is complete.
-            tokenizer: That of the model.
+            tokenizer: The tokenizer of the model.
         """
         sources = ["", *tokenizer.source.pieces]
         targets, lines = tokenizer.target.pieces, []
@@ -129,7 +129,7 @@ class Shortlist:
 
         Args:
             path: The file.
-            tokenizer: That of the model.
+            tokenizer: The tokenizer of the model.
 
         Raises:
             FileNotFoundError: There is no such file.
@@ -216,8 +216,8 @@ def translation_table(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Translation probabilities of tokens, by IBM Model 1.
 
-    The EOS of a source explains what no other token explains; that of a target
-    is left out.
+    The EOS of the source takes the place of Model 1's empty word. The EOS of
+    the target has no probabilities.
 
     Args:
         pairs: The ids of each source and of its translation, EOS included.

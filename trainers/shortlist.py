@@ -28,8 +28,8 @@ class Options(Fields):
     )
     max_pairs: int = hp(
         100_000,
-        "Pairs that are read; of more, every n-th. 100,000 of 30 tokens need"
-        " some 3 GB of memory.",
+        "Pairs that are read; of more, every n-th. Time and memory grow with"
+        " their number and with the square of their length.",
         low=1,
     )
     max_length: int = hp(

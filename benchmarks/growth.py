@@ -10,8 +10,12 @@ The exponent is the slope of the last three points on logarithmic axes; an
 exponent of more than `TOLERANCE` above the theoretical one is marked.
 
 Decoding is beam search with random weights, source and output of one length;
-training is a step with its update; bulk is greedy `trainers.translate --input`,
-measured once. Points in --results are not measured again.
+training is a step with its update. Points in --results are not measured again.
+
+bulk is greedy `trainers.translate --input` with one layer and lines of three
+words, measured once: within this process for lines, and for workers as seconds
+of the clock, and the largest peak, of that many commands on one plan of
+1,000,000 lines. Two workers need two idle cores.
 """
 
 import argparse
@@ -19,6 +23,9 @@ import ctypes
 import json
 import math
 import pathlib
+import resource
+import subprocess
+import sys
 import tempfile
 import time
 
@@ -45,6 +52,7 @@ THEORY = {
     "vocabulary": (1, 1),
     "depth": (1, 1),
     "lines": (1, 0),
+    "workers": (-1, 0),
 }
 SIZES = {
     "decode": {
@@ -60,7 +68,10 @@ SIZES = {
         "vocabulary": (4000, 8000, 16000, 32000, 64000),
         "depth": (2, 4, 8, 16),
     },
-    "bulk": {"lines": (10_000, 100_000, 1_000_000)},
+    "bulk": {
+        "lines": (10_000, 100_000, 1_000_000, 10_000_000),
+        "workers": (1, 2),
+    },
 }
 
 
@@ -118,14 +129,17 @@ def sweeps(beginning):
 
 
 def point_of(task, variable, size):
-    return {"task": task, **FIXED, variable: size}
+    fixed = {**FIXED, "depth": 1} if task == "bulk" else FIXED
+    return {"task": task, **fixed, variable: size}
 
 
 # In the process of a point
 
 
 def measure(point):
-    """CPU seconds and peak bytes of a point."""
+    """Seconds and peak bytes of a point."""
+    if "workers" in point:
+        return measure_workers(point["workers"], point)
     makers = {"decode": make_search, "train": make_step, "bulk": make_bulk}
     run = makers[point["task"]](point)
     rows = point.get("lines", point["batch"])
@@ -246,20 +260,51 @@ def make_step(point):
 def make_bulk(point):
     """A function that translates a file of some lines to shards."""
     import keras_transformer as kt
+    from trainers.bulk.translation import translate_file
+
+    folder = tempfile.TemporaryDirectory()
+    translator = kt.Translator.load(write_short_model(folder.name, point))
+
+    def translate(rows):
+        source = write_lines(folder.name, rows)
+        output = f"{folder.name}/{rows}"
+        translate_file(translator, source, output, shard_lines=5000)
+
+    return translate
+
+
+def measure_workers(workers, point, lines=1_000_000):
+    """Seconds and peak bytes of several commands that share a plan."""
+    with tempfile.TemporaryDirectory() as folder:
+        workdir = write_short_model(folder, point)
+        command = [sys.executable, "-m", "trainers.translate"]
+        command += [f"--workdir={workdir}", f"--output={folder}/shards"]
+        command += [f"--input={write_lines(folder, lines)}"]
+        command += ["--shard_lines=5000", "--num_threads=1"]
+        started = time.perf_counter()
+        processes = [
+            subprocess.Popen(command, stdout=subprocess.DEVNULL)
+            for _ in range(workers)
+        ]
+        if any([process.wait() for process in processes]):
+            raise SystemExit("a worker failed")
+        seconds = time.perf_counter() - started
+        collect = [*command[:3], f"--output={folder}/shards"]
+        subprocess.run([*collect, f"--collect={folder}/all"], check=True)
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    return {"seconds": seconds, "bytes": peak * 1024}
+
+
+def write_short_model(folder, point):
+    """A work directory with a random model that translates words."""
+    import keras_transformer as kt
     from keras_transformer.checkpoints import named_weights
     from keras_transformer.workdir import WorkDirectory
-    from trainers.bulk.translation import translate_file
     from trainers.run.config import DataConfig
 
-    words = [f"w{number}" for number in range(500)]
-    lines = [
-        " ".join(np.random.default_rng(i).choice(words, point["batch"]))
-        for i in range(1000)
-    ]
-    folder = tempfile.TemporaryDirectory()
-    workdir = WorkDirectory(f"{folder.name}/run")
+    workdir = WorkDirectory(f"{folder}/run")
     workdir.path.mkdir()
-    tokenizer = kt.Tokenizer.train(lines, vocab_size=400)
+    tokenizer = kt.Tokenizer.train(short_lines(), vocab_size=400)
     workdir.save_tokenizer(tokenizer)
     model = make_model({**point, "vocabulary": tokenizer.vocab_size})
     search = kt.DecodingConfig(beam_size=1, extra_length=0)
@@ -267,22 +312,30 @@ def make_bulk(point):
         model=model.config, data=DataConfig(max_length=64), decoding=search
     )
     workdir.averaged.save({"weights": named_weights(model)}, step=1, keep=1)
-    translator = kt.Translator.load(workdir.path)
+    return workdir.path
 
-    def translate(rows):
-        source = pathlib.Path(folder.name) / f"{rows}.txt"
-        with open(source, "w") as file:
-            file.writelines(f"{lines[i % 1000]}\n" for i in range(rows))
-        output = f"{folder.name}/{rows}"
-        translate_file(translator, source, output, shard_lines=5000)
 
-    return translate
+def write_lines(folder, rows):
+    """A file of that many lines."""
+    lines = short_lines()
+    path = pathlib.Path(folder) / f"{rows}.txt"
+    with open(path, "w") as file:
+        file.writelines(f"{lines[i % len(lines)]}\n" for i in range(rows))
+    return path
+
+
+def short_lines():
+    """1,000 lines of three words."""
+    words = [f"w{number}" for number in range(500)]
+    return [
+        " ".join(np.random.default_rng(i).choice(words, 3)) for i in range(1000)
+    ]
 
 
 # Showing
 
 HEAD = (
-    "| task | size | CPU seconds | exponent of time | at most in theory | MB"
+    "| task | size | seconds | exponent of time | at most in theory | MB"
     " | exponent of memory | of memory, at most in theory | above theory |",
     "|---|---|---|---|---|---|---|---|---|",
 )

@@ -233,12 +233,16 @@ def test_processes_keep_the_order_and_end(tokenizer):
         assert process.exitcode == 0
 
 
-def test_a_lost_process_is_told(tokenizer):
-    chunks = [(n, ["a"], ["b"]) for n in range(9)]
+@pytest.mark.parametrize("seconds", [0, 0.3, 1])
+def test_a_lost_process_is_told(tokenizer, seconds):
+    """Also in the middle of a result, which no pipe's buffer contains."""
+    line = " ".join(f"w{n}" for n in range(100))
+    chunks = [(n, [line] * 2000, [f"{line} a"] * 2000) for n in range(9)]
     model = tokenizer.read_bytes()
     results = cleaning.clean_chunks(chunks, 1, model, LOOSE)
     next(results)
     [process] = multiprocessing.active_children()
+    time.sleep(seconds)
     process.kill()
     with pytest.raises(cleaning.LostProcessError, match="ended early"):
         list(results)

@@ -8,12 +8,10 @@ stay small, nothing here may import TensorFlow.
 """
 
 import collections
-import concurrent.futures
-import concurrent.futures.process
 import hashlib
 import itertools
 import multiprocessing
-import os
+import queue
 import re
 import signal
 import string
@@ -42,8 +40,6 @@ REASONS = {
 KEPT = ""  # the "reason" of pairs that are not dropped
 CHUNK_SIZE = 4096  # pairs that a process takes at a time
 MAX_WORDS = 2**18  # whose ids are kept: below 100 MB
-
-_cleaner: "Cleaner"  # of a process that `clean_chunks` started
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _REPLACEMENT = "\ufffd"  # stands for bytes that are not UTF-8
@@ -327,45 +323,76 @@ def clean_chunks(chunks, num_processes, model_bytes, rules):
         LostProcessError: A process was killed.
     """
     pending = collections.deque()
-    with concurrent.futures.ProcessPoolExecutor(
-        num_processes,
-        multiprocessing.get_context("spawn"),
-        _start_process,
-        (model_bytes, rules),
-    ) as processes:
+    processes = [_Process(model_bytes, rules) for _ in range(num_processes)]
+    try:
+        for (tag, *chunk), process in zip(chunks, itertools.cycle(processes)):
+            process.send(chunk)
+            pending.append((tag, process))
+            if len(pending) > 2 * num_processes:
+                done, process = pending.popleft()
+                yield done, process.receive()
+        for done, process in pending:
+            yield done, process.receive()
+    finally:
+        for process in processes:
+            process.end()
+
+
+class _Process:
+    """A process that cleans, with a pipe of its own.
+
+    Only the process has the other end of its pipe, so that its end, even in the
+    middle of a result, ends the pipe. A process of `concurrent.futures` shares
+    its pipe: if it is killed while it sends, its parent waits forever.
+    """
+
+    def __init__(self, model_bytes, rules):
+        context = multiprocessing.get_context("spawn")
+        self._pipe, other_end = context.Pipe()
+        context.Process(
+            target=_run_process,
+            args=(other_end, model_bytes, rules),
+            daemon=True,
+        ).start()
+        other_end.close()
+
+    def send(self, chunk):
         try:
-            # All start here: a process that starts while another one is lost
-            # finds the pipes of the pool closed.
-            for _ in range(num_processes):
-                processes.submit(int)
-            for tag, *chunk in chunks:
-                pending.append((tag, processes.submit(_clean, *chunk)))
-                if len(pending) > 2 * num_processes:
-                    done, future = pending.popleft()
-                    yield done, future.result()
-            for done, future in pending:
-                yield done, future.result()
-        except concurrent.futures.process.BrokenProcessPool:
+            self._pipe.send(chunk)
+        except OSError:
             raise LostProcessError("a cleaning process ended early") from None
-        finally:
-            processes.shutdown(wait=False, cancel_futures=True)
+
+    def receive(self):
+        try:
+            return self._pipe.recv()
+        except (EOFError, OSError):
+            raise LostProcessError("a cleaning process ended early") from None
+
+    def end(self):
+        self._pipe.close()
 
 
-def _start_process(model_bytes, rules):
-    """Readies a process; Ctrl-C is left to its parent, with which it ends."""
-    global _cleaner
+def _run_process(pipe, model_bytes, rules):
+    """Sends the result of each chunk that it receives, until the pipe ends.
+
+    Ctrl-C is left to the parent; the pipe ends when that does.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    _cleaner = Cleaner(model_bytes, rules)
+    cleaner = Cleaner(model_bytes, rules)
+    chunks = queue.SimpleQueue()
+    # Receives while this thread sends, so that the parent never waits to send.
+    threading.Thread(target=_receive, args=(pipe, chunks), daemon=True).start()
+    for chunk in iter(chunks.get, None):
+        try:
+            pipe.send(cleaner.clean(*chunk))
+        except OSError:
+            return
 
 
-def _end_with(parent):
-    """Ends this process when its parent does, even if that was killed."""
-    parent.join()
-    os._exit(1)
-
-
-def _clean(sources, targets):
-    """Cleans a chunk in one of the processes."""
-    return _cleaner.clean(sources, targets)
+def _receive(pipe, chunks):
+    """Puts what the pipe has into a queue, and None at its end."""
+    try:
+        while True:
+            chunks.put(pipe.recv())
+    except (EOFError, OSError):
+        chunks.put(None)

@@ -7,9 +7,11 @@
 Trains `python -m trainers.wmt` once for each seed, in FOLDER/NAME_SEED, with
 the recipe multi30k_ende and the flags after `--`. The budget is a number of
 steps, so other load on the machine changes nothing. Every model translates the
-validation pairs and each test set with `trainers.evaluate`. Run the command
-again to go on after an interruption. With --record, the rows of this setting
-replace those in benchmarks/results/seeds.json; the other settings stay.
+validation pairs and each test set with `trainers.evaluate`. DATA has Multi30k,
+or pairs of another corpus with the names `train`, `val` and those of --tests.
+Run the command again to go on after an interruption. With --record, the rows of
+this setting and number of steps replace those in benchmarks/results/seeds.json;
+the others stay.
 """
 
 import argparse
@@ -22,7 +24,7 @@ import sys
 import results
 
 ROOT = pathlib.Path(__file__).parents[1]
-NAME, TITLE = "seeds", "Multi30k En-De: the mean over seeds, and the range"
+NAME, TITLE = "seeds", "The recipe multi30k_ende: mean and range over seeds"
 VALID = "val"
 
 
@@ -39,7 +41,8 @@ def main():
     if arguments.record:
         path = results.FOLDER / f"{NAME}.json"
         others = results.read(NAME)["tables"]["runs"] if path.exists() else []
-        others = [row for row in others if row["setting"] != arguments.setting]
+        names = arguments.setting, arguments.train_steps
+        others = [r for r in others if (r["setting"], r["steps"]) != names]
         results.record(NAME, TITLE, {"runs": [*others, *rows]})
 
 
@@ -51,7 +54,7 @@ def parse_arguments():
     parser.add_argument("--setting", required=True, help="name of the rows")
     parser.add_argument("--train_steps", required=True, type=int)
     parser.add_argument(
-        "--data", required=True, type=pathlib.Path, help="folder of Multi30k"
+        "--data", required=True, type=pathlib.Path, help="folder of the pairs"
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--tests", nargs="+", default=["test_2016_flickr"])
@@ -103,19 +106,21 @@ def call(command, workdir, *flags):
 
 def row_of(arguments, name, scores):
     """The row of a set of pairs: BLEU and chrF over the seeds."""
-    bleu, chrf = (
-        [found[name][metric] for found in scores.values()]
-        for metric in ("bleu", "chrf")
-    )
+    values = {
+        metric: [found[name][metric] for found in scores.values()]
+        for metric in ("bleu", "bleu_lowercase", "chrf")
+    }
+    means = {key: round(statistics.mean(v), 2) for key, v in values.items()}
     return {
         "setting": arguments.setting,
         "steps": arguments.train_steps,
         "seeds": len(scores),
         "pairs": name,
-        "BLEU": round(statistics.mean(bleu), 2),
-        "lowest": round(min(bleu), 2),
-        "highest": round(max(bleu), 2),
-        "chrF": round(statistics.mean(chrf), 2),
+        "BLEU": means["bleu"],
+        "lowest": round(min(values["bleu"]), 2),
+        "highest": round(max(values["bleu"]), 2),
+        "lower-cased": means["bleu_lowercase"],
+        "chrF": means["chrf"],
     }
 
 

@@ -1,4 +1,4 @@
-"""Sentence pairs in capitals, in title case, without final punctuation, with typos.
+"""Sentence pairs in capitals, in title case, unfinished, and with typos.
 
     python benchmarks/altered_pairs.py --pairs=DATA/test_2016_flickr
 

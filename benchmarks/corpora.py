@@ -1,4 +1,4 @@
-"""Four small corpora in the form of Multi30k, for `seeds.py --data=OUTPUT/NAME`.
+"""Four small corpora in the form of Multi30k, for `seeds.py --data`.
 
     python benchmarks/corpora.py --downloads=DOWNLOADS --output=OUTPUT
 

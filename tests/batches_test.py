@@ -171,6 +171,11 @@ def test_shapes_are_few_and_keep_to_the_budget(batches):
     assert len(batches.shapes) <= 5
 
 
+def test_no_thread_tunes_the_pipeline(batches):
+    """For it `fit` would wait at its end, if the data has not ended."""
+    assert batches.dataset().options().autotune.enabled is False
+
+
 def test_only_one_batch_of_an_epoch_has_rows_of_padding(batches):
     order = batches.epoch_order(2)
     assert sum(len(indices) < rows for indices, (rows, _) in order) <= 1

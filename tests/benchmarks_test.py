@@ -14,6 +14,7 @@ import keras
 import numpy as np
 import pages
 import pytest
+import tensorflow as tf
 from matplotlib.colors import to_hex
 
 import keras_transformer as kt
@@ -58,25 +59,47 @@ def assert_same_picture(path, expected):
 
 
 def test_learning_curve_is_that_of_the_result():
-    curve = load("learning_curve")
-    picture = curve.draw(load("results").read(curve.NAME)["tables"])
+    curve, results = load("learning_curve"), load("results")
+    picture = curve.draw(
+        results.read(curve.NAME)["tables"]["validation"],
+        results.read("seeds")["tables"]["runs"],
+    )
     assert_same_picture(curve.PICTURE, picture)
 
 
 def test_learning_curve_goes_through_the_points_of_the_tables(monkeypatch):
     curve = load("learning_curve")
-    tables = {
-        "training": [
-            {"minutes": 0, "validation BLEU": 45},
-            {"minutes": curve.MAX_MINUTES, "validation BLEU": 0},
-        ],
-        "test": [{"minutes": curve.MAX_MINUTES, "BLEU": 45}],
-    }
-    [axes] = figure_of(curve, monkeypatch, tables).axes
+    rows = [
+        {"step": 10, "BLEU": 4, "lowest": 2, "highest": 5},
+        {"step": 20, "BLEU": 7, "lowest": 6, "highest": 9},
+    ]
+    run = {"setting": curve.SETTING, "steps": 20, "pairs": curve.TEST_SET}
+    run |= {"BLEU": 30, "lowest": 28, "highest": 31}
+    others = [run | {"steps": 10}, run | {"setting": "x"}, run | {"pairs": "x"}]
+    figure = figure_of(curve, monkeypatch, rows, [run, *others])
+    [axes] = figure.axes
     validation, test, published = axes.lines
-    assert points_of(validation) == [(0, 45), (curve.MAX_MINUTES, 0)]
-    assert points_of(test) == [(curve.MAX_MINUTES, 45)]
+    assert points_of(validation) == [(10, 4), (20, 7)]
+    assert points_of(test) == [(20, 30)]
     assert set(published.get_ydata()) == {41.02}
+    band, bar = axes.collections
+    corners = {tuple(point) for point in band.get_paths()[0].vertices}
+    assert corners == {(10, 2), (10, 5), (20, 6), (20, 9)}
+    assert bar.get_segments()[0].tolist() == [[20, 28], [20, 31]]
+
+
+def test_validations_are_means_over_trainings(tmp_path):
+    curve = load("learning_curve")
+    for seed, values in enumerate([(1.0, 2.0), (2.0, 6.0), (3.0, 7.0)]):
+        logs = tmp_path / f"{seed}/logs"
+        with tf.summary.create_file_writer(str(logs)).as_default():
+            for step, value in zip((10, 20), values, strict=True):
+                tf.summary.scalar("validation/bleu", value, step=step)
+    workdirs = [tmp_path / str(seed) for seed in range(3)]
+    assert curve.read_validations(workdirs) == [
+        {"step": 10, "BLEU": 2.0, "lowest": 1.0, "highest": 3.0},
+        {"step": 20, "BLEU": 5.0, "lowest": 2.0, "highest": 7.0},
+    ]
 
 
 # Table 1

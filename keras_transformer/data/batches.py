@@ -28,6 +28,7 @@ if typing.TYPE_CHECKING:
     import tensorflow as tf
 
 AnyCorpus = Corpus | PreparedCorpus | ChangingCorpus
+PREFETCHED = 2  # batches that are made before they are asked for
 Shape = tuple[int, int]  # rows, tokens of each
 
 
@@ -292,7 +293,11 @@ class Batches:
                     tf.data.INFINITE_CARDINALITY if count == math.inf else count
                 )
             )
-        return dataset.prefetch(tf.data.AUTOTUNE)
+        # The end of an unfinished iterator would wait for the thread that tunes
+        # the pipeline, which sleeps for up to a minute (TensorFlow 2.21).
+        options = tf.data.Options()
+        options.autotune.enabled = False
+        return dataset.prefetch(PREFETCHED).with_options(options)
 
     def arrays(
         self,

@@ -15,6 +15,7 @@ import keras_transformer as kt
 from keras_transformer.kernels.cross_entropy import smoothed_cross_entropy
 from keras_transformer.kernels.projected_loss import projected_r_drop
 from keras_transformer.training import fit as fit_module
+from keras_transformer.training import gradients as gradients_module
 from keras_transformer.training.gradients import StepSums
 from keras_transformer.training.rematerialization import REMATERIALIZE
 from keras_transformer.training.seeds import seed_variables
@@ -120,6 +121,37 @@ def test_fit_without_metrics_takes_the_same_step(jit_compile, monkeypatch):
     weights, history = fit([batch()], metrics=None, jit_compile=jit_compile)
     assert history.keys() == {"loss"}
     assert_same(reference_step(), (weights, history))
+
+
+@pytest.mark.parametrize("num_slices", [2, 9])
+def test_fit_with_slices_takes_the_same_step(num_slices, monkeypatch):
+    """Also with more slices than rows."""
+    counts = []
+    slice_sizes = gradients_module.slice_sizes
+
+    def count(num_rows, num_slices):
+        counts.append(num_slices)
+        return slice_sizes(num_rows, num_slices)
+
+    monkeypatch.setattr(gradients_module, "slice_sizes", count)
+    found = fit([batch()], metrics=None, num_slices=num_slices)
+    assert_same(reference_step(), found)
+    assert set(counts) == {num_slices}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"num_slices": 0},
+        {"num_slices": 2, "metrics": [kt.TokenAccuracy()]},
+        {"num_slices": 2, "jit_compile": True},
+    ],
+)
+def test_slices_without_effect_are_refused(arguments):
+    with pytest.raises(ValueError, match="num_slices must be at least 1, and"):
+        make_model(**arguments)
+    with pytest.raises(ValueError, match="Received: num_slices=2"):
+        kt.Transformer(**SIZES).compile("sgd", "mse", num_slices=2)
 
 
 @pytest.mark.parametrize("num_slices", [1, 2])
@@ -688,8 +720,16 @@ def test_the_compile_config_keeps_jit_compile(jit_compile):
     copy = kt.Transformer(**SIZES)
     copy.compile_from_config(model.get_compile_config())
     assert copy.get_compile_config()["jit_compile"] == jit_compile
+    assert copy.get_compile_config()["num_slices"] == 1
     copy.compile("sgd", "mse", jit_compile=False)  # Keras' business again
     assert copy.get_compile_config()["jit_compile"] is False
+
+
+def test_the_compile_config_keeps_the_slices():
+    model = make_model(num_slices=2, jit_compile=False)
+    copy = kt.Transformer(**SIZES)
+    copy.compile_from_config(model.get_compile_config())
+    assert copy.get_compile_config()["num_slices"] == 2
 
 
 def test_export_after_fit(tmp_path):

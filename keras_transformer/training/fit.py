@@ -49,6 +49,7 @@ class TokenExactTraining:
 
     _token_exact_step = None
     _needs_logits = True
+    _num_slices = 1
     _requested_jit_compile: bool | str = "auto"
     _seeds_are_spread = False
 
@@ -63,6 +64,7 @@ class TokenExactTraining:
         steps_per_execution: int = 1,
         jit_compile: bool | str = "auto",
         auto_scale_loss: bool = True,
+        num_slices: int = 1,
     ) -> None:
         """`keras.Model.compile`; some arguments differ here:
 
@@ -75,9 +77,16 @@ class TokenExactTraining:
             loss_weights: Must be None with `SmoothedCrossEntropy`.
             jit_compile: With `SmoothedCrossEntropy`, whether XLA compiles the
                 computation inside a replica; "auto": if there is a GPU.
+            num_slices: Parts of the rows of a batch that are computed at the
+                same time: one for each core of a CPU, if TensorFlow gives
+                each operation one thread (docs/library.md). Each has dropout
+                of its own. More than 1 needs `SmoothedCrossEntropy` on
+                TensorFlow, no metrics, which need the whole batch, and no
+                XLA, which would compute one part after the other.
 
         Raises:
-            ValueError: `loss_weights` is given where it would do nothing.
+            ValueError: `loss_weights` or `num_slices` is given where it would
+                do nothing.
         """
         token_exact = ON_TENSORFLOW and isinstance(loss, SmoothedCrossEntropy)
         if token_exact and loss_weights is not None:
@@ -107,23 +116,35 @@ class TokenExactTraining:
         self._needs_logits = bool(
             metrics or weighted_metrics or has_own_metrics
         )
+        jit_compile = inside_replica and resolve_jit_compile(jit_compile)
+        whole = not token_exact or self._needs_logits or jit_compile
+        if num_slices < 1 or (whole and num_slices > 1):
+            raise ValueError(
+                "num_slices must be at least 1, and 1 with metrics, XLA, or"
+                " another loss or backend than SmoothedCrossEntropy on"
+                f" TensorFlow. Received: num_slices={num_slices!r}"
+            )
+        self._num_slices = num_slices
         if token_exact:
             self._token_exact_step = TrainStep(
                 self,
                 self.optimizer,  # type: ignore[attr-defined]
                 loss.label_smoothing,
-                jit_compile=(
-                    inside_replica and resolve_jit_compile(jit_compile)
-                ),
+                jit_compile,
                 accumulate_steps=1,
                 clip_norm=0.0,
+                num_slices=num_slices,
             )
 
     def get_compile_config(self):
         config = super().get_compile_config()
         if self._token_exact_step is None:
             return config
-        return {**config, "jit_compile": self._requested_jit_compile}
+        return {
+            **config,
+            "jit_compile": self._requested_jit_compile,
+            "num_slices": self._num_slices,
+        }
 
     def compile_from_config(self, config):
         self.compile(**keras.saving.deserialize_keras_object(config))

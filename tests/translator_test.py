@@ -652,6 +652,16 @@ def test_sampling_goes_on_anew_but_the_same_for_a_seed():
     )
 
 
+def test_a_new_seed_makes_no_generator(monkeypatch):
+    """TensorFlow never frees all of one, and a server has many requests."""
+    translator = make_translator(decoding={"sampling": True})
+    translator.translate([TEXT[0]])
+    expected = keras.random.SeedGenerator(2**32 - 1).state
+    monkeypatch.delattr(keras.random, "SeedGenerator")
+    translator.reseed(2**32 - 1)
+    np.testing.assert_array_equal(translator.inference.seed.state, expected)
+
+
 @pytest.mark.parametrize(
     "strings", ["a line", None, [b"bytes"], ["a", None], ["a", 1], {"a": 1}]
 )

@@ -36,6 +36,11 @@ from results import add_flag, parse_table, record
 # Width 128, 4 heads, feed-forward 256: the preset `tiny`.
 FIXED = {"length": 32, "batch": 8, "beam": 4, "vocabulary": 8000, "depth": 4}
 TOLERANCE = 0.15
+NAMES = {"decode": "growth", "train": "growth", "bulk": "growth_bulk"}
+TITLES = {
+    "growth": "Growth of time and memory with each size",
+    "growth_bulk": "Growth of bulk translation with lines and workers",
+}
 ONE_THREAD = {
     "CUDA_VISIBLE_DEVICES": "",
     "OMP_NUM_THREADS": "1",
@@ -80,7 +85,7 @@ def main():
     if arguments.child:
         print(json.dumps(measure(json.loads(arguments.child))))
         return
-    rows = []
+    rows = {}
     for task, variable in sweeps(arguments.only):
         sizes = SIZES[task][variable]
         points = [
@@ -92,13 +97,14 @@ def main():
             )
             for size in sizes
         ]
-        rows.append(row_of(task, variable, sizes, points))
-        print(rows[-1], flush=True)
-    table = "\n".join([*HEAD, *rows])
-    print(table)
-    if arguments.record:
-        title = "Growth of time and memory with each size"
-        record("growth", title, {"sizes": parse_table(table)})
+        row = row_of(task, variable, sizes, points)
+        rows.setdefault(NAMES[task], []).append(row)
+        print(row, flush=True)
+    for name, table in rows.items():
+        text = "\n".join([*HEAD, *table])
+        print(text)
+        if arguments.record:
+            record(name, TITLES[name], {"sizes": parse_table(text)})
 
 
 def parse_arguments():

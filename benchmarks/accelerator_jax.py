@@ -285,6 +285,7 @@ def multi30k(case):
             f"--valid_files={data}/val",
             f"--test_files={data}/test_2016_flickr",
             f"--workdir={folder}/run",
+            "--train_steps=1000000",
             f"--train_minutes={case['seconds'] / 240:g}",
             # Programs to compile, and searches of the validation set.
             "--num_buckets=4",

@@ -23,7 +23,7 @@ from keras_transformer.figures.saving import STYLE, transparent_svg
 
 NAME, TITLE = "multi30k_ende", "Multi30k En-De: validations of the recipe"
 PICTURE = results.ROOT / "docs/learning_curve.svg"
-SETTING, TEST_SET = "TensorFlow", "test_2016_flickr"
+SETTING, TEST_SET = "the recipe", "test_2016_flickr"
 PUBLISHED = 41.02  # Wu et al. 2021, the same data and test set
 MAX_BLEU = 45
 
@@ -94,7 +94,7 @@ def draw(rows, runs):
     axes.text(steps[-1] / 60, PUBLISHED + 0.7, published)
     axes.set_xlim(0, steps[-1] * 1.06)
     axes.set_ylim(0, MAX_BLEU)
-    axes.set_xlabel("training steps; mean of three seeds, and their range")
+    axes.set_xlabel("training steps; mean and range over seeds")
     axes.set_ylabel("BLEU")
     axes.grid(axis="y")
     axes.legend(loc="lower right")

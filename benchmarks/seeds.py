@@ -73,7 +73,6 @@ def run(arguments, seed, names):
         "--recipe=multi30k_ende",
         *(f"--{k}_files={arguments.data / v}" for k, v in files.items()),
         f"--train_steps={arguments.train_steps}",
-        "--train_minutes=0",
         f"--seed={seed}",
         *arguments.flags,
     )

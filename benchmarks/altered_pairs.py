@@ -3,15 +3,21 @@
     python benchmarks/altered_pairs.py --pairs=DATA/test_2016_flickr
 
 Writes PAIRS.capitals, PAIRS.title, PAIRS.unfinished and PAIRS.typos, each with
-both languages, for `seeds.py --tests`. Capitals and title case apply to both
-sides. Only pairs that end in the same character of .!? lose it. Typos are in
-the source: in a tenth of the words, at least one, two neighbouring letters are
-exchanged or one is missing.
+both languages, for `seeds.py --tests`. The first three are the modifiers
+UpperCase, TitleCase and RemoveEndPunct. The typos are not those of the modifier
+Typos: in a tenth of the source's words, at least one, two neighbouring letters
+are exchanged or one is missing.
 """
 
 import argparse
 import pathlib
 import random
+
+from keras_transformer.data.modifiers import (
+    remove_end_punct,
+    title_case,
+    upper_case,
+)
 
 
 def main():
@@ -29,7 +35,7 @@ def main():
     pairs = list(zip(*sides, strict=True))
     for name, alter in ALTERATIONS.items():
         chance = random.Random(1)
-        altered = [alter(*pair, chance) for pair in pairs]
+        altered = [alter(pair, chance) for pair in pairs]
         for language, side in zip(
             arguments.languages, zip(*altered, strict=True), strict=True
         ):
@@ -39,44 +45,12 @@ def main():
         print(f"{prefix}.{name}: {changed:,} of {len(pairs):,} pairs altered")
 
 
-def capitals(source, target, chance):
+def typos(pair, chance):
     """
-    >>> capitals("Zwei Hunde.", "Two dogs.", None)
-    ('ZWEI HUNDE.', 'TWO DOGS.')
-    """
-    return source.upper(), target.upper()
-
-
-def title(source, target, chance):
-    """
-    >>> title("zwei Hunde", "two DOGS", None)
-    ('Zwei Hunde', 'Two DOGS')
-    """
-    return _title(source), _title(target)
-
-
-def _title(text):
-    return " ".join(word[:1].upper() + word[1:] for word in text.split(" "))
-
-
-def unfinished(source, target, chance):
-    """
-    >>> unfinished("Zwei Hunde.", "Two dogs.", None)
-    ('Zwei Hunde', 'Two dogs')
-    >>> unfinished("Zwei Hunde.", "Two dogs", None)
-    ('Zwei Hunde.', 'Two dogs')
-    """
-    if source[-1:] == target[-1:] and source[-1:] in tuple(".!?"):
-        return source[:-1].rstrip(), target[:-1].rstrip()
-    return source, target
-
-
-def typos(source, target, chance):
-    """
-    >>> typos("zwei", "two", random.Random(1))
+    >>> typos(("zwei", "two"), random.Random(1))
     ('zewi', 'two')
     """
-    words = source.split(" ")
+    words = pair[0].split(" ")
     long = [n for n, word in enumerate(words) if len(word) > 2]
     for n in chance.sample(long, min(len(long), max(1, len(words) // 10))):
         word = words[n]
@@ -84,13 +58,13 @@ def typos(source, target, chance):
         exchanged = word[i + 1] + word[i]
         kept = exchanged if chance.random() < 0.5 else word[i + 1]
         words[n] = word[:i] + kept + word[i + 2 :]
-    return " ".join(words), target
+    return " ".join(words), pair[1]
 
 
 ALTERATIONS = {
-    "capitals": capitals,
-    "title": title,
-    "unfinished": unfinished,
+    "capitals": upper_case,
+    "title": title_case,
+    "unfinished": remove_end_punct,
     "typos": typos,
 }
 

@@ -4,8 +4,9 @@
 
 DOWNLOADS contains deu-eng.zip (manythings.org/anki, the pairs of Tatoeba),
 and the repositories odashi/small_parallel_enja (50,000 pairs of the Tanaka
-corpus) and masakhane-io/lafand-mt (MAFAND, news; the Swahili training pairs are
-those of Global Voices). Each corpus gets train, val and test.
+corpus) and masakhane-io/lafand-mt (MAFAND, news; its Swahili training pairs
+come from Global Voices). The script writes the files train, val and test of
+each corpus.
 
 Tatoeba has no split: pairs are made distinct, 2,000 English sentences are drawn
 with all their translations, one of each goes to val or test, and training pairs

@@ -7,8 +7,8 @@
 Trains `python -m trainers.wmt` once for each seed, in FOLDER/NAME_SEED, with
 the recipe multi30k_ende and the flags after `--`. The budget is a number of
 steps, so other load on the machine changes nothing. Every model translates the
-validation pairs and each test set with `trainers.evaluate`. DATA has Multi30k,
-or pairs of another corpus with the names `train`, `val` and those of --tests.
+validation pairs and each test set with `trainers.evaluate`. DATA contains
+Multi30k, or the files `train` and `val` of another corpus and those of --tests.
 Run the command again to go on after an interruption. With --record, the rows of
 this setting and number of steps replace those in benchmarks/results/seeds.json;
 the others stay.

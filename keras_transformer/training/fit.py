@@ -79,7 +79,7 @@ class TokenExactTraining:
                 computation inside a replica; "auto": if there is a GPU.
             num_slices: Parts of the rows of a batch that are computed at the
                 same time: one for each core of a CPU, if TensorFlow gives
-                each operation one thread (docs/library.md). Each has dropout
+                each operation one thread (docs/devices.md). Each has dropout
                 of its own. More than 1 needs `SmoothedCrossEntropy` on
                 TensorFlow, no metrics, which need the whole batch, and no
                 XLA, which would compute one part after the other.

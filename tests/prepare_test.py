@@ -233,8 +233,9 @@ def test_processes_keep_the_order_and_end(tokenizer):
         assert process.exitcode == 0
 
 
+@pytest.mark.parametrize("has_ended", [False, True])
 @pytest.mark.parametrize("seconds", [0, 0.3, 1])
-def test_a_lost_process_is_told(tokenizer, seconds):
+def test_a_lost_process_is_told(tokenizer, seconds, has_ended):
     """Also in the middle of a result, which no pipe's buffer contains."""
     line = " ".join(f"w{n}" for n in range(100))
     chunks = [(n, [line] * 2000, [f"{line} a"] * 2000) for n in range(9)]
@@ -244,6 +245,8 @@ def test_a_lost_process_is_told(tokenizer, seconds):
     [process] = multiprocessing.active_children()
     time.sleep(seconds)
     process.kill()
+    if has_ended:  # before it is sent the next chunk
+        process.join()
     with pytest.raises(cleaning.LostProcessError, match="ended early"):
         list(results)
 

@@ -820,6 +820,27 @@ def test_hostile_requests_have_one_clear_error(caplog, monkeypatch):
     assert "Error" not in caplog.text
 
 
+@pytest.mark.parametrize(
+    "status, kind", [(503, "application/json"), (415, "text/csv")]
+)
+def test_a_refused_client_may_first_send_its_body(status, kind):
+    # An answer and the end of the connection would meet a body on its way.
+    body = b'{"text": ["one dog"], "target": "de"}'
+    head = (
+        f"POST /v1/translate HTTP/1.1\r\nHost: a\r\nContent-Type: {kind}\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    with running(warm=status != 503) as served, connect(served) as client:
+        client.sendall(head.encode() + body[:9])
+        client.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            client.recv(1)
+        client.settimeout(60)
+        client.sendall(body[9:])
+        found, answer = read_answer(client)
+    assert found == status and list(json.loads(answer)) == ["error"]
+
+
 def test_slow_clients_are_cut_off():
     body = b'{"q": "a", "source": "en", "target": "de"}'
     whole = http("POST", "/translate", body)

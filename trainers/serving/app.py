@@ -114,9 +114,11 @@ class _Post:
     async def __call__(self, scope, receive, send):
         started = time.monotonic()
         self._service.running += 1
+        body = _Body(receive)
         try:
-            response = await self._answer(Request(scope, receive))
+            response = await self._answer(Request(scope, body.receive))
         except HTTPException as error:
+            await body.discard(self._service.limits.max_body_bytes)
             response = _refuse(error)
         except ClientDisconnect:
             response = Response(status_code=HUNG_UP)
@@ -159,6 +161,28 @@ class _Post:
                 task.cancel()
             # Their work leaves the queue before this request is over.
             await asyncio.gather(work, hang_up, return_exceptions=True)
+
+
+class _Body:
+    """The body of a request: an ASGI channel that knows when it has ended."""
+
+    def __init__(self, receive):
+        self._receive, self._has_more = receive, True
+
+    async def receive(self):
+        message = await self._receive()
+        self._has_more = message.get("more_body", False)
+        return message
+
+    async def discard(self, max_bytes):
+        """Receives the rest, up to a limit.
+
+        If the connection were closed after an answer while the client still
+        sends its request, the client might not get the answer.
+        """
+        while self._has_more and max_bytes > 0:
+            message = await self.receive()
+            max_bytes -= len(message.get("body", b""))
 
 
 async def _hang_up(receive):

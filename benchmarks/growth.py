@@ -12,6 +12,8 @@ exponent of more than `TOLERANCE` above the theoretical one is marked.
 Decoding is beam search with random weights, source and output of one length;
 training is a step with its update. Points in --results are not measured again.
 
+shortlist is decoding with the lowest ids as the shortlist of the batch.
+
 bulk is greedy `trainers.translate --input` with one layer and lines of three
 words, measured once: within this process for lines, and for workers as seconds
 of the clock, and the largest peak, of that many commands on one plan of
@@ -35,10 +37,20 @@ from results import add_flag, parse_table, record
 
 # Width 128, 4 heads, feed-forward 256: the preset `tiny`.
 FIXED = {"length": 32, "batch": 8, "beam": 4, "vocabulary": 8000, "depth": 4}
+FIXED_OF = {
+    "shortlist": {"vocabulary": 64_000, "tokens": 1536},
+    "bulk": {"depth": 1},
+}
 TOLERANCE = 0.15
-NAMES = {"decode": "growth", "train": "growth", "bulk": "growth_bulk"}
+NAMES = {
+    "decode": "growth",
+    "train": "growth",
+    "shortlist": "growth_shortlist",
+    "bulk": "growth_bulk",
+}
 TITLES = {
     "growth": "Growth of time and memory with each size",
+    "growth_shortlist": "Growth of decoding with a shortlist",
     "growth_bulk": "Growth of bulk translation with lines and workers",
 }
 ONE_THREAD = {
@@ -55,6 +67,7 @@ THEORY = {
     "batch": (1, 1),
     "beam": (1, 1),
     "vocabulary": (1, 1),
+    "tokens": (1, 1),
     "depth": (1, 1),
     "lines": (1, 0),
     "workers": (-1, 0),
@@ -72,6 +85,10 @@ SIZES = {
         "batch": (8, 16, 32, 64, 128, 256),
         "vocabulary": (4000, 8000, 16000, 32000, 64000),
         "depth": (2, 4, 8, 16),
+    },
+    "shortlist": {
+        "vocabulary": (8000, 16000, 32000, 64000, 128_000),
+        "tokens": (1024, 2048, 4096, 8192, 16384),
     },
     "bulk": {
         "lines": (10_000, 100_000, 1_000_000, 10_000_000),
@@ -135,8 +152,7 @@ def sweeps(beginning):
 
 
 def point_of(task, variable, size):
-    fixed = {**FIXED, "depth": 1} if task == "bulk" else FIXED
-    return {"task": task, **fixed, variable: size}
+    return {"task": task, **FIXED, **FIXED_OF.get(task, {}), variable: size}
 
 
 # In the process of a point
@@ -146,7 +162,12 @@ def measure(point):
     """Seconds and peak bytes of a point."""
     if "workers" in point:
         return measure_workers(point["workers"], point)
-    makers = {"decode": make_search, "train": make_step, "bulk": make_bulk}
+    makers = {
+        "decode": make_search,
+        "shortlist": make_search,
+        "train": make_step,
+        "bulk": make_bulk,
+    }
     run = makers[point["task"]](point)
     rows = point.get("lines", point["batch"])
     run(1)
@@ -224,7 +245,12 @@ def make_search(point):
     graph = make_runner(jit_compile=False)
 
     def search(rows):
-        graph(inference.translate_ids, random_ids(rows, point))
+        ids = random_ids(rows, point)
+        if "tokens" in point:
+            tokens = np.arange(point["tokens"], dtype=np.int32)
+            graph(inference.translate_among, tokens, ids)
+        else:
+            graph(inference.translate_ids, ids)
 
     return search
 

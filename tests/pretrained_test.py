@@ -266,6 +266,11 @@ def test_a_work_directory_cloned_without_lfs_is_named(tmp_path, name):
     )
 
 
+def test_a_shortlist_needs_a_work_directory():
+    with pytest.raises(ValueError, match="trainers.import_model makes"):
+        kt.Translator.from_pretrained(MARIAN, shortlist=True)
+
+
 def test_another_precision_is_refused():
     with pytest.raises(ValueError, match="Received: precision='int8'"):
         kt.Translator.from_pretrained(MARIAN, precision="int8")

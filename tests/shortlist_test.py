@@ -173,13 +173,13 @@ PREFIXES = ["", "the", "", "fox", "", "how"]
 LINES = [TEXT[0], "fox", TEXT[1], "the dog", "", TEXT[2]]
 
 
-def make_pair(**options):
+def make_pair(dtype="float32", **options):
     """A translator with a shortlist, and one that has a bias in its place.
 
     The bias of a token outside the list is so low that it has no probability.
     """
     config = dataclasses.replace(CONFIG, logits_bias=True)
-    full = make_translator(config=config, **options)
+    full = make_translator(config=config, dtype=dtype, **options)
     forced = sum(full.tokenizer.to_ids(PREFIXES), [])
     some = Shortlist([*forced, *range(25, 40)], [[]] * 60, 60)
     tokens = some.tokens([[4]])
@@ -192,7 +192,7 @@ def make_pair(**options):
         jit_compile=full.jit_compile,
         shortlist=some,
     )
-    model = Transformer(config)
+    model = Transformer(config, dtype=dtype)
     for weight, value in zip(model.weights, full.model.weights, strict=True):
         weight.assign(value)
     bias = keras.ops.convert_to_numpy(model.softmax.logits_bias).copy()
@@ -204,12 +204,24 @@ def make_pair(**options):
     return listed, masked
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-@pytest.mark.parametrize("beam_size", [1, 3])
+@pytest.mark.parametrize(
+    "jit_compile, decoding",
+    [
+        (False, {"beam_size": 1}),
+        (True, {"beam_size": 1}),
+        (False, {"beam_size": 3}),
+        (True, {"beam_size": 3}),
+        (False, {"beam_size": 3, "no_repeat_ngram": 1}),
+        (False, {"sampling": True, "top_k": 9}),
+        (False, {"sampling": True, "temperature": 2.0}),
+    ],
+)
 def test_a_search_among_tokens_is_that_without_the_others(
-    small, beam_size, jit_compile
+    small, jit_compile, decoding
 ):
-    listed, masked = make_pair(beam_size=beam_size, jit_compile=jit_compile)
+    listed, masked = make_pair(jit_compile=jit_compile)
+    listed = listed.with_decoding(**decoding)
+    masked = masked.with_decoding(**decoding)
     for forced in (None, PREFIXES):
         found = listed.n_best_ids(LINES, forced)
         expected = masked.n_best_ids(LINES, forced)
@@ -222,6 +234,18 @@ def test_a_search_among_tokens_is_that_without_the_others(
                 [score for _, score in other],
                 rtol=1e-4,
             )
+
+
+def test_a_search_among_tokens_in_bfloat16(small):
+    listed, masked = make_pair(dtype="bfloat16")
+    found, expected = listed.n_best(LINES), masked.n_best(LINES)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(
+            [score for _, score in one],
+            [score for _, score in other],
+            rtol=0.02,
+        )
+    assert [one[0][0] for one in found] == [one[0][0] for one in expected]
 
 
 def test_each_batch_has_its_own_tokens(small):

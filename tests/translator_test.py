@@ -50,7 +50,7 @@ def make_translator(seed=3, config=CONFIG, **options):
         beam_size=beam_size, extra_length=3, sampling=False
     )
     decoding = dataclasses.replace(decoding, **options.pop("decoding", {}))
-    model = Transformer(config)
+    model = Transformer(config, dtype=options.pop("dtype", "float32"))
     random = np.random.default_rng(seed)
     for weight in model.trainable_weights:
         weight.assign(random.normal(size=weight.shape, scale=0.5))

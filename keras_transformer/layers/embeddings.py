@@ -115,7 +115,9 @@ class _Softmax(keras.layers.Layer):
         matrix = ops.transpose(ops.cast(matrix, dtype))
         logits = ops.matmul(ops.cast(x, dtype), matrix)
         logits = ops.cast(logits, precise_dtype(dtype))
-        return logits if bias is None else logits + bias
+        if bias is None:
+            return logits
+        return logits + ops.cast(bias, logits.dtype)
 
 
 @keras.saving.register_keras_serializable("keras_transformer")

@@ -1,0 +1,133 @@
+"""BLEU and speed of the rules that end a beam search, over corpora and seeds.
+
+    python benchmarks/stopping.py --sets FOLDER/tatoeba=CORPORA/tatoeba/test
+        FOLDER/recipe=DATA/test_2016_flickr ... [--record]
+
+A set is the beginning of work directories, as `seeds.py` makes them (`_SEED` is
+added), and the prefix of a test set. Every model translates the test set with
+the beam and the length penalty of its recipe, all lines at once, by each rule
+in turn. The time of a rule is the least of --rounds rounds, after one that does
+not count. BLEU is scored as in the training. Ratios to `exact` are the median
+over the seeds.
+"""
+
+import argparse
+import statistics
+import time
+
+import results
+
+from keras_transformer.commands.startup import load, prepare_search
+
+NAME, TITLE = "stopping", "Rules that end a beam search"
+RULES = "exact", "transformers", "fairseq", "marian", "opennmt_tf"
+
+
+def main():
+    arguments = parse_arguments()
+    prepare_search(jit_compile=False)
+    rows = []
+    for prefix, pairs in arguments.sets:
+        found = [
+            measure(f"{prefix}_{seed}", pairs, arguments.rounds)
+            for seed in arguments.seeds
+        ]
+        rows += rows_of(prefix.rsplit("/", 1)[-1], found)
+        print(results.markdown(rows), flush=True)
+    if arguments.record:
+        results.record(NAME, TITLE, {"rules": rows})
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument(
+        "--sets",
+        nargs="+",
+        required=True,
+        type=lambda text: tuple(text.split("=", 1)),
+        help="PREFIX=PAIRS",
+    )
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--rounds", type=int, default=2)
+    results.add_flag(parser)
+    return parser.parse_args()
+
+
+def measure(workdir, pairs, rounds):
+    """For each rule the translations, BLEU, and seconds of the best round."""
+    import sacrebleu
+
+    from keras_transformer.workdir import WorkDirectory
+    from trainers.run.config import DataConfig, TrainingConfig
+
+    directory = WorkDirectory(workdir)
+    data = directory.read_section("data", DataConfig)
+    training = directory.read_section("training", TrainingConfig)
+    sources, references = (
+        read_lines(f"{pairs}.{language}")
+        for language in (data.source_language, data.target_language)
+    )
+    translator = load("keras_transformer.translator").Translator.load(workdir)
+    of_rules = {
+        rule: translator.with_decoding(stopping=rule) for rule in RULES
+    }
+    seconds, outputs = {rule: [] for rule in RULES}, {}
+    for _ in range(1 + rounds):
+        for rule, of_rule in of_rules.items():
+            started = time.perf_counter()
+            outputs[rule] = of_rule.translate(sources)
+            seconds[rule].append(time.perf_counter() - started)
+    tokenizer = training.bleu_tokenizer
+    tokenize = {} if tokenizer == "auto" else {"tokenize": tokenizer}
+    found = {
+        rule: (
+            texts,
+            sacrebleu.corpus_bleu(texts, [references], **tokenize).score,
+            min(seconds[rule][1:]),
+        )
+        for rule, texts in outputs.items()
+    }
+    print(workdir, {rule: value[1:] for rule, value in found.items()})
+    return found
+
+
+def read_lines(path):
+    """The lines of a text file."""
+    with open(path, encoding="utf-8") as file:
+        return file.read().split("\n")[:-1]
+
+
+def rows_of(corpus, found):
+    """A row for each rule: `found` has the rules of each seed."""
+    rows = []
+    for rule in RULES:
+        texts, bleu, seconds = zip(*(seed[rule] for seed in found), strict=True)
+        exact_texts, exact, exact_seconds = zip(
+            *(seed["exact"] for seed in found), strict=True
+        )
+        changes = [score - other for score, other in zip(bleu, exact)]
+        differing = [
+            100 * sum(a != b for a, b in zip(mine, other)) / len(mine)
+            for mine, other in zip(texts, exact_texts)
+        ]
+        ratios = [other / own for own, other in zip(seconds, exact_seconds)]
+        rows.append(
+            {
+                "corpus": corpus,
+                "rule": rule,
+                "seeds": len(found),
+                "BLEU": round(statistics.mean(bleu), 2),
+                "by exact": round(statistics.mean(changes), 2),
+                "lowest": round(min(changes), 2),
+                "highest": round(max(changes), 2),
+                "other translations, %": round(statistics.mean(differing), 1),
+                "lines/s by exact": round(statistics.median(ratios), 2),
+            }
+        )
+    return rows
+
+
+if __name__ == "__main__":
+    main()

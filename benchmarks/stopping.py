@@ -70,9 +70,7 @@ def measure(workdir, pairs, rounds):
         for language in (data.source_language, data.target_language)
     )
     translator = load("keras_transformer.translator").Translator.load(workdir)
-    of_rules = {
-        rule: translator.with_decoding(stopping=rule) for rule in RULES
-    }
+    of_rules = {rule: translator.with_decoding(stopping=rule) for rule in RULES}
     seconds, outputs = {rule: [] for rule in RULES}, {}
     for _ in range(1 + rounds):
         for rule, of_rule in of_rules.items():
@@ -103,23 +101,23 @@ def rows_of(corpus, found):
     """A row for each rule: `found` has the rules of each seed."""
     rows = []
     for rule in RULES:
-        texts, bleu, seconds = zip(*(seed[rule] for seed in found), strict=True)
-        exact_texts, exact, exact_seconds = zip(
-            *(seed["exact"] for seed in found), strict=True
-        )
-        changes = [score - other for score, other in zip(bleu, exact)]
-        differing = [
-            100 * sum(a != b for a, b in zip(mine, other)) / len(mine)
-            for mine, other in zip(texts, exact_texts)
-        ]
-        ratios = [other / own for own, other in zip(seconds, exact_seconds)]
+        changes, differing, ratios = [], [], []
+        for seed in found:
+            texts, bleu, seconds = seed[rule]
+            exact_texts, exact_bleu, exact_seconds = seed["exact"]
+            changes.append(bleu - exact_bleu)
+            pairs = zip(texts, exact_texts, strict=True)
+            differing.append(100 * statistics.mean(a != b for a, b in pairs))
+            ratios.append(exact_seconds / seconds)
         rows.append(
             {
                 "corpus": corpus,
                 "rule": rule,
                 "seeds": len(found),
-                "BLEU": round(statistics.mean(bleu), 2),
-                "by exact": round(statistics.mean(changes), 2),
+                "BLEU": round(
+                    statistics.mean(seed[rule][1] for seed in found), 2
+                ),
+                "less exact": round(statistics.mean(changes), 2),
                 "lowest": round(min(changes), 2),
                 "highest": round(max(changes), 2),
                 "other translations, %": round(statistics.mean(differing), 1),

@@ -375,10 +375,12 @@ class SearchConfig(Fields, changeable=True):
         choices=("wu", "power"),
     )
     stopping: str = hp(
-        "exact",
-        "When a beam search ends. exact: no hypothesis can still enter the best"
-        " ones. transformers, fairseq (CTranslate2 with a length penalty does"
-        " the same), marian, opennmt_tf: as in these systems.",
+        "transformers",
+        "When a beam search ends, as in these systems. transformers: no"
+        " unfinished hypothesis, at its present length, scores better than the"
+        " worst of beam_size finished ones. exact: none can still enter the"
+        " best ones; it takes longer. fairseq (CTranslate2 with a length"
+        " penalty does the same), marian, opennmt_tf: as many have finished.",
         choices=("exact", "transformers", "fairseq", "marian", "opennmt_tf"),
     )
     extra_length: int = hp(

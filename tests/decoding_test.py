@@ -199,7 +199,11 @@ def assert_failed(result, sentence):
 
 
 def config_of(options, **rules):
-    """Moves the fields of a `DecodingConfig` from the options to it."""
+    """Moves the fields of a `DecodingConfig` from the options to it.
+
+    Plain Python knows the rule `exact`.
+    """
+    rules = {"stopping": "exact", **rules}
     for field in dataclasses.fields(DecodingConfig):
         if field.name in options:
             rules[field.name] = options.pop(field.name)

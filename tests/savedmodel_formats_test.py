@@ -117,7 +117,7 @@ def test_an_export_describes_itself(format_name):
         "beam_size": 3,
         "length_penalty": 0.6,
         "length_normalization": "wu",
-        "stopping": "exact",
+        "stopping": "transformers",
         "extra_length": 6,
         "max_output_length": None,
         "min_length": 0,

@@ -227,6 +227,7 @@ def beam_search(
         beam_size=beam_size,
         length_penalty=length_penalty,
         min_length=min_length,
+        stopping="exact",
     )
     return search(
         step,

@@ -101,8 +101,10 @@ class Transformers(Exact):
         return Survivors(finish=int_range(2 * beam_size) < beam_size)
 
     def is_over(self, state, limit_penalties):
-        beam_size = state.live_log_probs.shape[1]
-        lengths = count_tokens(state.ids[:, beam_size])  # of frozen ones, too
+        return self._is_over_at(state, state.index)
+
+    def _is_over_at(self, state, lengths):
+        """`is_over` if the live hypotheses have these lengths."""
         penalties = length_penalty(self.config, lengths)
         best_now = state.live_log_probs[:, 0] / penalties
         return best_now <= state.finished_scores[:, -1]
@@ -110,9 +112,11 @@ class Transformers(Exact):
     def at_limit(self, state, sentences):
         """Live ones rank with the finished, unless the search was over."""
         beam_size = state.live_log_probs.shape[1]
-        lengths = count_tokens(state.ids[:, beam_size:]) + self.extra_length
+        lengths = count_tokens(state.ids[:, beam_size:])
+        # Some sentences were frozen long ago, at an earlier position.
+        is_over = self._is_over_at(state, lengths[:, 0])
+        lengths = lengths + self.extra_length
         scores = state.live_log_probs / length_penalty(self.config, lengths)
-        is_over = self.is_over(state, None)
         scores = ops.where(is_over[:, None], -np.inf, scores)
         pool = ops.concatenate([state.finished_scores, scores], axis=1)
         scores, rows = ops.top_k(pool, beam_size)  # [B, 2W] -> [B, W]
@@ -150,7 +154,7 @@ class Fairseq(Transformers):
         free = earlier < beam_size - count_finished(state)
         return Survivors(finish=free & (ranks < beam_size))
 
-    def is_over(self, state, limit_penalties):
+    def _is_over_at(self, state, lengths):
         return state.finished_scores[:, -1] > -np.inf  # W have finished
 
     at_limit = Exact.at_limit

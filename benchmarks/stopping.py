@@ -6,9 +6,9 @@
 A set is the beginning of work directories, as `seeds.py` makes them (`_SEED` is
 added), and the prefix of a test set. Every model translates the test set with
 the beam and the length penalty of its recipe, all lines at once, by each rule
-in turn. The time of a rule is the least of --rounds rounds, after one that does
-not count. BLEU is scored as in the training. Ratios to `exact` are the median
-over the seeds.
+in turn. The time of a rule is CPU time, the least of --rounds rounds, after one
+that does not count. BLEU is scored as in the training. Ratios to `exact` are
+the median over the seeds.
 """
 
 import argparse
@@ -29,7 +29,7 @@ def main():
     rows = []
     for prefix, pairs in arguments.sets:
         found = [
-            measure(f"{prefix}_{seed}", pairs, arguments.rounds)
+            measure(f"{prefix}_{seed}", pairs, arguments)
             for seed in arguments.seeds
         ]
         rows += rows_of(prefix.rsplit("/", 1)[-1], found)
@@ -51,11 +51,12 @@ def parse_arguments():
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--lines", type=int, help="of a test set; default: all")
     results.add_flag(parser)
     return parser.parse_args()
 
 
-def measure(workdir, pairs, rounds):
+def measure(workdir, pairs, arguments):
     """For each rule the translations, BLEU, and seconds of the best round."""
     import sacrebleu
 
@@ -66,17 +67,17 @@ def measure(workdir, pairs, rounds):
     data = directory.read_section("data", DataConfig)
     training = directory.read_section("training", TrainingConfig)
     sources, references = (
-        read_lines(f"{pairs}.{language}")
+        read_lines(f"{pairs}.{language}")[: arguments.lines]
         for language in (data.source_language, data.target_language)
     )
     translator = load("keras_transformer.translator").Translator.load(workdir)
     of_rules = {rule: translator.with_decoding(stopping=rule) for rule in RULES}
     seconds, outputs = {rule: [] for rule in RULES}, {}
-    for _ in range(1 + rounds):
+    for _ in range(1 + arguments.rounds):
         for rule, of_rule in of_rules.items():
-            started = time.perf_counter()
+            started = time.process_time()
             outputs[rule] = of_rule.translate(sources)
-            seconds[rule].append(time.perf_counter() - started)
+            seconds[rule].append(time.process_time() - started)
     tokenizer = training.bleu_tokenizer
     tokenize = {} if tokenizer == "auto" else {"tokenize": tokenizer}
     found = {
@@ -121,7 +122,7 @@ def rows_of(corpus, found):
                 "lowest": round(min(changes), 2),
                 "highest": round(max(changes), 2),
                 "other translations, %": round(statistics.mean(differing), 1),
-                "lines/s by exact": round(statistics.median(ratios), 2),
+                "speed by exact": round(statistics.median(ratios), 2),
             }
         )
     return rows

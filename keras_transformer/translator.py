@@ -439,8 +439,8 @@ class Translator:
             strings: List of `str`.
             prefixes: As in `translate`.
             num_best: Number of wanted hypotheses, at most and by default the
-                beam size. A search for fewer finds the same ones and ends
-                earlier.
+                beam size. A search for fewer finds the same ones, and ends
+                earlier if `stopping` is "exact".
 
         Returns:
             A `Translation` for each sentence, in their order.

@@ -60,6 +60,9 @@ TOKENIZER_SUMS = {
     for name in (SHARED_FILE, *PAIR_FILES)
 }
 SHOWN = 60  # characters of a wrong value that a message shows
+# Values of fields that older versions did not write, where today's default
+# would be another: a work directory keeps its translations.
+FORMER_DEFAULTS = {"decoding": {"stopping": "exact"}}
 
 
 class WorkDirectory:
@@ -118,7 +121,7 @@ class WorkDirectory:
     def read_section(self, name: str, section: type) -> typing.Any:
         """One section of `config.json` as its dataclass.
 
-        Fields that an older version did not write have their defaults.
+        Fields that an older version did not write have their defaults of then.
 
         Raises:
             ValueError: As `read_config`, or there is no such section, or its
@@ -157,7 +160,7 @@ class WorkDirectory:
                 f"{self.config_path}: expected fields of {name!r}, an object."
                 f" Received: {received}"
             )
-        return values
+        return {**FORMER_DEFAULTS.get(name, {}), **values}
 
     def write_config(self, **sections: typing.Any) -> None:
         """Writes dataclasses as the sections of `config.json`.

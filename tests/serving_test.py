@@ -706,13 +706,15 @@ def test_the_work_of_a_client_that_hung_up_is_dropped():
     script = Script()
     with running({("en", "de"): script}) as served:
         script.may_run.clear()
-        for text in ("first", "second"):
+        batcher = served.service.batcher
+        for text, has_come in (
+            ("first", lambda: script.calls),
+            ("second", lambda: batcher.waiting_tokens),
+        ):
             body = json.dumps({"q": text, "source": "en", "target": "de"})
             with connect(served) as client:
                 client.sendall(http("POST", "/translate", body.encode()))
-                while not (script.calls and text == "first") and (
-                    served.service.batcher.waiting_tokens == 0
-                ):
+                while not has_come():
                     time.sleep(0.01)
         while 'status="499"} 2.0' not in served.client.get("/metrics").text:
             time.sleep(0.01)

@@ -5,7 +5,7 @@
 One size is varied, the others are in `FIXED`; every point is a process of
 its own with one thread. A process runs its task on one row first, so that the
 graph is there, and is then measured with all rows: CPU seconds (the least of
-three runs) and the peak memory above the memory before the first call.
+four runs) and the peak memory above the memory before the first call.
 The exponent is the slope of the last three points on logarithmic axes; an
 exponent of more than `TOLERANCE` above the theoretical one is marked.
 

@@ -58,18 +58,17 @@ def parse_arguments():
 
 def measure(workdir, pairs, arguments):
     """For each rule the translations, BLEU, and seconds of the best round."""
-    import sacrebleu
-
     from keras_transformer.workdir import WorkDirectory
     from trainers.run.config import DataConfig, TrainingConfig
+    from trainers.scoring.metrics import make_metric
+    from trainers.scoring.test_sets import read_pairs
 
     directory = WorkDirectory(workdir)
     data = directory.read_section("data", DataConfig)
     training = directory.read_section("training", TrainingConfig)
-    sources, references = (
-        read_lines(f"{pairs}.{language}")[: arguments.lines]
-        for language in (data.source_language, data.target_language)
-    )
+    metric = make_metric(data, training.bleu_tokenizer)
+    read = list(read_pairs(data, "test", (pairs,)))[: arguments.lines]
+    sources, references = map(list, zip(*read, strict=True))
     translator = load("keras_transformer.translator").Translator.load(workdir)
     of_rules = {rule: translator.with_decoding(stopping=rule) for rule in RULES}
     seconds, outputs = {rule: [] for rule in RULES}, {}
@@ -78,24 +77,12 @@ def measure(workdir, pairs, arguments):
             started = time.process_time()
             outputs[rule] = of_rule.translate(sources)
             seconds[rule].append(time.process_time() - started)
-    tokenizer = training.bleu_tokenizer
-    tokenize = {} if tokenizer == "auto" else {"tokenize": tokenizer}
     found = {
-        rule: (
-            texts,
-            sacrebleu.corpus_bleu(texts, [references], **tokenize).score,
-            min(seconds[rule][1:]),
-        )
+        rule: (texts, metric.score(texts, references), min(seconds[rule][1:]))
         for rule, texts in outputs.items()
     }
     print(workdir, {rule: value[1:] for rule, value in found.items()})
     return found
-
-
-def read_lines(path):
-    """The lines of a text file."""
-    with open(path, encoding="utf-8") as file:
-        return file.read().split("\n")[:-1]
 
 
 def rows_of(corpus, found):

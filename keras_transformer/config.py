@@ -376,11 +376,11 @@ class SearchConfig(Fields, changeable=True):
     )
     stopping: str = hp(
         "transformers",
-        "When a beam search ends, as in these systems. transformers: no"
-        " unfinished hypothesis, at its present length, scores better than the"
-        " worst of beam_size finished ones. exact: none can still enter the"
-        " best ones; it takes longer. fairseq (CTranslate2 with a length"
-        " penalty does the same), marian, opennmt_tf: as many have finished.",
+        "When a beam search ends. transformers: no unfinished hypothesis, at"
+        " its present length, scores better than the worst of beam_size"
+        " finished ones. exact: none can still enter the best ones; it takes"
+        " longer. fairseq (CTranslate2 with a length penalty does the same),"
+        " marian, opennmt_tf: as in these systems.",
         choices=("exact", "transformers", "fairseq", "marian", "opennmt_tf"),
     )
     extra_length: int = hp(

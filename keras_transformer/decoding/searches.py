@@ -65,7 +65,7 @@ def search(
             [0, W), that returns the cache of hypotheses which continue these;
             by default it picks the rows of every tensor.
         num_best: Number of hypotheses to return, by default W. The fewer, the
-            earlier the search ends.
+            earlier a search with `stopping="exact"` ends.
         max_steps: Maximum number of decoding steps, as an int; the token
             buffers are no longer than that. Sentences whose search has not
             ended by then have the length `UNFINISHED`; the results of the

@@ -113,7 +113,7 @@ class Transformers(Exact):
         """Live ones rank with the finished, unless the search was over."""
         beam_size = state.live_log_probs.shape[1]
         lengths = count_tokens(state.ids[:, beam_size:])
-        # Some sentences were frozen long ago, at an earlier position.
+        # Not at `state.index`: some sentences were frozen before.
         is_over = self._is_over_at(state, lengths[:, 0])
         lengths = lengths + self.extra_length
         scores = state.live_log_probs / length_penalty(self.config, lengths)

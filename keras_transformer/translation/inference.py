@@ -109,8 +109,7 @@ class Inference:
             source_ids: int32 `[B, S]`; rows end with `EOS`, then `PAD`.
             prefix: int32 `[B, P]`, the first tokens of each output, then
                 `PAD`. By default all outputs are free.
-            num_best: Number of wanted hypotheses, by default all. The fewer,
-                the earlier the search ends.
+            num_best: As in `decoding.search`.
             shapes: The shapes that may change while the search runs. "free":
                 sentences leave the batch as their searches end (not with a
                 prefix or in sampling), and caches grow with the outputs.

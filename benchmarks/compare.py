@@ -183,10 +183,14 @@ def prepare(arguments):
         make_export(folder / "ctranslate2", arguments.workdir)
     if has(OPUS_MT, rows):
         model, workdir = folder / "opus_mt", folder / "opus_workdir"
-        script = str(ROOT / "benchmarks/opus_mt.py")
+        script = str(SCRIPTS / "make_opus_mt.py")
         python = python_of(OPUS_MT.systems["transformers"])
-        train, into = str(data / "train"), "--workdir={output}"
-        make(model, [script, "make", "{output}", train], python=python)
+        train, into = data / "train", "--workdir={output}"
+        make(
+            model,
+            [script, "--output={output}", f"--text={train}"],
+            python=python,
+        )
         make(
             workdir,
             ["-m", "trainers.import_model", f"--source={model}", into],

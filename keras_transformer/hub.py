@@ -15,8 +15,8 @@ from keras_transformer.commands.flags import how_to_install
 PREFIX = "hf://"
 # Forms of one model's weights, in the order in which the importer takes them:
 # a later one is downloaded only if there is none before it.
-WEIGHTS = ("model*.safetensors*", "pytorch_model.bin", "tf_model.h5")
-OF_OTHERS = ("*.msgpack", "*.onnx", "*.ot")  # no importer reads them
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+OF_OTHERS = ("*.h5", "*.msgpack", "*.onnx", "*.ot")  # no importer reads them
 
 
 def find_model(name: str | os.PathLike) -> pathlib.Path:

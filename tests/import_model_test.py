@@ -7,7 +7,6 @@ transformers. Ids in `expected.json` are the original's.
 import argparse
 import dataclasses
 import json
-import lzma
 import os
 import pathlib
 import pickle
@@ -281,20 +280,6 @@ def test_weights_of_pytorch_are_the_same(copy, name):
     assert set(found) == set(expected)
     for path, array in expected.items():
         np.testing.assert_array_equal(found[path], array, path)
-
-
-def test_weights_of_tensorflow_are_the_same(copy):
-    expected = huggingface.read(copy).weights
-    (copy / "model.safetensors").unlink()
-    content = lzma.decompress((SHARED / "tf_model.h5.xz").read_bytes())
-    (copy / "tf_model.h5").write_bytes(content)
-    found = huggingface.read(copy).weights
-    assert set(found) == set(expected)
-    for path, array in expected.items():
-        np.testing.assert_array_equal(found[path], array, path)
-    (copy / "tf_model.h5").write_bytes(content[:20000])
-    with pytest.raises(ValueError, match="tf_model.h5"):
-        huggingface.read(copy)
 
 
 def change_json(name, **values):
@@ -719,61 +704,6 @@ def test_a_start_that_is_a_token_has_a_row_of_its_own(copy):
     assert bias[4 + 5] > -100
 
 
-def write_shards(directory, **values):
-    """Replaces model.safetensors by two shards and their index."""
-    path = directory / "model.safetensors"
-    tensors = {n: np.array(a) for n, a in read_safetensors(path).items()}
-    path.unlink()
-    names = sorted(tensors)
-    weight_map = {}
-    for number, part in enumerate((names[:30], names[30:])):
-        name = f"model-0000{number + 1}-of-00002.safetensors"
-        shard = {name: tensors[name] for name in part}
-        write_safetensors(directory / name, shard, "float32")
-        weight_map |= {tensor: name for tensor in part}
-    index = directory / huggingface.INDEX
-    index.write_text(json.dumps({"weight_map": weight_map | values}))
-
-
-def test_shards_are_one_model(copy):
-    expected = huggingface.read(copy).weights
-    write_shards(copy)
-    found = huggingface.read(copy).weights
-    assert set(found) == set(expected)
-    for path, array in expected.items():
-        np.testing.assert_array_equal(found[path], array, path)
-    (copy / "model-00002-of-00002.safetensors").unlink()
-    with pytest.raises(ValueError, match="expected a file .*model-00002"):
-        huggingface.read(copy)
-
-
-@pytest.mark.parametrize(
-    "values, message",
-    [
-        ({"more": "../model-00001-of-00002.safetensors"}, "files beside it"),
-        ({"more": 5}, "files beside it"),
-        ({"more": "model-00001-of-00002.safetensors"}, "such as more"),
-    ],
-)
-def test_an_index_that_does_not_fit_is_refused(copy, values, message):
-    write_shards(copy, **values)
-    with pytest.raises(ValueError, match=message):
-        huggingface.read(copy)
-
-
-def test_an_index_that_is_none_is_refused(copy):
-    (copy / "model.safetensors").unlink()
-    index = copy / huggingface.INDEX
-    for content, message in (
-        ("{", "not JSON"),
-        ("[]", "expected a JSON object"),
-        ("{}", "expected a weight_map"),
-    ):
-        index.write_text(content)
-        with pytest.raises(ValueError, match=message):
-            huggingface.read(copy)
-
-
 def test_weights_are_read_before_the_vocabularies(copy):
     """They are wrong more often, and vocabularies take longer."""
     change_tensors(extra=np.zeros(3))(copy)
@@ -810,7 +740,7 @@ def test_a_pointer_of_a_checkpoint_is_named(tmp_path, ending):
 
 
 def test_a_pointer_that_nobody_reads_does_no_harm(copy, tmp_path):
-    (copy / "tf_model.h5").write_text(POINTER)
+    (copy / "pytorch_model.bin").write_text(POINTER)
     model = read_model(copy)[1]
     assert model.config == huggingface.read(SHARED).config
     change_json("config.json", normalize_before=True)(copy)

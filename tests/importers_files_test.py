@@ -10,7 +10,6 @@ import sys
 import types
 import zipfile
 
-import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -31,10 +30,8 @@ from keras_transformer.importers.stacks import make_config
 from keras_transformer.importers.tensors import (
     Tensors,
     holds_array,
-    read_h5,
     read_npz,
     read_safetensors,
-    read_shards,
 )
 from keras_transformer.importers.torch_pickle import Plain, read_torch
 from keras_transformer.importers.vocabularies import make_tokenizer, start_name
@@ -443,10 +440,8 @@ def sparse(path):
 READERS = (
     files.read_json,
     files.read_text,
-    read_h5,
     read_npz,
     read_safetensors,
-    read_shards,
     read_torch,
     read_description,
     yaml_files.read_options,
@@ -565,25 +560,6 @@ def test_a_directory_appears_whole_with_usual_permissions(tmp_path):
     for path in (tmp_path / "a", tmp_path / "a/b/file"):
         with pytest.raises(ValueError, match="does not exist yet"):
             check_new(path)
-
-
-def test_hdf5_is_refused_if_it_is_larger_than_its_file(tmp_path):
-    path = tmp_path / "model.h5"
-    with h5py.File(path, "w") as file:
-        file.create_dataset("a", data=np.zeros(2000), compression="gzip")
-    with pytest.raises(ValueError, match="not compressed"):
-        read_h5(path)
-    with h5py.File(path, "w") as file:
-        file.create_dataset("a", (10**8,), "f4")  # nothing is written of it
-    with pytest.raises(ValueError, match="a is larger than the file"):
-        read_h5(path)
-    for content in (h5py.Empty("f4"), np.zeros(2, "i4,f4"), np.zeros(2, "i4")):
-        with h5py.File(path, "w") as file:
-            file["a"] = content
-        with pytest.raises(ValueError, match="as Keras stores them.*d: a$"):
-            read_h5(path)
-    with pytest.raises(ValueError, match="expected a file"):
-        read_h5(tmp_path / "none.h5")
 
 
 def test_npz_keeps_the_order_of_axes(tmp_path):

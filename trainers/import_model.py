@@ -7,8 +7,8 @@ DIR of --source, or the repository on the Hugging Face Hub (extra hub), holds
 one of these, as it was published:
 
 huggingface   a Marian model of Hugging Face, such as OPUS-MT's: config.json,
-              model.safetensors (or its shards, pytorch_model.bin, tf_model.h5),
-              source.spm, target.spm, vocab.json, generation_config.json
+              model.safetensors or pytorch_model.bin, source.spm, target.spm,
+              vocab.json, generation_config.json
 marian        a Marian model: .npz, decoder.yml; vocab.spm, or vocab.yml with
               source.spm and target.spm, as in packages of OPUS-MT
 opennmt_tf    a run of OpenNMT-tf 2: ckpt-*.index, model_description.py,

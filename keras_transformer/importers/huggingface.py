@@ -4,7 +4,7 @@ Files of a directory:
 
     config.json             the model
     generation_config.json  the search; older models have it in config.json
-    model.safetensors (or its shards), pytorch_model.bin or tf_model.h5
+    model.safetensors or pytorch_model.bin
     source.spm, target.spm  how text is segmented
     vocab.json              ids of subwords; target_vocab.json: the target's
     tokenizer_config.json   languages, longest source
@@ -34,7 +34,6 @@ from keras_transformer.importers.generation import (
 from keras_transformer.importers.imported import Imported
 from keras_transformer.importers.options import Options
 from keras_transformer.importers.stacks import (
-    TORCH_NAMES,
     make_config,
     read_embeddings,
     read_torch_stacks,
@@ -43,9 +42,7 @@ from keras_transformer.importers.stacks import (
 from keras_transformer.importers.tensors import (
     Tensors,
     arrays_by_name,
-    read_h5,
     read_safetensors,
-    read_shards,
 )
 from keras_transformer.importers.torch_pickle import read_torch
 from keras_transformer.importers.vocabularies import (
@@ -60,12 +57,9 @@ from keras_transformer.tokenization import (
 )
 from keras_transformer.vocabulary import BOS, PAD
 
-# TensorFlow's names of a layer's weights -> PyTorch's names.
-TF_NAMES = {**TORCH_NAMES, "embeddings": "weight"}
 TOKENIZER_CONFIG = "tokenizer_config.json"
 VOCABULARY, TARGET_VOCABULARY = "vocab.json", "target_vocab.json"
 MODELS = {"encoder": "source.spm", "decoder": "target.spm"}
-INDEX = "model.safetensors.index.json"
 # Where embeddings are.
 MATRICES = (
     "model.shared.weight",
@@ -258,36 +252,15 @@ def _read_tensors(directory):
     """The tensors by the names that PyTorch has for them."""
     readers = {
         "model.safetensors": read_safetensors,
-        INDEX: read_shards,
         "pytorch_model.bin": read_torch,
-        "tf_model.h5": _read_tf,
     }
     for name, reader in readers.items():
         path = directory / name
         if path.exists():
             return Tensors(arrays_by_name(reader(path), path), path)
     raise ValueError(
-        f"{directory}: expected one of {', '.join(readers)}."
-        " Received: none of them"
+        f"{directory}: expected {' or '.join(readers)}. Received: neither"
     )
-
-
-def _read_tf(path):
-    """The tensors of a file of TensorFlow, by PyTorch's names and axes."""
-    return dict(_as_torch(*item) for item in read_h5(path).items())
-
-
-def _as_torch(name, array):
-    """Name and array of a data set as PyTorch has them."""
-    parts = name.removesuffix(":0").split("/")
-    if parts[-1] == "final_logits_bias":
-        return "final_logits_bias", array
-    stacks = [i for i, p in enumerate(parts) if p in ("encoder", "decoder")]
-    if not stacks:
-        return "model.shared.weight", array
-    *place, last = parts[stacks[0] :]
-    name = ".".join(["model", *place, TF_NAMES.get(last, last)])
-    return name, array.T if last == "kernel" else array
 
 
 def _read_weights(config, tensors, sides):

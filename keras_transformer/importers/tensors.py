@@ -9,16 +9,11 @@ import typing
 import zipfile
 from collections.abc import Mapping, Sequence
 
-import h5py
 import ml_dtypes
 import numpy as np
 from safetensors.numpy import load_file
 
-from keras_transformer.importers.files import (
-    check_file,
-    named_errors,
-    read_json,
-)
+from keras_transformer.importers.files import check_file, named_errors
 
 # Weights in an .npz do not get much smaller when they are compressed.
 MAX_COMPRESSION = 100
@@ -129,32 +124,6 @@ def read_safetensors(path: pathlib.Path) -> dict[str, np.ndarray]:
         return load_file(path)
 
 
-def read_shards(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """The tensors of the files that an index names: `weight_map`, by tensor.
-
-    Raises:
-        ValueError: It is not such an index, or a file is not a shard of it.
-        OSError: A file cannot be read.
-    """
-    names = read_json(path).get("weight_map")
-    if not isinstance(names, dict) or not all(
-        isinstance(name, str) and pathlib.PurePath(name).name == name
-        for name in names.values()
-    ):
-        raise ValueError(
-            f"{path}: expected a weight_map from tensors to files beside it"
-        )
-    arrays: dict[str, np.ndarray] = {}
-    for name in sorted(set(names.values())):
-        arrays |= read_safetensors(path.with_name(name))
-    if different := arrays.keys() ^ names.keys():
-        raise ValueError(
-            f"{path}: expected the names of all tensors in its files."
-            f" Received: others, such as {min(different)}"
-        )
-    return arrays
-
-
 def read_npz(path: pathlib.Path) -> dict[str, np.ndarray]:
     """The arrays of a NumPy archive by name.
 
@@ -185,38 +154,3 @@ def holds_array(path: pathlib.Path, name: str) -> bool:
             return not {name, f"{name}.npy"}.isdisjoint(archive.namelist())
     except (zipfile.BadZipFile, OSError, ValueError):
         return False
-
-
-def read_h5(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """The data sets by path of a file of weights that Keras 2 wrote.
-
-    Links, external data and compression, which Keras does not write, are
-    ignored or refused: all data is in the file, and no larger than it.
-
-    Raises:
-        ValueError: It is missing, is not such a file, or is corrupt.
-        OSError: It cannot be read.
-    """
-    size = check_file(path)
-    arrays: dict[str, np.ndarray] = {}
-
-    def visit(name, item):
-        if isinstance(item, h5py.Dataset):
-            if (
-                item.shape is None  # h5py.Empty
-                or item.dtype.kind != "f"
-                or item.chunks
-                or item.external
-                or item.is_virtual
-            ):
-                raise ValueError(
-                    "expected numbers as Keras stores them: floats, in this"
-                    f" file, and not compressed. Received: {name}"
-                )
-            if sum(a.nbytes for a in arrays.values()) + item.nbytes > size:
-                raise ValueError(f"{name} is larger than the file")
-            arrays[name] = item[()]
-
-    with named_errors(path), h5py.File(path, "r") as file:
-        file.visititems(visit)
-    return arrays

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2, sentencepiece_pb2
 
+from keras_transformer.files import write_atomically
 from keras_transformer.vocabulary import (
     BOS,
     EOS,
@@ -347,16 +348,7 @@ class Tokenizer:
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the model to a file, which appears only when complete."""
-        path = pathlib.Path(path)
-        unfinished = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-        try:
-            unfinished.write_bytes(self.model_bytes)
-            os.replace(unfinished, path)
-        except OSError as error:
-            unfinished.unlink(missing_ok=True)
-            if error.errno and not error.filename:  # on a full disk
-                error.filename = str(path)
-            raise
+        write_atomically(path, self.model_bytes)
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Tokenizer":

@@ -26,7 +26,6 @@ import pathlib
 import re
 import tempfile
 import typing
-import uuid
 from collections.abc import Iterator
 
 import keras
@@ -41,6 +40,7 @@ from keras_transformer.checkpoints import (
 )
 from keras_transformer.config import CHECKPOINT_KINDS, LengthConfig
 from keras_transformer.fields import from_values, kinds_of
+from keras_transformer.files import read_json, write_atomically
 from keras_transformer.locking import lock_file, without_empty_directories
 from keras_transformer.tokenization import (
     PAIR_FILES,
@@ -90,7 +90,7 @@ class WorkDirectory:
             ValueError: There is none, or another version wrote it.
         """
         try:
-            config = json.loads(self.config_path.read_text(encoding="utf-8"))
+            config = read_json(self.config_path)
         except FileNotFoundError:
             raise ValueError(
                 "expected a work directory made by trainers.wmt, with a"
@@ -98,17 +98,6 @@ class WorkDirectory:
             ) from None
         except NotADirectoryError:
             raise self._not_a_directory() from None
-        except ValueError as error:
-            raise ValueError(f"{self.config_path}: not JSON: {error}") from None
-        except RecursionError:
-            raise ValueError(
-                f"{self.config_path}: not a configuration: nested too deeply"
-            ) from None
-        if not isinstance(config, dict):
-            raise ValueError(
-                f"{self.config_path}: expected sections, an object."
-                f" Received: {_shown(config)}"
-            )
         version = config.pop("format_version", None)
         if version not in READABLE:
             raise ValueError(
@@ -175,8 +164,7 @@ class WorkDirectory:
             if (self.path / file).exists():
                 content = (self.path / file).read_bytes()
                 config[key] = hashlib.sha256(content).hexdigest()
-        config["format_version"] = FORMAT_VERSION
-        write_atomically(self.config_path, json.dumps(config, indent=2) + "\n")
+        self._write(config)
 
     def replace_section(self, name: str, section: typing.Any) -> None:
         """Writes another dataclass as one section of `config.json`.
@@ -186,6 +174,10 @@ class WorkDirectory:
         """
         config = self.read_config()
         config[name] = dataclasses.asdict(section)
+        self._write(config)
+
+    def _write(self, config):
+        """Writes `config.json`."""
         config["format_version"] = FORMAT_VERSION
         write_atomically(self.config_path, json.dumps(config, indent=2) + "\n")
 
@@ -362,44 +354,6 @@ class WorkDirectory:
                 step_of(prefix),
                 step_of(newest[0]),
             )
-
-
-@contextlib.contextmanager
-def new_file(path: str | os.PathLike) -> Iterator[typing.BinaryIO]:
-    """A binary file to write, which gets its name when the block ends well.
-
-    Readers see all of it, or the file before. A link stays a link: its target
-    is written. A path that is no regular file, such as /dev/stderr, is written
-    in place.
-    """
-    path = pathlib.Path(os.path.realpath(path))
-    if path.exists() and not path.is_file():
-        with open(path, "wb") as file:
-            yield file
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # A process id is not unique where machines share a directory.
-    unfinished = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
-    try:
-        with open(unfinished, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    except OSError as error:
-        if error.errno and not error.filename:  # as of a full disk
-            error.filename = str(path)
-        raise
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
-def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
-    """Writes a `new_file`."""
-    if isinstance(content, str):
-        content = content.encode("utf-8")
-    with new_file(path) as file:
-        file.write(content)
 
 
 def _shown(value):

@@ -462,7 +462,7 @@ def test_json_is_an_object(tmp_path):
     path = tmp_path / "file.json"
     for content in ("[]", "5", "null"):
         path.write_text(content)
-        with pytest.raises(ValueError, match="json: expected a JSON object"):
+        with pytest.raises(ValueError, match="json: expected an object"):
             files.read_json(path)
 
 

@@ -1,10 +1,8 @@
 """A work directory that was changed by hand, killed, or copied in part."""
 
 import dataclasses
-import errno
 import fcntl
 import json
-import os
 import pathlib
 import re
 import subprocess
@@ -203,13 +201,9 @@ def test_unknown_fields_are_named(tmp_path):
     "text, expected",
     [
         ("", "not JSON: Expecting value: line 1 column 1 (char 0)"),
-        ("[" * 100_000, "not a configuration: nested too deeply"),
-        ("[1, 2]", "expected sections, an object. Received: [1, 2]"),
-        ("null", "expected sections, an object. Received: null"),
-        (
-            json.dumps("a" * 90),
-            f'expected sections, an object. Received: "{"a" * 59} ...',
-        ),
+        ("[" * 100_000, "not JSON: nested too deeply"),
+        ("[1, 2]", "expected an object. Received: list"),
+        ("null", "expected an object. Received: NoneType"),
         (
             "{}",
             "expected format_version 1 or 2. Received: format_version=None",
@@ -467,37 +461,3 @@ def test_the_index_goes_first(small_config, tmp_path, monkeypatch):
     for step in (2, 3):
         save_weights(model, tmp_path, step)
     assert removed == [".index", ".data-00000-of-00001"]
-
-
-def test_a_link_stays_one_and_a_pipe_is_written(tmp_path):
-    (tmp_path / "file").write_text("old")
-    (tmp_path / "link").symlink_to("file")
-    workdirs.write_atomically(tmp_path / "link", "new")
-    assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "file").read_text() == "new"
-    os.mkfifo(tmp_path / "pipe")
-    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    workdirs.write_atomically(tmp_path / "pipe", "new")
-    assert os.read(reader, 9) == b"new"
-    os.close(reader)
-    assert (tmp_path / "pipe").is_fifo()
-
-
-def test_a_full_disk_leaves_the_file_of_before(tmp_path, monkeypatch):
-    def replace(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    path = tmp_path / "config.json"
-    path.write_text("old")
-    monkeypatch.setattr(os, "replace", replace)
-    with pytest.raises(OSError) as error:
-        workdirs.write_atomically(path, "new")
-    assert error.value.filename == str(path)
-    assert [path] == list(tmp_path.iterdir()) and path.read_text() == "old"
-
-
-def test_a_failed_write_leaves_nothing(tmp_path):
-    (tmp_path / "config.json").mkdir()  # cannot be replaced by a file
-    with pytest.raises(OSError):
-        workdirs.write_atomically(tmp_path / "config.json", "{}")
-    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]

@@ -348,7 +348,7 @@ def main(argv: list[str] | None = None) -> None:
         # Wrong flags are refused, and help is shown, before TensorFlow is
         # imported, which takes seconds.
         load_tensorflow()
-        from keras_transformer.workdir import write_atomically
+        from keras_transformer.files import write_atomically
         from trainers.reporting.page import make_page
 
         runs, what = read_runs(options)

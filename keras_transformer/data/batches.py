@@ -22,6 +22,7 @@ from keras_transformer.data.corpus import Corpus, SameEveryEpoch, TokenRows
 from keras_transformer.data.mixture import Mixture
 from keras_transformer.data.shards import PreparedCorpus
 from keras_transformer.data.word_links import TokenLinks
+from keras_transformer.fields import check_positive
 from keras_transformer.vocabulary import BOS, PAD
 
 if typing.TYPE_CHECKING:
@@ -118,11 +119,7 @@ class Batches:
         links: TokenLinks | None = None,
         mixture: Mixture | None = None,
     ):
-        if steps_per_call < 1:
-            raise ValueError(
-                "steps_per_call must be at least 1. Received:"
-                f" steps_per_call={steps_per_call}"
-            )
+        check_positive(steps_per_call=steps_per_call)
         self.corpus = corpus
         self.shapes = shapes
         self._seed = seed

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from keras_transformer.fields import check_positive
+
 NUM_BUCKETS = 8  # the default
 
 
@@ -37,14 +39,7 @@ def choose_shapes(
     >>> choose_shapes([2, 2, 3, 9, 10], 10**12, num_buckets=2, rows_multiple=2)
     [(6, 10)]
     """
-    for name, value in (
-        ("num_buckets", num_buckets),
-        ("rows_multiple", rows_multiple),
-    ):
-        if value < 1:
-            raise ValueError(
-                f"{name} must be at least 1. Received: {name}={value}"
-            )
+    check_positive(num_buckets=num_buckets, rows_multiple=rows_multiple)
     longest = int(np.max(lengths))
     if batch_tokens < longest * rows_multiple:
         raise ValueError(

@@ -16,7 +16,6 @@ A shard is four arrays, little-endian, one after the other:
 
 import concurrent.futures
 import dataclasses
-import json
 import os
 import pathlib
 import zlib
@@ -26,6 +25,7 @@ import tqdm
 
 from keras_transformer.data.cleaning import REASONS
 from keras_transformer.data.corpus import JoinedIds, SameEveryEpoch, TokenRows
+from keras_transformer.files import read_json
 from keras_transformer.machine import count_cores
 
 FORMAT_VERSION = 1
@@ -181,24 +181,6 @@ def read_index(directory: str | os.PathLike) -> dict:
     for number, shard in enumerate(index["shards"]):
         _check_keys(f"{path}: shards[{number}]", shard, SHARD_KEYS)
     return index
-
-
-def read_json(path: str | os.PathLike) -> dict:
-    """The object in a file of JSON.
-
-    Raises:
-        FileNotFoundError, NotADirectoryError: There is no such file.
-        ValueError: It is not JSON, or no object.
-    """
-    try:
-        value = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise ValueError(
-            f"{path}: expected an object. Received: {type(value).__name__}"
-        )
-    return value
 
 
 def _check_keys(place, values, keys):

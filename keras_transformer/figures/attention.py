@@ -23,9 +23,9 @@ from keras_transformer.figures import saving
 from keras_transformer.figures.colors import head_color
 from keras_transformer.figures.pages import render_page
 from keras_transformer.figures.writing import direction, is_wide
+from keras_transformer.files import write_atomically
 from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import EOS, SPACE, UNK
-from keras_transformer.workdir import write_atomically
 
 SUFFIXES = (".html", *saving.SUFFIXES)
 VIEWS = ("lines", "heat_map")

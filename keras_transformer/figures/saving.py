@@ -86,7 +86,7 @@ def save_figure(figure: "Figure", path: str | os.PathLike) -> None:
         OSError: The file cannot be written.
     """
     # Not at the top: a command checks its flags before TensorFlow is imported.
-    from keras_transformer.workdir import write_atomically
+    from keras_transformer.files import write_atomically
 
     suffix = suffix_of(path, SUFFIXES)
     write_atomically(path, render(figure, suffix))

@@ -5,11 +5,12 @@ pipe would never end) of limited size. `shown` quotes their values in messages.
 """
 
 import contextlib
-import json
 import pathlib
 import reprlib
 import typing
 from collections.abc import Iterator, Sequence
+
+from keras_transformer import files
 
 MAX_TEXT = 16 << 20  # bytes of a vocabulary or of a file of options
 MAX_WEIGHTS = 16 << 30  # bytes
@@ -96,12 +97,8 @@ def read_json(path: pathlib.Path) -> dict[str, typing.Any]:
     Raises:
         ValueError, OSError: As `read_file`, or it is not a JSON object.
     """
-    content = read_file(path)
-    with named_errors(path, "not JSON: "):
-        values = json.loads(content)
-    if not isinstance(values, dict):
-        raise ValueError(f"{path}: expected a JSON object")
-    return values
+    check_file(path, MAX_TEXT)
+    return files.read_json(path)
 
 
 def shown(value: typing.Any) -> str:

@@ -20,9 +20,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from keras_transformer.config import TransformerConfig
+from keras_transformer.files import write_atomically
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.vocabulary import EOS, SPECIAL_IDS
-from keras_transformer.workdir import write_atomically
 
 SMALLEST = 1024  # tokens of a batch
 ITERATIONS = 5  # of the EM algorithm

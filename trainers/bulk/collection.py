@@ -8,7 +8,7 @@ import typing
 from collections.abc import Iterator
 
 from keras_transformer.commands import flags
-from keras_transformer.workdir import new_file
+from keras_transformer.files import new_file
 from trainers.bulk.plan import read_plan
 
 

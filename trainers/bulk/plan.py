@@ -44,9 +44,8 @@ from collections.abc import Iterator
 
 from keras_transformer import __version__
 from keras_transformer.commands import flags
-from keras_transformer.data.shards import read_json
+from keras_transformer.files import new_file, read_json
 from keras_transformer.locking import lock_file, without_empty_directories
-from keras_transformer.workdir import new_file
 from trainers.preparing.folder import describe_differences, write_json
 
 FORMAT_VERSION = 1

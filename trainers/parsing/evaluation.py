@@ -4,7 +4,8 @@ import json
 import time
 
 from keras_transformer.commands import flags
-from keras_transformer.workdir import WorkDirectory, write_atomically
+from keras_transformer.files import write_atomically
+from keras_transformer.workdir import WorkDirectory
 from trainers.parsing.config import TreesConfig
 from trainers.parsing.corpus import make_pair, read_split_trees
 from trainers.parsing.linearization import repair

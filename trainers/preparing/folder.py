@@ -18,9 +18,8 @@ import shutil
 
 from keras_transformer.commands.flags import DISK_ERRORS, RunError
 from keras_transformer.data import cleaning, shards
-from keras_transformer.data.shards import read_json
+from keras_transformer.files import read_json, write_atomically
 from keras_transformer.locking import lock_file, without_empty_directories
-from keras_transformer.workdir import write_atomically
 
 
 class Folder:

@@ -16,7 +16,7 @@ import tqdm
 from keras_transformer.commands import flags
 from keras_transformer.data import cleaning, shards
 from keras_transformer.data.pairs import find_file
-from keras_transformer.data.shards import read_json
+from keras_transformer.files import read_json
 from keras_transformer.machine import count_cores
 from keras_transformer.tokenization import Tokenizer
 from trainers.preparing.folder import (

@@ -7,8 +7,9 @@ import json
 import sys
 
 from keras_transformer.commands import flags
+from keras_transformer.files import write_atomically
 from keras_transformer.translation import documents
-from keras_transformer.workdir import WorkDirectory, write_atomically
+from keras_transformer.workdir import WorkDirectory
 from trainers.run.budget import counted
 from trainers.run.options import WorkdirOptions
 from trainers.run.translating import CHUNK, load_translator

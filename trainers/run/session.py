@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from keras_transformer.commands import flags
 from keras_transformer.commands.flags import CommandError
-from keras_transformer.workdir import WorkDirectory, write_atomically
+from keras_transformer.files import write_atomically
+from keras_transformer.workdir import WorkDirectory
 from trainers.run.budget import budget_lines, memory_of_replica
 from trainers.run.checkpoints import average
 from trainers.run.config import Configuration, TrainingConfig

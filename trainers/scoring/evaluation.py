@@ -7,7 +7,8 @@ import time
 
 from keras_transformer.commands import flags
 from keras_transformer.data.pairs import find_file
-from keras_transformer.workdir import WorkDirectory, write_atomically
+from keras_transformer.files import write_atomically
+from keras_transformer.workdir import WorkDirectory
 from trainers.run.config import TrainingConfig
 from trainers.run.options import MetricOptions, TestOptions, TranslatorOptions
 from trainers.run.translating import load_translator, read_data

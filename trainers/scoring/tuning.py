@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
+from keras_transformer.files import write_atomically
 from keras_transformer.translator import Translator
-from keras_transformer.workdir import WorkDirectory, write_atomically
+from keras_transformer.workdir import WorkDirectory
 from trainers.run.options import TranslatorOptions
 from trainers.run.translating import load_translator, read_data
 from trainers.scoring.evaluation import open_metric

@@ -31,8 +31,8 @@ from keras_transformer.data.pairs import (
     read_parallel_files,
     with_single_spaces,
 )
-from keras_transformer.data.shards import read_json
 from keras_transformer.decoding.rules import length_penalty
+from keras_transformer.files import read_json
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.workdir import WorkDirectory
 from trainers.bulk.collection import new_text_file

@@ -1,0 +1,59 @@
+"""Files that appear whole or not at all."""
+
+import errno
+import os
+
+import pytest
+
+from keras_transformer.files import read_json, write_atomically
+
+
+def test_a_link_stays_one_and_a_pipe_is_written(tmp_path):
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "link").symlink_to("file")
+    write_atomically(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_text() == "new"
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_atomically(tmp_path / "pipe", "new")
+    assert os.read(reader, 9) == b"new"
+    os.close(reader)
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_full_disk_leaves_the_file_of_before(tmp_path, monkeypatch):
+    def replace(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = tmp_path / "config.json"
+    path.write_text("old")
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(OSError) as error:
+        write_atomically(path, "new")
+    assert error.value.filename == str(path)
+    assert [path] == list(tmp_path.iterdir()) and path.read_text() == "old"
+
+
+def test_a_failed_write_leaves_nothing(tmp_path):
+    (tmp_path / "config.json").mkdir()  # cannot be replaced by a file
+    with pytest.raises(OSError):
+        write_atomically(tmp_path / "config.json", "{}")
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[1]", "expected an object. Received: list"),
+    ],
+)
+def test_json_is_an_object(tmp_path, content, message):
+    path = tmp_path / "a.json"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=f"^{path}: {message}"):
+        read_json(path)
+    path.write_text('{"a": 1}')
+    assert read_json(path) == {"a": 1}

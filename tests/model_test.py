@@ -329,6 +329,22 @@ def test_every_field_in_a_file_and_in_half_precision(every_field, tmp_path):
     np.testing.assert_allclose(logits_of(half) - rounded, 1e-4, rtol=0.05)
 
 
+def test_a_transposed_softmax_matrix_gives_the_same_logits(every_field):
+    """Of all tokens and of some, with a bias; against NumPy."""
+    softmax = moved_model(every_field)[0].softmax
+    matrix = np.asarray(softmax.softmax_matrix)
+    bias = np.asarray(softmax.logits_bias)
+    assert bias.any()
+    x = np.random.default_rng(1).normal(size=(4, matrix.shape[1]))
+    x = x.astype("float32")
+    for tokens in (None, np.array([0, 3, 18])):
+        rows = slice(None) if tokens is None else tokens
+        expected = x @ matrix[rows].T + bias[rows]
+        for transposed in (False, True):
+            project = softmax.projection(tokens, transposed)
+            np.testing.assert_allclose(project(x), expected, atol=1e-5)
+
+
 def test_every_field_has_its_gradient(every_field):
     """Against a difference of losses along one direction."""
     model, _ = moved_model(every_field, dtype="float64")

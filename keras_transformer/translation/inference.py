@@ -102,6 +102,7 @@ class Inference:
         num_best: int | None = None,
         shapes: str = "free",
         max_steps: int | None = None,
+        tokens: Tensor | None = None,
     ) -> SearchResult:
         """Searches for the outputs of sources, or samples them.
 
@@ -116,6 +117,9 @@ class Inference:
                 "growing": caches grow. "static": none, as XLA requires.
                 If B is known, no shape changes.
             max_steps: As in `decoding.search`; not for samples.
+            tokens: Ids, int32 `[C]`, ascending, all special tokens among them.
+                The outputs have these tokens only, and `prefix` has places in
+                this list. Probabilities are those among the tokens.
 
         Returns:
             A `SearchResult`; a failed search has scores NaN.
@@ -144,20 +148,26 @@ class Inference:
         leaving_memory = memory if leaving else ()
         # Read once, not at each position: a copy of a variable is a tensor.
         weights = [(w, ops.copy(w)) for w in self.model.weights]
+        with keras.StatelessScope(weights):
+            project = self.model.softmax.projection(
+                tokens, transposed=shapes == "static" and config.beam_size > 1
+            )
 
         def step(ids, state, index):
             cache, kept = state
+            if tokens is not None:
+                ids = ops.take(tokens, ids, axis=0)
             with keras.StatelessScope(weights):
-                logits, cache = self.model.decode_step(
+                x, cache = self.model.step_states(
                     ids, kept or memory, cache, index
                 )
-            return logits, (cache, kept)
+            return project(x), (cache, kept)
 
         def reorder(state, parents):
             cache, kept = state
             return self.model.reorder_cache(cache, parents), kept
 
-        return search(
+        found = search(
             step,
             (cache, leaving_memory),
             max_lengths,
@@ -170,6 +180,9 @@ class Inference:
             max_steps=max_steps,
             pick=pick_rows if leaving else None,
         )
+        if tokens is None:
+            return found
+        return found._replace(ids=ops.take(tokens, found.ids, axis=0))
 
     def translate_among(
         self,
@@ -178,23 +191,8 @@ class Inference:
         prefix: Tensor | None = None,
         **options: typing.Any,
     ) -> SearchResult:
-        """`translate_ids` as if the target had these tokens only.
-
-        Args:
-            tokens: Ids, int32 `[C]`, ascending, all special tokens among them.
-            source_ids: As in `translate_ids`.
-            prefix: As in `translate_ids`, but as places in `tokens`.
-            **options: As in `translate_ids`.
-
-        Returns:
-            A `SearchResult`; its probabilities are those among the tokens.
-        """
-        model = typing.cast(Transformer, _Among(self.model, tokens))
-        among = Inference(
-            model, self.decoding, self.max_source_length, self.seed
-        )
-        found = among.translate_ids(source_ids, prefix, **options)
-        return found._replace(ids=ops.take(tokens, found.ids, axis=0))
+        """`translate_ids` with `tokens`, which a graph takes by position."""
+        return self.translate_ids(source_ids, prefix, tokens=tokens, **options)
 
     def score_ids(self, source_ids: Tensor, labels: Tensor) -> Tensor:
         """Log-probability of every token of given translations.
@@ -241,22 +239,6 @@ class Inference:
         else:
             attention = attention[:, :-1]
         return ops.where(real[:, None], attention, 0.0)
-
-
-class _Among:
-    """A model that decodes places in a list of tokens instead of ids."""
-
-    def __init__(self, model, tokens):
-        self._model, self._tokens = model, tokens
-        self._logits = model.softmax.logits_among(tokens)
-
-    def decode_step(self, places, memory, cache, index):
-        ids = ops.take(self._tokens, places, axis=0)
-        x, cache = self._model.step_states(ids, memory, cache, index)
-        return self._logits(x), cache
-
-    def __getattr__(self, name):
-        return getattr(self._model, name)
 
 
 def shortened_outputs(

@@ -5,13 +5,13 @@
         [-- --backend=jax ...]
 
 Trains `python -m trainers.wmt` once for each seed, in FOLDER/NAME_SEED, with
-the recipe multi30k_ende and the flags after `--`. The budget is a number of
-steps, so other load on the machine changes nothing. Every model translates the
-validation pairs and each test set with `trainers.evaluate`. DATA contains
-Multi30k, or the files `train` and `val` of another corpus and those of --tests.
-Run the command again to go on after an interruption. With --record, the rows of
-this setting and number of steps replace those in benchmarks/results/seeds.json;
-the others stay.
+the recipe multi30k_ende and the flags after `--`, in which SEED stands for its
+number. The budget is a number of steps, so other load on the machine changes
+nothing. Every model translates the validation pairs and each test set with
+`trainers.evaluate`. DATA contains Multi30k, or the files `train` and `val` of
+another corpus and those of --tests. Run the command again to go on after an
+interruption. With --record, the rows of this setting and number of steps
+replace those in benchmarks/results/seeds.json; the others stay.
 """
 
 import argparse
@@ -74,7 +74,7 @@ def run(arguments, seed, names):
         *(f"--{k}_files={arguments.data / v}" for k, v in files.items()),
         f"--train_steps={arguments.train_steps}",
         f"--seed={seed}",
-        *arguments.flags,
+        *(flag.replace("SEED", str(seed)) for flag in arguments.flags),
     )
     backend = [flag for flag in arguments.flags if flag.startswith("--backend")]
     return {

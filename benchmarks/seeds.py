@@ -9,7 +9,8 @@ the recipe multi30k_ende and the flags after `--`, in which SEED stands for its
 number. The budget is a number of steps, so other load on the machine changes
 nothing. Every model translates the validation pairs and each test set with
 `trainers.evaluate`. DATA contains Multi30k, or the files `train` and `val` of
-another corpus and those of --tests. Run the command again to go on after an
+another corpus and those of --tests. A model of several target languages has a
+row for each of them. Run the command again to go on after an
 interruption. With --record, the rows of this setting and number of steps
 replace those in benchmarks/results/seeds.json; the others stay.
 """
@@ -77,17 +78,14 @@ def run(arguments, seed, names):
         *(flag.replace("SEED", str(seed)) for flag in arguments.flags),
     )
     backend = [flag for flag in arguments.flags if flag.startswith("--backend")]
-    return {
-        name: json.loads(
-            call(
-                "evaluate",
-                workdir,
-                f"--test_files={arguments.data / name}",
-                *backend,
-            ).splitlines()[-1]
-        )
-        for name in names
-    }
+    scores = {}
+    for name in names:
+        pairs = f"--test_files={arguments.data / name}"
+        output = call("evaluate", workdir, pairs, *backend)
+        found = json.loads(output.splitlines()[-1])
+        for language, values in found.get("directions", {"": found}).items():
+            scores[f"{name}, {language}".removesuffix(", ")] = values
+    return scores
 
 
 def call(command, workdir, *flags):

@@ -423,7 +423,7 @@ HOSTILE = {
         ),
         "must be the sinusoids",
     ),
-    "list": (change_bytes("vocab.json", lambda b: b"[]"), "a JSON object"),
+    "list": (change_bytes("vocab.json", lambda b: b"[]"), "expected an object"),
     "nested": (
         change_bytes("tokenizer_config.json", lambda b: b"[" * 10**5),
         "not JSON",

@@ -8,11 +8,11 @@ Trains `python -m trainers.wmt` once for each seed, in FOLDER/NAME_SEED, with
 the recipe multi30k_ende and the flags after `--`, in which SEED stands for its
 number. The budget is a number of steps, so other load on the machine changes
 nothing. Every model translates the validation pairs and each test set with
-`trainers.evaluate`. DATA contains Multi30k, or the files `train` and `val` of
-another corpus and those of --tests. A model of several target languages has a
-row for each of them. Run the command again to go on after an
-interruption. With --record, the rows of this setting and number of steps
-replace those in benchmarks/results/seeds.json; the others stay.
+`trainers.evaluate`; if it has several target languages, each has its row. DATA
+contains Multi30k, or the files `train` and `val` of another corpus and those of
+--tests. Run the command again to go on after an interruption. With --record,
+the rows of this setting and number of steps replace those in
+benchmarks/results/seeds.json; the others stay.
 """
 
 import argparse

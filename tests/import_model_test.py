@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import pickle
+import re
 import shutil
 import struct
 import zipfile
@@ -280,6 +281,19 @@ def test_weights_of_pytorch_are_the_same(copy, name):
     assert set(found) == set(expected)
     for path, array in expected.items():
         np.testing.assert_array_equal(found[path], array, path)
+
+
+def test_other_forms_of_weights_are_refused(copy):
+    """Shards and TensorFlow's file, which are not read."""
+    path = copy / "model.safetensors"
+    path.rename(copy / "model-00001-of-00001.safetensors")
+    (copy / "tf_model.h5").touch()
+    message = (
+        f"{copy}: expected model.safetensors or pytorch_model.bin."
+        " Received: neither"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        huggingface.read(copy)
 
 
 def change_json(name, **values):

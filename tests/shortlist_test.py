@@ -16,6 +16,7 @@ from translator_test import CONFIG, TEXT, make_translator
 
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.translation import inference as inference_module
 from keras_transformer.translation import shortlist as shortlists
 from keras_transformer.translation.shortlist import (
     Shortlist,
@@ -234,6 +235,38 @@ def test_a_search_among_tokens_is_that_without_the_others(
                 [score for _, score in other],
                 rtol=1e-4,
             )
+
+
+@pytest.mark.parametrize(
+    "excess, shapes, decoding, expected",
+    [
+        (0, "static", {"beam_size": 3}, True),
+        (1, "static", {"beam_size": 3}, False),
+        (0, "free", {"beam_size": 3}, False),
+        (0, "static", {"beam_size": 1}, False),
+        (0, "static", {"sampling": True, "beam_size": 3}, False),
+    ],
+)
+@pytest.mark.parametrize("num_tokens", [None, 9])
+def test_a_small_softmax_matrix_is_transposed_for_a_beam_of_xla(
+    monkeypatch, num_tokens, excess, shapes, decoding, expected
+):
+    """By the size of the matrix that is used: that of all tokens or of some."""
+    inference = make_translator().with_decoding(**decoding).inference
+    config, softmax = inference.model.config, inference.model.softmax
+    tokens = None if num_tokens is None else np.arange(num_tokens)
+    size = (num_tokens or config.vocab_size) * config.d_model
+    given, projection = [], softmax.projection
+
+    def spy(ids, transposed):
+        given.append(transposed)
+        return projection(ids, transposed)
+
+    monkeypatch.setattr(softmax, "projection", spy)
+    monkeypatch.setattr(inference_module, "MOST_TRANSPOSED", size - excess)
+    ids = np.array([[5, 6, EOS]], np.int32)
+    inference.translate_ids(ids, shapes=shapes, max_steps=2, tokens=tokens)
+    assert given == [expected]
 
 
 def test_a_search_among_tokens_in_bfloat16(small):

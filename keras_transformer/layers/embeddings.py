@@ -100,8 +100,8 @@ class _Softmax(keras.layers.Layer):
 
         Args:
             ids: int32 `[C]`, the tokens that are scored; by default all.
-            transposed: Whether the matrix is also transposed once. XLA then
-                multiplies some rows faster on a CPU, but not a single one.
+            transposed: Whether the matrix is also transposed once, which takes
+                as much memory again.
 
         Returns:
             A function from float `[..., D]` to float32 `[..., V]`, or

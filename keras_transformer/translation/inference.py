@@ -23,6 +23,10 @@ from keras_transformer.row_loop import pick_rows
 from keras_transformer.vocabulary import EOS, PAD
 
 SHAPES = ("free", "growing", "static")
+# Numbers in the largest softmax matrix that is transposed once for each call.
+# Then XLA multiplies the rows of a beam faster on a CPU; to transpose a larger
+# matrix takes longer than that saves.
+MOST_TRANSPOSED = 1 << 22
 
 
 class Inference:
@@ -138,20 +142,24 @@ class Inference:
         growing = shapes != "static" and source_ids.shape[0] is None
         searching_freely = prefix is None and not config.sampling
         leaving = growing and shapes == "free" and searching_freely
+        beam_size = 1 if config.sampling else config.beam_size
         cache = self.model.make_cache(
             ops.shape(source_ids)[0],
             min(max_steps or max_length, max_length),
-            1 if config.sampling else config.beam_size,
+            beam_size,
             growing,
         )
         # Sentences that leave the batch take their memory with them.
         leaving_memory = memory if leaving else ()
         # Read once, not at each position: a copy of a variable is a tensor.
         weights = [(w, ops.copy(w)) for w in self.model.weights]
+        transposed = (
+            shapes == "static"
+            and beam_size > 1
+            and self._softmax_size(tokens) <= MOST_TRANSPOSED
+        )
         with keras.StatelessScope(weights):
-            project = self.model.softmax.projection(
-                tokens, transposed=shapes == "static" and config.beam_size > 1
-            )
+            project = self.model.softmax.projection(tokens, transposed)
 
         def step(ids, state, index):
             cache, kept = state
@@ -183,6 +191,12 @@ class Inference:
         if tokens is None:
             return found
         return found._replace(ids=ops.take(tokens, found.ids, axis=0))
+
+    def _softmax_size(self, tokens):
+        """Numbers in the softmax matrix of all tokens, or of some."""
+        config = self.model.config
+        num_tokens = config.vocab_size if tokens is None else tokens.shape[0]
+        return num_tokens * config.d_model
 
     def translate_among(
         self,

@@ -6,7 +6,9 @@ gradients of its rows; they are added up once, in float32. The state goes in and
 comes out, so that its memory is used again.
 """
 
+import concurrent.futures
 import typing
+from collections.abc import Iterable
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +19,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from keras_transformer import vocabulary
 from keras_transformer.training.seeds import seed_variables
 from keras_transformer.training.token_losses import GuidedHead, TokenLosses
+
+Shapes = tuple[tuple[int, ...], ...]  # of the arrays of a batch
 
 AXIS = "rows"  # the axis of the mesh: devices that share the rows of a batch
 SEED_STRIDE = 1_000_003  # between the seeds of devices
@@ -110,6 +114,7 @@ class JaxStep:
             donate_argnums=0,
             out_shardings=(self.shardings, everywhere),
         )
+        self._programs: dict[Shapes, typing.Any] = {}  # or futures of them
 
     # For the caller
 
@@ -156,7 +161,34 @@ class JaxStep:
             The next state, and float32 `[4]`, sums over all tokens of the
             global batches: smoothed loss, loss, target and source tokens.
         """
-        return self._compiled(state, inputs, labels, np.float32(elapsed))
+        shapes = _shapes_of(inputs, labels)
+        program = self._programs.get(shapes, self._compiled)
+        if isinstance(program, concurrent.futures.Future):
+            program = self._programs[shapes] = program.result()
+        return program(state, inputs, labels, np.float32(elapsed))
+
+    def compile(
+        self,
+        state: State,
+        batches: Iterable[tuple[dict[str, jax.Array], jax.Array]],
+        num_threads: int,
+    ) -> None:
+        """Begins to compile the programs of batches; does not wait.
+
+        A call with such a batch waits for its program, and raises what the
+        compiler has raised. Programs of other shapes are compiled by the call.
+
+        Args:
+            state: A `State` as in the calls; it is not changed.
+            batches: A batch of each shape, as `place_rows` returns it.
+            num_threads: Programs to compile at the same time.
+        """
+        pool = concurrent.futures.ThreadPoolExecutor(num_threads)
+        for inputs, labels in batches:  # traced in turn: Keras has one scope
+            lowered = self.lower(state, inputs, labels, np.float32(0))
+            shapes = _shapes_of(inputs, labels)
+            self._programs[shapes] = pool.submit(lowered.compile)
+        pool.shutdown(wait=False)
 
     def lower(self, *arguments: typing.Any) -> typing.Any:
         """`jax.jit(...).lower` of the call, to compile it without a run."""
@@ -331,6 +363,10 @@ def clipped(gradients: list[jax.Array], clip_norm: float) -> list[jax.Array]:
     norm = jnp.sqrt(sum(jnp.sum(jnp.square(g)) for g in gradients))
     factor = clip_norm / jnp.maximum(norm, clip_norm)
     return [gradient * factor for gradient in gradients]
+
+
+def _shapes_of(inputs, labels):
+    return tuple(x.shape for x in jax.tree.leaves((inputs, labels)))
 
 
 def _shifted(seed, offset):

@@ -107,6 +107,41 @@ def test_clipped_adam_and_the_moving_average():
             )
 
 
+def test_programs_that_are_compiled_in_advance():
+    """They are used for batches of their shapes, and compute the same."""
+    found = []
+    for in_advance in (False, True):
+        _, step, state = make_step(scheduled_adam(RATE, 0.98), dropout=0.3)
+        batches = [step.place_rows(*make_batch(seed)) for seed in range(3)]
+        inputs, labels = batches[2]
+        batches[2] = (
+            {**inputs, "source_ids": inputs["source_ids"][:, :6]},
+            labels,
+        )
+        if in_advance:
+            step.compile(state, batches[1:], num_threads=2)
+        for batch in batches:
+            state, totals = step(state, *batch)
+        assert step._compiled._cache_size() == (0 if in_advance else 2)
+        found.append(jax.tree.map(np.asarray, (state, totals)))
+    jax.tree.map(np.testing.assert_array_equal, *found)
+
+
+def test_what_the_compiler_raises_is_raised_by_the_call(monkeypatch):
+    _, step, state = make_step(keras.optimizers.SGD(RATE))
+    batch = step.place_rows(*make_batch(1))
+
+    class Lowered:
+        def compile(self):
+            raise MemoryError("too large")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(step, "lower", lambda *arguments: Lowered())
+        step.compile(state, [batch], num_threads=1)
+    with pytest.raises(MemoryError, match="too large"):
+        step(state, *batch)
+
+
 def test_a_schedule_with_a_clock():
     """The rate follows the time that the caller tells, not the steps."""
     schedule = LinearSchedule(0.5, 1, 1000, timed=True)

@@ -184,6 +184,7 @@ class JaxEngine:
         )
         self._gathered = None
         self._elapsed = 0.0
+        self._are_compiled = False
         self.num_programs = len(experiment.train_batches.shapes)
         if config.steps_per_call > 1:
             self.num_programs *= 2  # of steps_per_call steps, and of one
@@ -199,13 +200,9 @@ class JaxEngine:
         pass  # each device derives its own seeds in the step
 
     def try_batch(self, shape):
+        self._compile_all()
         before = self._on_this_host()
-        rows, length = shape
-        batch = self._step.place_rows(
-            *self._experiment.train_batches.largest_rows(
-                (rows, length), self._workers.index, self._workers.size
-            )
-        )
+        batch = self._full_batch(shape)
         try:
             np.asarray(self._make_step(batch))  # compiles
             started = time.monotonic()
@@ -218,6 +215,27 @@ class JaxEngine:
             raise OutOfMemoryError(reason) from error
         finally:
             self._state = self._step.place(before)
+
+    def _compile_all(self):
+        """Begins to compile the step for every shape of a batch, once."""
+        if self._are_compiled:
+            return
+        self._are_compiled = True
+        # Several hosts compile in the same order.
+        num_threads = count_cores() if self._workers.size == 1 else 1
+        shapes = self._experiment.train_batches.shapes
+        self._step.compile(
+            self._state, map(self._full_batch, shapes), num_threads
+        )
+
+    def _full_batch(self, shape):
+        """This host's rows of a batch that has no room left."""
+        rows, length = shape
+        return self._step.place_rows(
+            *self._experiment.train_batches.largest_rows(
+                (rows, length), self._workers.index, self._workers.size
+            )
+        )
 
     def batches(self, start, start_epoch, end_step):
         arrays = self._experiment.train_batches.arrays(

@@ -1,22 +1,19 @@
-"""Measures a GPU unattended: correctness, speed and a whole training.
+"""Measures a GPU unattended: correctness and speed.
 
-    python benchmarks/accelerator.py --minutes=30 --data=DATA \\
-        --results=accelerator.json
+    python benchmarks/accelerator.py --minutes=10 --results=accelerator.json
 
-Needs JAX and PyTorch, each with CUDA; no TensorFlow, no network. DATA has
-Multi30k: {train,val,test_2016_flickr}.{en,de}, .gz or not. Stages:
+Needs JAX and PyTorch, each with CUDA; no TensorFlow, no network, no data:
 
     correctness  logits and 200 steps of training, the GPU against the CPU
     training     tokens per second of `JaxStep`, base and big, in bfloat16
-    pipeline     tokens per second of the batches, without a training
     decoding     sentences per second of greedy and beam search
-    multi30k     `python -m trainers.wmt` to its BLEU; needs --data
     torch        the step of `training`, written in PyTorch
 
-Each is a process with a share of the time. Its rows are in the file when it
-ends, those before a failure or the time limit, too. A file that exists is
-continued, so that --stages may be run one by one. --small runs everything on a
-toy model in two minutes, on a CPU, too: a test of this script.
+Each is a process with a share of the time, most of which the compiler needs.
+Its rows are in the file when it ends, those before a failure or the time limit,
+too. A file that exists is continued, so that --stages may be run one by one.
+--small runs everything on a toy model in a minute, on a CPU, too: a test of
+this script.
 
 The FLOPs of a step are computed by trainers/experiments/formulas.py, which
 counts matrix products. The column "of the product" is the ratio of the step's
@@ -31,13 +28,12 @@ lacks three. For Python 3.12, where there is a network:
         --python-version 3.12 --implementation cp \\
         --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 \\
         -d .carry/wheels keras==3.15.1 optree namex
-    cp /PATH/OF/multi30k/{train,val,test_2016_flickr}.{en,de}.gz .carry
 
 and on the machine, in the checkout:
 
     python3 -m pip install -q --no-index --no-deps --target /tmp/site \\
         .carry/wheels/*.whl
-    PYTHONPATH=.:/tmp/site python3 benchmarks/accelerator.py --data=.carry ...
+    PYTHONPATH=.:/tmp/site python3 benchmarks/accelerator.py ...
 
 The others, if they are missing: jax[cuda13], absl-py, lazy-loader, tqdm,
 jinja2, regex, and what `pip show` lists as their requirements.
@@ -70,15 +66,13 @@ from keras_transformer.machine import find_gpus
 from trainers.experiments.formulas import training_flops
 
 ROOT = pathlib.Path(__file__).parents[1]
-TITLE = "An accelerator: correctness, speed, and a training"
+TITLE = "A GPU: correctness and speed"
 # Stage -> the script that runs it, and its share of the time.
 STAGES = {
     "correctness": ("accelerator_jax.py", 5),
-    "training": ("accelerator_jax.py", 6),
-    "pipeline": ("accelerator_jax.py", 1),
-    "decoding": ("accelerator_jax.py", 5),
-    "multi30k": ("accelerator_jax.py", 10),
-    "torch": ("accelerator_torch.py", 5),
+    "training": ("accelerator_jax.py", 4),
+    "decoding": ("accelerator_jax.py", 2),
+    "torch": ("accelerator_torch.py", 2),
 }
 PACKAGES = "jax", "jaxlib", "keras", "numpy", "torch"
 # The training that the stages `training` and `torch` measure.
@@ -117,20 +111,14 @@ def parse_arguments():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--small", action="store_true", help="a toy model")
-    parser.add_argument("--data", help="folder of Multi30k")
     parser.add_argument("--results", default="accelerator.json")
     parser.add_argument("--commit", help="of the code, where there is no git")
     parser.add_argument(
         "--stages", nargs="+", default=[*STAGES], choices=[*STAGES]
     )
-    arguments = parser.parse_args()
-    if "multi30k" in arguments.stages and not (
-        arguments.small or arguments.data
-    ):
-        parser.error("the stage multi30k needs --data")
-    return arguments
+    return parser.parse_args()
 
 
 def run_stage(stage, seconds, arguments, tables):
@@ -140,8 +128,6 @@ def run_stage(stage, seconds, arguments, tables):
         The tables that it replaces: those whose rows it printed, and `stages`.
     """
     case = {"stage": stage, "small": arguments.small, "seconds": seconds}
-    if arguments.data and not arguments.small:
-        case["data"] = str(pathlib.Path(arguments.data).resolve())
     script = str(ROOT / "benchmarks" / STAGES[stage][0])
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     started = time.monotonic()

@@ -2,22 +2,13 @@
 
 import functools
 import itertools
-import os
-import pathlib
-import random
-import re
-import subprocess
-import sys
-import tempfile
 import time
 
 import jax
 import keras
 import numpy as np
 from accelerator import (
-    BATCH_TOKENS,
     LABEL_SMOOTHING,
-    ROOT,
     begin,
     config_of,
     emit,
@@ -29,13 +20,12 @@ from accelerator import (
 
 import keras_transformer as kt
 from keras_transformer.config import DecodingConfig
-from keras_transformer.data.batches import make_batches, shift_right
-from keras_transformer.data.corpus import Corpus, CorpusCounts, TokenRows
+from keras_transformer.data.batches import shift_right
 from keras_transformer.training.jax_step import AXIS, JaxStep
 from keras_transformer.translation.inference import Inference
 from keras_transformer.translation.programs import make_runner
 from keras_transformer.vocabulary import EOS, PAD
-from trainers.run.jax_engine import PREFETCH, describe, in_background
+from trainers.run.jax_engine import describe
 
 # Variant of a computation on the device -> its dtype, JAX's precision of
 # products (by default a GPU rounds factors in float32), and the largest
@@ -47,13 +37,12 @@ VARIANTS = {
     "float32, rounded factors": ("float32", None, 5e-3, 1e-3, 0.01),
 }
 STEPS = 200
-RECIPE = "multi30k_ende"
 
 
 def main():
     on_cpu = jax.default_backend() == "cpu"
     case = begin(describe(jax.devices()[:1]), is_accelerator=not on_cpu)
-    stages = [correctness, training, pipeline, decoding, multi30k]
+    stages = [correctness, training, decoding]
     {stage.__name__: stage for stage in stages}[case["stage"]](case)
 
 
@@ -176,53 +165,6 @@ def training(case):
         emit_speed("JAX", name, config, rows, length, seconds, product)
 
 
-def pipeline(case):
-    """The batches of an epoch in random order, as an engine reads them."""
-    small = case["small"]
-    corpus = random_corpus(20_000 if small else 2_000_000)
-    batches = make_batches(corpus, BATCH_TOKENS, seed=1)
-    config = config_of("tiny", small=True)  # only the step places rows
-    step, _ = make_step(config, "float32", jax.devices()[0])
-
-    def arrays():
-        return batches.arrays(end_step=10 if small else 300)
-
-    def placed():
-        return (step.place_rows(*batch) for batch in arrays())
-
-    tokens = sum(
-        np.count_nonzero(inputs["source_ids"]) + np.count_nonzero(labels)
-        for inputs, labels in itertools.islice(arrays(), 1, None)
-    )
-    for name, make in {
-        "arrays in NumPy": arrays,
-        "on the device": placed,
-        "on the device, by a thread": lambda: in_background(placed(), PREFETCH),
-    }.items():
-        elements = iter(make())
-        next(elements)  # orders the epoch
-        started = time.monotonic()
-        *_, last = elements
-        jax.block_until_ready(last)
-        rate = tokens / (time.monotonic() - started)
-        row = {"batches": name, "source + target tokens/s": round(rate)}
-        row |= {"padding": round(batches.padding_share, 3)}
-        emit(f"batches of {len(corpus):,} pairs, without a training", row)
-
-
-def random_corpus(pairs):
-    """A random `Corpus` with sentence lengths as in WMT, about 25 tokens."""
-    generator = np.random.default_rng(1)
-
-    def side():
-        lengths = generator.lognormal(3.2, 0.6, pairs).astype(int).clip(2, 100)
-        ids = generator.integers(4, 37_000, lengths.sum(), np.uint16)
-        return TokenRows(ids, np.concatenate([[0], np.cumsum(lengths)]))
-
-    counts = CorpusCounts(pairs, pairs, empty=0, too_long=0, max_length=100)
-    return Corpus(side(), side(), counts)
-
-
 def decoding(case):
     """A translator's search on ids. Weights are random: the length is given."""
     small = case["small"]
@@ -265,89 +207,6 @@ def decoding(case):
         row |= {"ms a batch": round(1e3 * seconds, 1)}
         row |= {"s of the first batch": round(compiling, 1)}
         emit(f"search, base, {dtype}, outputs of {length} tokens", row)
-
-
-# A training
-
-
-def multi30k(case):
-    """Trains by the recipe for a quarter of the time, and reads its log.
-
-    XLA needs most of the rest: it compiles searches of two lengths for every
-    shape of a batch of sentences.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        data = case.get("data") or toy_data(folder)
-        flags = [
-            f"--flagfile=trainers/configs/{RECIPE}.flags",
-            f"--train_files={data}/train",
-            f"--valid_files={data}/val",
-            f"--test_files={data}/test_2016_flickr",
-            f"--workdir={folder}/run",
-            "--train_steps=1000000",
-            f"--train_minutes={case['seconds'] / 240:g}",
-            # Programs to compile, and searches of the validation set.
-            "--num_buckets=4",
-            "--valid_steps=1000000",
-        ]
-        if case["small"]:
-            flags += ["--d_model=32", "--num_layers=1", "--vocab_size=30"]
-            flags += ["--num_buckets=1", "--beam_size=1", "--train_minutes=0"]
-            flags += ["--train_steps=20", "--warmup_steps=5", "--log_steps=10"]
-        started = time.monotonic()
-        process = subprocess.run(
-            [sys.executable, "-m", "trainers.wmt", *flags],
-            cwd=ROOT,
-            env={
-                **os.environ,
-                # This process has taken three quarters of a GPU's memory.
-                "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.2",
-            },
-            capture_output=True,
-            text=True,
-        )
-        took = round(time.monotonic() - started)
-    if process.returncode:
-        raise SystemExit(process.stdout[-3000:] + process.stderr[-3000:])
-    minutes = 0 if case["small"] else round(case["seconds"] / 240, 1)
-    row = {"minutes of training": minutes, "s in all": took}
-    row |= read_log(process.stdout)
-    emit(f"trainers.wmt, {RECIPE}", row)
-
-
-def read_log(log):
-    """Steps, speed and BLEU of a training, from what it printed."""
-    [steps] = re.findall(
-        r"^(?:finished all steps|time limit .*) \| step (\d+)$",
-        log,
-        re.MULTILINE,
-    )
-    [bleu] = re.findall(r"^test BLEU \(13a\) (\S+)", log, re.MULTILINE)
-    rate = np.median(rates_of(log))
-    row = {"steps": int(steps), "source + target tokens/s": round(rate)}
-    return row | {"BLEU, test_2016_flickr": float(bleu)}
-
-
-def rates_of(text):
-    """Source and target tokens per second of each report of the trainer.
-
-    >>> rates_of("step 50 | loss 9.1 | 18700 source+target tokens/s | 9 s")
-    [18700.0]
-    """
-    rates = re.findall(r"\| (\S+) source\+target tokens/s", text)
-    return [float(rate) for rate in rates]
-
-
-def toy_data(folder):
-    """Files of sentences of five words, whose translations are the same."""
-    words = "ab bc cd de ef fg gh hi".split()
-    generator = random.Random(1)
-    for name, number in ("train", 200), ("val", 8), ("test_2016_flickr", 8):
-        lines = [" ".join(generator.choices(words, k=5)) for _ in range(number)]
-        for language in ("en", "de"):
-            path = pathlib.Path(folder, f"{name}.{language}")
-            path.write_text("\n".join(lines) + "\n")
-    return folder
 
 
 if __name__ == "__main__":

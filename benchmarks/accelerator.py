@@ -1,6 +1,6 @@
 """Measures a GPU unattended: correctness and speed.
 
-    python benchmarks/accelerator.py --minutes=10 --results=accelerator.json
+    python benchmarks/accelerator.py --minutes=20 --results=accelerator.json
 
 Needs JAX and PyTorch, each with CUDA; no TensorFlow, no network, no data:
 
@@ -9,11 +9,12 @@ Needs JAX and PyTorch, each with CUDA; no TensorFlow, no network, no data:
     decoding     sentences per second of greedy and beam search
     torch        the step of `training`, written in PyTorch
 
-Each is a process with a share of the time, most of which the compiler needs.
+Each is a process with a share of the time; most of it goes into compiling.
 Its rows are in the file when it ends, those before a failure or the time limit,
-too. A file that exists is continued, so that --stages may be run one by one.
---small runs everything on a toy model in a minute, on a CPU, too: a test of
-this script.
+too: training needs a minute for each of its four cases, the other stages were
+not measured to their ends. A file that exists is continued, so that --stages
+may be run one by one. --small runs everything on a toy model, on a CPU, too: a
+test of this script.
 
 The FLOPs of a step are computed by trainers/experiments/formulas.py, which
 counts matrix products. The column "of the product" is the ratio of the step's
@@ -111,7 +112,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--small", action="store_true", help="a toy model")
     parser.add_argument("--results", default="accelerator.json")
     parser.add_argument("--commit", help="of the code, where there is no git")

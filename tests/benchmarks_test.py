@@ -637,7 +637,7 @@ def test_results_belong_to_the_commit_of_the_code(tmp_path, monkeypatch):
 def accelerator(tmp_path, monkeypatch):
     """The module; its stages run scripts in a folder."""
     module = load("accelerator")
-    names = ("pipeline", "training", "torch")
+    names = ("decoding", "training", "torch")
     stages = {name: (str(tmp_path / f"{name}.py"), 1) for name in names}
     monkeypatch.setattr(module, "STAGES", stages)
     return module
@@ -648,14 +648,14 @@ def test_rows_of_a_stage_that_fails_are_kept(
 ):
     path = tmp_path / "results.json"
     row = "print('device: X', '[\"speed of NAME\", {\"ms\": 1}]', sep='\\n')\n"
-    (tmp_path / "pipeline.py").write_text(row.replace("NAME", "batches"))
+    (tmp_path / "decoding.py").write_text(row.replace("NAME", "searches"))
     (tmp_path / "training.py").write_text(
         row.replace("NAME", "steps") + "raise SystemExit('no memory')"
     )
     (tmp_path / "torch.py").write_text("import time\ntime.sleep(600)")
     flags = ["accelerator.py", f"--results={path}", "--stages"]
 
-    monkeypatch.setattr(sys, "argv", [*flags, "training", "pipeline"])
+    monkeypatch.setattr(sys, "argv", [*flags, "training", "decoding"])
     with pytest.raises(SystemExit, match="not complete: training"):
         accelerator.main()
     monkeypatch.setattr(sys, "argv", [*flags, "torch", "--minutes=0"])
@@ -663,7 +663,9 @@ def test_rows_of_a_stage_that_fails_are_kept(
         accelerator.main()
 
     tables = json.loads(path.read_text())["tables"]
-    assert tables["speed of batches"] == tables["speed of steps"] == [{"ms": 1}]
+    assert (
+        tables["speed of searches"] == tables["speed of steps"] == [{"ms": 1}]
+    )
     assert [row["outcome"] for row in tables["stages"]] == [
         "no memory",
         "done",

@@ -114,7 +114,7 @@ class JaxStep:
             donate_argnums=0,
             out_shardings=(self.shardings, everywhere),
         )
-        self._programs: dict[Shapes, typing.Any] = {}  # or futures of them
+        self._programs: dict[Shapes, concurrent.futures.Future] = {}
 
     # For the caller
 
@@ -161,10 +161,8 @@ class JaxStep:
             The next state, and float32 `[4]`, sums over all tokens of the
             global batches: smoothed loss, loss, target and source tokens.
         """
-        shapes = _shapes_of(inputs, labels)
-        program = self._programs.get(shapes, self._compiled)
-        if isinstance(program, concurrent.futures.Future):
-            program = self._programs[shapes] = program.result()
+        compiled = self._programs.get(_shapes_of(inputs, labels))
+        program = compiled.result() if compiled else self._compiled
         return program(state, inputs, labels, np.float32(elapsed))
 
     def compile(
@@ -173,10 +171,10 @@ class JaxStep:
         batches: Iterable[tuple[dict[str, jax.Array], jax.Array]],
         num_threads: int,
     ) -> None:
-        """Begins to compile the programs of batches; does not wait.
+        """Compiles the programs of batches, several at the same time.
 
-        A call with such a batch waits for its program, and raises what the
-        compiler has raised. Programs of other shapes are compiled by the call.
+        A call with such a batch raises what the compiler has raised. Programs
+        of other shapes are compiled by the call.
 
         Args:
             state: A `State` as in the calls; it is not changed.
@@ -184,11 +182,14 @@ class JaxStep:
             num_threads: Programs to compile at the same time.
         """
         pool = concurrent.futures.ThreadPoolExecutor(num_threads)
-        for inputs, labels in batches:  # traced in turn: Keras has one scope
-            lowered = self.lower(state, inputs, labels, np.float32(0))
-            shapes = _shapes_of(inputs, labels)
-            self._programs[shapes] = pool.submit(lowered.compile)
-        pool.shutdown(wait=False)
+        try:
+            for inputs, labels in batches:  # traced in turn: Keras has state
+                lowered = self.lower(state, inputs, labels, np.float32(0))
+                shapes = _shapes_of(inputs, labels)
+                self._programs[shapes] = pool.submit(lowered.compile)
+            concurrent.futures.wait(self._programs.values())
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     def lower(self, *arguments: typing.Any) -> typing.Any:
         """`jax.jit(...).lower` of the call, to compile it without a run."""

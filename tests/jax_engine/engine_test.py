@@ -220,15 +220,18 @@ def test_validation_compiles_once(command, tmp_path, monkeypatch):
     assert made[0] == made[1] > 0
 
 
+@pytest.mark.parametrize("steps_per_call", [1, 2])
 def test_all_programs_of_the_step_are_compiled_before_it_begins(
-    command, tmp_path
+    steps_per_call, command, tmp_path
 ):
-    trainer = open_trainer([*command, f"--workdir={tmp_path}"], True)
+    flags = [f"--workdir={tmp_path}", f"--steps_per_call={steps_per_call}"]
+    trainer = open_trainer([*command, *flags], True)
     step = trainer.engine._step
-    shapes = trainer.experiment.train_batches.shapes
-    assert len(step._programs) == len(shapes) == 2
+    assert len(trainer.experiment.train_batches.shapes) == 2
+    assert len(step._programs) == trainer.engine.num_programs
     trainer.run()
-    assert len(step._programs) == 2 and step._compiled._cache_size() == 0
+    assert len(step._programs) == 2 * steps_per_call
+    assert step._compiled._cache_size() == 0
 
 
 @pytest.fixture(scope="session")

@@ -217,25 +217,37 @@ class JaxEngine:
             self._state = self._step.place(before)
 
     def _compile_all(self):
-        """Begins to compile the step for every shape of a batch, once."""
+        """Compiles the step for every shape of a batch, once.
+
+        Several hosts compile one program after the other, in the same order:
+        compilers that work together were not tried with threads.
+        """
         if self._are_compiled:
             return
-        self._are_compiled = True
-        # Several hosts compile in the same order.
         num_threads = count_cores() if self._workers.size == 1 else 1
-        shapes = self._experiment.train_batches.shapes
-        self._step.compile(
-            self._state, map(self._full_batch, shapes), num_threads
-        )
+        self._step.compile(self._state, self._full_batches(), num_threads)
+        self._are_compiled = True
 
-    def _full_batch(self, shape):
-        """This host's rows of a batch that has no room left."""
-        rows, length = shape
-        return self._step.place_rows(
-            *self._experiment.train_batches.largest_rows(
-                (rows, length), self._workers.index, self._workers.size
-            )
+    def _full_batches(self):
+        """A batch of every shape; and as many as one call has, if several."""
+        for shape in self._experiment.train_batches.shapes:
+            yield self._full_batch(shape)
+            if self._config.steps_per_call > 1:
+                yield self._full_batch(shape, self._config.steps_per_call)
+
+    def _full_batch(self, shape, num_steps=None):
+        """This host's rows of a batch that has no room left.
+
+        Args:
+            shape: Rows and tokens of a row.
+            num_steps: Batches for one call, or None: one without that axis.
+        """
+        rows = self._experiment.train_batches.largest_rows(
+            shape, self._workers.index, self._workers.size
         )
+        if num_steps is not None:
+            rows = jax.tree.map(lambda x: np.stack([x] * num_steps), rows)
+        return self._step.place_rows(*rows)
 
     def batches(self, start, start_epoch, end_step):
         arrays = self._experiment.train_batches.arrays(

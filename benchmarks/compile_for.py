@@ -1,16 +1,13 @@
-"""Compiles a recipe's programs for TPUs and GPUs that are not there.
+"""Compiles a recipe's programs for TPUs that are not there.
 
-    pip install 'jax[tpu]'    # or 'jax[cuda12]', for h100
+    pip install 'jax[tpu]'
     python benchmarks/compile_for.py --target=v5e-8 --recipe=wmt14_ende_big
     python benchmarks/compile_for.py --target=v5e-1 --largest=8 --remat=layers
     python benchmarks/compile_for.py --target=v5e-1 --search=64,512 --length=64
 
 libtpu has the compiler of the TPU and needs no device: what is compiled here is
 the program that the TPU would run. A target is a slice by its name at Google
-Cloud (v5e-8, v5p-8, v6e-8), a generation with a topology (v5e:2x4), or a number
-of GPUs in one machine (h100-1, h100-8). Without a GPU, JAX does not try which
-of several kernels is the fastest, and counts no FLOPs: for GPUs only memory and
-collectives are the compiler's.
+Cloud (v5e-8, v5p-8, v6e-8), or a generation with a topology (v5e:2x4).
 
 A training step has rows of --length tokens, by default the recipe's
 `max_length`, as many as the batch has room for: the shape that needs the most
@@ -45,10 +42,10 @@ GIB = 2**30
 class Chip:
     """The published rates of a chip, and the memory limit of its compiler.
 
-    See docs.cloud.google.com/tpu/docs/v5e, v5p and v6e; nvidia.com/h100 (SXM).
+    See docs.cloud.google.com/tpu/docs/v5e, v5p and v6e.
 
     Attributes:
-        hbm: Bytes that the compiler lets a program use; of a GPU, all.
+        hbm: Bytes that the compiler lets a program use.
         flops: Dense bf16 FLOPs a second.
         hbm_bytes: Bytes a second from and to memory.
         link_bytes: Bytes a second to other chips, over all links, one way.
@@ -69,14 +66,12 @@ CHIPS = {
     "v5e": Chip(15.75 * GIB, 197e12, 819e9, 200e9, FLAT),
     "v5p": Chip(95.74 * GIB, 459e12, 2765e9, 600e9, CUBES),
     "v6e": Chip(31.25 * GIB, 918e12, 1600e9, 400e9, FLAT),
-    "h100": Chip(79.1 * GIB, 989e12, 3350e9, 450e9, {1: "1x1x1", 8: "1x1x8"}),
 }
 ENVIRONMENT = {
     "KERAS_BACKEND": "jax",
     "JAX_PLATFORMS": "cpu",  # what little runs, runs here
     "TPU_SKIP_MDS_QUERY": "1",  # no server that knows of a TPU
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # no TPU that one process would lock
-    "XLA_FLAGS": "--xla_gpu_autotune_level=0",  # no GPU to try kernels on
 }
 NAME = "compile_for"  # the result, with a table for each kind of program
 
@@ -365,7 +360,7 @@ def compile_case(case):
         return {"error": str(error)}
     seconds = time.process_time() - started
     analysis = compiled.memory_analysis()
-    cost = compiled.cost_analysis() or {}  # none for GPUs
+    cost = compiled.cost_analysis()
     memory = {
         **sizes,
         "batch": analysis.argument_size_in_bytes - sum(sizes.values()),
@@ -375,31 +370,12 @@ def compile_case(case):
     }
     return {
         "memory": memory,
-        "flops": cost.get("flops"),
-        "bytes": cost.get("bytes accessed"),
+        "flops": cost["flops"],
+        "bytes": cost["bytes accessed"],
         "all_reduce_bytes": all_reduce_bytes(compiled.as_text()),
         "compile_seconds": seconds,
         **least,
     }
-
-
-# An H100 as XLA describes it, from openxla/xla's pull request 25919.
-H100 = """
-platform_name: "CUDA" device_description_str: "NVIDIA H100 80GB HBM3"
-gpu_device_info {
-  cuda_compute_capability { major: 9 } core_count: 132 clock_rate_ghz: 1.98
-  threads_per_block_limit: 1024 threads_per_warp: 32
-  threads_per_core_limit: 2048 fpus_per_core: 128
-  block_dim_limit_x: 2147483647 block_dim_limit_y: 65535
-  block_dim_limit_z: 65535
-  shared_memory_per_block: 49152 shared_memory_per_core: 233472
-  shared_memory_per_block_optin: 232448 registers_per_core_limit: 65536
-  registers_per_block_limit: 65536 l2_cache_size: 52428800
-  memory_bandwidth: 3352320000000 device_memory_size: 84929347584
-}
-dnn_version_info { major: 9 minor: 7 }
-runtime_version { major: 12 minor: 8 patch: 0 }
-"""
 
 
 def make_devices(target):
@@ -407,15 +383,10 @@ def make_devices(target):
     from jax.experimental import topologies
 
     generation, topology, chips = parse_target(target)
-    if generation == "h100":
-        options = {"platform": "cuda", "topology": topology}
-        options["target_config"] = H100
-    else:
-        options = {"platform": "tpu"}
-        options["topology_name"] = f"{generation}:{topology}"
-        if chips == 1:  # part of a host; by default a host has four chips
-            options["chips_per_host_bounds"] = (1, 1, 1)
-    return topologies.get_topology_desc(**options).devices
+    options = {"topology_name": f"{generation}:{topology}"}
+    if chips == 1:  # part of a host; by default a host has four chips
+        options["chips_per_host_bounds"] = (1, 1, 1)
+    return topologies.get_topology_desc(platform="tpu", **options).devices
 
 
 SIZES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "u16": 2, "s16": 2}

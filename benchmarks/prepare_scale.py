@@ -55,23 +55,17 @@ def main():
         prefix = folder / f"generated-{num_pairs}"
         write_corpus(base, num_pairs, prefix)
         output = folder / f"prepared-{num_pairs}"
-        vocabulary = [f"--tokenizer={tokenizer}"]
-        if arguments.train_vocabulary:
-            vocabulary = [f"--vocab_size={arguments.vocab_size}"]
-        found = measure_prepare(prefix, output, vocabulary)
+        found = measure_prepare(prefix, output, tokenizer)
         tables["preparing"].append(report(pairs=num_pairs, **found))
         if number == 0:
             found = measure_reading(prefix, output)
             tables["reading"].append(report(pairs=num_pairs, **found))
-        if not arguments.keep:
-            shutil.rmtree(output)
-            for language in LANGUAGES:
-                pathlib.Path(f"{prefix}.{language}").unlink()
+        shutil.rmtree(output)
+        for language in LANGUAGES:
+            pathlib.Path(f"{prefix}.{language}").unlink()
     if arguments.record:
-        name, title = "prepare_scale", "Preparing corpora, and reading them"
-        if arguments.train_vocabulary:
-            name, title = f"{name}_vocabulary", f"{title}, vocabulary learned"
-        record(name, title, tables)
+        title = "Preparing corpora, and reading them"
+        record("prepare_scale", title, tables)
 
 
 def parse_arguments():
@@ -88,12 +82,6 @@ def parse_arguments():
         help="pairs to generate; reading is measured with the first",
     )
     parser.add_argument("--vocab_size", type=int, default=8000)
-    parser.add_argument(
-        "--train_vocabulary",
-        action="store_true",
-        help="let the command learn its vocabulary, too",
-    )
-    parser.add_argument("--keep", action="store_true", help="keep the output")
     add_flag(parser)
     return parser.parse_args()
 
@@ -123,7 +111,7 @@ def write_corpus(base, num_pairs, prefix):
             targets.write(pair[1] + "\n")
 
 
-def measure_prepare(prefix, output, vocabulary):
+def measure_prepare(prefix, output, tokenizer):
     """Runs the command; its time and memory as a dictionary."""
     shutil.rmtree(output, ignore_errors=True)
     before = _cpu_seconds_of_children()
@@ -136,7 +124,7 @@ def measure_prepare(prefix, output, vocabulary):
             "--dataset=files",
             f"--train_files={prefix}",
             f"--output={output}",
-            *vocabulary,
+            f"--tokenizer={tokenizer}",
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -6,10 +6,9 @@ DIR is the --output of `savedmodel.export`. The script imports the packages
 that the format needs and nothing else of this repository, so it is also the
 example of how to run each format. Input is a JSON list of strings. Output is a
 JSON object: a list of `translations` (ids, text, score, and whether the source
-was truncated), the `seconds` that they took, without loading, and
-`computed_in`, the type that CTranslate2 computes in (null for other formats).
-BEAM is the beam size, for formats where the caller chooses it: any size with
-ctranslate2; 1 or the export's with tflite.
+was truncated), and `computed_in`, the type that CTranslate2 computes in (null
+for other formats). BEAM is the beam size, for formats where the caller chooses
+it: any size with ctranslate2; 1 or the export's with tflite.
 
 To ask any signature of a SavedModel, input is a JSON object: `sentences`,
 the list of strings, and `requests`, signature names with their inputs. Then
@@ -22,7 +21,6 @@ import os
 import pathlib
 import re
 import sys
-import time
 
 DESCRIPTION = "export.json"  # beside each model: its format and its limits
 PAD, EOS, UNK = 0, 2, 3
@@ -43,10 +41,7 @@ def main():
     if sys.argv[2:]:
         description["decoding"]["beam_size"] = int(sys.argv[2])
     translate = LOADERS[description["format"]](directory, description)
-    translate(sorted(sentences, key=len)[-BATCH_SIZE:])  # warms up
-    started = time.perf_counter()
     translations = translate_all(translate, sentences)
-    seconds = time.perf_counter() - started
     answers = {
         name: translate.ask(name, inputs)
         for name, inputs in asked["requests"].items()
@@ -56,7 +51,6 @@ def main():
         raise SystemExit("an export must run without this package")
     found = {
         "translations": translations,
-        "seconds": seconds,
         "answers": answers,
         "computed_in": getattr(translate, "computed_in", None),
     }

@@ -28,6 +28,7 @@ from keras_transformer.vocabulary import EOS, SPECIAL_IDS
 from savedmodel import export
 from trainers import shortlist, translate
 from trainers.bulk.translation import make_settings
+from trainers.scoring import shortlist as scoring
 
 PAIRS = [
     ([4, 5, EOS], [6, 7, EOS]),
@@ -321,7 +322,6 @@ def arguments(workdir, *argv):
         ([], range(40)),
         (["--max_pairs=15"], range(0, 40, 3)),
         (["--max_length=12", "--num_translations=3"], range(40)),
-        (["--min_probability=0.3"], range(40)),
     ],
 )
 def test_the_command_makes_a_shortlist_of_pairs(workdir, capsys, argv, rows):
@@ -337,8 +337,7 @@ def test_the_command_makes_a_shortlist_of_pairs(workdir, capsys, argv, rows):
     longest = int(options.get("max_length", 100))
     kept = [pair for pair in pairs if max(map(len, pair)) <= longest]
     number = int(options.get("num_translations", 50))
-    least = float(options.get("min_probability", 0.001))
-    expected = make_shortlist(kept, tokenizer, 200, number, least)
+    expected = make_shortlist(kept, tokenizer, 200, number, 0.001)
     assert translator.shortlist.sha256 == expected.sha256
     assert (len(kept) < len(pairs)) == ("max_length" in options)
     summary = json.loads(capsys.readouterr().out)
@@ -378,9 +377,8 @@ def test_the_plan_of_a_bulk_translation_has_the_shortlist(workdir):
 def test_ctranslate2_reads_the_file(workdir, monkeypatch):
     """The same tokens and scores as ours, among the same tokens."""
     monkeypatch.setattr(shortlists, "_rounded", lambda number: number)
-    shortlist.main(
-        arguments(workdir, "--num_frequent=0", "--num_translations=1")
-    )
+    monkeypatch.setattr(scoring, "NUM_FREQUENT", 0)
+    shortlist.main(arguments(workdir, "--num_translations=1"))
     output = workdir.parent / "export"
     options = export.ExportOptions(
         workdir=str(workdir), format="ctranslate2", output=str(output)

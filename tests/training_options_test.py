@@ -166,11 +166,3 @@ def test_r_drop_and_moving_average(
         for copy in strategy.experimental_local_results(variable):
             np.testing.assert_allclose(copy.numpy(), value, atol=2e-5)
     assert np.abs(weights[0] - averages[0]).max() > 0.01
-
-
-def test_r_drop_returns_no_logits():
-    step = TrainStep(
-        TwoFaces(), keras.optimizers.SGD(), 0.1, False, 1, 0.0, r_drop=ALPHA
-    )
-    with pytest.raises(ValueError, match="no logits. Received: r_drop=3"):
-        step.with_logits(*next(batches()))

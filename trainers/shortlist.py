@@ -35,14 +35,8 @@ class Options(Fields):
     max_length: int = hp(
         100, "Pairs with a longer side, in tokens, are skipped.", low=2
     )
-    num_frequent: int = hp(
-        200, "Frequent target tokens that every translation may have.", low=0
-    )
     num_translations: int = hp(
         50, "Translations of a source token, at most, and its copy.", low=1
-    )
-    min_probability: float = hp(
-        0.001, "Minimum probability of a translation.", low=0.0, high=1.0
     )
 
 

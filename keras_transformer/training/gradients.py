@@ -93,16 +93,8 @@ class WholeGradients:
     def with_logits(self, rows, global_tokens):
         """Sums, gradients, and logits `[B, T, V]` from before the update.
 
-        Raises:
-            ValueError: The losses have R-Drop, which makes no logits of the
-                rows, or a guided head.
+        Only of losses without R-Drop and a guided head, as `fit` has them.
         """
-        if self._losses.r_drop or self._losses.guided_head:
-            raise ValueError(
-                "a step with R-Drop or a guided head returns no logits."
-                f" Received: r_drop={self._losses.r_drop:g},"
-                f" guided_head={self._losses.guided_head}"
-            )
         return self._compiled_with_logits(rows, global_tokens)
 
     def _gradients(self, rows, global_tokens):

@@ -123,9 +123,6 @@ class TrainStep:
         Returns:
             The replica's `StepSums`, and logits `[B, T, V]` from before the
             update.
-
-        Raises:
-            ValueError: The step has R-Drop.
         """
         sums, gradients, logits = self._whole.with_logits(
             *self._weighted(inputs, labels, sample_weight)

@@ -12,6 +12,9 @@ from trainers.run.options import WorkdirOptions
 from trainers.run.translating import read_data
 from trainers.scoring.test_sets import read_pairs
 
+NUM_FREQUENT = 200  # target tokens that every translation may have
+MIN_PROBABILITY = 0.001  # of a translation
+
 
 def run(arguments: flags.Arguments, options) -> None:
     """Makes the shortlist of a work directory, and shows its size.
@@ -47,9 +50,9 @@ def run(arguments: flags.Arguments, options) -> None:
     shortlist = make_shortlist(
         pairs,
         tokenizer,
-        options.num_frequent,
+        NUM_FREQUENT,
         options.num_translations,
-        options.min_probability,
+        MIN_PROBABILITY,
     )
     with flags.user_errors():
         shortlist.write(workdir.shortlist_path, tokenizer)

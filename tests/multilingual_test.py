@@ -28,6 +28,7 @@ from trainers import (
     score,
     translate,
     tune,
+    visualize,
     wmt,
 )
 from trainers.run import config, validation
@@ -525,6 +526,17 @@ def test_score_and_align_take_a_direction(run, translator, capsys, files):
         for one in tagged.align(pairs)
     ]
     assert aligned == links
+
+
+def test_attention_of_a_direction(run, translator, capsys, tmp_path):
+    page = tmp_path / "page.html"
+    argv = [f"--workdir={run.path}", f"--output={page}"]
+    error = fails(visualize.main, [*argv, "--text=a dog"], capsys)
+    assert "must begin with its target language" in error
+    assert not page.exists()
+    visualize.main([*argv, "--text=<2fr> a dog"])
+    languages = re.findall(r'<bdi dir="ltr" lang="(.*?)"', page.read_text())
+    assert languages == ["en", "fr"]
 
 
 def test_tune_maximizes_the_mean(run, translator, capsys, files):

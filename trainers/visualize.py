@@ -29,6 +29,7 @@ from keras_transformer.config import (
     check_position_limit,
     preset,
 )
+from keras_transformer.data.languages import tags_of
 from keras_transformer.fields import Fields, hp, required, unhandled
 from keras_transformer.figures import saving
 from trainers.run.config import TrainingConfig
@@ -197,13 +198,18 @@ def figure_of_workdir(
     before = workdir.read_section("decoding", DecodingConfig)
     decoding = arguments.build(DecodingConfig, **dataclasses.asdict(before))
     data = workdir.read_config().get("data", {})
+    target = data.get("target_language", "")
+    tags = tags_of(target)
     translator = Translator.load(options.workdir, decoding, options.checkpoint)
+    for language, tag in tags.items():
+        if options.text.split()[0] == tag:
+            target = language
     try:
         return attention_figure(
-            translator,
+            translator.with_source_tags(list(tags.values())),
             options.text,
             options.reference or None,
-            (data.get("source_language"), data.get("target_language")),
+            (data.get("source_language"), target or None),
         )
     except FloatingPointError as error:
         raise flags.RunError(str(error)) from error

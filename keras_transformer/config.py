@@ -358,7 +358,7 @@ class SearchConfig(Fields, changeable=True):
     """
 
     beam_size: int = hp(
-        4, "Hypotheses kept alive; 1 is greedy search.", low=1, high=10**4
+        4, "Hypotheses kept alive; 1 is greedy decoding.", low=1, high=10**4
     )
     length_penalty: float = hp(
         0.6,

@@ -440,7 +440,7 @@ class TrainingConfig(Fields, changeable=True):
         low=1,
     )
     valid_beam_size: int = hp(
-        1, "Beam size of these translations; 1 is greedy search.", low=1
+        1, "Beam size of these translations; 1 is greedy decoding.", low=1
     )
     bleu_tokenizer: str = hp(
         "auto",

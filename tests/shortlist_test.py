@@ -252,7 +252,7 @@ def test_a_search_among_tokens_is_that_without_the_others(
 def test_a_small_softmax_matrix_is_transposed_for_a_beam_of_xla(
     monkeypatch, num_tokens, excess, shapes, decoding, expected
 ):
-    """By the size of the matrix that is used: that of all tokens or of some."""
+    """The limit applies to the matrix of the tokens that are scored."""
     inference = make_translator().with_decoding(**decoding).inference
     config, softmax = inference.model.config, inference.model.softmax
     tokens = None if num_tokens is None else np.arange(num_tokens)

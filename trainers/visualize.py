@@ -201,9 +201,8 @@ def figure_of_workdir(
     target = data.get("target_language", "")
     tags = tags_of(target)
     translator = Translator.load(options.workdir, decoding, options.checkpoint)
-    for language, tag in tags.items():
-        if options.text.split()[0] == tag:
-            target = language
+    languages = {tag: language for language, tag in tags.items()}
+    target = languages.get(options.text.split()[0], target)
     try:
         return attention_figure(
             translator.with_source_tags(list(tags.values())),

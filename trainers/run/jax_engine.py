@@ -204,7 +204,7 @@ class JaxEngine:
         before = self._on_this_host()
         batch = self._full_batch(shape)
         try:
-            np.asarray(self._make_step(batch))  # compiles
+            np.asarray(self._make_step(batch))  # may compile, for `_advice`
             started = time.monotonic()
             np.asarray(self._make_step(batch))
             return time.monotonic() - started

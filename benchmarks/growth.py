@@ -332,7 +332,7 @@ def write_short_model(folder, point):
     import keras_transformer as kt
     from keras_transformer.checkpoints import named_weights
     from keras_transformer.workdir import WorkDirectory
-    from trainers.run.config import DataConfig
+    from trainers.run.data_config import DataConfig
 
     workdir = WorkDirectory(f"{folder}/run")
     workdir.path.mkdir()

@@ -59,7 +59,8 @@ def parse_arguments():
 def measure(workdir, pairs, arguments):
     """For each rule the translations, BLEU, and seconds of the best round."""
     from keras_transformer.workdir import WorkDirectory
-    from trainers.run.config import DataConfig, TrainingConfig
+    from trainers.run.config import TrainingConfig
+    from trainers.run.data_config import DataConfig
     from trainers.scoring.metrics import make_metric
     from trainers.scoring.test_sets import read_pairs
 

@@ -84,6 +84,19 @@ def required(kind: str, help: str) -> typing.Any:
     return hp("", f"{help} Required.", required=kind)
 
 
+def same_field(section: type, name: str, *default: typing.Any) -> typing.Any:
+    """A copy of another dataclass' field, the home of its default.
+
+    Args:
+        section: The other dataclass.
+        name: The field's name.
+        *default: Another default, if the task has its own.
+    """
+    field = next(f for f in dataclasses.fields(section) if f.name == name)
+    (default,) = default or (field.default,)
+    return dataclasses.field(default=default, metadata=field.metadata)
+
+
 def unhandled(**choice: typing.Any) -> NotImplementedError:
     """The error of code that does not know one of the choices of a field.
 

@@ -42,7 +42,8 @@ from trainers import import_model, synthesize, translate, visualize, wmt
 from trainers.experiments.formulas import multiply_adds
 from trainers.parse import Options as ParseOptions
 from trainers.run import corpora, devices, strategies
-from trainers.run.config import Configuration, DataConfig, TrainingConfig
+from trainers.run.config import Configuration, TrainingConfig
+from trainers.run.data_config import DataConfig
 from trainers.run.optimization import make_optimizer, make_schedule
 from trainers.run.options import (
     DeviceOptions,

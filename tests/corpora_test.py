@@ -9,7 +9,8 @@ from keras_transformer.tokenization import Tokenizer
 from keras_transformer.workdir import WorkDirectory
 from trainers import report
 from trainers.run import corpora, experiment
-from trainers.run.config import Configuration, DataConfig, TrainingConfig
+from trainers.run.config import Configuration, TrainingConfig
+from trainers.run.data_config import DataConfig
 from trainers.run.tensorflow_engine import TensorFlowDevices
 from trainers.scoring import metrics, test_sets
 

@@ -25,6 +25,7 @@ from keras_transformer.vocabulary import EOS
 from keras_transformer.workdir import WorkDirectory
 from trainers import evaluate
 from trainers.run import config, validation
+from trainers.run.data_config import DataConfig
 from trainers.run.loop import Trainer
 from trainers.run.options import TestOptions
 from trainers.run.progress import Progress
@@ -395,7 +396,7 @@ def work_directory(tmp_path, monkeypatch):
     """A work directory whose translator answers in Japanese."""
     workdir = WorkDirectory(tmp_path / "run")
     workdir.path.mkdir()
-    data = config.DataConfig(
+    data = DataConfig(
         dataset="files", train_files=("train",), target_language="ja"
     )
     training = config.TrainingConfig(bleu_tokenizer="char")
@@ -449,7 +450,7 @@ def test_evaluate_overwrites_nothing_that_it_reads(
     )
     assert "output must not be a file that the command reads" in message
     if name == "test.ja":  # also where training has named it
-        data = config.DataConfig(
+        data = DataConfig(
             dataset="files",
             train_files=("train",),
             test_files=(f"{tmp_path}/test",),
@@ -557,7 +558,7 @@ def test_a_test_set_by_name(test_sets, work_directory, capsys):
     assert result["bleu"] == pytest.approx(100)  # the second reference is ours
     assert result["signature"].startswith("nrefs:2|")
     data = WorkDirectory(workdir.removeprefix("--workdir=")).read_section(
-        "data", config.DataConfig
+        "data", DataConfig
     )
     pairs = read_test_pairs(data, TestOptions(test_set="fake/full"))
     assert list(pairs) == [("a", JAPANESE[0]), ("b c", JAPANESE[1])]

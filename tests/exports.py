@@ -20,7 +20,7 @@ import keras_transformer as kt
 from keras_transformer.checkpoints import named_weights
 from keras_transformer.workdir import WorkDirectory
 from savedmodel import export, onnx, tflite
-from trainers.run.config import DataConfig
+from trainers.run.data_config import DataConfig
 
 WORDS = {
     "one": "eins",

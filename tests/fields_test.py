@@ -11,7 +11,8 @@ from keras_transformer.config import (
 )
 from keras_transformer.fields import Fields, hp, names_of, resolved
 from trainers.parsing.config import ParserDecoding, TreesConfig
-from trainers.run.config import DataConfig, TrainingConfig
+from trainers.run.config import TrainingConfig
+from trainers.run.data_config import DataConfig
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,9 @@ from trainers import wmt
 from trainers.experiments.formulas import peak_learning_rate
 from trainers.run import loop, session
 from trainers.run.checkpoints import write
-from trainers.run.config import Configuration, DataConfig, TrainingConfig
+from trainers.run.config import Configuration, TrainingConfig
 from trainers.run.corpora import read_split
+from trainers.run.data_config import DataConfig
 from trainers.run.freezing import find_frozen
 from trainers.run.validation import Validation, Validator
 from trainers.scoring.metrics import Scores

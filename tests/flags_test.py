@@ -17,7 +17,8 @@ from keras_transformer.config import (
     preset,
 )
 from keras_transformer.fields import Fields, check_values, hp, kinds_of
-from trainers.run.config import DataConfig, TrainingConfig
+from trainers.run.config import TrainingConfig
+from trainers.run.data_config import DataConfig
 
 SECTIONS = (TransformerConfig, DecodingConfig, DataConfig, TrainingConfig)
 

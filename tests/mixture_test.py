@@ -14,7 +14,7 @@ from keras_transformer.data import batches as batches_module
 from keras_transformer.data.corpus import encode_corpus
 from keras_transformer.data.mixture import Mixture, parse_mixture
 from keras_transformer.tokenization import Tokenizer
-from trainers.run.config import DataConfig
+from trainers.run.data_config import DataConfig
 
 PREFIXES = ["data/original", "data/back", "data/noisy"]
 TEXT = (

@@ -28,7 +28,8 @@ from keras_transformer.data.modifiers import (
 )
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from trainers import phrasebook, wmt
-from trainers.run.config import Configuration, DataConfig, TrainingConfig
+from trainers.run.config import Configuration, TrainingConfig
+from trainers.run.data_config import DataConfig
 
 # ---------------------------------------------------- what a modifier does
 

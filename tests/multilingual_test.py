@@ -31,8 +31,9 @@ from trainers import (
     visualize,
     wmt,
 )
-from trainers.run import config, validation
+from trainers.run import validation
 from trainers.run.corpora import read_split
+from trainers.run.data_config import DataConfig
 from trainers.scoring.metrics import make_metric, score_pairs
 from trainers.serving import libretranslate, pairs
 
@@ -166,9 +167,9 @@ def test_a_file_of_each_prefix_and_of_each_language_must_be_there(tmp_path):
 )
 def test_data_without_a_clear_meaning_is_refused(changed, message):
     fields = dict(dataset="files", train_files=("x",), target_language="de,fr")
-    config.DataConfig(**fields)
+    DataConfig(**fields)
     with pytest.raises(ValueError, match=message):
-        config.DataConfig(**fields | changed)
+        DataConfig(**fields | changed)
 
 
 def test_guided_alignment_needs_one_target_language(flags, tmp_path, capsys):
@@ -209,7 +210,7 @@ def test_at_temperature_1_an_epoch_has_every_pair_once():
 
 def test_scores_are_those_of_each_direction_alone():
     """By the tokenizer of its language: that of zh splits characters."""
-    data = config.DataConfig(
+    data = DataConfig(
         dataset="files", train_files=("x",), target_language="de,zh"
     )
     german = ["Ein Hund sieht ein Haus .", "Die Katze schläft , heute ."]
@@ -492,7 +493,7 @@ def test_a_report_is_about_one_direction(
 
 
 def test_a_direction_has_the_files_that_have_its_language(files):
-    data = config.DataConfig(
+    data = DataConfig(
         dataset="files",
         train_files=(files["both"],),
         test_files=(files["more"], files["test"]),

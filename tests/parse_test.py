@@ -27,8 +27,8 @@ from trainers.parsing.trees import (
     retag,
     write_tree,
 )
-from trainers.run.config import DataConfig
 from trainers.run.corpora import open_tokenizer, read_split
+from trainers.run.data_config import DataConfig
 from trainers.run.experiment import check_same
 
 SMALL = (

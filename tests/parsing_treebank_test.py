@@ -17,7 +17,7 @@ from trainers.parsing.lexicon import CARRIED, FRAMES, NOUNS, VERBS
 from trainers.parsing.linearization import linearize
 from trainers.parsing.trees import Leaf, Node, leaves, walk, write_tree
 from trainers.phrasebook.drawing import SPLITS
-from trainers.run.config import DataConfig
+from trainers.run.data_config import DataConfig
 
 
 def words_of(tree):

@@ -12,7 +12,7 @@ from keras_transformer.commands.flags import RunError
 from keras_transformer.config import PRECISIONS, DecodingConfig
 from keras_transformer.translator import Alignment, PairScore, Translator
 from trainers import align, score
-from trainers.run.config import DataConfig
+from trainers.run.data_config import DataConfig
 from trainers.run.options import TestOptions
 from trainers.scoring import alignment, log_probs
 from trainers.scoring.test_sets import read_test_pairs

@@ -20,7 +20,8 @@ from keras_transformer.workdir import WorkDirectory
 from savedmodel import export, formats, reload, verify
 from savedmodel.search import make_search
 from trainers import phrasebook, wmt
-from trainers.run.config import Configuration, DataConfig, TrainingConfig
+from trainers.run.config import Configuration, TrainingConfig
+from trainers.run.data_config import DataConfig
 
 SENTENCES = ["the dog sees a house", "", "a cat", "red", "the dog " * 5]
 FILES = ["source_tokenizer.model", "target_tokenizer.model"]

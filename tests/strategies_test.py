@@ -28,7 +28,8 @@ from keras_transformer.workdir import WorkDirectory
 from trainers import parse, phrasebook, wmt
 from trainers.run import strategies
 from trainers.run.cluster import Cluster, find_cluster, read_cluster
-from trainers.run.config import Configuration, DataConfig, TrainingConfig
+from trainers.run.config import Configuration, TrainingConfig
+from trainers.run.data_config import DataConfig
 from trainers.run.engine import LostWorkerError, OutOfMemoryError
 from trainers.run.experiment import Experiment, read_experiment
 from trainers.run.tensorflow_engine import TensorFlowDevices, TensorFlowEngine

@@ -22,7 +22,7 @@ from keras_transformer.data.segmentation import (
 from keras_transformer.data.subword_sampling import SampledCorpus
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.vocabulary import UNK
-from trainers.run.config import DataConfig
+from trainers.run.data_config import DataConfig
 
 
 def train(model_type, lines, vocab_size, **options):

@@ -14,7 +14,8 @@ from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
 from trainers import phrasebook, tune
 from trainers.run.checkpoints import write
-from trainers.run.config import Configuration, DataConfig, TrainingConfig
+from trainers.run.config import Configuration, TrainingConfig
+from trainers.run.data_config import DataConfig
 from trainers.run.session import write_flags
 from trainers.scoring import tuning
 

@@ -18,7 +18,8 @@ from keras_transformer.checkpoints import named_weights
 from keras_transformer.config import preset
 from keras_transformer.workdir import WorkDirectory
 from trainers import visualize
-from trainers.run.config import DataConfig, TrainingConfig
+from trainers.run.config import TrainingConfig
+from trainers.run.data_config import DataConfig
 
 OLD_RUN = pathlib.Path(__file__).parent / "fixtures/workdir_0_1/run"
 FROM_RUN = (f"--workdir={OLD_RUN}", "--text=a dog runs.")

@@ -21,8 +21,7 @@ import dataclasses
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import choose_backend, load
 from keras_transformer.config import DecodingConfig
-from keras_transformer.fields import Fields, hp
-from trainers.run.config import same_field
+from keras_transformer.fields import Fields, hp, same_field
 from trainers.run.options import LanguageOptions, TestOptions, TranslatorOptions
 
 

@@ -13,9 +13,9 @@ import dataclasses
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
 from keras_transformer.config import TransformerConfig
-from keras_transformer.fields import Fields, hp, required
+from keras_transformer.fields import Fields, hp, required, same_field
 from trainers.preparing.rules import CleaningOptions
-from trainers.run.config import DataConfig, same_field
+from trainers.run.data_config import DataConfig
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,7 +25,8 @@ from keras_transformer.config import (
 from keras_transformer.data.languages import choose_tags
 from keras_transformer.fields import hp, required
 from keras_transformer.figures.saving import check_matplotlib, suffix_of
-from trainers.run.config import DataConfig, TrainingConfig
+from trainers.run.config import TrainingConfig
+from trainers.run.data_config import DataConfig
 from trainers.run.options import WorkdirOptions
 
 if typing.TYPE_CHECKING:

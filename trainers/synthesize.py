@@ -18,8 +18,7 @@ from keras_transformer.commands.startup import (
     load,
     prepare_search,
 )
-from keras_transformer.fields import required
-from trainers.run.config import same_field
+from keras_transformer.fields import required, same_field
 from trainers.run.options import DeviceOptions, TranslatorOptions
 from trainers.synthesis.plan import read_plan
 

@@ -34,7 +34,8 @@ from keras_transformer.config import (
 from keras_transformer.data.shards import read_index
 from keras_transformer.fields import hp
 from trainers.run.cluster import find_cluster
-from trainers.run.config import Configuration, DataConfig, TrainingConfig
+from trainers.run.config import Configuration, TrainingConfig
+from trainers.run.data_config import DataConfig
 from trainers.run.inheritance import inherit_data, inherit_model, read_parent
 from trainers.run.options import DeviceOptions
 

@@ -3,8 +3,8 @@
 import dataclasses
 
 from keras_transformer.config import DecodingConfig, LengthConfig
-from keras_transformer.fields import hp
-from trainers.run.config import DataConfig, same_field
+from keras_transformer.fields import hp, same_field
+from trainers.run.data_config import DataConfig
 
 DATASET = "trees"  # the value of `TreesConfig.dataset`
 

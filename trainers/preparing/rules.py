@@ -3,8 +3,8 @@
 import dataclasses
 
 from keras_transformer.data import cleaning, shards
-from keras_transformer.fields import Fields, hp
-from trainers.run.config import DataConfig, same_field
+from keras_transformer.fields import Fields, hp, same_field
+from trainers.run.data_config import DataConfig
 
 
 @dataclasses.dataclass(frozen=True)

@@ -31,7 +31,7 @@ from keras_transformer.workdir import WorkDirectory
 from trainers import phrasebook
 from trainers.parsing import corpus as trees
 from trainers.parsing.config import DATASET
-from trainers.run.config import IMPORTED
+from trainers.run.data_config import IMPORTED
 
 SPLITS = ("train", "valid", "test")
 PHRASEBOOK_HELD_OUT = 1000  # pairs of its validation, and of its test

@@ -12,7 +12,8 @@ from keras_transformer.importers.imported import Imported, assign
 from keras_transformer.model import Transformer
 from keras_transformer.workdir import WorkDirectory
 from trainers.run.checkpoints import write
-from trainers.run.config import IMPORTED, DataConfig, TrainingConfig
+from trainers.run.config import TrainingConfig
+from trainers.run.data_config import IMPORTED, DataConfig
 
 STEP = 0  # of the checkpoint: it was trained elsewhere
 

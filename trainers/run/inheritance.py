@@ -17,7 +17,8 @@ from keras_transformer.config import (
     TransformerConfig,
 )
 from keras_transformer.fields import names_of, resolved
-from trainers.run.config import DataConfig, TrainingConfig
+from trainers.run.config import TrainingConfig
+from trainers.run.data_config import DataConfig
 
 LANGUAGES = ("source_language", "target_language")
 # Languages of an imported model whose files do not name them.

@@ -9,8 +9,8 @@ from keras_transformer.commands.startup import (
     prepare_search,
 )
 from keras_transformer.config import PRECISIONS
-from keras_transformer.fields import Fields, hp, required
-from trainers.run.config import TrainingConfig, same_field
+from keras_transformer.fields import Fields, hp, required, same_field
+from trainers.run.config import TrainingConfig
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,7 +20,7 @@ from keras_transformer.translation.encoding import UntaggedError
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
 from trainers.run import devices
-from trainers.run.config import DataConfig
+from trainers.run.data_config import DataConfig
 from trainers.run.options import (
     LanguageOptions,
     ShortlistOptions,

@@ -16,7 +16,8 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 
 from keras_transformer.commands import flags
 from keras_transformer.data.languages import with_tag
-from trainers.run.config import Configuration, DataConfig
+from trainers.run.config import Configuration
+from trainers.run.data_config import DataConfig
 
 # The package behind a tokenizer of sacreBLEU -> the extra that installs it.
 EXTRAS = {"ja-mecab": "ja", "ko-mecab": "ko"}

@@ -8,8 +8,8 @@ from sacrebleu import utils as sacrebleu_sets
 from sacrebleu.dataset import DATASETS
 
 from keras_transformer.data.pairs import read_lines
-from trainers.run.config import DataConfig
 from trainers.run.corpora import read_split
+from trainers.run.data_config import DataConfig
 from trainers.run.options import TestOptions
 
 

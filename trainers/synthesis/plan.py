@@ -15,11 +15,12 @@ from keras_transformer.fields import (
     from_values,
     hp,
     kinds_of,
+    same_field,
 )
 from keras_transformer.importers.files import check_file, shown
 from keras_transformer.importers.yaml_files import read_options
 from trainers.preparing.rules import CleaningOptions
-from trainers.run.config import DataConfig, same_field
+from trainers.run.data_config import DataConfig
 
 # The models that each kind of step has, by direction.
 KINDS = {

@@ -38,7 +38,7 @@ from keras_transformer.workdir import WorkDirectory
 from trainers.bulk.collection import new_text_file
 from trainers.bulk.translation import translate_file
 from trainers.preparing.folder import describe_file, run_errors, write_json
-from trainers.run.config import DataConfig
+from trainers.run.data_config import DataConfig
 from trainers.run.inheritance import UNKNOWN_LANGUAGES
 from trainers.run.translating import CHUNK, load_translator
 from trainers.synthesis.pairs import FILLER, REASONS, PairFilter, add_noise

@@ -1,0 +1,294 @@
+"""The configuration of a corpus: its pairs, vocabulary and batches."""
+
+import dataclasses
+import pathlib
+
+from keras_transformer.config import LengthConfig
+from keras_transformer.data.buckets import NUM_BUCKETS
+from keras_transformer.data.languages import (
+    choose_tags,
+    prefixes_with,
+    tags_of,
+)
+from keras_transformer.data.mixture import parse_mixture
+from keras_transformer.data.modifiers import MODIFIERS, parse_modifiers
+from keras_transformer.data.shards import TOKENIZER
+from keras_transformer.fields import hp
+
+IMPORTED = "imported"  # the data set of a model from another system
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig(LengthConfig):
+    """The sentence pairs, and how they become batches (sec. 5.1)."""
+
+    dataset: str = hp(
+        "phrasebook",
+        "phrasebook (built in), files, prepared (by trainers.prepare), or"
+        " tfds:NAME such as tfds:wmt14_translate/de-en. The work directory of"
+        " an imported model says imported: it has no sentence pairs.",
+    )
+    source_language: str = hp(
+        "en", "Language to translate from.", inherited=True
+    )
+    target_language: str = hp(
+        "de",
+        "Language to translate into, or with files several, separated by"
+        " commas: see docs/multilingual.md.",
+        inherited=True,
+    )
+    train_files: tuple[str, ...] = hp(
+        (),
+        "With files: PREFIX of PREFIX.en[.gz] and PREFIX.de[.gz], or several,"
+        " separated by commas; with prepared: the directory.",
+        changeable=True,
+    )
+    valid_files: tuple[str, ...] = hp(
+        (),
+        "Prefixes of the validation pairs. Without them, no validation.",
+        changeable=True,
+    )
+    test_files: tuple[str, ...] = hp(
+        (),
+        "Prefixes of the test pairs, translated when training ends.",
+        changeable=True,
+    )
+    data_dir: str = hp(
+        "",
+        "Directory of TFDS' prepared data. Default: TFDS' own.",
+        changeable=True,
+    )
+    phrasebook_pairs: int = hp(
+        40000,
+        "With phrasebook: training pairs to generate.",
+        low=1,
+        changeable=True,
+    )
+    share_vocabulary: bool = hp(
+        True,
+        "One vocabulary for both languages, as in sec. 5.1. If not, each"
+        " language has its own, of source_vocab_size and vocab_size tokens.",
+        inherited=True,
+    )
+    tokenizer: str = hp(
+        "",
+        "A SentencePiece model to use. Default: train one on the training"
+        " pairs, or use the model of the prepared corpus.",
+        changeable=True,
+    )
+    source_tokenizer: str = hp(
+        "",
+        "Without share_vocabulary: a SentencePiece model for the source."
+        " Default: train one.",
+        changeable=True,
+    )
+    target_tokenizer: str = hp("", "The same for the target.", changeable=True)
+    vocabulary_symbols: tuple[str, ...] = hp(
+        (),
+        "Words of the source that must be one token each, such as <BT>, the tag"
+        " of back-translated text: in a new vocabulary they are, in another one"
+        " they must be.",
+        changeable=True,
+    )
+    subword_sampling: float = hp(
+        0.0,
+        "Segments the training pairs anew in every epoch. With a byte-pair"
+        " vocabulary, the probability of skipping a merge (BPE dropout; its"
+        " paper: 0.1). With a unigram vocabulary, alpha, the exponent of the"
+        " probability of a segmentation; smaller values vary more (subword"
+        " regularization; its paper: 0.1 to 0.5). 0 disables it.",
+        low=0.0,
+        high=1.0,
+        changeable=True,
+    )
+    modifiers: str = hp(
+        "",
+        "Changes of the training text, drawn anew in every epoch, each with the"
+        " probability that a pair has it, such as 'UpperCase 0.05, Typos 0.1':"
+        f" {', '.join(MODIFIERS)}; see docs/corpora.md.",
+        changeable=True,
+    )
+    mixture: str = hp(
+        "",
+        "Weights and stages of train_files, such as 'original 0.5, back 0.5,"
+        " until 10; original 1': until epoch 10, as many pairs of back as of"
+        " original, see docs/corpora.md. Default: every pair once an epoch.",
+        changeable=True,
+    )
+    language_temperature: float = hp(
+        1.0,
+        "With several target languages: the share of a language with n pairs is"
+        " proportional to n ** (1 / temperature) (Arivazhagan et al. 2019). 1:"
+        " every pair once an epoch; higher values repeat the pairs of small"
+        " languages.",
+        low=1.0,
+        changeable=True,
+    )
+    batch_tokens: int = hp(
+        25000,
+        "Maximum number of tokens on each side of a batch, padding included.",
+        low=1,
+        changeable=True,
+    )
+    num_buckets: int = hp(
+        NUM_BUCKETS,
+        "Maximum number of different batch shapes.",
+        low=1,
+        changeable=True,
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.dataset not in (
+            "phrasebook",
+            "files",
+            "prepared",
+            IMPORTED,
+        ) and not (self.dataset.startswith("tfds:") and len(self.dataset) > 5):
+            raise ValueError(
+                "dataset must be phrasebook, files, prepared or tfds:NAME."
+                f" Received: dataset={self.dataset!r}"
+            )
+        if self.dataset == "files" and not self.train_files:
+            raise ValueError("dataset=files needs train_files=PREFIX[,PREFIX].")
+        if self.dataset == "prepared" and (
+            len(self.train_files) != 1 or self.tokenizer
+        ):
+            raise ValueError(
+                "dataset=prepared needs train_files=DIR, one directory, and"
+                " takes its tokenizer from there. Received:"
+                f" train_files={','.join(self.train_files)!r},"
+                f" tokenizer={self.tokenizer!r}"
+            )
+        self._check_vocabulary()
+        self._check_changes()
+        files = self.train_files + self.valid_files + self.test_files
+        if files and self.dataset not in ("files", "prepared"):
+            raise ValueError(
+                "Files of sentence pairs need dataset=files or prepared."
+                f" Received: dataset={self.dataset!r}, {', '.join(files)}"
+            )
+        self._check_languages()
+
+    def _check_languages(self):
+        """The languages differ; the options fit several target languages."""
+        languages = self.target_language.split(",")
+        distinct = {self.source_language, *languages}
+        if len(distinct) <= len(languages):
+            raise ValueError(
+                "source_language and target_language must differ. Received:"
+                f" source_language={self.source_language!r},"
+                f" target_language={self.target_language!r}"
+            )
+        if not self.tags:
+            if self.language_temperature != 1:
+                raise ValueError(
+                    "language_temperature needs several target languages."
+                    f" Received: target_language={self.target_language!r},"
+                    f" language_temperature={self.language_temperature:g}"
+                )
+            return
+        if any(language.split() != [language] for language in languages):
+            raise ValueError(
+                "target_language must be language codes, separated by commas"
+                " alone. Received:"
+                f" target_language={self.target_language!r}"
+            )
+        if self.dataset != "files" or self.mixture or self.modifiers:
+            raise ValueError(
+                "several target languages need dataset=files, and exclude"
+                " mixture, which language_temperature replaces, and modifiers,"
+                " which would change the tags. Received:"
+                f" target_language={self.target_language!r},"
+                f" dataset={self.dataset!r}, mixture={self.mixture!r},"
+                f" modifiers={self.modifiers!r}"
+            )
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The tag of each target language; empty if there is only one."""
+        return tags_of(self.target_language)
+
+    def into(self, language: str) -> "DataConfig":
+        """The data of one target language, without tags.
+
+        It has the validation and test files that have the language.
+
+        Raises:
+            ValueError: It is not a target language.
+        """
+        if not choose_tags(self.target_language, language):
+            return self
+        return dataclasses.replace(
+            self,
+            target_language=language,
+            language_temperature=1.0,
+            valid_files=prefixes_with(self.valid_files, language),
+            test_files=prefixes_with(self.test_files, language),
+        )
+
+    def _check_changes(self):
+        """What changes from epoch to epoch fits the data set."""
+        for name in ("subword_sampling", "modifiers"):
+            if self.dataset == "prepared" and getattr(self, name):
+                raise ValueError(
+                    f"{name} needs text: a prepared corpus holds ids, of one"
+                    " segmentation. Received: dataset='prepared',"
+                    f" {name}={getattr(self, name)!r}"
+                )
+        if self.modifiers and self.subword_sampling:
+            raise ValueError(
+                "modifiers and subword_sampling exclude each other. Received:"
+                f" modifiers={self.modifiers!r},"
+                f" subword_sampling={self.subword_sampling}"
+            )
+        if self.mixture and self.dataset != "files":
+            raise ValueError(
+                "mixture needs dataset=files. Received:"
+                f" dataset={self.dataset!r}, mixture={self.mixture!r}"
+            )
+        if self.modifiers:
+            parse_modifiers(self.modifiers)
+        if self.mixture:
+            parse_mixture(self.mixture, self.train_files)
+
+    def _check_vocabulary(self):
+        """The options of the vocabulary fit together, and to the data set."""
+        if self.dataset == "prepared" and not self.share_vocabulary:
+            raise ValueError(
+                "a prepared corpus has one vocabulary for both languages."
+                " Received: dataset='prepared', share_vocabulary=False"
+            )
+        for symbol in self.vocabulary_symbols:
+            if symbol.split() != [symbol]:
+                raise ValueError(
+                    "vocabulary_symbols must be words, without white space."
+                    f" Received: {symbol!r}"
+                )
+        names = ["source_tokenizer", "target_tokenizer"]
+        if not self.share_vocabulary:
+            names = ["tokenizer"]
+        for name in names:
+            if getattr(self, name):
+                raise ValueError(
+                    f"{name} needs share_vocabulary={not self.share_vocabulary}"
+                    f". Received: {name}={getattr(self, name)!r},"
+                    f" share_vocabulary={self.share_vocabulary}"
+                )
+
+    @property
+    def given_tokenizers(self) -> dict[str, str]:
+        """Paths of the SentencePiece models to use, by the field of their size.
+
+        An empty path means that a new model is trained.
+        """
+        if not self.share_vocabulary:
+            return {
+                "source_vocab_size": self.source_tokenizer,
+                "vocab_size": self.target_tokenizer,
+            }
+        if self.dataset == "prepared":
+            return {
+                "vocab_size": str(pathlib.Path(self.train_files[0]) / TOKENIZER)
+            }
+        return {"vocab_size": self.tokenizer}

@@ -97,19 +97,28 @@ def speeds_of(name, row, results):
 
 
 def ratios_of(name, results):
-    """The fastest of ours by each peer: the median of the rounds' ratios."""
-    row = ROWS[name]
+    """The fastest of ours by each peer: the median of the rounds' ratios.
+
+    A variant that computes in less than float32 is compared only with peers
+    that do so, too.
+    """
+    row, systems = ROWS[name], ROWS[name].table.systems
     measured = [s for s in row.systems if results.rates(name, s)]
-    ours = [s for s in measured if row.table.systems[s].is_ours]
-    if not ours:
-        return []
-    fastest = max(ours, key=lambda system: results.median(name, system))
+    ours = [s for s in measured if systems[s].is_ours]
     found = []
     for peer in measured:
+        comparable = [
+            s for s in ours if systems[peer].rounds or not systems[s].rounds
+        ]
+        if peer in ours or not comparable:
+            continue
+        fastest = max(
+            comparable, key=lambda system: results.median(name, system)
+        )
         ratios = quotients(
             results.rates(name, fastest), results.rates(name, peer)
         )
-        if peer not in ours and ratios:
+        if ratios:
             found.append(
                 {
                     "row": row.title,

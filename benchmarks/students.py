@@ -6,10 +6,11 @@
 
 A model is a name, and the beginning of its work directories, as `seeds.py`
 makes them: `_SEED` is added. Every model translates test_2016_flickr, all lines
-at once, and so does CTranslate2 with its export, in float32 and int8: each in a
-process of its own, in turn, seed after seed. BLEU is the mean over the seeds,
-lines/s the median. An interrupted run continues where it ended. --record writes
-the table to benchmarks/results, and draws docs/students.svg.
+at once, in float32 and bfloat16, and so does CTranslate2 with its export, in
+float32 and int8: each in a process of its own, in turn, seed after seed. BLEU
+is the mean over the seeds, lines/s the median. An interrupted run continues
+where it ended. --record writes the table to benchmarks/results, and draws
+docs/students.svg.
 """
 
 import argparse
@@ -29,7 +30,12 @@ from keras_transformer.figures.saving import transparent_svg
 NAME, TITLE = "students", "Teacher and students: BLEU and lines/s"
 PICTURE = results.ROOT / "docs/students.svg"
 BEAMS = 1, 4
-SYSTEMS = "this package", "CTranslate2", "CTranslate2 int8"
+SYSTEMS = (
+    "this package",
+    "this package, bfloat16",
+    "CTranslate2",
+    "CTranslate2 int8",
+)
 
 
 def main():
@@ -149,8 +155,8 @@ def draw(rows):
             f"{name}, {system}",
             pairs,
             color=COLORS[names.index(name)],
-            dashed=system != SYSTEMS[0],
-            opacity=0.5 if system == SYSTEMS[2] else 1,
+            dashed=system in SYSTEMS[2:],
+            opacity=1 if system in SYSTEMS[::2] else 0.5,
             marked=True,
         )
         for (name, system), pairs in points.items()

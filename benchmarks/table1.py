@@ -232,7 +232,7 @@ def main():
         keras.utils.set_random_seed(1)
         results.append(measure(kind, arguments.rounds))
         print(json.dumps(results[-1]), flush=True)
-    document = {"machine": arguments.machine, "layers": results}
+    document = {"machine": cpu_name(), "layers": results}
     print(table(document))
     if arguments.record:
         title = "Table 1: exponents of time, and loop iterations"
@@ -249,7 +249,6 @@ def parse_arguments():
     add_flag(parser)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default="", help="layers with this in them")
-    parser.add_argument("--machine", default=cpu_name(), help="its name")
     return parser.parse_args()
 
 

@@ -2,6 +2,7 @@
 
     python benchmarks/peers/translate_ours.py --workdir=DIR --text=FILE
         [--beam_size=1] [--single] [--jit_compile] [--shortlist]
+        [--precision=bfloat16]
 
 All lines are translated by as many workers as there are cores.
 """
@@ -16,12 +17,14 @@ def main():
     parser.add_argument("--workdir", required=True)
     parser.add_argument("--jit_compile", action="store_true")
     parser.add_argument("--shortlist", action="store_true")
+    parser.add_argument("--precision", default="float32")
     arguments = parser.parse_args()
     prepare_search(arguments.jit_compile)
     translator = load("keras_transformer.translator").Translator.load(
         arguments.workdir,
         jit_compile=arguments.jit_compile,
         shortlist=arguments.shortlist,
+        precision=arguments.precision,
         num_threads=1 if arguments.single else measurement.CORES,
     )
     translator = translator.with_decoding(

@@ -19,14 +19,14 @@ class System(typing.NamedTuple):
         script: Name of a script in benchmarks/peers.
         environment: Folder in .venv-peers; None for this package's own.
         options: Of the script.
-        rounds: Whether it computes in less than float32, so that its output
+        is_reduced: Whether it computes in less than float32, so that its output
             differs.
     """
 
     script: str
     environment: str | None = None
     options: tuple[str, ...] = ()
-    rounds: bool = False
+    is_reduced: bool = False
 
     @property
     def is_ours(self) -> bool:
@@ -92,11 +92,11 @@ def translators(workdir, export):
         "this package": System(*ours, (workdir,)),
         "this package, XLA": System(*ours, (workdir, "--jit_compile")),
         "this package, bfloat16": System(
-            *ours, (workdir, "--precision=bfloat16"), rounds=True
+            *ours, (workdir, "--precision=bfloat16"), is_reduced=True
         ),
         "CTranslate2": System(*ctranslate2, (model,)),
         "CTranslate2 int8": System(
-            *ctranslate2, (model, "--compute_type=int8"), rounds=True
+            *ctranslate2, (model, "--compute_type=int8"), is_reduced=True
         ),
     }
 

@@ -108,7 +108,9 @@ def ratios_of(name, results):
     found = []
     for peer in measured:
         comparable = [
-            s for s in ours if systems[peer].rounds or not systems[s].rounds
+            s
+            for s in ours
+            if systems[peer].is_reduced or not systems[s].is_reduced
         ]
         if peer in ours or not comparable:
             continue

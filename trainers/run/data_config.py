@@ -228,7 +228,7 @@ class DataConfig(LengthConfig):
         )
 
     def _check_changes(self):
-        """What changes from epoch to epoch fits the data set."""
+        """The options that change the text in every epoch fit the data set."""
         for name in ("subword_sampling", "modifiers"):
             if self.dataset == "prepared" and getattr(self, name):
                 raise ValueError(

@@ -45,9 +45,6 @@ class SampledCorpus(ChangingCorpus):
         alpha: In (0, 1); see `segmentation.make_sampler`.
         seed: Non-negative.
 
-    Attributes:
-        num_long: Rows of the first epoch that were longer than `max_length`.
-
     Raises:
         ValueError: No pair is left; or segmentations of this vocabulary cannot
             be sampled.
@@ -82,7 +79,6 @@ class SampledCorpus(ChangingCorpus):
         self._seed = seed
         self.alpha = alpha
         super().__init__(canonical)
-        (self.num_long,) = self._counts[0].values()
         for side, rows in zip(
             self._sides, (self.source, self.target), strict=True
         ):

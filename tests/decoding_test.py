@@ -674,14 +674,17 @@ def test_beam_respects_the_smallest_length(min_length):
         )
 
 
-@pytest.mark.parametrize("vocab_size", [40, 20 * 32])
+@pytest.mark.parametrize(
+    "vocab_size, beam_size", [(40, 2), (20 * 32, 2), (8 * 32, 7)]
+)
 @pytest.mark.parametrize("min_length", [0, 4])
 def test_tokens_that_are_never_emitted_take_no_place(
-    min_length, vocab_size, monkeypatch
+    min_length, vocab_size, beam_size, monkeypatch
 ):
     """A vocabulary of which only the best are looked at, those among them.
 
-    The larger one is looked at by blocks, of all hypotheses at once.
+    The larger ones are looked at by blocks, of all hypotheses at once: also
+    where a hypothesis has fewer blocks than there are candidates.
     """
     size = vocab_size
     monkeypatch.setitem(globals(), "FREE_IDS", tuple(range(EOS + 1, size)))
@@ -689,12 +692,14 @@ def test_tokens_that_are_never_emitted_take_no_place(
     model.table[:, [PAD, BOS]] += 9.0
     model.table[:, EOS] += 3.0
     sentences, limits = sentences_and_limits(27)
-    result = run_beam(model, sentences, limits, 2, min_length=min_length)
+    result = run_beam(
+        model, sentences, limits, beam_size, min_length=min_length
+    )
     for sentence, limit in zip(sentences, limits, strict=True):
         assert_hypotheses(
             result,
             sentence,
-            expected_beam(model, sentence, limit, 2, 0.6, min_length),
+            expected_beam(model, sentence, limit, beam_size, 0.6, min_length),
         )
 
 

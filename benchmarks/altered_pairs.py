@@ -19,25 +19,26 @@ from keras_transformer.data.modifiers import (
     upper_case,
 )
 
+LANGUAGES = "en", "de"
+
 
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--pairs", required=True, help="PREFIX of the files")
-    parser.add_argument("--languages", nargs=2, default=["en", "de"])
     arguments = parser.parse_args()
     prefix = arguments.pairs
     sides = [
         pathlib.Path(f"{prefix}.{language}").read_text().split("\n")[:-1]
-        for language in arguments.languages
+        for language in LANGUAGES
     ]
     pairs = list(zip(*sides, strict=True))
     for name, alter in ALTERATIONS.items():
         chance = random.Random(1)
         altered = [alter(pair, chance) for pair in pairs]
         for language, side in zip(
-            arguments.languages, zip(*altered, strict=True), strict=True
+            LANGUAGES, zip(*altered, strict=True), strict=True
         ):
             path = pathlib.Path(f"{prefix}.{name}.{language}")
             path.write_text("".join(f"{text}\n" for text in side))

@@ -43,7 +43,6 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workdir", required=True)
     parser.add_argument("--catalogues", type=pathlib.Path, required=True)
-    parser.add_argument("--failures", action="store_true")
     results.add_flag(parser)
     options = parser.parse_args()
     marked, keyed, total = read_messages(options.catalogues)
@@ -56,7 +55,7 @@ def main():
         ("xliff, inline elements", "xliff", as_xliff(plain), xliff_pairs),
         ("html, random tags", "html", as_html(plain), html_pairs),
     ):
-        rows.append(measure(translator, *case, options.failures))
+        rows.append(measure(translator, *case))
         print(rows[-1], flush=True)
     if options.record:
         results.record(
@@ -87,7 +86,7 @@ def read_messages(folder):
     return marked, keyed, len(messages)
 
 
-def measure(translator, title, format, text, read_pairs, show):
+def measure(translator, title, format, text, read_pairs):
     """A row: what became of the messages of a document."""
     document = documents.parse(text, format, "en", translator.fits)
     identical = document.write(document.sentences)
@@ -104,9 +103,6 @@ def measure(translator, title, format, text, read_pairs, show):
     found = documents.translate(document, translate, translator.align_spans)
     pairs = read_pairs(found.text, text)
     kept = [counts(a) == counts(b) for a, b in pairs]
-    for (source, translation), right in zip(pairs, kept, strict=True):
-        if show and not right:
-            print(f"{title}: {source!r} -> {translation!r}")
     return {
         "messages": title,
         "number": len(pairs),

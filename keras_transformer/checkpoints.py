@@ -319,18 +319,6 @@ def assign(checkpoint: Checkpoint, group: str, variables: dict | list) -> None:
         variable.assign(checkpoint.read(f"{group}/{name}"))
 
 
-def restore_weights(
-    weights: dict[str, keras.Variable],
-    prefix: str,
-    config_path: str | os.PathLike = "config.json",
-) -> None:
-    """Sets weights from a checkpoint.
-
-    Args, Raises: As in `check_weights`.
-    """
-    assign(check_weights(weights, prefix, config_path), "weights", weights)
-
-
 def check_weights(
     weights: dict[str, keras.Variable],
     prefix: str,

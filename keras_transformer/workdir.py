@@ -33,9 +33,10 @@ from absl import logging
 
 from keras_transformer.checkpoints import (
     Checkpoints,
+    assign,
+    check_weights,
     corruption,
     is_there,
-    restore_weights,
     step_of,
 )
 from keras_transformer.config import CHECKPOINT_KINDS, LengthConfig
@@ -320,7 +321,8 @@ class WorkDirectory:
         while True:
             prefix = self.choose_checkpoint(choice)
             try:
-                restore_weights(weights, prefix, self.config_path)
+                checkpoint = check_weights(weights, prefix, self.config_path)
+                assign(checkpoint, "weights", weights)
                 return prefix
             except (OSError, ValueError):
                 if is_there(prefix):

@@ -19,11 +19,8 @@ from keras_transformer.commands.flags import CommandError
 from keras_transformer.data import batches as batches_module
 from keras_transformer.data import corpus as corpus_module
 from keras_transformer.training.rematerialization import REMATERIALIZE
-from keras_transformer.training.step import (
-    TrainStep,
-    seeds_of,
-    spread_seeds,
-)
+from keras_transformer.training.seeds import seed_variables
+from keras_transformer.training.step import TrainStep, spread_seeds
 from keras_transformer.workdir import WorkDirectory
 from trainers import parse, phrasebook, wmt
 from trainers.run import strategies
@@ -322,9 +319,10 @@ def test_replicas_drop_different_units():
     strategy = two_replicas()
     with strategy.scope():
         model = kt.Transformer(**{**SIZES, "dropout": 0.5})
-        before = [seed.numpy() for seed in seeds_of(model)]
+        seeds = [variable.value for variable in seed_variables(model)]
+        before = [seed.numpy() for seed in seeds]
         spread_seeds(model)
-    for seed, first in zip(seeds_of(model), before, strict=True):
+    for seed, first in zip(seeds, before, strict=True):
         zero, one = strategy.experimental_local_results(seed)
         np.testing.assert_array_equal(zero, first)  # what a checkpoint has
         assert (one.numpy() != first).any()

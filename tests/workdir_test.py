@@ -416,7 +416,7 @@ def training_beside(monkeypatch, module, name, model, folder):
     monkeypatch.setattr(module, name, call)
 
 
-@pytest.mark.parametrize("name", ["corruption", "restore_weights"])
+@pytest.mark.parametrize("name", ["corruption", "check_weights"])
 def test_a_checkpoint_removed_while_it_is_chosen(
     name, small_config, tmp_path, monkeypatch, caplog
 ):

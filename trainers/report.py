@@ -23,18 +23,16 @@ from keras_transformer.config import (
     TransformerConfig,
 )
 from keras_transformer.data.languages import choose_tags
-from keras_transformer.fields import hp, required
+from keras_transformer.fields import hp, required, same_field
 from keras_transformer.figures.saving import check_matplotlib, suffix_of
 from trainers.run.config import TrainingConfig
 from trainers.run.data_config import DataConfig
-from trainers.run.options import WorkdirOptions
+from trainers.run.options import TranslatorOptions, WorkdirOptions
 
 if typing.TYPE_CHECKING:
     from keras_transformer.translator import Translator
     from trainers.reporting.records import Records
     from trainers.run.progress import Progress
-
-COMMAND = "trainers.report"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,11 +52,7 @@ class Options(WorkdirOptions):
         " commas. Default: the test pairs of the data set, or its validation"
         " pairs.",
     )
-    checkpoint: str | None = hp(
-        None,
-        "averaged, best, latest, or a path. Default: the first of these that"
-        " exists.",
-    )
+    checkpoint: str | None = same_field(TranslatorOptions, "checkpoint")
     target_language: str | None = hp(
         None,
         "Of a model of several target languages: the one to translate into.",
@@ -342,7 +336,7 @@ def read_runs(options: Options) -> tuple[list[Run], str]:
 
 def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
-    with flags.exit_status(COMMAND):
+    with flags.exit_status("trainers.report"):
         options = flags.parse(argv, __doc__, Options).build(Options)
         with flags.user_errors():
             flags.check_output(options.output)

@@ -13,12 +13,10 @@ from keras_transformer.config import DecodingConfig
 from trainers.run.options import TranslatorOptions
 from trainers.serving.config import Limits, Options
 
-COMMAND = "trainers.serve"
-
 
 def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
-    with flags.exit_status(COMMAND):
+    with flags.exit_status("trainers.serve"):
         arguments = flags.parse(
             argv, __doc__, TranslatorOptions, Options, Limits, DecodingConfig
         )

@@ -39,7 +39,6 @@ if typing.TYPE_CHECKING:
 
     from keras_transformer.figures.attention import AttentionFigure
 
-COMMAND = "trainers.visualize"
 SIGNATURE = "attention_maps"  # of savedmodel/saved_model.py
 LENGTHS = ("extra_length", "max_output_length")  # a reference has them, too
 POINTS = 500  # of the curve of a learning rate
@@ -428,7 +427,7 @@ def draw_plot(options: Options) -> None:
 
 def main(argv: list[str] | None = None) -> None:
     """Runs the command."""
-    with flags.exit_status(COMMAND):
+    with flags.exit_status("trainers.visualize"):
         arguments = flags.parse(argv, __doc__, Options, DecodingConfig)
         options = arguments.build(Options)
         decoding = {field.name for field in dataclasses.fields(DecodingConfig)}

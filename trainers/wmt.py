@@ -32,7 +32,7 @@ from keras_transformer.config import (
     TransformerConfig,
 )
 from keras_transformer.data.shards import read_index
-from keras_transformer.fields import hp
+from keras_transformer.fields import hp, required
 from trainers.run.cluster import find_cluster
 from trainers.run.config import Configuration, TrainingConfig
 from trainers.run.data_config import DataConfig
@@ -65,7 +65,7 @@ def recipe_names(of_parsers: bool = False) -> tuple[str, ...]:
 class Options(DeviceOptions):
     """The run."""
 
-    workdir: str = hp("", "Directory of the run, new or existing. Required.")
+    workdir: str = required("DIR", "Directory of the run, new or existing.")
     recipe: str | None = hp(
         None,
         "A flag file that is installed with the package. --flagfile and the"
@@ -79,11 +79,6 @@ class Options(DeviceOptions):
     dry_run: bool = hp(
         False, "Show the cost of the run, try its largest batch, and end."
     )
-
-    def __post_init__(self):
-        super().__post_init__()
-        if not self.workdir:
-            raise ValueError("expected --workdir=DIR. Received: no workdir")
 
 
 SECTIONS = (

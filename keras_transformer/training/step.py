@@ -175,11 +175,6 @@ class TrainStep:
         return [factor * gradient for gradient in gradients]
 
 
-def seeds_of(model: typing.Any) -> list[tf.Variable]:
-    """The states of a model's random generators, TensorFlow variables."""
-    return [variable.value for variable in seed_variables(model)]
-
-
 def spread_seeds(model: typing.Any) -> None:
     """Gives the dropout of every replica its own seeds.
 
@@ -188,7 +183,7 @@ def spread_seeds(model: typing.Any) -> None:
     seeds, which a checkpoint saves. Call it in the strategy's scope, after the
     weights are initialized or restored.
     """
-    seeds = seeds_of(model)
+    seeds = [variable.value for variable in seed_variables(model)]
     strategy = tf.distribute.get_strategy()
 
     @tf.function(autograph=False)

@@ -1,6 +1,6 @@
 """The splits of a `DataConfig`, their vocabulary and their ids."""
 
-import functools
+import contextlib
 import hashlib
 
 from keras_transformer.data.corpus import encode_corpus
@@ -256,33 +256,26 @@ def open_train_corpus(data, pairs, tokenizer, seed):
             or another vocabulary, or longer pairs than this configuration
             takes, or is corrupt.
     """
-    if data.subword_sampling:
-        return _encode(
-            "training",
-            functools.partial(
-                SampledCorpus, alpha=data.subword_sampling, seed=seed
-            ),
-            pairs,
-            tokenizer,
-            data.max_length,
-        )
-    if data.modifiers:
-        return _encode(
-            "training",
-            functools.partial(
-                ModifiedCorpus,
+    with _naming("training"):
+        if data.subword_sampling:
+            return SampledCorpus(
+                pairs,
+                tokenizer,
+                data.max_length,
+                alpha=data.subword_sampling,
+                seed=seed,
+            )
+        if data.modifiers:
+            return ModifiedCorpus(
+                pairs,
+                tokenizer,
+                data.max_length,
                 chances=parse_modifiers(data.modifiers),
                 seed=seed,
                 sizes=pairs.sizes if isinstance(pairs, Pairs) else None,
-            ),
-            pairs,
-            tokenizer,
-            data.max_length,
-        )
-    if data.dataset != "prepared":
-        return _encode(
-            "training", encode_corpus, pairs, tokenizer, data.max_length
-        )
+            )
+        if data.dataset != "prepared":
+            return encode_corpus(pairs, tokenizer, data.max_length)
     (directory,) = data.train_files
     index = read_index(directory)
     for name in ("source_language", "target_language"):
@@ -361,15 +354,15 @@ def encode_valid_corpus(data, pairs, tokenizer):
     Raises:
         ValueError: No pair is left.
     """
-    return _encode(
-        "validation", encode_corpus, pairs, tokenizer, data.max_length
-    )
+    with _naming("validation"):
+        return encode_corpus(pairs, tokenizer, data.max_length)
 
 
-def _encode(name, encode, *arguments):
-    """Calls a function like `encode_corpus`; an error names the pairs."""
+@contextlib.contextmanager
+def _naming(name):
+    """A context in which a ValueError names the pairs."""
     try:
-        return encode(*arguments)
+        yield
     except ValueError as error:
         raise ValueError(f"the {name} pairs: {error}") from error
 

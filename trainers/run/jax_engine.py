@@ -322,7 +322,23 @@ class JaxEngine:
         self._gathered = None
 
     def make_loss_sums(self, model):
-        return make_loss_sums(model, self._config.label_smoothing)
+        token_losses = TokenLosses(model, self._config.label_smoothing)
+        variables = model.variables
+
+        @jax.jit
+        def loss_sums(values, inputs, labels):
+            with keras.StatelessScope(zip(variables, values, strict=True)):
+                losses, nll = token_losses(inputs, labels, training=False)
+            real = labels != PAD
+            return jnp.stack(
+                [jnp.sum(jnp.where(real, x, 0.0)) for x in (losses, nll, 1.0)]
+            )
+
+        def of_batch(inputs, labels):
+            values = [variable.value for variable in variables]
+            return np.asarray(loss_sums(values, inputs, labels), np.float64)
+
+        return of_batch
 
     def first_not_finite(self):
         names = {
@@ -371,27 +387,6 @@ class _View:
 
     def assign(self, value):
         self._engine.write(*self._place, np.asarray(value, self.dtype))
-
-
-def make_loss_sums(model, label_smoothing):
-    """`Engine.make_loss_sums`, for a model outside the engine, too."""
-    token_losses = TokenLosses(model, label_smoothing)
-    variables = model.variables
-
-    @jax.jit
-    def loss_sums(values, inputs, labels):
-        with keras.StatelessScope(zip(variables, values, strict=True)):
-            losses, nll = token_losses(inputs, labels, training=False)
-        real = labels != PAD
-        return jnp.stack(
-            [jnp.sum(jnp.where(real, x, 0.0)) for x in (losses, nll, 1.0)]
-        )
-
-    def of_batch(inputs, labels):
-        values = [variable.value for variable in variables]
-        return np.asarray(loss_sums(values, inputs, labels), np.float64)
-
-    return of_batch
 
 
 @jax.jit

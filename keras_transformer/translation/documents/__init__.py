@@ -26,18 +26,6 @@ from keras_transformer.translation.documents.srt import read as read_srt
 from keras_transformer.translation.documents.text import read as read_text
 from keras_transformer.translation.documents.xliff import read as read_xliff
 
-__all__ = [
-    "FORMATS",
-    "WITH_TRANSLATIONS",
-    "Document",
-    "Stage",
-    "Translated",
-    "check_installed",
-    "parse",
-    "stages",
-    "translate",
-]
-
 # A reader has a text of its format and `sentences.split` for its language. It
 # yields the text in order: `Sentence`s, `Block`s, and what stays as `str`.
 READERS: dict[str, Callable] = {

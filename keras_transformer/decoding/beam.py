@@ -152,7 +152,7 @@ def _best_candidates(logits, state, sentences, rules):
         return ops.where(values < np.inf, values, np.inf)
 
     hypotheses = sentences * beam_size + int_range(beam_size)  # [B, W]
-    # 2W blocks of W rows: two for each row, whatever the beam size.
+    # The W rows of a sentence share 2W blocks: two for each row.
     size = block_size(logits.shape[-1], 2)
     if size is None or rules.prefix is not None:
         values, ids = allowed_candidates(

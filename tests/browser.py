@@ -178,13 +178,6 @@ class Browser:
             self._call("Input.dispatchKeyEvent", type=kind, **shared, **down)
             self._call("Input.dispatchKeyEvent", type="keyUp", **shared)
 
-    def texts(self, selector):
-        """The texts of the elements that a selector finds."""
-        return self.evaluate(
-            f"[...document.querySelectorAll('{selector}')]"
-            ".map((node) => node.textContent)"
-        )
-
     def screenshot(self, path, whole=False):
         """Writes what is seen, or the whole page, as a PNG."""
         found = self._call(

@@ -76,6 +76,13 @@ def text(page, selector):
     return page.evaluate(f"document.querySelector('{selector}').textContent")
 
 
+def texts(page, selector):
+    return page.evaluate(
+        f"[...document.querySelectorAll('{selector}')]"
+        ".map((node) => node.textContent)"
+    )
+
+
 def shown(page, selector):
     return page.evaluate(
         f"document.querySelector('{selector}').checkVisibility()"
@@ -126,15 +133,15 @@ def test_a_word_shows_its_alignment_on_both_sides(page):
     page.type(TEXT)
     wait_for(page, "RUNS DOG SMALL A")
     page.point(word(1))
-    assert page.texts("#result .active") == ["DOG"]
-    assert page.texts("#mirror .aligned") == ["dog"]
+    assert texts(page, "#result .active") == ["DOG"]
+    assert texts(page, "#mirror .aligned") == ["dog"]
     assert text(page, "#details") == "“DOG” (50 %) is aligned with “dog”"
     page.point(word(1, "mirror"))  # in the text field, which lies above
-    assert page.texts("#mirror .active") == ["small"]
-    assert page.texts("#result .aligned") == ["SMALL"]
+    assert texts(page, "#mirror .active") == ["small"]
+    assert texts(page, "#result .aligned") == ["SMALL"]
     assert text(page, "#details") == "“small” is aligned with “SMALL”"
     page.leave()
-    assert page.texts(".active, .aligned") == []
+    assert texts(page, ".active, .aligned") == []
 
 
 def test_marks_lie_behind_the_words_that_are_typed(page):
@@ -167,11 +174,11 @@ def test_nothing_moves_away_from_the_mouse(page):
 def test_the_cursor_chooses_a_word(page):
     page.type(TEXT)
     wait_for(page, "RUNS DOG SMALL A")
-    assert page.texts(".active") == []
+    assert texts(page, ".active") == []
     page.press("Home", *["ArrowRight"] * 4)
     page.wait("document.querySelector('#mirror .active') !== null")
-    assert page.texts("#mirror .active") == ["small"]
-    assert page.texts("#result .aligned") == ["SMALL"]
+    assert texts(page, "#mirror .active") == ["small"]
+    assert texts(page, "#result .aligned") == ["SMALL"]
 
 
 def test_an_answer_that_comes_late_is_not_shown(page, server):
@@ -245,9 +252,9 @@ def test_text_stays_text(page, server):
     write(page, attack)
     [hypothesis] = scripted_server.translated(attack)["hypotheses"]
     wait_for(page, hypothesis["text"])
-    assert page.texts("#mirror .word") == attack.split()
-    assert page.texts("#alternatives bdi")[0] == hypothesis["text"]
-    assert page.texts("#notes p") == [attack]
+    assert texts(page, "#mirror .word") == attack.split()
+    assert texts(page, "#alternatives bdi")[0] == hypothesis["text"]
+    assert texts(page, "#notes p") == [attack]
     page.point(word(0))
     assert "“{{1}}”" in text(page, "#details")
     assert page.evaluate(elements) == before
@@ -257,7 +264,7 @@ def test_alternatives_by_mouse_and_by_keyboard(page):
     page.type("one two\nthree")
     wait_for(page, "TWO ONE\nTHREE")
     assert text(page, "#heading") == "Alternatives for sentence 1 of 2"
-    assert page.texts("#alternatives label") == [
+    assert texts(page, "#alternatives label") == [
         "TWO ONE−0.25",
         "TWO ONE!−1.25",
         "TWO ONE!!−2.25",
@@ -268,7 +275,7 @@ def test_alternatives_by_mouse_and_by_keyboard(page):
     wait_for(page, "TWO ONE!\nTHREE")
     page.click("#result [data-sentence='1']")
     assert text(page, "#heading") == "Alternatives for sentence 2 of 2"
-    assert page.texts(".current") == ["THREE"]
+    assert texts(page, ".current") == ["THREE"]
     page.click("#alternatives input[value='1']")
     wait_for(page, "TWO ONE!\nTHREE!")
 
@@ -306,23 +313,23 @@ def test_a_language_that_is_written_from_right_to_left(page, server):
     assert page.evaluate("getComputedStyle(find('source')).direction") == "ltr"
     page.evaluate(f'document.querySelector("{word(0)}").focus()')
     page.press("ArrowLeft")
-    assert page.texts(".active") == ["DOG"]
+    assert texts(page, ".active") == ["DOG"]
 
 
 def test_everything_by_keyboard(page, server):
     page.type(TEXT)
     wait_for(page, "RUNS DOG SMALL A")
     page.press("Tab", "Tab")  # Clear, the first word
-    assert page.texts(".active") == ["RUNS"]
+    assert texts(page, ".active") == ["RUNS"]
     outline = "getComputedStyle(document.activeElement).outlineStyle"
     assert page.evaluate(outline) == "solid"
     page.press("ArrowRight", "ArrowRight")
-    assert page.texts("#result .active") == ["SMALL"]
-    assert page.texts("#mirror .aligned") == ["small"]
+    assert texts(page, "#result .active") == ["SMALL"]
+    assert texts(page, "#mirror .aligned") == ["small"]
     page.press("End")
-    assert page.texts("#result .active") == ["A"]
+    assert texts(page, "#result .active") == ["A"]
     page.press("Tab", "Tab")  # Copy, the chosen alternative
-    assert page.texts(".active") == []
+    assert texts(page, ".active") == []
     page.press("ArrowDown")
     wait_for(page, "RUNS DOG SMALL A!")
     page.press("Tab", "Tab", "Tab", "Enter")  # over two buttons to settings
@@ -363,7 +370,7 @@ def test_a_text_that_is_too_long_and_notes(page, server):
     server.notes = ["truncated <i>here</i>"]
     write(page, "\U0001d400" * 100)  # each of them two units of UTF-16
     page.wait("document.querySelector('#notes .warning') !== null")
-    assert page.texts("#notes p") == server.notes
+    assert texts(page, "#notes p") == server.notes
     assert text(page, "#counter") == "100 / 100"
 
 
@@ -437,12 +444,12 @@ def test_a_trained_model(chromium, processes):
     chromium.wait("document.querySelector('#from').value === 'en'")
     chromium.type(source)
     wait_for(chromium, translation)
-    assert translation.split() == chromium.texts("#result .word")
+    assert translation.split() == texts(chromium, "#result .word")
     for i, spelled in enumerate(translation.split()):
         chromium.point(word(i))
-        assert chromium.texts("#result .active") == [spelled]
+        assert texts(chromium, "#result .active") == [spelled]
         linked = [source.split()[s] for s, t in alignment.links if t == i]
-        assert chromium.texts("#mirror .aligned") == linked
+        assert texts(chromium, "#mirror .aligned") == linked
         assert re.search(r"\(\d+ %\)", text(chromium, "#details"))
     chromium.click("#ask button")
     inside = "document.querySelector('iframe').contentDocument"

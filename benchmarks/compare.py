@@ -8,8 +8,10 @@ Every measurement is a process of its own, a script of benchmarks/peers in the
 environment of its system; the systems take turns, round by round. The output of
 a process is appended to `results.jsonl` in --folder; an interrupted run
 continues where it ended, and a complete one shows its tables at once. Each
-number is the median of the rounds. --record writes it to benchmarks/results,
-and draws docs/benchmarks.svg.
+number is the median of the rounds. --record writes them to the file in
+benchmarks/results of this kind of CPU, and draws docs/benchmarks.svg if all
+rows were measured. With ONEDNN_MAX_CPU_ISA, CT2_FORCE_CPU_ISA and
+MKL_ENABLE_INSTRUCTIONS set to AVX2, a CPU with AVX-512 multiplies like others.
 """
 
 import argparse
@@ -65,6 +67,12 @@ def parse_arguments():
         help=f"names or their beginnings, with commas: {', '.join(ROWS)}",
     )
     parser.add_argument(
+        "--systems",
+        nargs="+",
+        default=[],
+        help="names; default: all without variables of their own",
+    )
+    parser.add_argument(
         "--small",
         action="store_true",
         help="a trial: a step and 8 lines, in the folder small of --folder",
@@ -75,6 +83,12 @@ def parse_arguments():
         parser.error("a trial is no result: --small excludes --record")
     if arguments.workdir is None and has(TRANSLATION, arguments.rows):
         parser.error("rows of translation need --workdir=DIR")
+    arguments.rows = with_systems(arguments.rows, arguments.systems)
+    if not arguments.rows:
+        parser.error(
+            "expected systems of these rows. Received:"
+            f" --systems {arguments.systems}"
+        )
     if arguments.small:  # an export belongs to the results beside it
         arguments.folder /= "small"
     return arguments
@@ -98,6 +112,29 @@ def choose(names):
         for name, row in ROWS.items()
         if name.startswith(tuple(wanted))
     }
+
+
+def with_systems(rows, names):
+    """Rows with the systems that are measured; rows without any are dropped.
+
+    Args:
+        rows: The chosen rows.
+        names: Of systems; empty: those without variables of their own.
+    """
+    chosen = {}
+    for name, row in rows.items():
+        systems = tuple(
+            system
+            for system in row.systems
+            if (
+                system in names
+                if names
+                else not row.table.systems[system].variables
+            )
+        )
+        if systems:
+            chosen[name] = row._replace(systems=systems)
+    return chosen
 
 
 def has(table, rows):
@@ -124,7 +161,10 @@ def measure(arguments, path):
                     if (number, name, system) in known:
                         continue
                     log(f"round {number}: {row.title}: {system}")
-                    found = run(argv_of(row, system, arguments))
+                    found = run(
+                        argv_of(row, system, arguments),
+                        row.table.systems[system].variables,
+                    )
                     key = {"round": number, "row": name, "system": system}
                     keep(key | {"time": round(time.time())} | found)
 
@@ -240,24 +280,27 @@ def argv_of(row, name, arguments):
     ]
 
 
-def run(argv):
+def run(argv, variables=()):
     """The line of JSON that a script prints, or its error."""
-    process = start(argv)
+    process = start(argv, variables)
     if process.returncode:
         return {"error": process.stderr[-1000:]}
     return {"line": json.loads(process.stdout.splitlines()[-1])}
 
 
-def start(argv):
+def start(argv, variables=()):
     """A process that has ended: all cores, no GPU, this package's modules."""
-    variables = {
+    shared = {
         "OMP_NUM_THREADS": str(len(os.sched_getaffinity(0))),
         "CUDA_VISIBLE_DEVICES": "",
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "PYTHONPATH": str(ROOT),
     }
     return subprocess.run(
-        argv, env=os.environ | variables, capture_output=True, text=True
+        argv,
+        env=os.environ | shared | dict(v.split("=") for v in variables),
+        capture_output=True,
+        text=True,
     )
 
 

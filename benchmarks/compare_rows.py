@@ -9,6 +9,8 @@ import typing
 
 TEST_SET = "test_2016_flickr"
 SINGLE_LINES = 200  # of the test set, where lines are translated one by one
+ONEDNN_OFF = "TF_ENABLE_ONEDNN_OPTS=0"
+WITHOUT_ONEDNN = "this package, oneDNN off"
 CEILING = "ceiling"  # no system: the speed that matrix products allow
 
 
@@ -21,12 +23,15 @@ class System(typing.NamedTuple):
         options: Of the script.
         is_reduced: Whether it computes in less than float32, so that its output
             differs.
+        variables: Of the process, as "NAME=value". A variant of this package
+            that has some is measured only where `--systems` names it.
     """
 
     script: str
     environment: str | None = None
     options: tuple[str, ...] = ()
     is_reduced: bool = False
+    variables: tuple[str, ...] = ()
 
     @property
     def is_ours(self) -> bool:
@@ -74,6 +79,7 @@ TRAINING = Table(
     trial=("--skip=1", "--steps=1"),
     systems={
         "this package": System("train_ours"),
+        WITHOUT_ONEDNN: System("train_ours", variables=(ONEDNN_OFF,)),
         "OpenNMT-tf": System("train_opennmt_tf", "opennmt_tf"),
         "PyTorch": System("train_pytorch", "pytorch"),
         "PyTorch, compiled": System("train_pytorch", "pytorch", ("--compile",)),
@@ -90,6 +96,7 @@ def translators(workdir, export):
     workdir, model = f"--workdir={workdir}", f"--model={export}"
     return {
         "this package": System(*ours, (workdir,)),
+        WITHOUT_ONEDNN: System(*ours, (workdir,), variables=(ONEDNN_OFF,)),
         "this package, XLA": System(*ours, (workdir, "--jit_compile")),
         "this package, bfloat16": System(
             *ours, (workdir, "--precision=bfloat16"), is_reduced=True
@@ -136,7 +143,14 @@ ROWS = {
         "train `tiny`, float32",
         ("--size=tiny",),
         # Compiled, PyTorch takes minutes to begin, and OpenNMT-tf is faster.
-        ("this package", "OpenNMT-tf", "PyTorch", "JoeyNMT", CEILING),
+        (
+            "this package",
+            WITHOUT_ONEDNN,
+            "OpenNMT-tf",
+            "PyTorch",
+            "JoeyNMT",
+            CEILING,
+        ),
     ),
     "train_tiny_bf16": Row(
         TRAINING,
@@ -148,7 +162,7 @@ ROWS = {
         TRAINING,
         "train `base`, float32",
         ("--size=base", "--steps=4"),
-        ("this package", "OpenNMT-tf", "PyTorch", CEILING),
+        ("this package", WITHOUT_ONEDNN, "OpenNMT-tf", "PyTorch", CEILING),
     ),
     **{
         f"{name}_{search}": Row(

@@ -12,7 +12,7 @@ from compare_rows import CEILING, ROWS, TABLES
 from keras_transformer.figures.plots import make_axes
 from keras_transformer.figures.saving import STYLE, transparent_svg
 
-NAME = "peers"  # of the file in benchmarks/results
+NAME = "peers"  # of the files in benchmarks/results, one for each kind of CPU
 RATIOS = "ratios"  # heading of a table
 PICTURE = files.ROOT / "docs/benchmarks.svg"
 
@@ -48,6 +48,11 @@ class Results:
             f"round {number}: {row}: {system}: {error}"
             for (number, row, system), error in failed.items()
         ]
+
+    @property
+    def systems(self) -> set[str]:
+        """Those that were measured."""
+        return {system for _, _, system in self.lines}
 
     def rates(self, row: str, system: str) -> dict[int, float]:
         """The rate of a system in each round that has it."""
@@ -85,7 +90,8 @@ def speeds_of(name, row, results):
     """The medians of all systems; the ratio of ours to the fastest peer."""
     medians = {
         system: rounded(results.median(name, system))
-        for system in row.table.systems
+        for system, values in row.table.systems.items()
+        if not values.variables or system in results.systems
     }
     to_peers = [
         ratio["ratio"]
@@ -165,15 +171,20 @@ def notes_of(results):
 
 
 def record(results):
-    """Writes the tables to benchmarks/results, and draws the picture."""
-    measured = {(row, system) for _, row, system in results.lines}
-    for name, row in ROWS.items():
-        for system in row.systems:
-            if (name, system) not in measured:
-                raise SystemExit(
-                    f"expected all rows. Received: no {row.title}: {system}"
-                )
+    """Writes the tables to benchmarks/results; if complete, the picture, too.
+
+    The tables of another kind of CPU stay. A row that is recorded must have
+    been measured again.
+    """
+    name = files.of_this_cpu(NAME)
     tables = tables_of(results)
+    if (files.FOLDER / f"{name}.json").exists():
+        missing = titles_of(files.read(name)["tables"]) - titles_of(tables)
+        if missing:
+            raise SystemExit(
+                "expected all rows that are recorded. Received: no"
+                f" {', no '.join(sorted(missing))}"
+            )
     last = datetime.datetime.fromtimestamp(
         max(results.times.values()), datetime.UTC
     )
@@ -182,8 +193,8 @@ def record(results):
         package, version = line["version"].split()
         versions[package] = version
     files.record(
-        NAME,
-        "This package and its peers",
+        name,
+        f"This package and its peers, {files.cpu_kind()}",
         tables,
         date=last.date().isoformat(),
         commit=results.setting["commit"],
@@ -191,7 +202,13 @@ def record(results):
         versions=versions,
         notes=notes_of(results),
     )
-    files.write(PICTURE, draw(tables[RATIOS]))
+    if titles_of(tables) == {row.title for row in ROWS.values()}:
+        files.write(PICTURE, draw(tables[RATIOS]))
+
+
+def titles_of(tables):
+    """The rows that tables have."""
+    return {row["row"] for row in tables[RATIOS]}
 
 
 BAR, TOP, BOTTOM = 26, 48, 30  # points: height of a row, and margins

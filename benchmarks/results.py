@@ -23,6 +23,7 @@ PAGE = "README.md"
 MEASURED = "keras_transformer", "trainers", "savedmodel", "benchmarks/*.py"
 MEASURED += ("benchmarks/peers",)  # with what they require
 INK = "#767d86"  # of pictures; legible on white and on black
+EXTENSIONS = "avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16"
 PACKAGES = "tensorflow", "keras", "numpy", "onnxruntime", "ctranslate2"
 
 
@@ -142,13 +143,35 @@ def machine():
 
 def cpu_name():
     """The CPU, with the extensions that decide how fast products are."""
+    fields = cpu_fields()
+    flags = [flag for flag in EXTENSIONS if flag in fields["flags"].split()]
+    limit = ", limited to AVX2" if is_limited() else ""
+    return f"{fields['model name']} ({', '.join(flags)}){limit}"
+
+
+def cpu_kind():
+    """The last of `EXTENSIONS` that is used, for a file's name: "avx2"."""
+    flags = cpu_fields()["flags"].split()
+    used = [flag for flag in EXTENSIONS if flag in flags]
+    return used[0] if is_limited() else used[-1]
+
+
+def is_limited():
+    """Whether oneDNN's kernels are those of CPUs without AVX-512."""
+    return os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper() == "AVX2"
+
+
+def of_this_cpu(name):
+    """The name of a result of which each kind of CPU has its own."""
+    return f"{name}_{cpu_kind()}"
+
+
+def cpu_fields():
+    """Name -> value of the last CPU in /proc/cpuinfo."""
     words = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-    fields = dict(
+    return dict(
         map(str.strip, line.split(":", 1)) for line in words if ":" in line
     )
-    known = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16")
-    flags = [flag for flag in known if flag in fields["flags"].split()]
-    return f"{fields['model name']} ({', '.join(flags)})"
 
 
 def versions(packages=PACKAGES):

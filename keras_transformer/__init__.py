@@ -18,7 +18,11 @@ import sys
 
 import lazy_loader
 
+from keras_transformer.machine import prefer_onednn
+
 __version__ = "0.2.0"  # the only place; setup.py reads it from here
+
+prefer_onednn()
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 

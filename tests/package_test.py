@@ -6,6 +6,7 @@ import inspect
 import json
 import os
 import pathlib
+import platform
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import sys
 import pytest
 
 import keras_transformer as kt
+from keras_transformer import machine
 from keras_transformer.commands import startup
 from trainers import (
     align,
@@ -27,6 +29,7 @@ from trainers.run import options
 
 ROOT = pathlib.Path(__file__).parents[1]
 THREADS = "TF_NUM_INTRAOP_THREADS"
+ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
 PROGRAMS = pathlib.Path(__file__).with_name("programs")
 COMMANDS = (
     *sorted(
@@ -180,6 +183,51 @@ def test_tensorflow_tells_why_it_cannot_use_a_gpu(gpus, level, monkeypatch):
     monkeypatch.setattr(os, "environ", {"TF_CPP_MIN_LOG_LEVEL": "1"})
     startup.load_tensorflow()
     assert os.environ == {"TF_CPP_MIN_LOG_LEVEL": "1"}
+
+
+@pytest.mark.parametrize(
+    ("processor", "before", "expected"),
+    [
+        ("x86_64", {}, "1"),
+        ("AMD64", {}, "1"),
+        ("x86_64", {ONEDNN: "0"}, "0"),
+        ("aarch64", {}, None),
+    ],
+)
+def test_onednn_multiplies_on_x86(processor, before, expected, monkeypatch):
+    monkeypatch.setattr(os, "environ", dict(before))
+    monkeypatch.setattr(platform, "machine", lambda: processor)
+    monkeypatch.setitem(sys.modules, "tensorflow", None)  # it has begun
+    machine.prefer_onednn()
+    assert os.environ == before
+    monkeypatch.delitem(sys.modules, "tensorflow")
+    machine.prefer_onednn()
+    assert os.environ.get(ONEDNN) == expected
+
+
+@pytest.mark.parametrize("switch", [None, "0"])
+def test_importing_the_package_switches_onednn_on(switch):
+    """oneDNN itself reports every product that it computes."""
+    is_on = switch is None and platform.machine() in ("x86_64", "AMD64")
+    environment = {
+        name: value for name, value in os.environ.items() if name != ONEDNN
+    } | ({} if switch is None else {ONEDNN: switch})
+    product = "tf.matmul(*2 * [tf.ones([64, 64])])"
+    variable = f"__import__('os').environ.get('{ONEDNN}')"
+    run = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import keras_transformer, tensorflow as tf;"
+            f" {product}; print('variable:', {variable})",
+        ],
+        env=environment | {"ONEDNN_VERBOSE": "1", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    assert (",gemm_api," in run.stdout) == is_on
+    assert f"variable: {'1' if is_on else switch}" in run.stdout
 
 
 def prepared_environment(monkeypatch, environment, *arguments):

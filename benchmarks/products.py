@@ -16,8 +16,9 @@ in one row. If TensorFlow reaches less than half, the cause is
     kernel   neither: the kernel is slow with this shape
 
 TF_ENABLE_ONEDNN_OPTS=0 makes TensorFlow multiply with Eigen, as it does by
-itself on CPUs without AVX-512 VNNI. With --record each kind of CPU has a file
-of its own in benchmarks/results.
+itself on CPUs without AVX-512 VNNI. ONEDNN_MAX_CPU_ISA=AVX2 limits oneDNN; then
+there is no bfloat16. With --record each kind of CPU has a file of its own in
+benchmarks/results, and one without oneDNN.
 """
 
 # ruff: noqa: E402 (the libraries read their variables when they are imported)
@@ -46,7 +47,7 @@ SQUARE = 2048
 LENGTH = 32  # tokens of a row
 POSITION = 16  # of a search, counted from 0
 ROWS = 1, 16, 64  # that a position is computed for
-SECONDS = 0.1  # at least, of the repetitions of a product
+SECONDS = 0.05  # at least, of the repetitions of a product
 SMALL = 0.01  # share of the time of a graph below which a product has no row
 DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16}
 MODELS = {
@@ -113,19 +114,14 @@ def main():
                 rows += measure(name, counts, limits)
             print(f"{heading}: {limits}\n\n{results.markdown(rows)}")
     if arguments.record:
+        off = os.environ["TF_ENABLE_ONEDNN_OPTS"] == "0"
+        kind = f"{results.cpu_kind()}{', oneDNN off' if off else ''}"
         results.record(
-            results.of_this_cpu("products"),
-            f"Matrix products, one thread, {results.cpu_kind()}",
+            results.of_this_cpu("products") + ("_eigen" if off else ""),
+            f"Matrix products on one core, {kind}",
             tables,
             versions=results.versions((*results.PACKAGES, "jax")),
-            notes=f"oneDNN in TensorFlow: {uses_onednn()}.",
         )
-
-
-def uses_onednn():
-    """What TensorFlow decided."""
-    switch = os.environ.get("TF_ENABLE_ONEDNN_OPTS", "TensorFlow's choice")
-    return {"0": "off", "1": "on"}.get(switch, switch)
 
 
 # The products of a graph

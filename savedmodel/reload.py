@@ -19,6 +19,7 @@ import json
 import math
 import os
 import pathlib
+import platform
 import re
 import sys
 
@@ -107,10 +108,13 @@ def find_export(output):
 def load_saved_model(directory, description):
     """The `n_best` signature; as an attribute, `ask`, any signature.
 
-    Operations of a position are too short to be divided among threads.
+    Operations of a position are too short to be divided among threads. On x86
+    CPUs without AVX-512 VNNI TensorFlow uses oneDNN only if it is told to.
     """
-    if "tensorflow" not in sys.modules:  # which reads it when it starts
+    if "tensorflow" not in sys.modules:  # which reads them when it starts
         os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+        if platform.machine() in ("x86_64", "AMD64"):
+            os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     import tensorflow as tf
     import tensorflow_text  # noqa: F401  registers its operations
 

@@ -207,27 +207,21 @@ def test_onednn_multiplies_on_x86(processor, before, expected, monkeypatch):
 
 @pytest.mark.parametrize("switch", [None, "0"])
 def test_importing_the_package_switches_onednn_on(switch):
-    """oneDNN itself reports every product that it computes."""
-    is_on = switch is None and platform.machine() in ("x86_64", "AMD64")
+    is_x86 = platform.machine() in ("x86_64", "AMD64")
+    expected = "1" if switch is None and is_x86 else switch
     environment = {
         name: value for name, value in os.environ.items() if name != ONEDNN
     } | ({} if switch is None else {ONEDNN: switch})
-    product = "tf.matmul(*2 * [tf.ones([64, 64])])"
-    variable = f"__import__('os').environ.get('{ONEDNN}')"
-    run = subprocess.run(
+    found = subprocess.check_output(
         [
             sys.executable,
             "-c",
-            "import keras_transformer, tensorflow as tf;"
-            f" {product}; print('variable:', {variable})",
+            f"import os, keras_transformer; print(os.environ.get('{ONEDNN}'))",
         ],
-        env=environment | {"ONEDNN_VERBOSE": "1", "PYTHONPATH": str(ROOT)},
-        capture_output=True,
+        env=environment | {"PYTHONPATH": str(ROOT)},
         text=True,
     )
-    assert run.returncode == 0, run.stderr[-2000:]
-    assert (",gemm_api," in run.stdout) == is_on
-    assert f"variable: {'1' if is_on else switch}" in run.stdout
+    assert found == f"{expected}\n"
 
 
 def prepared_environment(monkeypatch, environment, *arguments):

@@ -1,5 +1,7 @@
 """Layers against NumPy readings of section 3."""
 
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -233,6 +235,55 @@ def test_embedding_scales_adds_positions_and_is_tied():
     x = random(1, 4, 6)
     np.testing.assert_allclose(layer.logits(x), x @ table.T, atol=1e-5)
     assert len(layer.weights) == 1
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_every_form_of_the_projection_has_the_same_logits(dtype):
+    layer = kt.PositionalEmbedding(
+        11,
+        6,
+        logits_bias=True,
+        dtype=f"mixed_{dtype}" if dtype != "float32" else dtype,
+    )
+    layer.build()
+    random = np.random.default_rng(1)
+    layer.logits_bias.assign(random.normal(size=11))
+    x = random.normal(size=(3, 6)).astype("float32")
+    factors = [
+        ops.convert_to_numpy(ops.cast(ops.cast(a, dtype), "float32"))
+        for a in (x, layer.embeddings)
+    ]
+    bias = ops.convert_to_numpy(layer.logits_bias)
+    expected = factors[0] @ factors[1].T + bias
+    tolerance = 1e-5 if dtype == "float32" else 2e-2
+    for ids in (None, np.array([0, 2, 3, 7])):
+        columns = slice(None) if ids is None else ids
+        for form in ({}, {"compiled": True}, {"transposed": True}):
+            logits = layer.projection(ids, **form)(x)
+            np.testing.assert_allclose(
+                logits, expected[:, columns], tolerance, tolerance
+            )
+
+
+def test_xla_does_not_copy_the_matrix_of_a_projection():
+    """With one row and a bias it does so, unless the product is turned."""
+    layer = kt.PositionalEmbedding(48, 8, logits_bias=True)
+    layer.build()
+
+    def program(compiled):
+        function = tf.function(
+            layer.projection(compiled=compiled),
+            jit_compile=True,
+            autograph=False,
+        )
+        texts = function.experimental_get_compiler_ir(tf.ones([1, 8]))
+        return texts(stage="optimized_hlo")
+
+    copies = [
+        re.findall(r"f32\[8,48\]\S* copy\(", program(compiled))
+        for compiled in (False, True)
+    ]
+    assert copies[0] and not copies[1]
 
 
 def test_embeddings_begin_with_unit_length_rows():

@@ -94,14 +94,20 @@ class _Softmax(keras.layers.Layer):
         return self.projection()(x)
 
     def projection(
-        self, ids: Tensor | None = None, transposed: bool = False
+        self,
+        ids: Tensor | None = None,
+        compiled: bool = False,
+        transposed: bool = False,
     ) -> Callable[[Tensor], Tensor]:
         """`logits` for many calls: the matrix is read once.
 
         Args:
             ids: int32 `[C]`, the tokens that are scored; by default all.
-            transposed: Whether the matrix is also transposed once, which takes
-                as much memory again.
+            compiled: Whether XLA compiles the calls. They are then written as
+                (W x^T)^T, for x `[N, D]`: XLA for CPUs would copy W^T in each
+                call if there is one row and a bias, and in bfloat16.
+            transposed: Whether the matrix is instead transposed once, which
+                takes as much memory again.
 
         Returns:
             A function from float `[..., D]` to float32 `[..., V]`, or
@@ -118,8 +124,13 @@ class _Softmax(keras.layers.Layer):
 
         def project(x):
             """x W^T + b in full precision."""
-            columns = matrix if transposed else ops.transpose(matrix)
-            logits = ops.matmul(ops.cast(x, dtype), columns)
+            x = ops.cast(x, dtype)
+            if transposed:
+                logits = ops.matmul(x, matrix)
+            elif compiled:
+                logits = ops.transpose(ops.matmul(matrix, ops.transpose(x)))
+            else:
+                logits = ops.matmul(x, ops.transpose(matrix))
             logits = ops.cast(logits, precise_dtype(dtype))
             if bias is None:
                 return logits

@@ -153,13 +153,16 @@ class Inference:
         leaving_memory = memory if leaving else ()
         # Read once, not at each position: a copy of a variable is a tensor.
         weights = [(w, ops.copy(w)) for w in self.model.weights]
+        compiled = shapes == "static"
         transposed = (
-            shapes == "static"
+            compiled
             and beam_size > 1
             and self._softmax_size(tokens) <= MOST_TRANSPOSED
         )
         with keras.StatelessScope(weights):
-            project = self.model.softmax.projection(tokens, transposed)
+            project = self.model.softmax.projection(
+                tokens, compiled, transposed
+            )
 
         def step(ids, state, index):
             cache, kept = state

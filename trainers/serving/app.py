@@ -20,7 +20,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from trainers.serving import libretranslate, page, spec, translations
-from trainers.serving.requests import read_fields
+from trainers.serving.requests import Body, read_fields
 from trainers.serving.service import Service
 
 Handler = Callable[[Service, dict], Awaitable[typing.Any]]
@@ -113,76 +113,55 @@ class _Post:
 
     async def __call__(self, scope, receive, send):
         started = time.monotonic()
-        self._service.running += 1
-        body = _Body(receive)
+        seconds = self._service.options.request_seconds
+        body = Body(receive, self._service.limits.max_body_bytes)
         try:
-            response = await self._answer(Request(scope, body.receive))
-        except HTTPException as error:
-            await body.discard(self._service.limits.max_body_bytes)
-            response = _refuse(error)
-        except ClientDisconnect:
-            response = Response(status_code=HUNG_UP)
-        except Exception as error:
-            _log(error)
-            response = _refuse(HTTPException(500, "the server has failed"))
-        finally:
-            self._service.running -= 1
+            async with asyncio.timeout(seconds):
+                response = await self._respond(scope, body)
+        except TimeoutError:
+            response = _refuse(
+                HTTPException(
+                    504, f"the request took longer than {seconds:g} seconds"
+                )
+            )
         self._service.metrics.observe_request(
             self._path, response.status_code, time.monotonic() - started
         )
-        if self._service.phase == "draining":
-            response.headers["Connection"] = "close"
         await response(scope, receive, send)
 
+    async def _respond(self, scope, body):
+        """The response, also to a request that fails."""
+        try:
+            return await self._answer(Request(scope, body.receive))
+        except HTTPException as error:
+            await body.discard()
+            return _refuse(error)
+        except ClientDisconnect:
+            return Response(status_code=HUNG_UP)
+        except Exception as error:
+            _log(error)
+            return _refuse(HTTPException(500, "the server has failed"))
+
     async def _answer(self, request):
-        """The response, within the time that a request has."""
+        """The response of the handler."""
         self._service.check_ready()
         handler, forms = HANDLERS[self._path]
-        fields = await read_fields(request, self._service.limits, forms)
+        fields = await read_fields(request, forms)
         _check_key(self._keys, fields.get("api_key"))
         work = asyncio.ensure_future(handler(self._service, fields))
         hang_up = asyncio.ensure_future(_hang_up(request.receive))
-        seconds = self._service.options.request_seconds
         try:
             await asyncio.wait(
-                (work, hang_up),
-                timeout=seconds,
-                return_when=asyncio.FIRST_COMPLETED,
+                (work, hang_up), return_when=asyncio.FIRST_COMPLETED
             )
-            if work.done():
-                return _response(work.result())
-            if hang_up.done():
+            if not work.done():
                 raise ClientDisconnect
-            raise HTTPException(
-                504, f"the translation took longer than {seconds:g} seconds"
-            )
+            return _response(work.result())
         finally:
             for task in (work, hang_up):
                 task.cancel()
             # Their work leaves the queue before this request is over.
             await asyncio.gather(work, hang_up, return_exceptions=True)
-
-
-class _Body:
-    """The body of a request: an ASGI channel that knows when it has ended."""
-
-    def __init__(self, receive):
-        self._receive, self._has_more = receive, True
-
-    async def receive(self):
-        message = await self._receive()
-        self._has_more = message.get("more_body", False)
-        return message
-
-    async def discard(self, max_bytes):
-        """Receives the rest, up to a limit.
-
-        If the connection were closed after an answer while the client still
-        sends its request, the client might not get the answer.
-        """
-        while self._has_more and max_bytes > 0:
-            message = await self.receive()
-            max_bytes -= len(message.get("body", b""))
 
 
 async def _hang_up(receive):

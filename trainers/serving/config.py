@@ -50,7 +50,7 @@ class Options(Fields):
     )
     request_seconds: float = hp(
         60.0,
-        "Seconds until a request that is not answered is dropped, with 504.",
+        "Seconds from the head of a request until it is dropped, with 504.",
         low=0.001,
         high=1e5,
     )
@@ -69,11 +69,6 @@ class Limits(Fields):
         3, "Translations besides the best one.", low=0, high=10**4
     )
     max_beam_size: int = hp(8, "Beam size.", low=1, high=10**4)
-    max_connections: int = hp(1000, "Open connections.", low=1)
-    read_seconds: float = hp(
-        10.0,
-        "Seconds until a client that has not sent all of its request is cut"
-        " off, with 408.",
-        low=0.001,
-        high=1e5,
+    max_connections: int = hp(
+        1000, "Open connections; requests of more are refused.", low=1
     )

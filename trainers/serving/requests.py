@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.types import Message, Receive
 
 from keras_transformer.fields import Fields, hp
 from keras_transformer.translation import documents
@@ -51,53 +52,68 @@ class TranslationRequest(Fields):
     )
 
 
-async def read_fields(
-    request: Request, limits: Limits, forms: bool
-) -> dict[str, typing.Any]:
+class Body:
+    """The body of a request: an ASGI channel with a limit.
+
+    Args:
+        receive: The channel of the request.
+        max_bytes: The most bytes that it may have.
+    """
+
+    def __init__(self, receive: Receive, max_bytes: int):
+        self._receive, self._max_bytes = receive, max_bytes
+        self._size, self._has_more = 0, True
+
+    async def receive(self) -> Message:
+        """The next message.
+
+        Raises:
+            HTTPException: The body is too long.
+        """
+        message = await self._receive()
+        self._has_more = message.get("more_body", False)
+        self._size += len(message.get("body", b""))
+        if self._size > self._max_bytes:
+            raise HTTPException(
+                413, f"expected a body of at most {self._max_bytes} bytes"
+            )
+        return message
+
+    async def discard(self) -> None:
+        """Receives the rest, up to as many bytes again.
+
+        If the connection were closed after an answer while the client still
+        sends its request, the client might not get the answer.
+        """
+        self._max_bytes += self._size
+        with contextlib.suppress(HTTPException):
+            while self._has_more:
+                await self.receive()
+
+
+async def read_fields(request: Request, forms: bool) -> dict[str, typing.Any]:
     """The fields of a body: a JSON object, or a form.
 
     Args:
         request: The request.
-        limits: The `Limits`.
         forms: Whether forms are accepted besides JSON; the fields of the query
             count, too.
 
     Raises:
-        HTTPException: The body is too long or cannot be read.
+        HTTPException: The body cannot be read.
     """
     kind = request.headers.get("content-type", "").partition(";")[0]
     kind = kind.strip().lower()
-    is_json = kind == "application/json" or kind.endswith("+json")
-    if not is_json and not forms:
+    if kind == "application/json" or kind.endswith("+json"):
+        return parse_json(await request.body())
+    if not forms:
         raise HTTPException(
             415,
             "expected a body of Content-Type application/json. Received:"
             f" {kind!r}",
         )
-    request = Request(
-        request.scope, _limited(request.receive, limits.max_body_bytes)
-    )
-    if is_json:
-        return parse_json(await request.body())
     form = await request.form(max_files=0, max_fields=FORM_FIELDS)
     return dict([*request.query_params.multi_items(), *form.multi_items()])
-
-
-def _limited(receive, max_bytes):
-    """The channel of a request, which fails when the body is too long."""
-    size = 0
-
-    async def receive_within_limit():
-        nonlocal size
-        message = await receive()
-        size += len(message.get("body", b""))
-        if size > max_bytes:
-            raise HTTPException(
-                413, f"expected a body of at most {max_bytes} bytes"
-            )
-        return message
-
-    return receive_within_limit
 
 
 def parse_json(body: bytes) -> dict[str, typing.Any]:

@@ -17,12 +17,7 @@ from trainers.serving.metrics import Metrics
 from trainers.serving.pairs import Found, Pair, Search, Sentence
 from trainers.serving.requests import TranslationRequest, bad_values
 
-# Phases in which there is no work: what clients are told, and after how many
-# seconds they may try again.
-NOT_READY = {
-    "starting": ("the server is starting", 10),
-    "draining": ("the server is shutting down", 30),
-}
+RETRY_START = 10  # seconds, of a client that comes while the server warms up
 
 
 class Translated(typing.NamedTuple):
@@ -57,8 +52,8 @@ class Service:
         limits: The `Limits`.
 
     Attributes:
-        phase: "starting", "ready" or "draining".
-        running: Number of requests that are worked on.
+        is_ready: Whether it has warmed up.
+        failure: What the warm-up raised, or None.
     """
 
     def __init__(self, pairs: Sequence[Pair], options: Options, limits: Limits):
@@ -77,21 +72,20 @@ class Service:
         self.metrics.waiting_tokens.set_function(
             lambda: self.batcher.waiting_tokens
         )
-        self.phase = "starting"
-        self.running = 0
+        self.is_ready = False
+        self.failure: Exception | None = None
         self._numbers = itertools.count()
 
     def warm_up(self) -> None:
         """Makes the programs of all pairs; then the service is ready."""
         for pair in self.pairs.values():
             pair.warm_up()
-        if self.phase == "starting":
-            self.phase = "ready"
+        self.is_ready = True
 
     def check_ready(self) -> None:
-        """Raises HTTPException with status 503 unless there may be work."""
-        if self.phase in NOT_READY:
-            raise _try_again(503, *NOT_READY[self.phase])
+        """Raises HTTPException with status 503 before the server is ready."""
+        if not self.is_ready:
+            raise _try_again(503, "the server is starting", RETRY_START)
 
     def find_pair(self, source: str, target: str) -> Pair:
         """The pair of two languages.

@@ -22,6 +22,7 @@ import httpx
 import numpy as np
 import pytest
 from hostile_requests import http
+from starlette.responses import StreamingResponse
 
 import keras_transformer as kt
 from keras_transformer.commands.flags import RunError
@@ -29,7 +30,7 @@ from keras_transformer.decoding import UNFINISHED
 from keras_transformer.translation import batching, documents
 from keras_transformer.translator import Alignment, PairScore, Translation
 from trainers import serve
-from trainers.serving import app, languages, pairs, server
+from trainers.serving import app, languages, pairs, requests, server, spec
 from trainers.serving.batcher import Batcher, QueueFullError
 from trainers.serving.config import Limits, Options
 from trainers.serving.service import Service
@@ -609,6 +610,37 @@ def test_bad_options_are_refused(served, fields, message):
     assert refused(served, 400, "/v1/translate", **fields).startswith(message)
 
 
+def test_another_api_is_a_row_with_its_own_errors(monkeypatch, tmp_path):
+    async def complete(service, fields):
+        options, _ = requests.read_options({"source": "en", "target": "de"})
+        texts = requests.read_texts(fields, "prompt", service.limits)
+        [found] = await service.translate(texts, options)
+        return StreamingResponse(iter(found.texts[0]))
+
+    api = spec.Api(
+        posts={"/complete": spec.Post("It.", complete, {"prompt": spec.TEXT})},
+        error=lambda status, message: {
+            "error": {"type": status, "is": message}
+        },
+    )
+    monkeypatch.setattr(app, "APIS", (*app.APIS, api))
+    keys = tmp_path / "keys"
+    keys.write_text("ours\n")
+    ours = {"Authorization": "Bearer ours"}
+    with running(options={"api_keys": str(keys)}) as served:
+        for fields, sent, status, answer in (
+            ({"prompt": "one dog"}, ours, 200, "ONE DOG"),
+            ({}, ours, 400, api.error(400, "prompt is missing")),
+            ({}, {}, 403, api.error(403, "api_key is missing")),
+        ):
+            found = served.client.post("/complete", json=fields, headers=sent)
+            assert found.status_code == status
+            assert (found.text if status == 200 else found.json()) == answer
+        described = served.client.get("/spec").json()["paths"]["/complete"]
+    error = described["post"]["responses"]["default"]["content"]
+    assert "is" in error["application/json"]["example"]["error"]
+
+
 def test_only_json_is_read(served):
     response = served.client.post("/v1/translate", data={"text": "a"})
     assert response.status_code == 415
@@ -644,6 +676,18 @@ def test_keys_are_required_if_there_are_any(tmp_path):
             served, 403, "/v1/translate", text="a", target="de"
         )
         post(served, "/v1/translate", text="a", target="de", api_key="first")
+        for header, status in (
+            ("Bearer second", 200),
+            ("bearer first", 200),
+            ("Bearer First", 403),
+            ("Bearer", 403),
+            ("Basic first", 403),
+            ("first", 403),
+        ):
+            response = served.client.post(
+                "/translate", json=fields, headers={"Authorization": header}
+            )
+            assert response.status_code == status, header
         assert served.client.get("/frontend/settings").json()["keyRequired"]
     keys.write_text("# none\n")
     with pytest.raises(ValueError, match="a key in each line"):

@@ -6,8 +6,6 @@ import hmac
 import pathlib
 import time
 import traceback
-import typing
-from collections.abc import Awaitable, Callable
 
 from absl import logging
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -19,18 +17,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from trainers.serving import libretranslate, page, spec, translations
+from trainers.serving import libretranslate, page, translations
 from trainers.serving.requests import Body, read_fields
 from trainers.serving.service import Service
+from trainers.serving.spec import Api, Get, describe
 
-Handler = Callable[[Service, dict], Awaitable[typing.Any]]
-# The requests that are work, and whether each may be a form, too.
-HANDLERS: dict[str, tuple[Handler, bool]] = {
-    "/translate": (libretranslate.translate, True),
-    "/detect": (libretranslate.detect, True),
-    "/v1/translate": (translations.translate, False),
-    "/v1/attention": (translations.draw_attention, True),
-}
 HUNG_UP = 499  # nobody reads it; metrics count it
 LONGEST_ERROR = 500  # characters; more is a value that was received
 
@@ -38,65 +29,66 @@ LONGEST_ERROR = 500  # characters; more is a value that was received
 def make_app(service: Service) -> Starlette:
     """The ASGI application of a service.
 
-    Args:
-        service: The `Service`.
-
     Raises:
         OSError, ValueError: The file of API keys cannot be used.
     """
     keys = read_keys(service.options.api_keys)
-    answers: dict[str, Callable[[], Response]] = {
-        "/": _page,
-        "/languages": lambda: JSONResponse(
-            libretranslate.list_languages(service)
-        ),
-        "/frontend/settings": lambda: JSONResponse(
-            libretranslate.describe(service)
-        ),
-        "/spec": lambda: JSONResponse(spec.describe(service)),
-        "/health": lambda: _health(service),
-        "/metrics": lambda: Response(
-            service.metrics.text(), media_type=CONTENT_TYPE_LATEST
-        ),
-    }
     cors = Middleware(
         CORSMiddleware,
         allow_origins=service.options.cors_origins,
         allow_methods=["GET", "POST"],
-        allow_headers=["Content-Type"],
+        allow_headers=["Authorization", "Content-Type"],
     )
+    routes = []
+    for api in APIS:
+        for path, get in api.gets.items():
+            routes.append(Route(path, _get(service, get)))
+        for path in api.posts:
+            endpoint = _Post(service, keys, api, path)
+            routes.append(Route(path, endpoint, methods=["POST"]))
     application = Starlette(
-        routes=[
-            *(Route(path, _get(answer)) for path, answer in answers.items()),
-            *(
-                Route(path, _Post(service, keys, path), methods=["POST"])
-                for path in HANDLERS
-            ),
-        ],
+        routes=routes,
         middleware=[cors] if service.options.cors_origins else [],
-        exception_handlers={HTTPException: lambda _, error: _refuse(error)},
+        exception_handlers={
+            HTTPException: lambda _, error: _refuse(error, COMMON)
+        },
     )
     application.router.redirect_slashes = False
     return application
 
 
-def _get(answer):
+def _get(service, get):
     """An endpoint without fields."""
 
     async def endpoint(request):
-        return answer()
+        return _response(get.answer(service))
 
     return endpoint
 
 
-def _page():
+def _page(service):
     html, policy = page.render()
     return HTMLResponse(html, headers={"Content-Security-Policy": policy})
 
 
 def _health(service):
     service.check_ready()
-    return JSONResponse({"status": "ok"})
+    return {"status": "ok"}
+
+
+def _metrics(service):
+    return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+
+COMMON = Api(
+    gets={
+        "/": Get("A page that translates as one types.", _page),
+        "/spec": Get("This description.", lambda _: describe(APIS)),
+        "/health": Get("Whether the server is ready.", _health),
+        "/metrics": Get("Metrics for Prometheus.", _metrics),
+    }
+)
+APIS: tuple[Api, ...] = (COMMON, libretranslate.API, translations.API)
 
 
 class _Post:
@@ -105,11 +97,12 @@ class _Post:
     Args:
         service: The `Service`.
         keys: Digests of the API keys; None if no key is needed.
-        path: The path, one of `HANDLERS`.
+        api, path: The `Api`, and one of its `posts`.
     """
 
-    def __init__(self, service, keys, path):
-        self._service, self._keys, self._path = service, keys, path
+    def __init__(self, service, keys, api, path):
+        self._service, self._keys = service, keys
+        self._api, self._path = api, path
 
     async def __call__(self, scope, receive, send):
         started = time.monotonic()
@@ -119,11 +112,8 @@ class _Post:
             async with asyncio.timeout(seconds):
                 response = await self._respond(scope, body)
         except TimeoutError:
-            response = _refuse(
-                HTTPException(
-                    504, f"the request took longer than {seconds:g} seconds"
-                )
-            )
+            message = f"the request took longer than {seconds:g} seconds"
+            response = _refuse(HTTPException(504, message), self._api)
         self._service.metrics.observe_request(
             self._path, response.status_code, time.monotonic() - started
         )
@@ -135,20 +125,21 @@ class _Post:
             return await self._answer(Request(scope, body.receive))
         except HTTPException as error:
             await body.discard()
-            return _refuse(error)
+            return _refuse(error, self._api)
         except ClientDisconnect:
             return Response(status_code=HUNG_UP)
         except Exception as error:
             _log(error)
-            return _refuse(HTTPException(500, "the server has failed"))
+            failure = HTTPException(500, "the server has failed")
+            return _refuse(failure, self._api)
 
     async def _answer(self, request):
         """The response of the handler."""
         self._service.check_ready()
-        handler, forms = HANDLERS[self._path]
-        fields = await read_fields(request, forms)
-        _check_key(self._keys, fields.get("api_key"))
-        work = asyncio.ensure_future(handler(self._service, fields))
+        post = self._api.posts[self._path]
+        fields = await read_fields(request, post.forms)
+        _check_key(self._keys, fields.get("api_key") or _bearer(request))
+        work = asyncio.ensure_future(post.answer(self._service, fields))
         hang_up = asyncio.ensure_future(_hang_up(request.receive))
         try:
             await asyncio.wait(
@@ -171,19 +162,16 @@ async def _hang_up(receive):
 
 
 def _response(answer):
-    """The response of a handler's result: a page, or JSON."""
-    if isinstance(answer, str):
-        policy = "frame-ancestors 'self'"
-        return HTMLResponse(answer, headers={"Content-Security-Policy": policy})
-    return JSONResponse(answer)
+    return answer if isinstance(answer, Response) else JSONResponse(answer)
 
 
-def _refuse(error):
-    """The answer to a request that is refused."""
+def _refuse(error, api):
+    """The answer of an API to a request that is refused."""
     message = error.detail
     if len(message) > LONGEST_ERROR:
         message = f"{message[:LONGEST_ERROR]} ..."
-    return JSONResponse({"error": message}, error.status_code, error.headers)
+    content = api.error(error.status_code, message)
+    return JSONResponse(content, error.status_code, error.headers)
 
 
 def _log(error):
@@ -214,6 +202,12 @@ def read_keys(path: str | None) -> list[bytes] | None:
             f"expected a key in each line. Received: api_keys={path!r}"
         )
     return [_digest(key) for key in keys]
+
+
+def _bearer(request):
+    """The key in the header `Authorization: Bearer KEY`, or ""."""
+    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else ""
 
 
 def _digest(key):

@@ -4,10 +4,12 @@ Fields that it does not know are ignored, as there.
 """
 
 from keras_transformer.figures.writing import direction
+from keras_transformer.translation import documents
 from trainers.serving import requests
 from trainers.serving.languages import name_of
 from trainers.serving.requests import Values
 from trainers.serving.service import Service
+from trainers.serving.spec import TEXT, TEXTS, Api, Get, Post
 
 
 async def translate(service: Service, fields: Values) -> dict:
@@ -96,3 +98,30 @@ def describe(service: Service) -> dict:
             "n_best": {"max": service.max_n_best},
         },
     }
+
+
+API = Api(
+    gets={
+        "/languages": Get(
+            "The languages, each with those it is translated into.",
+            list_languages,
+        ),
+        "/frontend/settings": Get("Limits and defaults, for pages.", describe),
+    },
+    posts={
+        "/translate": Post(
+            "LibreTranslate's: translates a text or a list of texts.",
+            translate,
+            {"q": TEXTS, "source": TEXT, "target": TEXT},
+            {
+                "format": {**TEXT, "enum": documents.FORMATS},
+                "alternatives": {"type": "integer", "minimum": 0},
+            },
+        ),
+        "/detect": Post(
+            "LibreTranslate's: the languages that a text may be in.",
+            detect,
+            {"q": TEXT},
+        ),
+    },
+)

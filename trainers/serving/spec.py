@@ -1,74 +1,90 @@
-"""The description of the API, in OpenAPI."""
+"""What an API of the server is, and the description of all of them in OpenAPI.
+
+An API is a module of this folder with its paths, their fields, and the form of
+its errors, in an `Api`; `trainers.serving.app.APIS` has a row for it.
+"""
 
 import dataclasses
 import typing
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
-from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import kinds_of
-from keras_transformer.translation import documents
-from trainers.serving.requests import SEARCH_FIELDS, TranslationRequest
-from trainers.serving.service import Service
 
 TYPES = {int: "integer", float: "number", bool: "boolean", str: "string"}
 LIMITS = {"low": "minimum", "high": "exclusiveMaximum", "choices": "enum"}
 Schema = dict[str, typing.Any]
 TEXT: Schema = {"type": "string"}
 TEXTS: Schema = {"oneOf": [TEXT, {"type": "array", "items": TEXT}]}
-JSON = ("application/json",)
-FORMS = (*JSON, "application/x-www-form-urlencoded", "multipart/form-data")
-GETS = {
-    "/languages": "The languages, each with those it is translated into.",
-    "/frontend/settings": "Limits and defaults, for pages.",
-    "/health": "Whether the server is ready.",
-    "/metrics": "Metrics for Prometheus.",
-}
+JSON = "application/json"
+FORMS = (JSON, "application/x-www-form-urlencoded", "multipart/form-data")
 
 
-def describe(service: Service) -> Schema:
-    """The OpenAPI document of a service."""
-    languages = {"source": TEXT, "target": TEXT}
-    most = service.limits.max_alternatives
-    posts = {
-        "/translate": _post(
-            "LibreTranslate's: translates a text or a list of texts.",
-            {"q": TEXTS, **languages},
-            {
-                "format": {**TEXT, "enum": documents.FORMATS},
-                "alternatives": {
-                    "type": "integer",
-                    "minimum": 0,
-                    "maximum": most,
-                },
-            },
-        ),
-        "/detect": _post(
-            "LibreTranslate's: the languages that a text may be in.",
-            {"q": TEXT},
-        ),
-        "/v1/translate": _post(
-            "Translates with search options, and tells all that is known.",
-            {"text": TEXTS, "target": TEXT},
-            {
-                "prefix": TEXTS,
-                **_schemas(TranslationRequest),
-                **_schemas(DecodingConfig, SEARCH_FIELDS),
-            },
-            JSON,
-        ),
-        "/v1/attention": _post(
-            "The page of the attention of a translation.",
-            {"text": TEXT, "translation": TEXT, **languages},
-        ),
+class Get(typing.NamedTuple):
+    """What a path answers to GET.
+
+    Attributes:
+        summary: One line about it.
+        answer: A function of the `Service`; returns a value for JSON, or a
+            `starlette.responses.Response`.
+    """
+
+    summary: str
+    answer: Callable[..., typing.Any]
+
+
+class Post(typing.NamedTuple):
+    """What a path does with the fields of a request.
+
+    Attributes:
+        summary: One line about it.
+        answer: A coroutine function of the `Service` and the fields, which it
+            checks; returns as in `Get`.
+        required, optional: The schemas of the fields by name, for the
+            description.
+        forms: Whether the body may be a form, too, not JSON only.
+    """
+
+    summary: str
+    answer: Callable[..., Awaitable[typing.Any]]
+    required: Mapping[str, Schema]
+    optional: Mapping[str, Schema] = {}
+    forms: bool = True
+
+
+class Api(typing.NamedTuple):
+    """Paths, and what their errors look like.
+
+    Attributes:
+        gets, posts: By path.
+        error: The JSON value of an error, of its status and its message.
+    """
+
+    gets: Mapping[str, Get] = {}
+    posts: Mapping[str, Post] = {}
+    error: Callable[[int, str], typing.Any] = lambda status, message: {
+        "error": message
     }
-    gets = {path: {"get": _operation(what)} for path, what in GETS.items()}
+
+
+def describe(apis: Collection[Api]) -> Schema:
+    """The OpenAPI document of some APIs."""
+    paths: Schema = {}
+    for api in apis:
+        for path, get in api.gets.items():
+            paths[path] = {"get": _operation(get.summary, api)}
+        for path, post in api.posts.items():
+            body = {"requestBody": _body(post)}
+            paths[path] = {"post": _operation(post.summary, api) | body}
     return {
         "openapi": "3.1.0",
         "info": {"title": "Translation", "version": "1"},
-        "paths": gets | posts,
+        "paths": paths,
     }
 
 
-def _schemas(section, names=None):
+def schemas_of(
+    section: type, names: Collection[str] | None = None
+) -> dict[str, Schema]:
     """The schemas of fields made with `hp`, by name; by default of all."""
     schemas = {}
     for field in dataclasses.fields(section):
@@ -87,26 +103,26 @@ def _schemas(section, names=None):
     return schemas
 
 
-def _post(what, required, optional=None, kinds=FORMS):
-    """An operation with a body."""
+def _body(post):
+    """The body of a request."""
     schema = {
         "type": "object",
-        "properties": {"api_key": TEXT, **(optional or {}), **required},
-        "required": list(required),
+        "properties": {"api_key": TEXT, **post.optional, **post.required},
+        "required": list(post.required),
     }
+    kinds = FORMS if post.forms else (JSON,)
     content = dict.fromkeys(kinds, {"schema": schema})
-    body = {"required": True, "content": content}
-    return {"post": _operation(what) | {"requestBody": body}}
+    return {"required": True, "content": content}
 
 
-def _operation(what):
+def _operation(summary, api):
     """An operation and its answers."""
-    error = {"type": "object", "properties": {"error": TEXT}}
+    error = {"example": api.error(400, "What was expected and received.")}
     answers = {
         "200": {"description": "The answer."},
         "default": {
             "description": "An error; 429 and 503 have Retry-After.",
-            "content": {"application/json": {"schema": error}},
+            "content": {JSON: error},
         },
     }
-    return {"summary": what, "responses": answers}
+    return {"summary": summary, "responses": answers}

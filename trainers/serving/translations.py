@@ -1,10 +1,13 @@
 """The server's own API: search options of a request, and all that is known."""
 
 from starlette.exceptions import HTTPException
+from starlette.responses import HTMLResponse
 
+from keras_transformer.config import DecodingConfig
 from trainers.serving import requests
-from trainers.serving.requests import Values
+from trainers.serving.requests import SEARCH_FIELDS, TranslationRequest, Values
 from trainers.serving.service import Service
+from trainers.serving.spec import TEXT, TEXTS, Api, Post, schemas_of
 
 OTHERS = ("text", "prefix", "api_key")  # fields that are read one by one
 
@@ -37,17 +40,19 @@ async def translate(service: Service, fields: Values) -> dict:
     }
 
 
-async def draw_attention(service: Service, fields: Values) -> str:
-    """The answer of /v1/attention: a page."""
+async def draw_attention(service: Service, fields: Values) -> HTMLResponse:
+    """The answer of /v1/attention: a page, for a frame of our own page."""
     source, target, *texts = (
         requests.read_text(fields, name)
         for name in ("source", "target", "text", "translation")
     )
     for name in ("text", "translation"):
         requests.read_texts(fields, name, service.limits)
-    return await service.draw_attention(
+    html = await service.draw_attention(
         service.find_pair(source, target), *texts
     )
+    policy = {"Content-Security-Policy": "frame-ancestors 'self'"}
+    return HTMLResponse(html, headers=policy)
 
 
 def _read_prefixes(service, fields, number):
@@ -80,3 +85,26 @@ def _sentence(source, before, found, n_best):
         "notes": notes,
         "hypotheses": hypotheses[:n_best],
     }
+
+
+API = Api(
+    posts={
+        "/v1/translate": Post(
+            "Translates with search options, and returns scores, probabilities"
+            " of tokens and alignments.",
+            translate,
+            {"text": TEXTS, "target": TEXT},
+            {
+                "prefix": TEXTS,
+                **schemas_of(TranslationRequest),
+                **schemas_of(DecodingConfig, SEARCH_FIELDS),
+            },
+            forms=False,
+        ),
+        "/v1/attention": Post(
+            "The page of the attention of a translation.",
+            draw_attention,
+            dict.fromkeys(("text", "translation", "source", "target"), TEXT),
+        ),
+    },
+)

@@ -12,7 +12,6 @@ import tensorflow as tf
 from commands import copy_of_run, fails, largest_batch_untried, losses_in
 
 from keras_transformer.checkpoints import named_weights
-from keras_transformer.commands import flags as command_flags
 from keras_transformer.data.languages import read_directions
 from keras_transformer.data.mixture import Mixture, temperature_stage
 from keras_transformer.tokenization import Tokenizer
@@ -34,6 +33,7 @@ from trainers import (
 from trainers.run import validation
 from trainers.run.corpora import read_split
 from trainers.run.data_config import DataConfig
+from trainers.run.options import TranslatorOptions
 from trainers.scoring.metrics import make_metric, score_pairs
 from trainers.serving import libretranslate, pairs
 
@@ -558,8 +558,8 @@ def test_tune_maximizes_the_mean(run, translator, capsys, files):
 
 
 def test_the_server_has_a_pair_for_each_direction(run, translator):
-    arguments = command_flags.Arguments({"workdir": str(run.path)})
-    found = pairs.load_pairs(arguments, max_searches=1)
+    options = TranslatorOptions(workdir=str(run.path))
+    found = pairs.load_pairs(options, {}, max_searches=1)
     assert [(p.source, p.target) for p in found] == [("en", "de"), ("en", "fr")]
     for pair, tag in zip(found, TAGS.values(), strict=True):
         search = pairs.Search(pair, translator.decoding, True)

@@ -823,7 +823,7 @@ def test_a_model_that_cannot_warm_up_ends_the_command(monkeypatch):
     before = [signal.getsignal(number) for number in numbers]
     try:
         with pytest.raises(RunError, match="cannot translate: no finite log"):
-            server.run(None, Options(port=0), Limits())
+            server.run(None, {}, Options(port=0), Limits())
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)

@@ -20,8 +20,9 @@ def main(argv: list[str] | None = None) -> None:
         arguments = flags.parse(
             argv, __doc__, TranslatorOptions, Options, Limits, DecodingConfig
         )
+        translator = arguments.build(TranslatorOptions)
         options, limits = arguments.build(Options), arguments.build(Limits)
-        arguments.build(TranslatorOptions).prepare_process()
+        translator.prepare_process()
         try:
             server = load("trainers.serving.server")
         except ModuleNotFoundError as error:
@@ -29,7 +30,8 @@ def main(argv: list[str] | None = None) -> None:
                 f"needs the extra 'serve': {flags.how_to_install('serve')}"
                 f" ({error})"
             ) from error
-        server.run(arguments, options, limits)
+        search = arguments.given_of(DecodingConfig)
+        server.run(translator, search, options, limits)
 
 
 if __name__ == "__main__":

@@ -77,10 +77,13 @@ class Arguments:
         Raises:
             CommandError: A value is outside its range or choices.
         """
-        names = [field.name for field in dataclasses.fields(section)]
-        given = {n: self.given[n] for n in names if n in self.given}
         with user_errors():
-            return section(**{**base, **given})
+            return section(**{**base, **self.given_of(section)})
+
+    def given_of(self, section):
+        """The given values of a dataclass's fields, by name."""
+        names = [field.name for field in dataclasses.fields(section)]
+        return {n: self.given[n] for n in names if n in self.given}
 
 
 def parse(argv, description, *sections):

@@ -8,7 +8,7 @@ from keras_transformer.commands.startup import (
     choose_backend,
     prepare_search,
 )
-from keras_transformer.config import PRECISIONS
+from keras_transformer.config import CHECKPOINT_KINDS, PRECISIONS
 from keras_transformer.fields import Fields, hp, required, same_field
 from trainers.run.config import TrainingConfig
 
@@ -73,6 +73,17 @@ class TranslatorOptions(DeviceOptions, WorkdirOptions):
         """Chooses backend, device and threads; call it before `load`."""
         choose_backend(self.backend, self.device)
         prepare_search(self.jit_compile)
+
+    def in_workdir(self, path: str) -> "TranslatorOptions":
+        """The options for another work directory.
+
+        Its checkpoint is of the same kind; if `checkpoint` is a path, which
+        belongs to the first work directory, it is the first that exists.
+        """
+        is_kind = self.checkpoint in CHECKPOINT_KINDS
+        return dataclasses.replace(
+            self, workdir=path, checkpoint=self.checkpoint if is_kind else None
+        )
 
 
 @dataclasses.dataclass(frozen=True)

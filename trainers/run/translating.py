@@ -9,12 +9,12 @@ import dataclasses
 import itertools
 import sys
 import typing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from absl import logging
 
 from keras_transformer.commands import flags
-from keras_transformer.config import CHECKPOINT_KINDS, DecodingConfig
+from keras_transformer.config import DecodingConfig
 from keras_transformer.data.languages import choose_tags
 from keras_transformer.translation.encoding import UntaggedError
 from keras_transformer.translator import Translator
@@ -35,28 +35,43 @@ def load_translator(
 ) -> Translator:
     """The `Translator` of a command line with `TranslatorOptions`.
 
-    Flags of the search override the work directory's `DecodingConfig`.
-
     Args:
         arguments: The command line.
-        other: A work directory to use instead of the command line's, with a
-            checkpoint of the same kind; if `--checkpoint` is a path, with the
-            first checkpoint that exists.
+        other: A work directory to use instead of the command line's, see
+            `TranslatorOptions.in_workdir`.
 
     Raises:
         CommandError: The work directory or an option is wrong.
     """
     options = arguments.build(TranslatorOptions)
-    if other is not None:
-        kind = options.checkpoint
-        if kind not in CHECKPOINT_KINDS:  # a path in the command line's own
-            kind = None
-        options = dataclasses.replace(options, workdir=other, checkpoint=kind)
+    return open_translator(
+        options if other is None else options.in_workdir(other),
+        arguments.given_of(DecodingConfig),
+        arguments.build(LanguageOptions).target_language,
+        arguments.build(ShortlistOptions).shortlist,
+    )
+
+
+def open_translator(
+    options: TranslatorOptions,
+    search: Mapping[str, typing.Any],
+    target_language: str | None = None,
+    shortlist: bool = False,
+) -> Translator:
+    """A `Translator` with some search options.
+
+    Args:
+        options: The options.
+        search: Fields of `DecodingConfig` that override the work directory's.
+        target_language, shortlist: As in `LanguageOptions`, `ShortlistOptions`.
+
+    Raises:
+        CommandError: The work directory or an option is wrong.
+    """
     with flags.user_errors():
         searches = devices.count_searches(options.device)
         workdir = WorkDirectory(options.workdir)
         before = workdir.read_section("decoding", DecodingConfig)
-        decoding = arguments.build(DecodingConfig, **dataclasses.asdict(before))
         others = {
             "jit_compile": options.jit_compile,
             "num_threads": options.num_threads or searches,
@@ -64,14 +79,13 @@ def load_translator(
         if options.max_source_length is not None:
             others["max_source_length"] = options.max_source_length
         data = workdir.read_config().get("data", {})
-        language = arguments.build(LanguageOptions).target_language
-        tags = choose_tags(data.get("target_language", ""), language)
+        tags = choose_tags(data.get("target_language", ""), target_language)
         translator = Translator.load(
             options.workdir,
-            decoding,
+            dataclasses.replace(before, **search),
             options.checkpoint,
             precision=options.precision,
-            shortlist=arguments.build(ShortlistOptions).shortlist,
+            shortlist=shortlist,
             **others,
         )
     return translator.with_source_tags(tags) if tags else translator

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from keras_transformer.figures.attention import attention_figure
 from keras_transformer.translator import Translation, Translator
 from keras_transformer.workdir import WorkDirectory
 from trainers.run.options import TranslatorOptions
-from trainers.run.translating import load_translator
+from trainers.run.translating import open_translator
 
 
 class Pair:
@@ -136,24 +136,28 @@ class Search:
         ]
 
 
-def load_pairs(arguments: flags.Arguments, max_searches: int) -> list[Pair]:
-    """The pairs of the work directories of a command line.
+def load_pairs(
+    options: TranslatorOptions,
+    search: Mapping[str, typing.Any],
+    max_searches: int,
+) -> list[Pair]:
+    """The pairs of work directories.
 
     A model of several target languages gives a pair for each.
 
     Args:
-        arguments: The command line, with `TranslatorOptions`.
+        options: The options; `workdir` may be several, separated by commas.
+        search: Fields of `DecodingConfig` that override the work directories'.
         max_searches: As for `Pair`.
 
     Raises:
         CommandError: A work directory is wrong, or two have the same languages.
     """
     pairs: dict[tuple[str, str], Pair] = {}
-    workdir = arguments.build(TranslatorOptions).workdir
-    paths = [path for path in workdir.split(",") if path]
-    for path in paths:
-        other = None if path == workdir else path
-        translator = load_translator(arguments, other)
+    workdir = options.workdir
+    for path in filter(None, workdir.split(",")):
+        one = options if path == workdir else options.in_workdir(path)
+        translator = open_translator(one, search)
         data = WorkDirectory(path).read_config().get("data", {})
         source = data.get("source_language", "source")
         target = data.get("target_language", "target")

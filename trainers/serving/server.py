@@ -10,10 +10,13 @@ import os
 import signal
 import socket
 import threading
+import typing
+from collections.abc import Mapping
 
 import uvicorn
 
 from keras_transformer.commands import flags
+from trainers.run.options import TranslatorOptions
 from trainers.serving.app import make_app
 from trainers.serving.config import Limits, Options
 from trainers.serving.pairs import load_pairs
@@ -27,12 +30,17 @@ class _EndedError(Exception):
     """SIGTERM or SIGINT arrived."""
 
 
-def run(arguments: flags.Arguments, options: Options, limits: Limits) -> None:
+def run(
+    translator: TranslatorOptions,
+    search: Mapping[str, typing.Any],
+    options: Options,
+    limits: Limits,
+) -> None:
     """Serves until SIGTERM or SIGINT.
 
     Args:
-        arguments: The command line.
-        options, limits: Its options.
+        translator, search: As for `load_pairs`.
+        options, limits: The options.
 
     Raises:
         CommandError: A work directory, the address or an option is wrong.
@@ -42,7 +50,7 @@ def run(arguments: flags.Arguments, options: Options, limits: Limits) -> None:
         # Before the models, whose loading takes long. Nobody can connect yet.
         bound = bind(options.host, options.port)
     with bound:
-        pairs = load_pairs(arguments, options.max_searches)
+        pairs = load_pairs(translator, search, options.max_searches)
         with flags.user_errors():
             service = Service(pairs, options, limits)
             server = make_server(service)

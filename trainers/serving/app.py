@@ -94,10 +94,7 @@ APIS: tuple[Api, ...] = (COMMON, libretranslate.API, translations.API)
 class _Post:
     """An endpoint that works for clients: an ASGI application.
 
-    Args:
-        service: The `Service`.
-        keys: Digests of the API keys; None if no key is needed.
-        api, path: The `Api`, and one of its `posts`.
+    `keys` is the result of `read_keys`; `path` is one of the `api`'s posts.
     """
 
     def __init__(self, service, keys, api, path):
@@ -186,9 +183,7 @@ def _log(error):
 def read_keys(path: str | None) -> list[bytes] | None:
     """The digests of the keys in a file, or None without one.
 
-    Args:
-        path: Path of a text file with a key in each line; blank lines and those
-            that begin with # are skipped.
+    Each line has a key; blank lines and those that begin with # are skipped.
 
     Raises:
         OSError, ValueError: It cannot be read, or has no key.

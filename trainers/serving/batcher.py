@@ -83,8 +83,8 @@ class Batcher:
             batch, while the thread has nothing else to do.
         max_queue_tokens: Sum of the sizes that wait, at most; a single job may
             be larger.
-        max_queue_seconds: How long what waits may take, at most, by the speed
-            of the last batches: whoever comes later would wait for nothing.
+        max_queue_seconds: Maximum time to drain the queue, estimated from the
+            speed of the last batches; later jobs are rejected.
         observe: Called with the `Batch` after each.
 
     Attributes:
@@ -117,13 +117,8 @@ class Batcher:
     ) -> concurrent.futures.Future:
         """Puts a job into the queue.
 
-        Args:
-            work: The work.
-            items: Its items, at least one.
-            sizes: The size of each in tokens.
-
-        Returns:
-            The future of the list of results.
+        There is at least one item; `sizes` are in tokens. The future has the
+        list of results.
 
         Raises:
             QueueFullError: Too many tokens wait, or too much time would pass.

@@ -48,11 +48,7 @@ class Detector:
     def rank(self, text: str) -> list[tuple[str, float]]:
         """The languages that a text may be in, most probable first.
 
-        Args:
-            text: The text.
-
-        Returns:
-            A list of a language code and a confidence from 0 to 100.
+        Each is a language code and a confidence from 0 to 100.
         """
         if self._identifier is None:
             return [(code, 100.0) for code in self._codes.values()][:1]

@@ -21,12 +21,7 @@ from trainers.run.translating import open_translator
 class Pair:
     """A language pair: a translator, also with other search options.
 
-    Args:
-        source: Language code of the source.
-        target: Language code of the target.
-        translator: The `Translator`.
-        max_searches: Number of other search options whose programs stay in
-            memory.
+    The programs of `max_searches` other search options stay in memory.
     """
 
     def __init__(

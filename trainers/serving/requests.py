@@ -53,12 +53,7 @@ class TranslationRequest(Fields):
 
 
 class Body:
-    """The body of a request: an ASGI channel with a limit.
-
-    Args:
-        receive: The channel of the request.
-        max_bytes: The most bytes that it may have.
-    """
+    """The body of a request: an ASGI channel with a limit."""
 
     def __init__(self, receive: Receive, max_bytes: int):
         self._receive, self._max_bytes = receive, max_bytes
@@ -92,12 +87,9 @@ class Body:
 
 
 async def read_fields(request: Request, forms: bool) -> dict[str, typing.Any]:
-    """The fields of a body: a JSON object, or a form.
+    """The fields of a body: a JSON object, or, if it may be one, a form.
 
-    Args:
-        request: The request.
-        forms: Whether forms are accepted besides JSON; the fields of the query
-            count, too.
+    With a form the fields of the query count, too.
 
     Raises:
         HTTPException: The body cannot be read.
@@ -214,7 +206,7 @@ def read_options(
 
     Args:
         fields: The fields of the request.
-        others: Names of the fields that are read elsewhere.
+        others: Names of fields that are read elsewhere.
 
     Returns:
         The `TranslationRequest`, and fields of `DecodingConfig`, which are not

@@ -36,11 +36,7 @@ def run(
     options: Options,
     limits: Limits,
 ) -> None:
-    """Serves until SIGTERM or SIGINT.
-
-    Args:
-        translator, search: As for `load_pairs`.
-        options, limits: The options.
+    """Serves the pairs of `load_pairs` until SIGTERM or SIGINT.
 
     Raises:
         CommandError: A work directory, the address or an option is wrong.

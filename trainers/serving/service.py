@@ -46,11 +46,6 @@ class Translated(typing.NamedTuple):
 class Service:
     """Translates for many clients.
 
-    Args:
-        pairs: The `Pair`s.
-        options: The `Options`.
-        limits: The `Limits`.
-
     Attributes:
         is_ready: Whether it has warmed up.
         failure: What the warm-up raised, or None.
@@ -125,14 +120,10 @@ class Service:
         """Translates texts.
 
         Args:
-            texts: The texts.
-            options: The options.
+            texts, options: What to translate, and how.
             search: Fields of `DecodingConfig` that differ from the server's.
             prefixes: The beginning of each translation; texts are not split.
             may_be_fewer: Whether `n_best` may be more than a search finds.
-
-        Returns:
-            A `Translated` for each text.
 
         Raises:
             HTTPException: A text or an option is wrong, or there is no room.

@@ -86,15 +86,8 @@ def rows():
 ROWS = rows()
 
 
-def is_phrasebook(module):
-    """Whether a module is of the phrasebook, which keeps its own order."""
-    return module.startswith("trainers.phrasebook")
-
-
 def place(module):
-    """Package and row of a module; the phrasebook is one module."""
-    if is_phrasebook(module):
-        module = "trainers.phrasebook"
+    """Package and row of a module."""
     package = module.partition(".")[0]
     if module in (
         *PACKAGES,
@@ -129,10 +122,7 @@ def test_imports_come_from_the_rows_above(module):
         assert other in (package, "keras_transformer"), f"{module}: {name}"
         if name in MODULES:
             other, other_row = place(name)
-        if is_phrasebook(module):
-            is_command = module.endswith(".__main__")
-            assert is_phrasebook(name) or is_command, f"{module}: {name}"
-        elif other == package and None not in (row, other_row):
+        if other == package and None not in (row, other_row):
             assert other_row < row, f"{module} must not import {name}"
 
 

@@ -84,5 +84,5 @@ def processes(tmp_path_factory):
 def train_files(tmp_path_factory):
     """Flags of 300 training pairs in files, with nothing to measure on."""
     prefix = tmp_path_factory.mktemp("corpus") / "train"
-    write_pairs(prefix, phrasebook.make_split("train", 300))
+    write_pairs(prefix, phrasebook.read_split("train", 300))
     return ["--dataset=files", f"--train_files={prefix}"]

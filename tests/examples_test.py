@@ -62,7 +62,7 @@ def test_notebooks_are_stored_without_outputs():
 
 
 def test_quickstart_learns_its_sentences(capsys):
-    """Rather than all sentences of the grammar, which takes minutes."""
+    """Rather than all sentences, which takes minutes."""
     found = run_notebook(
         "quickstart",
         num_pairs=20,

@@ -677,7 +677,7 @@ def test_yaml_is_options_or_strings(tmp_path):
 
 @pytest.fixture(scope="module")
 def model_bytes():
-    pairs = phrasebook.make_split("train", 300)
+    pairs = phrasebook.read_split("train", 300)
     return Tokenizer.train((line for p in pairs for line in p), 90).model_bytes
 
 

@@ -445,7 +445,7 @@ def test_two_replicas_share_the_batches_of_one(corpus):
 
 def test_a_training_with_a_mixture_is_resumed(tmp_path, capsys):
     """From a checkpoint in the second epoch, as after a kill."""
-    pairs = phrasebook.make_split("train", 90)
+    pairs = phrasebook.read_split("train", 90)
     original = write_pairs(tmp_path / "original", pairs[:40])
     back = write_pairs(tmp_path / "back", [*pairs[40:], ("", "leer")])
     argv = [

@@ -57,7 +57,7 @@ def files(tmp_path_factory):
     for name, size in SIZES.items():
         split = {"both": "train", "more": "train"}.get(name, name)
         english, german = zip(
-            *phrasebook.make_split(split, 99)[-size:], strict=True
+            *phrasebook.read_split(split, 99)[-size:], strict=True
         )
         sides = {"en": english, "de": german}
         if name != "more":
@@ -289,7 +289,7 @@ def test_tags_are_tokens_of_the_vocabulary(translator):
 
 def test_a_vocabulary_without_the_tags_is_refused(flags, tmp_path, capsys):
     lines = [
-        line for pair in phrasebook.make_split("train", 60) for line in pair
+        line for pair in phrasebook.read_split("train", 60) for line in pair
     ]
     Tokenizer.train(lines, 150, symbols=["<2de>"]).save(tmp_path / "given")
     given = [f"--tokenizer={tmp_path}/given", f"--workdir={tmp_path}/run"]

@@ -17,7 +17,7 @@ from trainers.parsing import evaluation
 from trainers.parsing import text as parsing_text
 from trainers.parsing.bracketing import count_brackets, sum_counts
 from trainers.parsing.config import ParserDecoding, TreesConfig
-from trainers.parsing.corpus import make_trees
+from trainers.parsing.corpus import read_treebank
 from trainers.parsing.linearization import linearize
 from trainers.parsing.trees import (
     Leaf,
@@ -52,7 +52,7 @@ def words_of(tree):
 @pytest.fixture(scope="module")
 def trees():
     """Four short trees."""
-    short = [t for t in make_trees("train", 60) if len(leaves(t)) < 7]
+    short = [t for t in read_treebank("train", 60) if len(leaves(t)) < 7]
     return short[:4]
 
 

@@ -45,7 +45,7 @@ ODD = [
 @pytest.fixture(scope="module")
 def pairs():
     """Good pairs, odd ones, and copies."""
-    pairs = phrasebook.make_split("train", 900)
+    pairs = phrasebook.read_split("train", 900)
     pairs = [*pairs[:500], *ODD, *pairs[100:200], ODD[4], *pairs[500:]]
     return [*pairs, pairs[0]]
 
@@ -161,7 +161,7 @@ def make_strange_lines(num_lines):
     rng = random.Random(5)
     planes = [(0x20, 0x250), (0x300, 0x370), (0x20, 0x3000), (0x1F000, 0x1FA00)]
     lines = []
-    for source, _ in phrasebook.make_split("train", num_lines):
+    for source, _ in phrasebook.read_split("train", num_lines):
         characters = list(source)
         for _ in range(rng.randrange(12)):
             place = rng.randrange(len(characters) + 1)

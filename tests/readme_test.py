@@ -92,7 +92,7 @@ def test_the_script_trains_and_translates(tmp_path, monkeypatch, capsys):
         '"tiny", d_model=16, d_ff=32, num_heads=2, num_layers=1, ',
     )
     (tmp_path / "corpus").mkdir()
-    english, german = zip(*phrasebook.make_split("train", 100), strict=True)
+    english, german = zip(*phrasebook.read_split("train", 100), strict=True)
     for language, lines in (("en", english), ("de", german)):
         path = tmp_path / "corpus" / f"train.{language}"
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -57,7 +57,7 @@ def flags(tmp_path_factory):
     directory = tmp_path_factory.mktemp("corpora")
     links = directory / "links.txt"
     links.write_text("0-0 1-1\n" * 150)
-    pairs = phrasebook.make_split("train", 300)
+    pairs = phrasebook.read_split("train", 300)
     prefixes = [
         write_pairs(directory / name, half)
         for name, half in (("original", pairs[:150]), ("back", pairs[150:]))

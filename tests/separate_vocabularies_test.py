@@ -28,7 +28,7 @@ FILES = ["source_tokenizer.model", "target_tokenizer.model"]
 
 
 def flags_of(folder):
-    prefix = write_pairs(folder / "train", phrasebook.make_split("train", 80))
+    prefix = write_pairs(folder / "train", phrasebook.read_split("train", 80))
     return [
         "--dataset=files",
         f"--train_files={prefix}",

@@ -461,7 +461,7 @@ def test_dry_run_shows_and_writes_nothing(command, tmp_path, capsys):
 
 
 def test_validation_computes_no_more_at_once_than_training(tmp_path):
-    valid = phrasebook.make_split("valid", 40)
+    valid = phrasebook.read_split("valid", 40)
     path = tmp_path / "tokenizer.model"
     kt.Tokenizer.train((t for pair in valid for t in pair), 90).save(path)
     data = DataConfig(

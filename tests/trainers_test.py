@@ -70,7 +70,7 @@ def corpus(tmp_path_factory):
         "--dataset=files",
         *(
             f"--{name}_files="
-            + write_pairs(directory / name, phrasebook.make_split(name, size))
+            + write_pairs(directory / name, phrasebook.read_split(name, size))
             for name, size in (("train", 300), ("valid", 12), ("test", 8))
         ),
     ]

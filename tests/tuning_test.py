@@ -19,7 +19,7 @@ from trainers.run.data_config import DataConfig
 from trainers.run.session import write_flags
 from trainers.scoring import tuning
 
-PAIRS = phrasebook.make_split("valid", 6)
+PAIRS = phrasebook.read_split("valid", 6)
 # Which of the translations are right, by the options of the search.
 RIGHT = {(3, 0.6): 2, (1, 0.0): 2, (1, 1.0): 4, (2, 0.0): 5, (2, 1.0): 5}
 

@@ -93,7 +93,7 @@ def corpus(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "corpus").mkdir()
     for split, number in (("train", 60), ("valid", 3), ("test", 3)):
-        pairs = phrasebook.make_split("train", number)
+        pairs = phrasebook.read_split("train", number)
         write_pairs(tmp_path / "corpus" / split, pairs)
     (tmp_path / "runs").mkdir()
     return tmp_path
@@ -167,7 +167,7 @@ def test_a_client(capsys):
 
 
 def test_a_layer(corpus):
-    sentences = [pair[0] for pair in phrasebook.make_split("train", 100)]
+    sentences = [pair[0] for pair in phrasebook.read_split("train", 100)]
     rows = [f"{int(s.endswith('?'))}\t{s}\n" for s in sentences]
     (corpus / "reviews.tsv").write_text("".join(rows), "utf-8")
     [script] = scripts_of("A layer in your own model")

@@ -4,7 +4,7 @@
     python -m trainers.parse --train_trees=FILE --valid_trees=FILE \\
         --test_trees=FILE --workdir=DIR [--flag=value ...]
 
-Without --train_trees it learns the trees of a small built-in grammar. The best
+Without --train_trees it learns the trees of the built-in treebank. The best
 checkpoint is chosen by labeled bracketing F1, and F1 on the test trees is shown
 when training ends. If it is killed, rerun the same command to resume.
 """

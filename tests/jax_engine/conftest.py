@@ -68,7 +68,7 @@ def corpus(tmp_path_factory):
     directory = tmp_path_factory.mktemp("corpus")
     argv = ["--dataset=files"]
     for name, size in (("train", 300), ("valid", 12), ("test", 8)):
-        pairs = phrasebook.make_split(name, size)
+        pairs = phrasebook.read_split(name, size)
         prefix = write_pairs(directory / name, pairs)
         argv.append(f"--{name}_files={prefix}")
     return argv

@@ -4,6 +4,7 @@ import dataclasses
 
 from keras_transformer.config import DecodingConfig, LengthConfig
 from keras_transformer.fields import hp, same_field
+from trainers.run.built_in import TREEBANK
 from trainers.run.data_config import DataConfig
 
 DATASET = "trees"  # the value of `TreesConfig.dataset`
@@ -26,7 +27,10 @@ class TreesConfig(LengthConfig, changeable=True):
         (), "Files of test trees, parsed when training ends."
     )
     treebank_trees: int = hp(
-        20000, "Training trees of the built-in treebank to generate.", low=1
+        20000,
+        "Training trees of the built-in treebank to read, at most"
+        f" {TREEBANK.train_size:,}.",
+        low=1,
     )
     tokenizer: str = hp(
         "",

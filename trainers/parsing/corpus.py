@@ -1,22 +1,20 @@
-"""The trees of a run, as pairs of a sentence and its linear tree.
+"""The trees of a run, as pairs of a sentence and its linear tree."""
 
-The built-in treebank has distinct trees of the grammar.
-"""
-
-import random
 from collections.abc import Iterable, Iterator
 
 from absl import logging
 
 from keras_transformer.data.pairs import Pairs
 from trainers.parsing.config import DATASET, TreesConfig
-from trainers.parsing.grammar import TreeSampler
 from trainers.parsing.linearization import linearize
-from trainers.parsing.trees import Node, leaves, read_trees, strip
-from trainers.phrasebook.drawing import draw_split
-
-HELD_OUT = 1000  # trees of the built-in treebank's validation, and of its test
-WORDS = range(4, 17)  # of its sentences
+from trainers.parsing.trees import (
+    Node,
+    leaves,
+    parse_trees,
+    read_trees,
+    strip,
+)
+from trainers.run.built_in import HELD_OUT, TREEBANK
 
 
 def read_split(data: TreesConfig, name: str) -> Iterable[tuple[str, str]]:
@@ -49,26 +47,16 @@ def read_split_trees(data: TreesConfig, name: str) -> Iterator[Node]:
     """The trees of one split; see `read_split`."""
     if not data.train_trees:
         number = data.treebank_trees if name == "train" else HELD_OUT
-        return iter(make_trees(name, number))
+        return read_treebank(name, number)
     return read_tree_files(getattr(data, f"{name}_trees"))
 
 
-def make_trees(name: str, num_trees: int) -> list[Node]:
-    """The trees of the built-in treebank that `draw_split` draws for a split.
+def read_treebank(name: str, num_trees: int) -> Iterator[Node]:
+    """The first trees of a split of the built-in treebank.
 
-    >>> (tree,) = make_trees("test", 1)
+    >>> (tree,) = read_treebank("test", 1)
     """
-    return list(draw_split(name, num_trees, _draw_trees).values())
-
-
-def _draw_trees(generator: random.Random) -> Iterator[tuple[str, Node]]:
-    """Sentences and their trees without end; some repeat."""
-    sampler = TreeSampler(generator)
-    while True:
-        tree = sampler.sentence()
-        words = [leaf.word for leaf in leaves(tree)]
-        if len(words) in WORDS:
-            yield " ".join(words), tree
+    return parse_trees(TREEBANK.read(name, num_trees), TREEBANK.file)
 
 
 def make_pair(tree: Node) -> tuple[str, str]:

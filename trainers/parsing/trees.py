@@ -130,23 +130,36 @@ def write_tree(tree: Node) -> str:
 def read_trees(path: str | os.PathLike) -> Iterator[Node]:
     """The trees of a file in the format of the Penn Treebank, or of its `.gz`.
 
+    As `parse_trees`.
+
+    Raises:
+        ValueError: The file is not UTF-8, or no such trees: with its line.
+        OSError: It cannot be read.
+    """
+    path = pathlib.Path(path)
+    return parse_trees(read_lines(path), str(path))
+
+
+def parse_trees(lines: Iterable[str], path: str) -> Iterator[Node]:
+    """The trees of lines in the format of the Penn Treebank.
+
     A tree may have several lines, and a line several trees. The outermost
     bracket may have no label; whichever of `ROOT_LABELS` it has, and also if it
     has another, the tree's root is `TOP`. Nothing else is changed: see `strip`.
 
     Args:
-        path: The file.
+        lines: The lines.
+        path: Where they are from, for errors.
 
     Yields:
         Each tree.
 
     Raises:
-        ValueError: The file is not UTF-8, or no such trees: with its line.
+        ValueError: The lines are no such trees: with the line's number.
     """
-    path = pathlib.Path(path)
     brackets: list[list[Part | str]] = []  # of each open one its contents
     number = begin = 0
-    for number, line in enumerate(read_lines(path), 1):
+    for number, line in enumerate(lines, 1):
         for token in _TOKENS.findall(line):
             if token == "(":
                 begin = begin if brackets else number

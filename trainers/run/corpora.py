@@ -31,10 +31,10 @@ from keras_transformer.workdir import WorkDirectory
 from trainers import phrasebook
 from trainers.parsing import corpus as trees
 from trainers.parsing.config import DATASET
+from trainers.run.built_in import HELD_OUT
 from trainers.run.data_config import IMPORTED
 
 SPLITS = ("train", "valid", "test")
-PHRASEBOOK_HELD_OUT = 1000  # pairs of its validation, and of its test
 
 
 def read_split(data, name):
@@ -94,7 +94,7 @@ def _read_tfds(data, name):
 
 
 def _read_phrasebook(data, name):
-    """A split of the built-in English-German grammar."""
+    """A split of the built-in English-German phrasebook."""
     languages = data.source_language, data.target_language
     if set(languages) != {"en", "de"}:
         raise ValueError(
@@ -103,10 +103,8 @@ def _read_phrasebook(data, name):
             f" target_language={languages[1]!r}"
         )
     order = 1 if languages[0] == "en" else -1
-    num_pairs = PHRASEBOOK_HELD_OUT
-    if name == "train":
-        num_pairs = data.phrasebook_pairs
-    return [pair[::order] for pair in phrasebook.make_split(name, num_pairs)]
+    num_pairs = data.phrasebook_pairs if name == "train" else HELD_OUT
+    return [pair[::order] for pair in phrasebook.read_split(name, num_pairs)]
 
 
 def open_tokenizer(workdir, configuration, pairs, log):

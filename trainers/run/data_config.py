@@ -14,6 +14,7 @@ from keras_transformer.data.mixture import parse_mixture
 from keras_transformer.data.modifiers import MODIFIERS, parse_modifiers
 from keras_transformer.data.shards import TOKENIZER
 from keras_transformer.fields import hp
+from trainers.run.built_in import PHRASEBOOK
 
 IMPORTED = "imported"  # the data set of a model from another system
 
@@ -60,7 +61,8 @@ class DataConfig(LengthConfig):
     )
     phrasebook_pairs: int = hp(
         40000,
-        "With phrasebook: training pairs to generate.",
+        "With phrasebook: training pairs to read, at most"
+        f" {PHRASEBOOK.train_size:,}.",
         low=1,
         changeable=True,
     )

@@ -111,7 +111,6 @@ def place(module):
         "trainers.preparing",
         "trainers.reporting",
         "trainers.synthesis",
-        "trainers.experiments",
     ):
         return package, None  # holds no code that imports from a table
     assert module in ROWS, f"{module} needs a row in ARCHITECTURE.md"

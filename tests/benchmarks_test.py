@@ -15,11 +15,11 @@ import numpy as np
 import pages
 import pytest
 import tensorflow as tf
+from formulas import training_flops
 from matplotlib.colors import to_hex
 
 import keras_transformer as kt
 from keras_transformer.vocabulary import BOS, EOS, PAD, UNK
-from trainers.experiments.formulas import training_flops
 
 BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
 

@@ -39,7 +39,6 @@ from savedmodel import (
     tflite,
 )
 from trainers import import_model, synthesize, translate, visualize, wmt
-from trainers.experiments.formulas import multiply_adds
 from trainers.parse import Options as ParseOptions
 from trainers.run import corpora, devices, strategies
 from trainers.run.config import Configuration, TrainingConfig
@@ -120,7 +119,6 @@ def optimize(value):
 PLACES = {
     (TransformerConfig, "positions"): [
         lambda value: Transformer(replaced(SMALL, "positions", value)),
-        lambda value: multiply_adds(replaced(SMALL, "positions", value), 1, 1),
         fill_positions,
         plot_positions,
     ],

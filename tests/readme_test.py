@@ -50,7 +50,6 @@ COMMANDS = (
     "trainers.average",
     "trainers.prepare",
     "trainers.synthesize",
-    "trainers.paper",
     "trainers.parse",
     "trainers.parse_text",
     "trainers.parse_evaluate",

@@ -45,10 +45,10 @@ def main():
 
 def read_validations(workdirs):
     """A row for each step: BLEU over the trainings."""
-    from trainers.reporting.records import read_records
+    from trainers.run.event_file import read_curves
 
     curves = [
-        dict(read_records(workdir / "logs").curves["validation/bleu"])
+        read_curves(workdir / "logs")["validation/bleu"]
         for workdir in workdirs
     ]
     return [

@@ -105,11 +105,11 @@ def place(module):
         "keras_transformer.training",
         "keras_transformer.translation",
         "trainers.bulk",
+        "trainers.figures",
         "trainers.parsing",
         "trainers.run",
         "trainers.scoring",
         "trainers.preparing",
-        "trainers.reporting",
         "trainers.synthesis",
     ):
         return package, None  # holds no code that imports from a table

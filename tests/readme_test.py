@@ -55,7 +55,6 @@ COMMANDS = (
     "trainers.parse_evaluate",
     "trainers.import_model",
     "trainers.visualize",
-    "trainers.report",
     "savedmodel.export",
     "savedmodel.verify",
     "savedmodel.client",

@@ -16,10 +16,10 @@ not measured to their ends. A file that exists is continued, so that --stages
 may be run one by one. --small runs everything on a toy model, on a CPU, too: a
 test of this script.
 
-The FLOPs of a step are computed by trainers/experiments/formulas.py, which
-counts matrix products. The column "of the product" is the ratio of the step's
-FLOPs per second to the FLOPs per second of one large bfloat16 product, which
-`training` and `torch` measure first.
+The FLOPs of a step are computed by formulas.py, which counts matrix products.
+The column "of the product" is the ratio of the step's FLOPs per second to the
+FLOPs per second of one large bfloat16 product, which `training` and `torch`
+measure first.
 
 On a machine without a network, the packages must travel as wheels. One that has
 JAX, PyTorch, sentencepiece, sacrebleu, safetensors, tensorboard, h5py and rich
@@ -53,6 +53,7 @@ import subprocess
 import sys
 import time
 
+from formulas import training_flops
 from results import (
     as_json,
     code_commit,
@@ -64,7 +65,6 @@ from results import (
 
 from keras_transformer.config import preset
 from keras_transformer.machine import find_gpus
-from trainers.experiments.formulas import training_flops
 
 ROOT = pathlib.Path(__file__).parents[1]
 TITLE = "A GPU: correctness and speed"

@@ -14,11 +14,11 @@ from accelerator import (
     median_seconds,
     speed_cases,
 )
+from formulas import count_parameters
 from torch import nn
 from torch.nn import functional
 
 from keras_transformer.vocabulary import PAD
-from trainers.experiments.formulas import count_parameters
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

@@ -8,9 +8,9 @@ import statistics
 import matplotlib
 import results as files
 from compare_rows import CEILING, ROWS, TABLES
+from plots import make_axes, transparent_svg
 
-from keras_transformer.figures.plots import make_axes
-from keras_transformer.figures.saving import STYLE, transparent_svg
+from keras_transformer.figures.saving import STYLE
 
 NAME = "peers"  # of the files in benchmarks/results, one for each kind of CPU
 RATIOS = "ratios"  # heading of a table

@@ -15,7 +15,7 @@ memory. --largest looks for the largest batch that fits into a chip. --search
 compiles the recipe's search on one chip instead.
 
 The table has memory of a chip by purpose; FLOPs by the compiler and by
-`trainers/experiments/formulas.py`; bytes that chips exchange; and the time that
+`formulas.py`; bytes that chips exchange; and the time that
 the parts of a program take at least, at the published rates of the chip.
 
 Nothing runs, so nothing here is a measured speed. Each program is compiled in a
@@ -32,6 +32,12 @@ import pathlib
 import re
 import time
 
+from formulas import (
+    FLOPS_OF_MULTIPLY_ADD,
+    multiply_adds,
+    read_recipe,
+    training_flops,
+)
 from processes import measure_once, read_results
 from results import add_flag, command, markdown, read, record, today, versions
 
@@ -183,8 +189,6 @@ def parse_target(name):
 
 def cases_of(arguments):
     """Yields the programs to compile, as JSON."""
-    from trainers.paper import read_recipe
-
     for recipe, target in itertools.product(arguments.recipe, arguments.target):
         data = read_recipe(recipe).data
         target, _, tokens = target.partition("@")
@@ -345,8 +349,6 @@ def compile_case(case):
     """Compiles a program; what the compiler says of it, JSON."""
     import jax
 
-    from trainers.paper import read_recipe
-
     make = make_step if "remat" in case else make_search
     lowered, sizes, least = make(
         read_recipe(case["recipe"]), case, make_devices(case["target"])
@@ -434,7 +436,6 @@ def make_step(configuration, case, devices):
     from keras_transformer.model import Transformer
     from keras_transformer.training.jax_step import AXIS, REPLICATED, JaxStep
     from keras_transformer.training.rematerialization import REMATERIALIZE
-    from trainers.experiments.formulas import training_flops
     from trainers.run.optimization import make_optimizer, make_schedule
 
     training, length = configuration.training, case["length"]
@@ -516,11 +517,6 @@ def make_search(configuration, case, devices):
 
 def search_flops(config, beam_size, rows, length):
     """FLOPs of a search with sources and outputs of one length, by formula."""
-    from trainers.experiments.formulas import (
-        FLOPS_OF_MULTIPLY_ADD,
-        multiply_adds,
-    )
-
     source = multiply_adds(config, length, 0)
     hypothesis = multiply_adds(config, length, length) - source
     return FLOPS_OF_MULTIPLY_ADD * rows * (source + beam_size * hypothesis)

@@ -16,10 +16,10 @@ import statistics
 
 import matplotlib
 import results
+from plots import Series, draw_series, make_axes, transparent_svg
 
 from keras_transformer.figures.colors import COLORS
-from keras_transformer.figures.plots import Series, draw_series, make_axes
-from keras_transformer.figures.saving import STYLE, transparent_svg
+from keras_transformer.figures.saving import STYLE
 
 NAME, TITLE = "multi30k_ende", "Multi30k En-De: validations of the recipe"
 PICTURE = results.ROOT / "docs/learning_curve.svg"
@@ -45,11 +45,10 @@ def main():
 
 def read_validations(workdirs):
     """A row for each step: BLEU over the trainings."""
-    from trainers.reporting.records import read_records
+    from trainers.run.event_file import read_curves
 
     curves = [
-        dict(read_records(workdir / "logs").curves["validation/bleu"])
-        for workdir in workdirs
+        read_curves(workdir / "logs")["validation/bleu"] for workdir in workdirs
     ]
     return [
         {

@@ -19,16 +19,18 @@ import pathlib
 import statistics
 
 import compare
+import matplotlib
 import results
 import sacrebleu
 from compare_rows import TEST_SET, translators
+from plots import Series, draw_series, make_axes, transparent_svg
 
 from keras_transformer.figures.colors import COLORS
-from keras_transformer.figures.plots import Series, plot
-from keras_transformer.figures.saving import transparent_svg
+from keras_transformer.figures.saving import STYLE
 
 NAME, TITLE = "students", "Teacher and students: BLEU and lines/s"
 PICTURE = results.ROOT / "docs/students.svg"
+ROW = 20  # points, the height of a line of the legend
 BEAMS = 1, 4
 SYSTEMS = (
     "this package",
@@ -143,6 +145,7 @@ def table_of(found, arguments):
     return rows
 
 
+@matplotlib.rc_context(STYLE)
 def draw(rows):
     """BLEU over lines/s: a line from beam 4 to greedy for each model."""
     points = {}
@@ -150,8 +153,10 @@ def draw(rows):
         key = row["model"], row["system"]
         points.setdefault(key, []).append((row["lines/s"], row["BLEU"]))
     names = list(dict.fromkeys(name for name, _ in points))
-    series = [
-        Series(
+    top = ROW * len(points) + 12
+    figure, axes = make_axes(390, 250 + top, 70, 30, 48, top)
+    for (name, system), pairs in points.items():
+        series = Series(
             f"{name}, {system}",
             pairs,
             color=COLORS[names.index(name)],
@@ -159,14 +164,15 @@ def draw(rows):
             opacity=1 if system in SYSTEMS[::2] else 0.5,
             marked=True,
         )
-        for (name, system), pairs in points.items()
-    ]
-    figure = plot(
-        series,
-        label="BLEU against lines/s",
-        x_label="lines/s, test_2016_flickr, two cores",
-        y_label="BLEU",
-        x_low=0,
+        draw_series(axes, series)
+    axes.set(xlabel="lines/s, test_2016_flickr, two cores", ylabel="BLEU")
+    axes.set_xlim(0)
+    axes.grid(axis="y")
+    axes.legend(
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        borderaxespad=0,
+        borderpad=0.3,
     )
     return transparent_svg(figure, results.INK)
 

@@ -33,10 +33,11 @@ import matplotlib
 import numpy as np
 import tensorflow as tf
 from matplotlib.figure import Figure
+from plots import transparent_svg
 from results import INK, add_flag, cpu_name, parse_table, record, write
 
 import keras_transformer as kt
-from keras_transformer.figures.saving import STYLE, transparent_svg
+from keras_transformer.figures.saving import STYLE
 
 KERNEL_SIZE = 3  # k
 RESTRICTION = 128  # r

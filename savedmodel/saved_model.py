@@ -27,8 +27,7 @@ Serving does not. If the server batches several requests, one bad request fails
 the whole batch.
 
 The references of `attention_maps` are forced; an empty one is replaced by the
-translation that the search finds. `trainers.visualize --export` draws what this
-signature returns.
+translation that the search finds.
 
 `score` and `forced` read text in its canonical segmentation: of all sequences
 of tokens that spell a text they take the one that `Tokenizer.encode` finds. The

@@ -98,13 +98,12 @@ def place(module):
         "keras_transformer.training",
         "keras_transformer.translation",
         "trainers.bulk",
+        "trainers.figures",
         "trainers.parsing",
         "trainers.run",
         "trainers.scoring",
         "trainers.preparing",
-        "trainers.reporting",
         "trainers.synthesis",
-        "trainers.experiments",
     ):
         return package, None  # holds no code that imports from a table
     assert module in ROWS, f"{module} needs a row in ARCHITECTURE.md"

@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import doctest
 import importlib
+import itertools
 import json
 import pathlib
 import re
@@ -11,15 +12,18 @@ import subprocess
 import sys
 
 import keras
+import matplotlib
 import numpy as np
 import pages
 import pytest
 import tensorflow as tf
+from formulas import training_flops
 from matplotlib.colors import to_hex
 
 import keras_transformer as kt
+from keras_transformer.figures.colors import INK
+from keras_transformer.figures.saving import STYLE
 from keras_transformer.vocabulary import BOS, EOS, PAD, UNK
-from trainers.experiments.formulas import training_flops
 
 BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
 
@@ -617,6 +621,27 @@ def test_the_comparison_in_the_docs_is_the_recorded_one(comparison):
         expected = tables.draw(found[tables.RATIOS])
         if path.stem == "peers_avx512_bf16":
             assert_same_picture(docs / "benchmarks.svg", expected)
+
+
+def test_ticks_are_round_and_few():
+    plots = load("plots")
+    for low, high in itertools.product((-3.7, 0, 0.013), (0.021, 9, 48211)):
+        _, axes = plots.make_axes(390, 250, 70, 30, 48, 16)
+        plots.draw_series(axes, plots.Series("", [(low, 0), (high, 1)]))
+        found = [tick for tick in axes.get_xticks() if low <= tick <= high]
+        assert 2 <= len(found) <= plots.NUM_TICKS + 1
+        steps = np.diff(found)
+        np.testing.assert_allclose(steps, steps[0])
+        assert f"{steps[0]:.0e}"[0] in "125"
+
+
+def test_a_transparent_plot_has_the_color_of_its_surroundings():
+    plots = load("plots")
+    with matplotlib.rc_context(STYLE):
+        figure, _ = plots.make_axes(390, 250, 70, 30, 48, 16)
+    svg = plots.transparent_svg(figure, "currentColor")
+    assert svg.startswith("<svg ") and "currentColor" in svg
+    assert INK not in svg and "#ffffff" not in svg and "<metadata" not in svg
 
 
 def test_students_are_compared_with_their_teacher(monkeypatch):

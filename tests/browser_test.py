@@ -3,8 +3,7 @@
     python -m pytest -m browser
 
 They need Chromium (on Debian: apt-get install chromium), and are left out
-otherwise. `figures_test.py` and `report_test.py` look at what is in the pages
-without one.
+otherwise. `figures_test.py` looks at what is in the page without one.
 """
 
 import itertools
@@ -17,9 +16,6 @@ import pytest
 
 from keras_transformer.figures.attention import AttentionFigure
 from keras_transformer.figures.colors import head_color
-from trainers.report import Run
-from trainers.reporting import page as report_page
-from trainers.reporting.records import Records
 
 pytestmark = pytest.mark.browser
 
@@ -450,50 +446,3 @@ def test_nothing_sticks_out_of_a_narrow_window(page):
         width = page.evaluate("document.documentElement.scrollWidth")
         assert width <= 380
     page.resize(1280, 900)
-
-
-def test_the_report_opens(chromium, tmp_path):
-    curves = {
-        "train/loss": [(10, 5.0), (20, 4.0), (30, 3.5)],
-        "validation/bleu": [(10, 3.0), (30, 9.0)],
-    }
-    runs = [
-        Run(name, {"data": {"dataset": "files"}}, ["--x=1"], Records(curves, 0))
-        for name in ("one", "two")
-    ]
-    path = tmp_path / "report.html"
-    path.write_text(report_page.make_page(runs, ""), encoding="utf-8")
-    chromium.open(path)
-    # Drawn, and not only there.
-    boxes = chromium.evaluate(
-        "[...document.querySelectorAll('figure svg [id^=line2d] path')].filter("
-        "(path) => path.style.strokeWidth == 2).map("
-        "(path) => path.getBoundingClientRect().width)"
-    )
-    assert sum(width > 100 for width in boxes) == 4
-    for width in (1400, 800, 390):
-        chromium.resize(width, 900)
-        sizes = chromium.evaluate(
-            "[...document.querySelectorAll('figure svg text')].map((text) =>"
-            " parseFloat(getComputedStyle(text).fontSize)"
-            " * text.getScreenCTM().a)"
-        )
-        # Turned text has no scale there.
-        assert min(size for size in sizes if size > 0.1) >= 11.9
-        assert chromium.evaluate("document.body.scrollWidth") <= width
-    chromium.resize(1280, 900)
-    shown = (
-        "[...document.querySelectorAll('.reading p')].filter("
-        "(p) => p.checkVisibility()).map((p) => p.innerText)"
-    )
-    assert chromium.evaluate(shown) == []
-    chromium.point(".reading:nth-child(2)")
-    assert chromium.evaluate(shown) == [
-        "step 20\none, training: 4\ntwo, training: 4"
-    ]
-    chromium.leave()
-    visible = "document.querySelector('details table').checkVisibility()"
-    assert not chromium.evaluate(visible)
-    chromium.click("summary")
-    assert chromium.evaluate(visible)
-    assert chromium.errors == [] and chromium.requests == [path.as_uri()]

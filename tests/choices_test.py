@@ -39,7 +39,6 @@ from savedmodel import (
     tflite,
 )
 from trainers import import_model, synthesize, translate, visualize, wmt
-from trainers.experiments.formulas import multiply_adds
 from trainers.parse import Options as ParseOptions
 from trainers.run import corpora, devices, strategies
 from trainers.run.config import Configuration, TrainingConfig
@@ -65,7 +64,7 @@ FIGURE = attention.AttentionFigure(
     dict.fromkeys(attention.KINDS, np.ones((1, 1, 1, 1))),
 )
 LINEAR = TrainingConfig(schedule="linear", learning_rate=1e-3)
-PLOT = visualize.Options(output="a.svg", preset="base", plot="learning_rate")
+PLOT = visualize.Options(workdir="nowhere", output="a.svg", plot="training")
 
 
 def replaced(config, name, value):
@@ -80,12 +79,6 @@ def fill_positions(value):
     model = Transformer(replaced(SMALL, "positions", "learned"))
     object.__setattr__(model.config, "positions", value)
     ctranslate2.make_spec(model, 8)
-
-
-def plot_positions(value):
-    options = replaced(PLOT, "preset", "")
-    model = replaced(SMALL, "positions", value)
-    visualize.plot_positional_encoding(options, model)
 
 
 def make_metric(value):
@@ -120,9 +113,7 @@ def optimize(value):
 PLACES = {
     (TransformerConfig, "positions"): [
         lambda value: Transformer(replaced(SMALL, "positions", value)),
-        lambda value: multiply_adds(replaced(SMALL, "positions", value), 1, 1),
         fill_positions,
-        plot_positions,
     ],
     (TransformerConfig, "activation"): [
         lambda value: FeedForward(4, activation=value),
@@ -174,9 +165,8 @@ PLACES = {
     (synthesize.Options, "precision"): [],  # of its translators
     (StepOptions, "kind"): [KINDS.__getitem__],
     (StepOptions, "search"): [],  # beam, unless it samples or adds noise
-    (visualize.Options, "preset"): [{"": None, **PRESETS}.__getitem__],
     (visualize.Options, "plot"): [
-        lambda value: visualize.draw_plot(replaced(PLOT, "plot", value)),
+        lambda value: visualize.draw(replaced(PLOT, "plot", value), {}),
     ],
     (visualize.Options, "kind"): [lambda value: FIGURE._draw(kind=value)],
     (visualize.Options, "view"): [draw_view],
@@ -224,9 +214,9 @@ def test_every_field_with_choices_is_in_the_table():
 def test_all_choices_are_known_and_no_others(
     section, name, place, tmp_path, monkeypatch
 ):
-    monkeypatch.chdir(tmp_path)  # plots write a file
+    monkeypatch.chdir(tmp_path)
     choices = section.__dataclass_fields__[name].metadata["choices"]
-    for value in set(choices) - {"attention"}:  # no plot, but a figure
+    for value in choices:
         # It may be refused here, for a reason that the error names.
         with contextlib.suppress(ValueError, OSError, CommandError):
             place(value)

@@ -1,6 +1,5 @@
 """Figures: what is drawn is what was given, whatever the text is."""
 
-import itertools
 import pathlib
 import re
 import subprocess
@@ -10,17 +9,16 @@ import numpy as np
 import pages
 import pytest
 import tensorflow as tf
-from matplotlib.colors import to_hex, to_rgb
+from matplotlib.colors import to_hex
 
 import keras_transformer as kt
 from keras_transformer.figures import (
     attention,
     attention_plots,
-    plots,
     saving,
     writing,
 )
-from keras_transformer.figures.colors import INK, head_color
+from keras_transformer.figures.colors import head_color
 from keras_transformer.vocabulary import UNK
 
 OLD_RUN = pathlib.Path(__file__).parent / "fixtures/workdir_0_1/run"
@@ -474,89 +472,6 @@ def test_truncated_translations_are_noted(translator):
         "The reference is truncated: the model reads the first 1 of its"
         f" {tokens} tokens."
     ]
-
-
-# Plots
-
-
-def make_plot(points, **options):
-    series = [plots.Series("one", points), plots.Series("none", [])]
-    return plots.plot(series, label="l", x_label="x", y_label="y", **options)
-
-
-@pytest.mark.parametrize("logarithmic", [False, True])
-def test_points_are_drawn_between_round_ticks(logarithmic):
-    points = [(0, 3.0), (100, 5000.0), (250, 20.0)]
-    figure = make_plot(points, logarithmic=logarithmic, x_low=0)
-    [axes] = figure.axes
-    one, none = axes.lines
-    assert one.get_xydata().tolist() == [list(point) for point in points]
-    assert len(none.get_xydata()) == 0
-    assert axes.get_yscale() == ("log" if logarithmic else "linear")
-    assert axes.get_xlim()[0] == 0
-    svg = saving.render(figure).decode()
-    texts = pages.texts(svg)
-    numbers = ["10", "100", "1000"] if logarithmic else ["2000", "4000"]
-    assert {"one", "none", "x", "y", "200", *numbers} <= set(texts)
-    assert not any("$" in text for text in texts)
-
-
-def test_a_single_point_and_equal_values_have_axes():
-    for points in ([(5, 2.0)], [(1, 0.0), (2, 0.0)]):
-        for logarithmic in (False, True):
-            if logarithmic and points[0][1] == 0:
-                continue
-            figure = make_plot(points, logarithmic=logarithmic)
-            assert b"nan" not in saving.render(figure)
-            marker = figure.axes[0].lines[0].get_marker()
-            assert marker == ("o" if len(points) == 1 else "None")
-    with pytest.raises(ValueError, match="expected points. Received: none"):
-        make_plot([])
-
-
-def test_ticks_are_round_and_few():
-    for low, high in itertools.product((-3.7, 0, 0.013), (0.021, 9, 48211)):
-        [axes] = make_plot([(low, 0), (high, 1)]).axes
-        found = [tick for tick in axes.get_xticks() if low <= tick <= high]
-        assert 2 <= len(found) <= plots.NUM_TICKS + 1
-        steps = np.diff(found)
-        np.testing.assert_allclose(steps, steps[0])
-        assert f"{steps[0]:.0e}"[0] in "125"
-
-
-def test_a_matrix_is_a_picture():
-    matrix = np.array([[1.0, 0.0, -1.0], [0.5, 0.0, 0.0]])
-    figure = plots.matrix_plot(matrix, label="l", x_label="x", y_label="y")
-    png = saving.render(figure, ".png", bbox_inches=None, dpi=figure.dpi)
-    picture = tf.io.decode_png(png, 3).numpy().astype(int)
-
-    def color(row, column):
-        place = figure.axes[0].transData.transform((column + 0.5, row + 0.5))
-        x, y = place.round().astype(int)
-        return picture[len(picture) - y, x]
-
-    red, _, blue = color(0, 0)
-    assert red > blue + 50
-    red, _, blue = color(0, 2)
-    assert blue > red + 50
-    assert color(0, 1).min() > 240  # white
-    assert color(0, 0)[1] + 50 < color(1, 0)[1] < 205  # half as strong
-
-
-def test_a_transparent_plot_has_the_color_of_its_surroundings():
-    figure = make_plot([(0, 1), (1, 2)])
-    svg = saving.transparent_svg(figure, "currentColor")
-    assert svg.startswith("<svg ") and "currentColor" in svg
-    assert INK not in svg and "#ffffff" not in svg and "<metadata" not in svg
-    assert figure.get_label() == "l"
-    opaque = saving.render(figure, ".png")
-    assert to_rgb(INK) == pytest.approx(darkest(opaque), abs=0.01)
-
-
-def darkest(png):
-    """The darkest color of a picture, from 0 to 1."""
-    pixels = tf.io.decode_png(png, 3).numpy().reshape(-1, 3)
-    return pixels[pixels.sum(-1).argmin()] / 255
 
 
 def test_characters_that_xml_lacks_are_replaced():

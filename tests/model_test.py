@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import references
 import tensorflow as tf
+from formulas import count_parameters
 
 import keras_transformer as kt
 from keras_transformer.kernels.layers import Dropout
@@ -16,7 +17,6 @@ from keras_transformer.layers import (
     sublayers,
 )
 from keras_transformer.training.token_losses import TokenLosses
-from trainers.experiments.formulas import count_parameters
 
 SOURCE = np.array([[5, 9, 4, 17, 2], [7, 3, 2, 0, 0]], "int32")
 TARGET = np.array([[1, 12, 6, 5], [1, 8, 0, 0]], "int32")

@@ -23,7 +23,6 @@ from trainers import (
     align,
     evaluate,
     phrasebook,
-    report,
     score,
     translate,
     tune,
@@ -475,21 +474,6 @@ def test_compare_needs_a_direction(run, capsys, tmp_path, files):
     argv.append("--target_language=fr")
     *_, last = lines_of(evaluate.main, argv, capsys)
     assert json.loads(last)["compare"]
-
-
-def test_a_report_is_about_one_direction(
-    run, translator, files, capsys, tmp_path
-):
-    argv = [f"--workdir={run.path}", f"--output={tmp_path}/report.html"]
-    message = fails(report.main, argv, capsys)
-    assert "that the model translates into: de, fr" in message
-    argv.append("--target_language=fr")
-    _, line, _ = lines_of(report.main, argv, capsys)
-    sources = open(f"{files['test']}.en").read().splitlines()
-    outputs = translator.translate([f"<2fr> {s}" for s in sources])
-    references = open(f"{files['test']}.fr").read().splitlines()
-    expected = sacrebleu.corpus_bleu(outputs, [references], tokenize="char")
-    assert json.loads(line)["bleu"] == pytest.approx(expected.score, abs=0.01)
 
 
 def test_a_direction_has_the_files_that_have_its_language(files):

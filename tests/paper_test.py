@@ -1,21 +1,22 @@
-"""The paper's experiments: presets, recipes, formulas, published figures."""
+"""The paper's experiments: presets, recipes and formulas."""
 
 import dataclasses
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from commands import ROOT, fails, fails_without_room, open_trainer
-
-import keras_transformer as kt
-from trainers import paper, wmt
-from trainers.experiments.formulas import (
+from commands import ROOT, open_trainer
+from formulas import (
     count_parameters,
     multiply_adds,
-    peak_learning_rate,
+    read_recipe,
     training_flops,
 )
-from trainers.experiments.published import PUBLISHED, cost_of
+from table3 import PRINTED
+
+import keras_transformer as kt
+from trainers import wmt
+from trainers.run.optimization import make_schedule
 
 # Table 3 as printed; what a row leaves empty is "base".
 # name: N, d_model, d_ff, h, d_k, d_v, P_drop, e_ls, steps, PPL, BLEU, 10^6
@@ -48,10 +49,11 @@ TABLE_3 = {
 @pytest.mark.parametrize("row", TABLE_3)
 def test_a_row_of_table_3_is_as_printed(row):
     expected = tuple(TABLE_3[row].get(i, BASE[i]) for i in range(len(BASE)))
-    configuration = paper.read_recipe(f"table3_{row}")
+    configuration = read_recipe(f"table3_{row}")
     model, training = configuration.model, configuration.training
-    published = PUBLISHED[f"table3_{row}"]
-    assert expected == (
+    _, perplexity, bleu = PRINTED[f"table3_{row}"]
+    *printed, millions = expected
+    assert tuple(printed) == (
         model.num_layers,
         model.d_model,
         model.d_ff,
@@ -61,9 +63,8 @@ def test_a_row_of_table_3_is_as_printed(row):
         model.dropout,
         training.label_smoothing,
         training.train_steps,
-        published.perplexity,
-        published.bleu,
-        published.millions,
+        perplexity,
+        bleu,
     )
     assert model == kt.preset(f"table3_{row}", vocab_size=37000)
     # What every row shares: sec. 5, and the caption of Table 3.
@@ -76,21 +77,22 @@ def test_a_row_of_table_3_is_as_printed(row):
     assert training.valid_sentences == 3000
     assert configuration.data.batch_tokens == 25000
     assert training.valid_beam_size == configuration.decoding.beam_size == 4
-    if published.millions is not None:
+    if millions is not None:
         fitting = dataclasses.replace(
             model, vocab_size=36000 if row == "big" else 41100
         )
-        assert round(count_parameters(fitting) / 1e6) == published.millions
+        assert round(count_parameters(fitting) / 1e6) == millions
 
 
 def test_no_row_is_left_out():
-    rows = {n.removeprefix("table3_") for n in PUBLISHED if "table3" in n}
-    assert rows == set(TABLE_3)
+    rows = {f"table3_{row}" for row in TABLE_3}
+    assert rows == set(PRINTED)
     kinds = ("table3_", "t2t_", "fairseq_", "wmt14_")
-    recipes = {n for n in wmt.recipe_names() if n.startswith(kinds)}
-    assert recipes == set(PUBLISHED)
     presets = {n for n in kt.PRESETS if n.startswith(kinds)}
-    assert presets == {n for n in PUBLISHED if "wmt14" not in n}
+    assert presets == rows | set(RELATIVES)
+    table_2 = {f"wmt14_{n}" for n in ("ende_base", "ende_big", "enfr_big")}
+    recipes = {n for n in wmt.recipe_names() if n.startswith(kinds)}
+    assert recipes == presets | table_2
 
 
 # Read in tensor2tensor (models/transformer.py, utils/learning_rate.py) and in
@@ -107,13 +109,13 @@ RELATIVES = {
 
 @pytest.mark.parametrize("name", RELATIVES)
 def test_a_relative_is_as_its_source_has_it(name):
-    configuration = paper.read_recipe(name)
+    configuration = read_recipe(name)
     model, training = configuration.model, configuration.training
     shape = ("d_model", "d_ff", "num_heads", "num_layers")
     theirs = kt.preset("big" if "big" in name else "base")
     for field in shape:
         assert getattr(model, field) == getattr(theirs, field)
-    rate, step = peak_learning_rate(model, training)
+    rate, step = peak_of(configuration)
     assert (
         model.pre_norm,
         (model.dropout, model.attention_dropout, model.activation_dropout),
@@ -145,21 +147,17 @@ def test_parameters_are_those_of_the_model(name, more):
     assert kt.Transformer(config).count_params() == count_parameters(config)
 
 
-@pytest.mark.parametrize("name", ["table3_base", "table3_c4", "t2t_base_v3"])
-def test_the_peak_is_that_of_the_schedule(name):
-    configuration = paper.read_recipe(name)
-    model, training = configuration.model, configuration.training
-    schedule = kt.NoamSchedule(
-        model.d_model, training.warmup_steps, training.learning_rate_scale
-    )
-    rates = np.array(schedule(np.arange(3 * training.warmup_steps)))
-    rate, step = peak_learning_rate(model, training)
-    assert np.argmax(rates) + 1 == step  # the formula's step is from 1
-    np.testing.assert_allclose(rates.max(), rate, rtol=1e-5)
-    short = dataclasses.replace(training, train_steps=10)
-    rate, step = peak_learning_rate(model, short)
-    assert step == 10
-    np.testing.assert_allclose(rates[9], rate, rtol=1e-5)
+def peak_of(configuration):
+    """The maximum of the learning rate, and its step, counted from 1."""
+    schedule = make_schedule(configuration.model, configuration.training)
+    rates = np.asarray(schedule(np.arange(20_000)))
+    return rates.max(), np.argmax(rates) + 1
+
+
+@pytest.mark.parametrize("name, peak", [("base", 6.99e-4), ("big", 4.94e-4)])
+def test_the_peak_of_the_paper(name, peak):
+    rate, step = peak_of(read_recipe(f"wmt14_ende_{name}"))
+    assert (float(f"{rate:.2e}"), step) == (peak, 4000)
 
 
 def products_of(graph):
@@ -212,44 +210,6 @@ def test_flops_of_other_attention_are_refused(small_config, option):
     config = dataclasses.replace(small_config, **option)
     with pytest.raises(ValueError, match="full attention"):
         multiply_adds(config, 7, 7)
-
-
-def test_table_2_is_time_times_gpus_times_speed():
-    for name in ("table3_base", "wmt14_ende_big"):
-        published = PUBLISHED[name]
-        assert f"{cost_of(published.hours):.1e}" == f"{published.flops:.1e}"
-
-
-def test_the_list_shows_what_was_published(capsys):
-    paper.main(["--recipes=table3_c4,t2t_big,wmt14_ende_big"])
-    lines = capsys.readouterr().out.splitlines()
-    head, _, small, relative, big = (
-        line.strip("| ").split("|") for line in lines[:5]
-    )
-    columns = [cell.strip() for cell in head]
-    assert len(columns) == len(set(columns)) == 24
-    small = dict(zip(columns, (cell.strip() for cell in small), strict=True))
-    assert small["recipe"] == "table3_c4" and small["d_k"] == "32"
-    assert small["printed 10^6"] == "27.9 / 28"
-    assert (small["peak lr"], small["at step"]) == ("9.88e-04", "4,000")
-    assert (small["perplexity"], small["BLEU"]) == ("5.75", "24.5")
-    assert small["hours"] == small["printed FLOPs"] == "-"
-    assert (small["norm"], small["dropout"]) == ("post", "0.1")
-    shown = [cell.strip() for cell in relative]
-    relative = dict(zip(columns, shown, strict=True))
-    assert (relative["norm"], relative["beta_2"]) == ("pre", "0.997")
-    assert relative["dropout"] == "0.3, 0.1, 0.1"
-    big = dict(zip(columns, (cell.strip() for cell in big), strict=True))
-    assert (big["printed FLOPs"], big["BLEU"]) == ("2.3e+19", "28.4")
-    assert "12 hours x 8 P100 x 9.5 TFLOP/s = 3.28e+18" in "\n".join(lines)
-    message = fails(paper.main, ["--recipes=table3_c9"], capsys)
-    assert "recipes must be among table3_base, " in message
-    assert "Received: recipes=table3_c9" in message
-
-
-def test_the_list_without_room(monkeypatch, capsys):
-    argv = ["--recipes=table3_c4"]
-    fails_without_room(paper.main, argv, monkeypatch, capsys)
 
 
 def test_a_row_starts(tmp_path, train_files):

@@ -3,7 +3,6 @@
 import io
 import pathlib
 import resource
-import types
 import unicodedata
 import unittest.mock
 
@@ -17,9 +16,9 @@ from random_pairs import make_pairs
 from tensorflow.core.protobuf import config_pb2, saved_model_pb2
 
 import keras_transformer as kt
+from keras_transformer.figures.attention import AttentionFigure
 from keras_transformer.vocabulary import EOS, PAD, UNK
 from savedmodel import export, saved_model, search
-from trainers import visualize
 
 # All of TensorFlow's own and none of XLA's, but for these of TF Text, which
 # TensorFlow Serving links whole (its model_servers/BUILD).
@@ -192,19 +191,31 @@ def test_an_export_says_that_attention_is_deprecated(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("reference", ["", "ein rot Hund"])
-def test_an_export_draws_what_the_model_attends_to(
-    directory, signatures, reference, monkeypatch
-):
-    """By `trainers.visualize --export`."""
-    loaded = {str(directory): types.SimpleNamespace(signatures=signatures)}
-    monkeypatch.setattr(tf.saved_model, "load", loaded.__getitem__)
-    figure = visualize.figure_of_export(directory.parent, "one dog", reference)
+def test_an_export_has_what_the_model_attends_to(signatures, reference):
+    found = {
+        name: value.numpy()[0]
+        for name, value in signatures["attention_maps"](
+            text=tf.constant(["one dog"]), reference=tf.constant([reference])
+        ).items()
+    }
     expected = kt.attention_figure(
-        exports.translator(), "one dog", reference or None, ("en", "de")
+        exports.translator(), "one dog", reference or None
     )
-    assert figure.target == expected.target
+    assert found["translation"].decode() == expected.target
+    figure = AttentionFigure(
+        "one dog",
+        expected.target,
+        *(
+            [piece.decode() for piece in found[f"{side}_pieces"] if piece]
+            for side in ("source", "target")
+        ),
+        {
+            "encoder": found["encoder_attention"],
+            "decoder": found["decoder_attention"],
+            "cross": found["attention"],
+        },
+    )
     assert figure.tokens == expected.tokens
-    assert figure.languages == expected.languages
     for kind, weights in expected.maps.items():
         np.testing.assert_allclose(
             figure.maps[kind], weights, rtol=1e-3, atol=1e-5

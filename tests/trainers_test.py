@@ -32,9 +32,9 @@ from keras_transformer.tokenization import Tokenizer
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
 from trainers import average, evaluate, phrasebook, translate, wmt
-from trainers.reporting.records import read_records
 from trainers.run import loop, session, translating, validation
 from trainers.run.checkpoints import average as average_checkpoints
+from trainers.run.event_file import read_curves
 from trainers.run.progress import Reporter, log
 from trainers.run.strategies import Workers
 from trainers.scoring.metrics import Scores
@@ -135,9 +135,11 @@ def test_work_directory(trained):
     names = [p.name for p in (trained / "checkpoints").glob("*.safetensors")]
     assert sorted(names) == [f"ckpt-{s}.safetensors" for s in (2, 4, 6, 8)]
     assert len(list((trained / "best").glob("*.safetensors"))) == 1
-    records = read_records(trained / "logs")
-    assert {"host", "versions"} < records.facts.keys()
-    assert " pairs read" in records.facts["training data"]
+    events = EventAccumulator(str(trained / "logs"))
+    events.Reload()
+    assert {"run/host", "run/versions"} < set(events.Tags()["tensors"])
+    [fact] = events.Tensors("run/training data")
+    assert b" pairs read" in tf.make_ndarray(fact.tensor_proto).item()
 
 
 def test_written_flags_are_the_configuration(trained):
@@ -455,6 +457,9 @@ def test_tensorboard_shows_each_step_once(tmp_path):
         (event.step, float(tf.make_ndarray(event.tensor_proto)))
         for event in events.Tensors("train/loss")
     ] == [(1, 100.0), (2, 100.0), (3, 200.0), (4, 300.0)]
+    assert read_curves(tmp_path) == {
+        "train/loss": {1: 100.0, 2: 100.0, 3: 200.0, 4: 300.0}
+    }
 
 
 def test_records_without_a_start_are_purged_too(tmp_path):
@@ -467,8 +472,8 @@ def test_records_without_a_start_are_purged_too(tmp_path):
     reporter = Reporter(tmp_path, 2, 10, is_chief=True)
     reporter.record(3, "train", {"loss": 200.0})
     reporter.close()
-    assert read_records(tmp_path).curves == {
-        "train/loss": [(1, 100.0), (2, 100.0), (3, 200.0)]
+    assert read_curves(tmp_path) == {
+        "train/loss": {1: 100.0, 2: 100.0, 3: 200.0}
     }
     events = EventAccumulator(str(tmp_path))
     events.Reload()

@@ -3,27 +3,24 @@
 import dataclasses
 import functools
 import pathlib
-import types
+import re
+import shutil
 
-import matplotlib
 import numpy as np
 import pages
 import pytest
-import references
-import tensorflow as tf
 from commands import fails, fails_without_room
 
 import keras_transformer as kt
-from keras_transformer.checkpoints import named_weights
-from keras_transformer.config import preset
 from keras_transformer.workdir import WorkDirectory
 from trainers import visualize
-from trainers.run.config import TrainingConfig
-from trainers.run.data_config import DataConfig
+from trainers.figures import training
+from trainers.run.event_file import read_curves
+from trainers.run.progress import Reporter
 
 OLD_RUN = pathlib.Path(__file__).parent / "fixtures/workdir_0_1/run"
 FROM_RUN = (f"--workdir={OLD_RUN}", "--text=a dog runs.")
-FROM_BASE = ("--preset=base",)
+TRAINING = (FROM_RUN[0], "--plot=training")
 PAGE, SVG = "--output=a.html", "--output=a.svg"
 
 
@@ -54,11 +51,7 @@ def test_a_page_and_a_figure_of_a_work_directory(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     "flags, message",
     [
-        ((PAGE, "--text=a"), "needs either --workdir or --export."),
-        (
-            (*FROM_RUN, PAGE, "--export=x"),
-            "needs either --workdir or --export.",
-        ),
+        ((PAGE, "--text=a"), "expected --workdir=DIR. Received: no workdir"),
         (FROM_RUN, "expected --output=FILE. Received: no output"),
         (
             (*FROM_RUN, "--output=a.gif"),
@@ -74,16 +67,10 @@ def test_a_page_and_a_figure_of_a_work_directory(tmp_path, capsys, monkeypatch):
             "layer is an option of .svg, .png",
         ),
         ((*FROM_RUN, SVG, "--heads=1,x"), "heads must be whole numbers"),
-        ((*FROM_RUN, PAGE, "--length=9"), "plot=positional_encoding"),
-        ((*FROM_RUN, PAGE, "--preset=base"), "preset is an option of --plot="),
         (
-            ("--export=x", "--text=a", PAGE, "--checkpoint=best"),
-            "checkpoint is an option of --workdir. Received: checkpoint=best",
-        ),
-        (
-            ("--export=x", "--text=a", PAGE, "--beam_size=2"),
-            "an export has its own search, and a plot has none. Received:"
-            " beam_size",
+            (*TRAINING, SVG, "--beam_size=2"),
+            "the flags of a search are options of plot=attention. Received:"
+            " beam_size, plot=training",
         ),
         (
             (*FROM_RUN, PAGE, "--reference=b", "--beam_size=8"),
@@ -91,17 +78,12 @@ def test_a_page_and_a_figure_of_a_work_directory(tmp_path, capsys, monkeypatch):
             " beam_size, reference",
         ),
         ((*FROM_RUN, "--output=/proc/a.svg"), "cannot be written: /proc: No"),
-        ((SVG, "--plot=learning_rate"), "needs either --workdir or --preset."),
         (
-            (*FROM_BASE, SVG, "--plot=learning_rate", "--text=a"),
+            (*TRAINING, SVG, "--text=a"),
             "text is an option of plot=attention. Received: text='a'",
         ),
         (
-            (*FROM_BASE, SVG, "--plot=learning_rate", "--length=7"),
-            "length is an option of plot=positional_encoding",
-        ),
-        (
-            (*FROM_BASE, PAGE, "--plot=positional_encoding"),
+            (*TRAINING, PAGE),
             "ends with .svg or .png or .pdf. Received: output='a.html'",
         ),
     ],
@@ -110,7 +92,7 @@ def test_flags_without_effect_are_refused(
     flags, message, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delattr(visualize, "load_tensorflow")  # refused before that
+    monkeypatch.delattr(visualize, "load")  # refused before that
     assert message in fails(visualize.main, flags, capsys)
     assert list(tmp_path.iterdir()) == []
 
@@ -118,9 +100,10 @@ def test_flags_without_effect_are_refused(
 @pytest.mark.parametrize(
     "flags, message",
     [
-        (("--export=.", "--text=a", PAGE), "expected a SavedModel that"),
         (("--workdir=x", "--text=a", PAGE), "made by trainers.wmt"),
         ((*FROM_RUN, SVG, "--layer=2"), "layer must be from 1 to 1. Received:"),
+        (("--workdir=x", "--plot=training", SVG), "made by trainers.wmt"),
+        ((*TRAINING, SVG), "expected TensorBoard records of a training."),
     ],
 )
 def test_what_is_not_there_is_one_line(
@@ -131,161 +114,114 @@ def test_what_is_not_there_is_one_line(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_greatest_version_of_an_export_is_drawn(tmp_path):
-    for name in ("2", "10", "latest"):
-        (tmp_path / name).mkdir()
-    for name in ("2", "10"):
-        for file in ("saved_model.pb", "export.json"):
-            (tmp_path / name / file).touch()
-    assert visualize.find_export(tmp_path) == tmp_path / "10"
-    assert visualize.find_export(tmp_path / "2") == tmp_path / "2"
+CURVES = {
+    "train/loss": {step: 100.0 / step for step in range(10, 1010, 10)},
+    "train/perplexity": {10: float("inf")},
+    "train/learning_rate": {10: 0.25, 1000: 0.5},
+    "validation/loss": {500: 4.0, 1000: 3.0},
+    "validation/bleu": {500: 30.0, 1000: 20.0},
+    "validation/wall_seconds": {500: 7.0},
+}
 
 
-@pytest.mark.parametrize(
-    "reference, which",
-    [("", "The source"), ("b", "The source or the reference")],
-)
-def test_truncated_input_of_an_export_is_noted(
-    reference, which, tmp_path, monkeypatch
-):
-    (tmp_path / "saved_model.pb").touch()
-    (tmp_path / "export.json").write_text(
-        '{"source_language": "en", "target_language": "he"}'
-    )
-    weights = tf.ones((1, 1, 1, 2, 2)) / 2
-    found = {
-        "truncated": tf.constant([True]),
-        "translation": tf.constant([b"b"]),
-        "source_pieces": tf.constant([[b"a", b"</s>"]]),
-        "target_pieces": tf.constant([[b"b", b"</s>"]]),
-        "encoder_attention": weights,
-        "decoder_attention": weights,
-        "attention": weights,
+def record(logs, curves):
+    """Records as a training writes them."""
+    reporter = Reporter(logs, 0, 1000, is_chief=True)
+    for name, points in curves.items():
+        kind, value = name.split("/")
+        for step, number in points.items():
+            reporter.record(step, kind, {value: number})
+    reporter.close()
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """A work directory with records."""
+    workdir = tmp_path / "run"
+    workdir.mkdir()
+    shutil.copy(OLD_RUN / "config.json", workdir)
+    record(workdir / "logs", CURVES)
+    return workdir
+
+
+def lines_of(axes):
+    """The points of each line of axes, by its name in the legend."""
+    return {
+        line.get_label(): list(map(tuple, line.get_xydata().tolist()))
+        for line in axes.lines
     }
-    export = types.SimpleNamespace(
-        signatures={"attention_maps": lambda text, reference: found}
-    )
-    monkeypatch.setattr(tf.saved_model, "load", {str(tmp_path): export}.get)
-    figure = visualize.figure_of_export(str(tmp_path), "a a a", reference)
-    assert figure.notes == [
-        f"{which} is truncated: the figure shows its beginning."
-    ]
-    data, _ = pages.data_of(figure.html())
-    assert [s["direction"] for s in data["sentences"]] == ["ltr", "rtl"]
 
 
-def test_the_learning_rate_is_eq_3(tmp_path, monkeypatch):
+def test_the_curves_of_a_run(recorded, tmp_path, monkeypatch):
     drawn = []
-    monkeypatch.setattr(
-        visualize.saving, "save_figure", lambda *args: drawn.append(args)
-    )
-    path = tmp_path / "rate.svg"
-    visualize.main([*FROM_BASE, "--plot=learning_rate", f"--output={path}"])
+    monkeypatch.setattr(training, "save_figure", lambda *it: drawn.append(it))
+    visualize.main([f"--workdir={recorded}", *TRAINING[1:], SVG])
     [(figure, output)] = drawn
-    assert output == str(path)
-    curve, top = figure.axes[0].lines
-    training, d_model = TrainingConfig(), preset("base").d_model
-    steps = np.linspace(1, training.train_steps, visualize.POINTS).round()
-    steps = np.unique(np.append(steps, training.updates_to_peak))
-    rates = np.minimum(
-        steps**-0.5, steps * training.updates_to_peak**-1.5
-    ) / np.sqrt(d_model)
+    assert output == "a.svg"
+    loss, bleu, rate = figure.axes
+    assert bleu.get_ylabel() == "BLEU"
+    raw, *smooth = lines_of(loss).values()
+    expected = np.array(list(CURVES["train/loss"].items()))
+    np.testing.assert_allclose(raw, expected, rtol=1e-6)
+    means = [expected[i : i + 5].mean(axis=0) for i in range(96)]
+    assert list(lines_of(loss))[1:] == ["training, mean of 5", "validation"]
+    np.testing.assert_allclose(smooth[0][0], (30, means[0][1]), rtol=1e-6)
     np.testing.assert_allclose(
-        curve.get_xydata(), np.stack([steps, rates], -1), rtol=1e-5
+        np.array(smooth[0])[:, 1], np.array(means)[:, 1], rtol=1e-6
     )
-    peak = (d_model * training.updates_to_peak) ** -0.5
-    np.testing.assert_allclose(top.get_xydata(), [(4000, peak)], rtol=1e-5)
-    assert top.get_label() == f"maximum: {peak:.4g} at step 4,000"
+    assert smooth[1] == [(500, 4.0), (1000, 3.0)]
+    assert lines_of(bleu) == {
+        "validation": [(500, 30.0), (1000, 20.0)],
+        "best: 30.00 at step 500": [(500, 30.0)],
+    }
+    assert lines_of(rate) == {"training": [(10, 0.25), (1000, 0.5)]}
+    assert [axes.get_legend() is None for axes in figure.axes] == [
+        False,
+        False,
+        True,
+    ]
+    assert loss.get_xlim() == rate.get_xlim()
 
 
-@pytest.fixture(scope="module")
-def learned(tmp_path_factory):
-    """A work directory of a model with learned positions, and its model."""
-    directory = WorkDirectory(tmp_path_factory.mktemp("learned"))
-    tokenizer = kt.Tokenizer.load(OLD_RUN / "tokenizer.model")
-    tokenizer.save(directory.tokenizer_path)
-    model = kt.Transformer(
-        vocab_size=60,
-        d_model=8,
-        d_ff=8,
-        num_heads=2,
-        num_layers=1,
-        positions="learned",
-        max_positions=60,
+def test_the_curves_of_a_run_as_a_file(recorded, tmp_path, capsys):
+    path = tmp_path / "training.svg"
+    argv = [f"--workdir={recorded}", *TRAINING[1:], f"--output={path}"]
+    visualize.main(argv)
+    assert capsys.readouterr().out == f"{path}\n"
+    svg = path.read_text("utf-8")
+    texts = pages.texts(svg)
+    assert {"loss, nats per token", "learning rate", "step", "1,000"} <= set(
+        texts
     )
-    directory.write_config(
-        model=model.config,
-        data=DataConfig(max_length=40),
-        training=TrainingConfig(),
-        decoding=kt.DecodingConfig(extra_length=5),
-    )
-    directory.averaged.save({"weights": named_weights(model)}, step=1, keep=1)
-    return directory.path, model
+    assert f"<dc:title>Training of {recorded}<" in svg
 
 
-def test_a_figure_is_written_before_its_name(tmp_path, monkeypatch, capsys):
-    path = tmp_path / "rate.svg"
-    argv = [*FROM_BASE, "--plot=learning_rate", f"--output={path}"]
+def test_only_what_was_recorded_is_drawn():
+    curves = {name: CURVES[name] for name in CURVES if "train" in name}
+    figure = training.draw(curves, "")
+    labels = [axes.get_ylabel() for axes in figure.axes]
+    assert labels == ["loss, nats per token", "learning rate"]
+    one = training.draw({"validation/f1": {7: 0.0}}, "")
+    assert [axes.get_ylabel() for axes in one.axes] == ["F1"]
+    assert training.panels_of({"train/loss": {}}) == []
+
+
+def test_a_figure_is_written_before_its_name(recorded, monkeypatch, capsys):
+    path = recorded / "training.svg"
+    argv = [f"--workdir={recorded}", *TRAINING[1:], f"--output={path}"]
     fails_without_room(visualize.main, argv, monkeypatch, capsys)
     assert path.exists()
 
 
-def test_positions_are_the_sinusoids(tmp_path):
-    path = tmp_path / "positions.svg"
-    what = ["--plot=positional_encoding", "--length=40", f"--output={path}"]
-    visualize.main([*FROM_BASE, *what])
-    angles = np.arange(40)[:, None] / 10000 ** (np.arange(0, 512, 2) / 512)
-    expected = np.stack([np.sin(angles), np.cos(angles)], -1).reshape(40, 512)
-    np.testing.assert_allclose(
-        drawn_matrix(path, expected), expected, atol=0.02
-    )
-
-
-def test_positions_of_other_systems_are_theirs(tmp_path):
-    path = tmp_path / "positions.svg"
-    options = visualize.Options(
-        plot="positional_encoding", preset="base", length=9, output=str(path)
-    )
-    config = kt.TransformerConfig(d_model=8, sinusoids="t2t", first_position=2)
-    figure = visualize.plot_positional_encoding(options, config)
-    visualize.saving.save_figure(figure, path)
-    expected = references.interleaved_sinusoids(9, 8, 2, "t2t")
-    np.testing.assert_allclose(
-        drawn_matrix(path, expected), expected, atol=0.02
-    )
-
-
-def test_learned_positions_are_those_of_the_weights(learned, tmp_path, capsys):
-    path = tmp_path / "positions.svg"
-    directory, model = learned
-    what = ["--plot=positional_encoding", f"--output={path}"]
-    from_learned = [f"--workdir={directory}", *what]
-    visualize.main([*from_learned, "--length=50"])
-    table = np.asarray(model.source_positions.table)[:50]
-    expected = table / np.abs(table).max()
-    np.testing.assert_allclose(
-        drawn_matrix(path, expected), expected, atol=0.02
-    )
-    assert "length must be at most max_positions=60. Received: length=61" in (
-        fails(visualize.main, [*from_learned, "--length=61"], capsys)
-    )
-    config = (directory / "config.json").read_text()
-    relative = config.replace('"learned"', '"relative"')
-    relative = relative.replace('"max_positions": 60', '"max_positions": null')
-    (tmp_path / "config.json").write_text(relative)
-    assert "Received: positions='relative'" in fails(
-        visualize.main, [f"--workdir={tmp_path}", *what], capsys
-    )
-
-
-def drawn_matrix(path, expected):
-    """The numbers in [-1, 1] that a picture shows, by its colors."""
-    [picture] = [
-        found
-        for found in pages.images(path.read_text("utf-8"))
-        if found.shape[:2] == expected.shape
-    ]
-    numbers = np.linspace(-1, 1, 256)
-    colors = matplotlib.colormaps["RdBu_r"](range(256))[:, :3] * 255
-    distances = np.abs(picture[:, :, None] - colors).sum(-1)
-    return numbers[distances.argmin(-1)]
+def test_records_that_cannot_be_read_are_told(tmp_path, caplog):
+    record(tmp_path, CURVES)
+    assert read_curves(tmp_path).keys() == CURVES.keys()
+    assert "corrupt" not in caplog.text
+    [path] = tmp_path.iterdir()
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    [(name, points)] = read_curves(tmp_path).items()
+    assert name == "train/loss" and 0 < len(points) < 100
+    assert re.search(f"{path} is corrupt after [1-9]\\d* records", caplog.text)
+    assert read_curves(tmp_path / "none") == {}

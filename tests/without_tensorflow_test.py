@@ -11,10 +11,8 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 # TensorFlow's own engine, readers of its files, and data sets.
 IN_TRAINERS = {
-    "reporting/records.py",
     "run/strategies.py",
     "run/tensorflow_engine.py",
-    "visualize.py",  # reads a SavedModel, inside a function
 }
 # Modules of a run, and of what comes before and after it.
 MODULES = """
@@ -24,7 +22,7 @@ trainers.run.corpora trainers.run.optimization trainers.run.inheritance
 trainers.run.freezing trainers.run.budget trainers.run.engine
 trainers.scoring.metrics trainers.scoring.comparison trainers.scoring.test_sets
 trainers.scoring.tuning trainers.preparing.preparation trainers.parsing.metric
-trainers.run.importing keras_transformer.workdir
+trainers.run.importing trainers.figures.training keras_transformer.workdir
 keras_transformer.translator keras_transformer.data.batches
 """.split()
 PROGRAM = """

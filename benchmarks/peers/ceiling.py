@@ -9,15 +9,18 @@ training set.
 """
 
 import os
+import pathlib
+import sys
 
 import measurement
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+sys.path.append(str(pathlib.Path(__file__).parents[1]))
 
+import formulas
 import tensorflow as tf
 
 import keras_transformer as kt
-from trainers.experiments import formulas
 
 WIDTH = 2048
 REPETITIONS = 10  # of the product in a step, for the kernel's clock ticks

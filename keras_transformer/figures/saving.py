@@ -131,18 +131,3 @@ def render(
             " ".join(sorted(missing)),
         )
     return file.getvalue()
-
-
-def transparent_svg(figure: "Figure", ink: str, **options: typing.Any) -> str:
-    """A figure as an SVG element without background, title and metadata.
-
-    Args:
-        figure: The figure.
-        ink: Color of text and axes, in the notation of CSS.
-        **options: Of matplotlib's `savefig`.
-    """
-    label = figure.get_label()
-    figure.set_label("")
-    svg = render(figure, transparent=True, **options).decode()
-    figure.set_label(label)
-    return svg[svg.index("<svg") :].replace(INK, ink)

@@ -13,7 +13,6 @@ import keras_transformer as kt
 from keras_transformer.config import DecodingConfig
 from keras_transformer.translation.inference import Inference
 from keras_transformer.translation.programs import make_runner, variables_of
-from trainers.paper import read_recipe
 
 SIZES = dict(vocab_size=50, d_model=8, d_ff=16, num_heads=2, num_layers=1)
 ROWS, LENGTH = 3, 7
@@ -27,9 +26,9 @@ def compile_for():
 
 
 @pytest.fixture(scope="module")
-def configuration():
+def configuration(compile_for):
     return dataclasses.replace(
-        read_recipe("wmt14_ende_base"),
+        compile_for.read_recipe("wmt14_ende_base"),
         model=kt.TransformerConfig(**SIZES),
         decoding=DecodingConfig(beam_size=2, extra_length=4),
     )

@@ -1,17 +1,31 @@
-"""The file that TensorBoard shows, written without TensorFlow."""
+"""The file that TensorBoard shows, written and read without TensorFlow."""
 
 import os
 import pathlib
 import platform
 import time
 import typing
+from collections.abc import Iterator
 
+from absl import logging
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from tensorboard.compat.tensorflow_stub.errors import (
+    DataLossError,
+    OutOfRangeError,
+)
+from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import (
+    PyRecordReader_New,
+)
 from tensorboard.summary.writer.record_writer import RecordWriter
+from tensorboard.util.tensor_util import make_ndarray
+
+# Numbers by the step of their record, in the order of the steps; by the name of
+# the record, such as "train/loss".
+Curves = dict[str, dict[int, float]]
 
 
 class EventFile:
-    """A file of records in a directory, for TensorBoard and `read_records`.
+    """A file of records in a directory, for TensorBoard and `read_curves`.
 
     Records of an earlier session that were made after the step are purged: a
     killed session may have recorded steps that the next one makes again.
@@ -51,3 +65,42 @@ class EventFile:
     def _write(self, **event):
         event = Event(wall_time=time.time(), **event)
         self._records.write(event.SerializeToString())
+
+
+def read_curves(logs: pathlib.Path) -> Curves:
+    """The numbers in a directory of TensorBoard's files; it may be missing.
+
+    Steps that a killed session recorded and the next one repeated count once,
+    as in TensorBoard. Warns about a file whose records cannot all be read.
+    """
+    curves: Curves = {}
+    for path in sorted(logs.glob("*tfevents*")):
+        for event in _events(path):
+            if event.session_log.status == SessionLog.START:
+                curves = {
+                    name: {s: y for s, y in points.items() if s < event.step}
+                    for name, points in curves.items()
+                }
+            for value in event.summary.value:
+                if value.metadata.plugin_data.plugin_name == "scalars":
+                    points = curves.setdefault(value.tag, {})
+                    points[event.step] = make_ndarray(value.tensor).item()
+    return curves
+
+
+def _events(path: pathlib.Path) -> Iterator[Event]:
+    """The events of a file, up to the first that cannot be read."""
+    reader, number = PyRecordReader_New(str(path)), 0
+    try:
+        while True:
+            reader.GetNext()
+            yield Event.FromString(reader.record())
+            number += 1
+    except OutOfRangeError:
+        return
+    except DataLossError:
+        logging.warning(
+            "%s is corrupt after %d records: the curves lack the rest of it",
+            path,
+            number,
+        )

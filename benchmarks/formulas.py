@@ -1,15 +1,24 @@
-"""Parameters, FLOPs and learning rate of a recipe, by arithmetic.
+"""The settings of a recipe; parameters and FLOPs of a model, by arithmetic.
 
 See Table 3 of the paper and sec. 3 for the sizes.
 """
 
 from keras_transformer.config import TransformerConfig
-from trainers.run.config import TrainingConfig
+from trainers import wmt
+from trainers.run.config import Configuration
 
 FLOPS_OF_MULTIPLY_ADD = 2
 # The backward pass has two products, of the shape of each one of the forward
 # pass: a gradient for both factors.
 PASSES = 3
+
+
+def read_recipe(name: str) -> Configuration:
+    """The `Configuration` of a recipe."""
+    arguments, options = wmt.read_arguments(
+        [f"--recipe={name}", "--workdir=none"]
+    )
+    return wmt.read_configuration(arguments, options.preset)
 
 
 def count_parameters(config: TransformerConfig) -> int:
@@ -64,8 +73,8 @@ def multiply_adds(
         ValueError: Self-attention is restricted or relative: it makes other
             products.
     """
-    is_added = {"sinusoidal": True, "learned": True, "relative": False}
-    if config.attention_window or not is_added[config.positions]:
+    is_added = config.positions in ("sinusoidal", "learned")
+    if config.attention_window or not is_added:
         raise ValueError(
             "expected full attention without relative positions. Received:"
             f" attention_window={config.attention_window},"
@@ -105,18 +114,6 @@ def training_flops(
     pair = multiply_adds(config, sentence_length, sentence_length)
     flops = FLOPS_OF_MULTIPLY_ADD * PASSES * pair
     return train_steps * batch_tokens / sentence_length * flops
-
-
-def peak_learning_rate(
-    config: TransformerConfig, training: TrainingConfig
-) -> tuple[float, int]:
-    """The maximum learning rate, and the first step that has it, from 1."""
-    warmup_steps = training.updates_to_peak
-    step = min(max(warmup_steps, 1), training.train_steps)
-    if training.learning_rate is not None:  # every schedule but noam
-        return training.learning_rate * step / max(warmup_steps, 1), step
-    rate = step * warmup_steps**-1.5
-    return training.learning_rate_scale * config.d_model**-0.5 * rate, step
 
 
 def _projection(config, size):

@@ -1,1 +1,0 @@
-"""The paper's experiments: published results, and formulas over settings."""

@@ -1,1 +1,0 @@
-"""The records of a run and the page that shows them."""

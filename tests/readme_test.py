@@ -59,7 +59,6 @@ COMMANDS = (
     "trainers.report",
     "savedmodel.export",
     "savedmodel.verify",
-    "savedmodel.client",
 )
 
 

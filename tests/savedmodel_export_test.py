@@ -1,16 +1,13 @@
 """The commands: export and verify, from good and from bad work directories."""
 
-import contextlib
 import dataclasses
 import errno
-import io
 import json
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
-from concurrent import futures
 
 import commands
 import exports
@@ -716,103 +713,3 @@ def test_the_reloading_process_does_not_know_this_package():
     )
     assert process.returncode == 1
     assert "must run without this package" in process.stderr
-
-
-def test_client_translates_what_a_server_serves(monkeypatch, capsysbinary):
-    import grpc
-
-    from savedmodel import client
-
-    sizes = []  # of requests
-    directory = exports.exported("saved_model")[0] / "1"
-    with serving(directory, sizes) as address:
-        options = client.ClientOptions(server=address, model="toy")
-        found = client.Client(options).predict("n_best", text=["one dog"])
-        assert found["hypotheses"].shape == (1, exports.DECODING.beam_size)
-        lines = io.BytesIO(b"one dog\n\n\xfftree\n")
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(lines))
-        client.main([f"--server={address}", "--model=toy", "--batch_size=2"])
-        assert sizes == [1, 2, 1]
-        # Last: the server may see this request, or not.
-        with pytest.raises(grpc.RpcError, match="DEADLINE_EXCEEDED"):
-            impatient = dataclasses.replace(options, timeout=0.0)
-            client.Client(impatient).predict("n_best", text=["one dog"])
-    expected = exports.translator().translate(["one dog", "", "\ufffdtree"])
-    out = capsysbinary.readouterr().out.decode()
-    assert out == "".join(line + "\n" for line in expected)
-
-
-def test_client_sends_lines_as_they_are(monkeypatch, capsysbinary):
-    from savedmodel import client
-
-    sent = []
-
-    def translate(self, lines):
-        sent.append(lines)
-        return lines
-
-    monkeypatch.setattr(client.Client, "translate", translate)
-    lines = io.BytesIO(b" one \t\n\ntwo\r\nthree")
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(lines))
-    client.main(["--batch_size=3"])
-    assert sent == [[b" one \t", b"", b"two\r"], [b"three"]]
-    assert capsysbinary.readouterr().out == b" one \t\n\ntwo\r\nthree\n"
-
-
-def test_client_without_a_server(monkeypatch, capsys):
-    from savedmodel import client
-
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\n")))
-    argv = ["--server=localhost:1", "--timeout=20"]
-    err = commands.fails(client.main, argv, capsys, code=1)
-    assert "localhost:1: UNAVAILABLE: " in err
-    monkeypatch.setitem(sys.modules, "grpc", None)  # as if not installed
-    err = commands.fails(client.main, argv, capsys)
-    assert "needs the extra 'client': pip install" in err
-    assert "'keras-transformer-nmt[client]' (" in err
-
-
-@contextlib.contextmanager
-def serving(directory, sizes):
-    """A gRPC server of a SavedModel, as TensorFlow Serving would be."""
-    import grpc
-    from tensorflow_serving.apis import (
-        predict_pb2,
-        prediction_service_pb2_grpc,
-    )
-
-    signatures = tf.saved_model.load(str(directory)).signatures
-
-    def predict(model, signature_name, inputs):
-        assert model == "toy"
-        sizes.append(len(inputs["text"]))
-        found = signatures[signature_name](
-            **{name: tf.constant(value) for name, value in inputs.items()}
-        )
-        # More than gRPC takes by default.
-        return {"ballast": b"x" * (4 << 20), **found}
-
-    class Service(prediction_service_pb2_grpc.PredictionServiceServicer):
-        def Predict(self, request, context):
-            inputs = {
-                name: tf.make_ndarray(value)
-                for name, value in request.inputs.items()
-            }
-            spec = request.model_spec
-            response = predict_pb2.PredictResponse()
-            for name, value in predict(
-                spec.name, spec.signature_name, inputs
-            ).items():
-                response.outputs[name].CopyFrom(tf.make_tensor_proto(value))
-            return response
-
-    server = grpc.server(futures.ThreadPoolExecutor(2))
-    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
-        Service(), server
-    )
-    port = server.add_insecure_port("localhost:0")
-    server.start()
-    try:
-        yield f"localhost:{port}"
-    finally:
-        server.stop(None)

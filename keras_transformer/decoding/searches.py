@@ -49,8 +49,8 @@ def search(
     else `beam_search`.
 
     Args:
-        step: The function described above, N = B * beam_size; N = B in
-            sampling.
+        step: The function that `keras_transformer.decoding` describes, with
+            N = B * beam_size; in sampling N = B.
         cache: Nest of tensors `[N, ...]` for position 0.
         max_lengths: int32 `[B]`, the maximum length of each output in tokens,
             EOS included; values above `max_length` count as `max_length`.

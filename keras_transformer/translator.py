@@ -446,7 +446,7 @@ class Translator:
             A `Translation` for each sentence, in their order.
 
         Raises:
-            ValueError: As `translate`.
+            ValueError: As `translate`, or `num_best` is out of range.
             FloatingPointError: As `translate`.
         """
         check_strings(strings)
@@ -454,11 +454,19 @@ class Translator:
         rows, notes = encoder.sources(strings)
         limit = self.inference.output_limit
         forced = encoder.prefixes(prefixes, rows, notes, limit)
-        num_found = 1 if self.decoding.sampling else self.decoding.beam_size
-        num_best = min(num_best or num_found, num_found)
         found = self._batched.search(rows, forced, num_best)
         to_strings = self.tokenizer.target.to_strings
         results = []
+        num_found = self.decoding.num_hypotheses
+        num_best = num_found if num_best is None else num_best
+        check_positive(num_best=num_best)
+        if num_best > num_found:
+            raise ValueError(
+                "num_best must be at most the beam size, and 1 in sampling."
+                f" Received: num_best={num_best},"
+                f" beam_size={self.decoding.beam_size},"
+                f" sampling={self.decoding.sampling}"
+            )
         for string, note, (ids, scores) in zip(
             strings, notes, found, strict=True
         ):

@@ -81,7 +81,7 @@ def search(
     Raises:
         ValueError: An argument is outside its range, or shapes do not fit.
     """
-    beam_size = 1 if config.sampling else config.beam_size
+    beam_size = config.num_hypotheses
     num_best = beam_size if num_best is None else num_best
     check_positive(num_best=num_best, max_length=max_length)
     if num_best > beam_size:

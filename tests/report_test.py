@@ -24,7 +24,7 @@ from trainers.run.experiment import Experiment
 from trainers.run.progress import Reporter
 from trainers.run.tensorflow_engine import TensorFlowDevices
 
-FIXTURE = pathlib.Path(__file__).parent / "fixtures/workdir_0_1"
+FIXTURE = pathlib.Path(__file__).parent / "fixtures/workdir_0_2"
 
 
 def record_run(logs, scale=1.0):

@@ -21,7 +21,7 @@ from trainers import visualize
 from trainers.run.config import TrainingConfig
 from trainers.run.data_config import DataConfig
 
-OLD_RUN = pathlib.Path(__file__).parent / "fixtures/workdir_0_1/run"
+OLD_RUN = pathlib.Path(__file__).parent / "fixtures/workdir_0_2/run"
 FROM_RUN = (f"--workdir={OLD_RUN}", "--text=a dog runs.")
 FROM_BASE = ("--preset=base",)
 PAGE, SVG = "--output=a.html", "--output=a.svg"

@@ -9,8 +9,8 @@ Letters of shapes, in every docstring:
 
 `__init__.pyi` lists the public names. Each is imported at its first use, so
 that importing the package imports neither Keras nor TensorFlow. Layers, loss,
-schedule and search run on every Keras backend; data, tokenizer and translator
-need TensorFlow.
+schedule and search run on every Keras backend; `tf.data` and exports need
+TensorFlow.
 """
 
 import importlib

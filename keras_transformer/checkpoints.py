@@ -5,10 +5,8 @@
 Any backend writes and reads them. An array is named GROUP/NAME, such as
 weights/encoder.layer_0.feed_forward.inner.kernel. The header of the file has
 the progress and the SHA-256 of each array. A file is complete or not there: it
-is written under another name and renamed.
-
-Version 0.1 wrote checkpoints of TensorFlow, which `tensorflow_checkpoints.py`
-reads. The path of a checkpoint is given without its ending.
+is written under another name and renamed. The path of a checkpoint is given
+without its ending.
 """
 
 import hashlib
@@ -16,7 +14,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import typing
 from collections.abc import Iterable
 
@@ -28,33 +25,9 @@ from safetensors.numpy import save_file
 
 FORMAT_VERSION = "2"
 ENDING = ".safetensors"
-TENSORFLOW_ENDING = ".index"  # of version 1
 NAME = r"ckpt-(0|[1-9]\d*)"  # ckpt-0006 is none: no step is spelled so
 
 Groups: typing.TypeAlias = dict[str, dict[str, typing.Any] | list[typing.Any]]
-
-
-class NeedsTensorFlowError(ValueError):
-    """A checkpoint of version 0.1, where TensorFlow is not installed."""
-
-
-class Checkpoint(typing.Protocol):
-    """A checkpoint on disk.
-
-    Attributes:
-        shapes: The shape of each array, by GROUP/NAME.
-        progress: Numbers and strings by name; empty if it has weights only.
-    """
-
-    shapes: dict[str, tuple[int, ...]]
-    progress: dict[str, typing.Any]
-
-    def read(self, name: str) -> np.ndarray:
-        """An array, compared with its checksum.
-
-        Raises:
-            ValueError: It is not what was written, or there is no such array.
-        """
 
 
 class Checkpoints:
@@ -71,7 +44,7 @@ class Checkpoints:
         """Paths without ending, newest first; intact or not."""
         steps = set()
         for path in self.directory.glob("ckpt-*"):
-            match = re.fullmatch(rf"{NAME}\.(safetensors|index)", path.name)
+            match = re.fullmatch(NAME + re.escape(ENDING), path.name)
             if match and path.exists():  # and not a link that leads nowhere
                 steps.add(int(match[1]))
         return [self._prefix(step) for step in sorted(steps, reverse=True)]
@@ -110,16 +83,10 @@ class Checkpoints:
         _write(prefix, groups, progress or {})
         past = [p for p in self.prefixes() if step_of(p) <= step]
         kept = {os.path.basename(p) for p in past[:keep]}
-        # The index first: readers then see that a checkpoint was removed, and
-        # do not take it for a corrupt one.
-        paths = sorted(
-            self.directory.iterdir(),
-            key=lambda path: path.suffix != TENSORFLOW_ENDING,
-        )
-        for path in paths:
+        for path in self.directory.iterdir():
             name = re.match(rf"{NAME}(?=[._]|$)", path.name)
             if name and name[0] not in kept:
-                _remove(path)
+                path.unlink(missing_ok=True)
         return prefix
 
     def find_intact(self) -> str | None:
@@ -164,30 +131,22 @@ class Checkpoints:
         return str(self.directory / f"ckpt-{step}")
 
 
-def open_checkpoint(prefix: str) -> Checkpoint:
-    """The `Checkpoint` at a path.
+class Checkpoint:
+    """A checkpoint on disk.
+
+    Args:
+        prefix: Its path.
+
+    Attributes:
+        shapes: The shape of each array, by GROUP/NAME.
+        progress: Numbers and strings by name; empty if it has weights only.
 
     Raises:
         FileNotFoundError: There is none.
-        NeedsTensorFlowError: TensorFlow is not installed, and wrote it.
         ValueError: It cannot be read.
     """
-    if not os.path.exists(prefix + ENDING) and is_there(prefix):
-        try:
-            from keras_transformer.tensorflow_checkpoints import TensorFlowFile
-        except ModuleNotFoundError as error:
-            raise NeedsTensorFlowError(
-                f"{prefix} is a checkpoint of version 0.1, which needs"
-                " TensorFlow to be read: pip install tensorflow"
-            ) from error
-        return TensorFlowFile(prefix)
-    return _File(prefix)
 
-
-class _File:
-    """The `Checkpoint` in one file."""
-
-    def __init__(self, prefix):
+    def __init__(self, prefix: str):
         try:
             self._file = safe_open(prefix + ENDING, framework="numpy")
             header = self._file.metadata() or {}
@@ -197,16 +156,23 @@ class _File:
                     f"expected format_version {FORMAT_VERSION}. Received:"
                     f" format_version={version}"
                 )
-            self.progress = json.loads(header["progress"])
+            self.progress: dict[str, typing.Any] = json.loads(
+                header["progress"]
+            )
             self._sums = json.loads(header["sha256"])
         except (SafetensorError, KeyError) as error:
             raise ValueError(f"not a checkpoint: {error}") from error
-        self.shapes = {
+        self.shapes: dict[str, tuple[int, ...]] = {
             name: tuple(self._file.get_slice(name).get_shape())
             for name in self._file.keys()
         }
 
-    def read(self, name):
+    def read(self, name: str) -> np.ndarray:
+        """An array, compared with its checksum.
+
+        Raises:
+            ValueError: It is not what was written, or there is no such array.
+        """
         try:
             array = self._file.get_tensor(name)
         except SafetensorError as error:
@@ -253,19 +219,14 @@ def corruption(prefix: str) -> str | None:
     """Why a checkpoint cannot be used, in one line; None if it is intact.
 
     Reads every array and compares its checksum; weights must be finite.
-
-    Raises:
-        NeedsTensorFlowError: As `open_checkpoint`; it may well be intact.
     """
     try:
-        checkpoint = open_checkpoint(prefix)
+        checkpoint = Checkpoint(prefix)
         for name in checkpoint.shapes:
             array = checkpoint.read(name)
             group, _, weight = name.partition("/")
             if group == "weights" and not is_finite(array):
                 return f"{weight} is not finite"
-    except NeedsTensorFlowError:
-        raise
     except (OSError, ValueError) as error:
         return " ".join(str(error).split()) or type(error).__name__
     return None
@@ -284,10 +245,7 @@ def is_finite(array: np.ndarray) -> bool:
 
 def is_there(prefix: str) -> bool:
     """Whether there is a checkpoint at a path, intact or not."""
-    return any(
-        os.path.exists(prefix + ending)
-        for ending in (ENDING, TENSORFLOW_ENDING)
-    )
+    return os.path.exists(prefix + ENDING)
 
 
 def step_of(prefix: str) -> int:
@@ -337,7 +295,7 @@ def check_weights(
     Raises:
         ValueError: They are not the same, or it cannot be read.
     """
-    checkpoint = open_checkpoint(prefix)
+    checkpoint = Checkpoint(prefix)
     found = {
         name.removeprefix("weights/"): shape
         for name, shape in checkpoint.shapes.items()
@@ -358,10 +316,3 @@ def check_weights(
         f"{prefix}: expected the weights of the model in {config_path}."
         f" Received: {received}"
     )
-
-
-def _remove(path):
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)

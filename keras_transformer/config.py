@@ -440,6 +440,11 @@ class DecodingConfig(SearchConfig, changeable=True):
         high=1.0 + 1e-6,
     )
 
+    @property
+    def num_hypotheses(self) -> int:
+        """Hypotheses that are found for a sentence; one if it samples."""
+        return 1 if self.sampling else self.beam_size
+
 
 @dataclasses.dataclass(frozen=True)
 class LengthConfig(Fields):

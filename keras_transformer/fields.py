@@ -25,6 +25,9 @@ TYPE_NAMES = {
 }
 # Upper bounds of fields without one: TensorFlow stores int64 and float32.
 STORAGE_LIMITS = {int: 2**63, float: 3.4e38}
+# Fields in the `config.json` and `flags.txt` of version 0.2.0 that no dataclass
+# has any more, and the one value that they had.
+REMOVED_FIELDS = {"tpu": ""}
 
 
 def hp(

@@ -319,6 +319,15 @@ class Translator:
         translator.source_tags = tuple(tags)
         return translator
 
+    def without_shortlist(self) -> "Translator":
+        """The same translator, with the whole vocabulary for its outputs."""
+        if self.shortlist is None:
+            return self
+        translator = copy.copy(self)
+        translator.shortlist = None
+        translator._set_decoding(self.decoding)
+        return translator
+
     def _set_decoding(self, decoding):
         """Makes the search; what it has in memory is not shared by copies."""
         check_alignment(self.model.config, decoding)
@@ -439,23 +448,31 @@ class Translator:
             strings: List of `str`.
             prefixes: As in `translate`.
             num_best: Number of wanted hypotheses, at most and by default the
-                beam size. A search for fewer finds the same ones, and ends
-                earlier if `stopping` is "exact".
+                beam size, in sampling 1. A search for fewer finds the same
+                ones, and ends earlier if `stopping` is "exact".
 
         Returns:
             A `Translation` for each sentence, in their order.
 
         Raises:
-            ValueError: As `translate`.
+            ValueError: As `translate`, or `num_best` is out of range.
             FloatingPointError: As `translate`.
         """
         check_strings(strings)
+        num_found = self.decoding.num_hypotheses
+        num_best = num_found if num_best is None else num_best
+        check_positive(num_best=num_best)
+        if num_best > num_found:
+            raise ValueError(
+                "num_best must be at most the beam size, and 1 in sampling."
+                f" Received: num_best={num_best},"
+                f" beam_size={self.decoding.beam_size},"
+                f" sampling={self.decoding.sampling}"
+            )
         encoder = self._encoder()
         rows, notes = encoder.sources(strings)
         limit = self.inference.output_limit
         forced = encoder.prefixes(prefixes, rows, notes, limit)
-        num_found = 1 if self.decoding.sampling else self.decoding.beam_size
-        num_best = min(num_best or num_found, num_found)
         found = self._batched.search(rows, forced, num_best)
         to_strings = self.tokenizer.target.to_strings
         results = []

@@ -23,7 +23,6 @@ import hashlib
 import json
 import os
 import pathlib
-import re
 import tempfile
 import typing
 from collections.abc import Iterator
@@ -32,6 +31,7 @@ import keras
 from absl import logging
 
 from keras_transformer.checkpoints import (
+    ENDING,
     Checkpoints,
     assign,
     check_weights,
@@ -40,7 +40,7 @@ from keras_transformer.checkpoints import (
     step_of,
 )
 from keras_transformer.config import CHECKPOINT_KINDS, LengthConfig
-from keras_transformer.fields import from_values, kinds_of
+from keras_transformer.fields import REMOVED_FIELDS, from_values, kinds_of
 from keras_transformer.files import read_json, write_atomically
 from keras_transformer.locking import lock_file, without_empty_directories
 from keras_transformer.tokenization import (
@@ -53,17 +53,13 @@ from keras_transformer.tokenization import (
 )
 
 FORMAT_VERSION = 2
-READABLE = (1, 2)  # version 1 had checkpoints of TensorFlow
 LOCK = ".lock"
-# Of the files of a vocabulary, in config.json; absent before 0.2.
+# Of the files of a vocabulary, in config.json.
 TOKENIZER_SUMS = {
     name: name.replace(".model", "_sha256")
     for name in (SHARED_FILE, *PAIR_FILES)
 }
 SHOWN = 60  # characters of a wrong value that a message shows
-# Values of fields that older versions did not write, where today's default
-# would be another: a work directory keeps its translations.
-FORMER_DEFAULTS = {"decoding": {"stopping": "exact"}}
 
 
 class WorkDirectory:
@@ -100,18 +96,15 @@ class WorkDirectory:
         except NotADirectoryError:
             raise self._not_a_directory() from None
         version = config.pop("format_version", None)
-        if version not in READABLE:
+        if version != FORMAT_VERSION:
             raise ValueError(
-                f"{self.config_path}: expected format_version"
-                f" {' or '.join(map(str, READABLE))}."
+                f"{self.config_path}: expected format_version {FORMAT_VERSION}."
                 f" Received: format_version={version!r}"
             )
         return config
 
     def read_section(self, name: str, section: type) -> typing.Any:
         """One section of `config.json` as its dataclass.
-
-        Fields that an older version did not write have their defaults of then.
 
         Raises:
             ValueError: As `read_config`, or there is no such section, or its
@@ -150,7 +143,8 @@ class WorkDirectory:
                 f"{self.config_path}: expected fields of {name!r}, an object."
                 f" Received: {received}"
             )
-        return {**FORMER_DEFAULTS.get(name, {}), **values}
+        removed = REMOVED_FIELDS.items()
+        return dict(item for item in values.items() if item not in removed)
 
     def write_config(self, **sections: typing.Any) -> None:
         """Writes dataclasses as the sections of `config.json`.
@@ -269,7 +263,7 @@ class WorkDirectory:
             ValueError: There is no such checkpoint, or it is corrupt.
         """
         if choice not in (None, *CHECKPOINT_KINDS):
-            prefix = re.sub(r"\.(safetensors|index)$", "", str(choice))
+            prefix = str(choice).removesuffix(ENDING)
             reason = corruption(prefix)
             if not is_there(prefix):
                 raise ValueError(

@@ -22,23 +22,21 @@ Its decoder differs from ours in a few ways:
 - `precision` is how weights are stored. The type of the computation depends on
   the CPU: `ctranslate2.get_supported_compute_types("cpu")` lists the types that
   it supports, and `Translator.compute_type` names the one that is used.
-- The shortlist of the work directory, if it has one, is `vmap.txt`:
+- The shortlist of the translator, if it has one, is `vmap.txt`:
   `translate_batch(..., use_vmap=True)` uses it.
 """
 
 import numpy as np
 from keras import ops
 
-from keras_transformer.commands.flags import CommandError, user_errors
+from keras_transformer.commands.flags import CommandError
 from keras_transformer.config import find_alignment_layer
 from keras_transformer.layers import (
     DecoderLayer,
     RelativeAttention,
     positional_encoding,
 )
-from keras_transformer.translation.shortlist import Shortlist
 from keras_transformer.vocabulary import BOS, EOS, UNK
-from keras_transformer.workdir import WorkDirectory
 from savedmodel.formats import save_vocabulary
 
 MAX_INPUT_LENGTH = 1024  # at which CTranslate2 truncates sources by default
@@ -72,11 +70,9 @@ def write(translator, directory, options, description, examples):
     spec.optimize(quantization=None if exact else options.precision)
     spec.save(str(directory))
     save_vocabulary(translator.tokenizer, directory)
-    path = WorkDirectory(options.workdir).shortlist_path
-    if path.exists():
-        with user_errors():  # of a file that is not of this model
-            shortlist = Shortlist.read(path, translator.tokenizer)
-        shortlist.write(directory / "vmap.txt", translator.tokenizer)
+    if translator.shortlist is not None:
+        path = directory / "vmap.txt"
+        translator.shortlist.write(path, translator.tokenizer)
 
 
 def make_spec(model, num_positions):

@@ -160,7 +160,9 @@ def export(
             " or ".join(lacking),
         )
     else:
-        comparison = verify.compare(source.translator, directory, sentences)
+        # Batches are not the same there, nor are the tokens of a shortlist.
+        translator = source.translator.without_shortlist()
+        comparison = verify.compare(translator, directory, sentences)
         if not comparison.passed:
             raise verify.ExportError(
                 f"a wrong export: verification {comparison}"
@@ -258,6 +260,8 @@ def load_source(
         )
     search = arguments.build(SearchOptions, **search_of(before))
     others: dict[str, typing.Any] = {}
+    if FORMATS[options.format].holds_shortlist:
+        others["shortlist"] = workdir.shortlist_path.exists()
     if options.max_source_length is not None:
         others["max_source_length"] = options.max_source_length
     with recorded_warnings() as warnings:

@@ -40,6 +40,11 @@ class Format:
         fixed: If another program's model and search run it: the fields of
             model and search that have one value there. Only greedy search can
             then be compared token by token.
+        greedy_search: Whether the export has a greedy search beside the one of
+            the translator; it is verified, too.
+        drops_unknown: Whether its runtime leaves unknown tokens out of a text.
+        holds_shortlist: Whether it holds the translator's shortlist, if there
+            is one.
         verified_with: Modules that run it, if it can be written without them;
             where they are missing, an export is not verified, and says so.
     """
@@ -48,6 +53,9 @@ class Format:
     requirements: tuple[str, ...] = ()
     has_versions: bool = False
     fixed: dict[str, typing.Any] | None = None
+    greedy_search: bool = False
+    drops_unknown: bool = False
+    holds_shortlist: bool = False
     verified_with: tuple[str, ...] = ()
 
     @property
@@ -61,6 +69,7 @@ FORMATS = {
     "tflite": Format(
         precisions=("float32", "float16", "int8"),
         requirements=("ai_edge_litert",),
+        greedy_search=True,
     ),
     "onnx": Format(
         precisions=("float32", "float16", "int8"),
@@ -70,6 +79,7 @@ FORMATS = {
         precisions=PRECISIONS,
         requirements=("ctranslate2",),
         fixed={"attention_window": None, "no_repeat_ngram": 0},
+        holds_shortlist=True,
     ),
     "huggingface": Format(
         precisions=("float32", "float16"),
@@ -83,6 +93,7 @@ FORMATS = {
             "source_eos": True,
             "no_repeat_ngram": 0,
         },
+        drops_unknown=True,
         verified_with=("torch", "transformers"),
     ),
 }

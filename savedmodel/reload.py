@@ -9,10 +9,6 @@ JSON object: a list of `translations` (ids, text, score, and whether the source
 was truncated), and `computed_in`, the type that CTranslate2 computes in (null
 for other formats). BEAM is the beam size, for formats where the caller chooses
 it: any size with ctranslate2; 1 or the export's with tflite.
-
-To ask any signature of a SavedModel, input is a JSON object: `sentences`,
-the list of strings, and `requests`, signature names with their inputs. Then
-output has their outputs as `answers`, without attention weights.
 """
 
 import json
@@ -34,28 +30,20 @@ BATCH_SIZE = 32  # sentences of about the same length translated together
 
 def main():
     directory = find_export(sys.argv[1])
-    asked = json.load(sys.stdin)
-    if isinstance(asked, list):
-        asked = {"sentences": asked, "requests": {}}
-    sentences = asked["sentences"]
+    sentences = json.load(sys.stdin)
     description = json.loads((directory / DESCRIPTION).read_text())
     if sys.argv[2:]:
         description["decoding"]["beam_size"] = int(sys.argv[2])
     translate = LOADERS[description["format"]](directory, description)
     translations = translate_all(translate, sentences)
-    answers = {
-        name: translate.ask(name, inputs)
-        for name, inputs in asked["requests"].items()
-    }
     ours = {name.split(".")[0] for name in sys.modules}
     if ours & {"keras_transformer", "savedmodel"}:
         raise SystemExit("an export must run without this package")
     found = {
         "translations": translations,
-        "answers": answers,
         "computed_in": getattr(translate, "computed_in", None),
     }
-    json.dump(found, sys.stdout, default=as_text)
+    json.dump(found, sys.stdout)
 
 
 def translate_all(translate, sentences):
@@ -106,7 +94,7 @@ def find_export(output):
 
 
 def load_saved_model(directory, description):
-    """The `n_best` signature; as an attribute, `ask`, any signature.
+    """The `n_best` signature.
 
     Operations of a position are too short to be divided among threads. On x86
     CPUs without AVX-512 VNNI TensorFlow uses oneDNN only if it is told to.
@@ -121,21 +109,6 @@ def load_saved_model(directory, description):
     model = tf.saved_model.load(str(directory))
     signature = model.signatures["n_best"]
 
-    def ask(name, inputs):
-        if name not in model.signatures:
-            return None
-        _, specs = model.signatures[name].structured_input_signature
-        tensors = {
-            key: tf.constant(value, specs[key].dtype)
-            for key, value in inputs.items()
-        }
-        found = model.signatures[name](**tensors)
-        return {
-            key: value.numpy().tolist()
-            for key, value in found.items()
-            if len(value.shape) < 4
-        }
-
     def translate(sentences):
         found = signature(text=tf.constant(sentences, tf.string))
         best = [
@@ -144,11 +117,10 @@ def load_saved_model(directory, description):
         ]
         truncated = found["truncated"].numpy()
         return [
-            answer(row, as_text(string), score, is_cut)
+            answer(row, string.decode("utf-8", "replace"), score, is_cut)
             for row, string, score, is_cut in zip(*best, truncated, strict=True)
         ]
 
-    translate.ask = ask
     return translate
 
 
@@ -342,11 +314,6 @@ def penalty(decoding, length):
     """The divisor of a score, for a length in tokens with EOS."""
     bases = {"wu": (5 + length) / 6, "power": length}
     return bases[decoding["length_normalization"]] ** decoding["length_penalty"]
-
-
-def as_text(value):
-    """The text of bytes that TensorFlow returned."""
-    return value.decode("utf-8", "replace")
 
 
 def answer(ids, text, score, truncated):

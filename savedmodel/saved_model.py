@@ -12,8 +12,6 @@ Signatures (N sentences, W hypotheses, S source and T target tokens):
                      attention [N, layer, head, T, S],
                      encoder_attention [N, layer, head, S, S],
                      decoder_attention [N, layer, head, T, T]
-    attention        text [N] -> the first four of these. Deprecated: it will
-                     be removed in 0.3.0
 
 and from each `truncated` [N]: an input of the sentence was longer than the
 model takes, and the answer is about its beginning.
@@ -44,7 +42,6 @@ unknown characters. Such a text is truncated, even if its tokens are few.
 import functools
 
 import tensorflow as tf
-from absl import logging
 
 from keras_transformer import graph_tokenization
 from keras_transformer.data.batches import shift_right
@@ -63,12 +60,8 @@ IDS = tf.TensorSpec([None, None], tf.int32)
 
 
 def write(translator, directory, options, description, examples):
-    """Writes a SavedModel with warm-up requests; see `formats.Exporter`."""
+    """Writes a SavedModel with warm-up requests; see `formats`."""
     signatures = Signatures(translator, options.jit_compile).make()
-    logging.warning(
-        "the signature 'attention' is deprecated and will be removed in 0.3.0:"
-        " use 'attention_maps', with empty references"
-    )
     module = hold_variables(translator.model)
     tf.saved_model.save(module, str(directory), signatures=signatures)
     extra = directory / "assets.extra"
@@ -134,7 +127,6 @@ class Signatures:
             self.forced: [text, target_prefix],
             self.tokens: [source_ids],
             self.score: [text, reference],
-            self.attention: [text],
             self.attention_maps: [text, reference],
         }
         return {
@@ -210,13 +202,6 @@ class Signatures:
             log_probs=log_probs,
             log_prob=tf.reduce_sum(log_probs, axis=1),
         )
-
-    def attention(self, text):
-        """Deprecated: `attention_maps` without references, cross-attention."""
-        text = check_rank("text", text, 1)
-        found = self.attention_maps(text, tf.fill(tf.shape(text), ""))
-        del found["encoder_attention"], found["decoder_attention"]
-        return found
 
     def attention_maps(self, text, reference):
         """Translations, or given references, and all attention weights.
@@ -384,7 +369,6 @@ def make_warmup_inputs(translator, examples):
         ("forced", {"text": text, "target_prefix": text}),
         ("tokens", {"source_ids": ids}),
         ("score", {"text": text, "reference": text}),
-        ("attention", {"text": text}),
         ("attention_maps", {"text": text[:1], "reference": text[:1]}),
     ]
 

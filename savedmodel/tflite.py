@@ -26,7 +26,7 @@ OPTIMIZATIONS = {
 
 
 def write(translator, directory, options, description, examples):
-    """Writes `model.tflite` and the tokenizer; see `formats.Exporter`."""
+    """Writes `model.tflite` and the tokenizer; see `formats`."""
     # Inside the directory: a killed export leaves nothing elsewhere.
     with tempfile.TemporaryDirectory(dir=directory) as saved_model:
         save_searches(translator, saved_model)

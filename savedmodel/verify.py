@@ -10,13 +10,12 @@ SavedModel would find the GPU's memory taken.
 The last line is the verdict. Float32 weights pass if every translation has the
 same tokens or, where rounding decides, the same score. Quantized weights pass
 if at most half of the translations are far from the translator's in score. The
-text must match the tokens, whatever the weights. Every signature of a format is
-asked, those that are not the main one about the first sentences.
+text must match the tokens, whatever the weights. LiteRT's greedy search is
+compared with the first sentences.
 """
 
 import dataclasses
 import hashlib
-import itertools
 import json
 import os
 import pathlib
@@ -34,13 +33,13 @@ from keras_transformer.fields import (
     is_of_kind,
     required,
 )
-from keras_transformer.vocabulary import EOS, PAD, UNK
+from keras_transformer.vocabulary import UNK
 from savedmodel import reload
 from savedmodel.formats import FORMATS, check_precision
 
 TIE = 1e-3  # two searches may part where scores are closer than this
 FAR = 0.25  # between scores: more than quantized weights explain
-NUM_ASKED = 16  # sentences that every signature is asked about
+NUM_GREEDY = 16  # sentences that a second, greedy search is compared with
 # The required fields of `export.json`, with their types.
 FIELDS = {
     "format": str,
@@ -82,8 +81,7 @@ class Comparison:
         computed_in: The type that the export computes in, if its runtime says
             so.
         texts: Sentences whose text does not match the tokens.
-        signatures: Names of signatures whose answers are wrong, each with its
-            sentences.
+        greedy: Sentences that a second, greedy search translates wrongly.
     """
 
     number: int
@@ -93,7 +91,7 @@ class Comparison:
     exact: bool
     computed_in: str | None = None
     texts: tuple[int, ...] = ()
-    signatures: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    greedy: tuple[int, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -102,7 +100,7 @@ class Comparison:
         Quantized weights may find other translations, but their scores seldom
         differ much.
         """
-        if self.texts or self.signatures:
+        if self.texts or self.greedy:
             return False
         if self.exact:
             return not self.different
@@ -116,9 +114,8 @@ class Comparison:
             f"other tokens, score within {FAR:g}": near,
             f"other tokens, score {FAR:g} or more apart": self.far,
             "text does not match the tokens": self.texts,
+            "wrong answer of the greedy search": self.greedy,
         }
-        for name, lines in self.signatures:
-            kinds[f"wrong answer of the signature {name}"] = lines
         text = "passed" if self.passed else "failed"
         text += f": {same} of {self.number} translations identical"
         if self.computed_in:
@@ -129,7 +126,7 @@ class Comparison:
         if self.passed:
             return text
         allowed = f"at most {self.number // 2} may be that far apart"
-        if self.texts or self.signatures:
+        if self.texts or self.greedy:
             allowed = "the texts and answers of the translator"
         elif self.exact:
             allowed = "only ties may differ: the weights are not quantized"
@@ -153,38 +150,31 @@ def compare(translator, directory, sentences: list[str]) -> Comparison:
     """
     description = read_description(directory)
     check_files(directory, description)
-    name = description["format"]
-    beam_size = 1 if FORMATS[name].own_search else None
-    if beam_size:
+    format = FORMATS[description["format"]]
+    beam_size = 1 if format.own_search else None
+    arguments = translator, directory, description
+    comparison = _compare_search(*arguments, sentences, beam_size)
+    if not format.greedy_search:
+        return comparison
+    other = _compare_search(*arguments, sentences[:NUM_GREEDY], beam_size=1)
+    wrong = () if other.passed else {*other.different, *other.texts}
+    return dataclasses.replace(comparison, greedy=tuple(sorted(wrong)))
+
+
+def _compare_search(translator, directory, description, sentences, beam_size):
+    """The `Comparison` of one search; the beam size is as in `run`."""
+    if beam_size is not None:
         translator = translator.with_decoding(beam_size=beam_size)
-    expected, asked = translator.search(sentences), sentences[:NUM_ASKED]
-    if name == "saved_model":
-        checks = Checks(translator, asked, expected[:NUM_ASKED])
-        found = run(directory, sentences, beam_size, checks.requests)
-        signatures = checks.differing(found["answers"])
-    else:
-        found, signatures = run(directory, sentences, beam_size), ()
-    comparison = _compare(translator, expected, found, description)
-    if name == "tflite":
-        greedy = translator.with_decoding(beam_size=1)
-        found = run(directory, asked, beam_size=1)
-        other = _compare(greedy, greedy.search(asked), found, description)
-        if not other.passed:
-            wrong = {*other.different, *other.texts}
-            signatures = (("greedy", tuple(sorted(wrong))),)
-    return dataclasses.replace(comparison, signatures=signatures)
-
-
-def _compare(translator, expected, found, description):
-    """The `Comparison` of expected `Translation`s with the output of `run`."""
+    expected = translator.search(sentences)
+    found = run(directory, sentences, beam_size)
+    drops_unknown = FORMATS[description["format"]].drops_unknown
     kinds = {kind: [] for kind in ("ties", "different", "far", "texts")}
     to_strings = translator.tokenizer.target.to_strings
     for number, (translation, result) in enumerate(
         zip(expected, found["translations"], strict=True), 1
     ):
         ids = result["ids"]
-        # transformers drops unknown tokens from a text.
-        is_whole = description["format"] != "huggingface" or UNK not in ids
+        is_whole = not drops_unknown or UNK not in ids
         if is_whole and to_strings([ids]) != [result["text"]]:
             kinds["texts"].append(number)
         if translation.ids[0] != ids:
@@ -200,148 +190,7 @@ def _compare(translator, expected, found, description):
     )
 
 
-class Checks:
-    """Requests to every signature of a SavedModel, and the right answers.
-
-    Prefixes and references come from the translator's own translations.
-
-    Args:
-        translator: The `Translator`.
-        sentences: List of `str`.
-        translations: Output of `Translator.search` for them.
-
-    Attributes:
-        requests: Inputs by name, by the name of the signature.
-    """
-
-    def __init__(self, translator, sentences, translations):
-        self._translations = translations
-        self._to_strings = translator.tokenizer.target.to_strings
-        texts = [translation.texts[0] for translation in translations]
-        prefixes = [" ".join(text.split()[:1]) for text in texts]
-        self._forced = translator.search(sentences, prefixes=prefixes)
-        references = list(zip(sentences, texts, strict=True))
-        self._scores = translator.score(references)
-        source = translator.tokenizer.source
-        limit = translator.max_source_length
-        rows = source.to_ids(sentences)
-        rows = [r if len(r) <= limit else [*r[: limit - 1], EOS] for r in rows]
-        self._source_pieces = [[source.pieces[id] for id in r] for r in rows]
-        pieces = translator.tokenizer.target.pieces
-        self._ids = {piece: id for id, piece in enumerate(pieces)}
-        longest = max(map(len, rows), default=0)
-        rows = [row + [PAD] * (longest - len(row)) for row in rows]
-        text = {"text": sentences}
-        pairs = {**text, "reference": texts}
-        self.requests = {
-            "n_best": text,
-            "serving_default": text,
-            "forced": {**text, "target_prefix": prefixes},
-            "tokens": {"source_ids": rows},
-            "score": pairs,
-            "attention": text,
-            "attention_maps": pairs,
-        }
-
-    def differing(self, answers) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """Names of signatures, with the numbers of wrong answers, from 1.
-
-        Args:
-            answers: Outputs by name, by the name of the signature; None if
-                there is no such signature.
-        """
-        found = []
-        for name in self.requests:
-            outputs = answers[name]
-            wrong = tuple(
-                i + 1
-                for i in range(len(self._translations))
-                if outputs is None
-                or not self._is_right(
-                    name, i, {key: rows[i] for key, rows in outputs.items()}
-                )
-            )
-            if wrong:
-                found.append((name, wrong))
-        return tuple(found)
-
-    def _is_right(self, name, index, row):
-        """Whether the outputs of a signature for one sentence are right."""
-        translation = self._translations[index]
-        match name:
-            case "n_best":
-                texts = self._to_strings(row["ids"])
-                return row["hypotheses"] == texts and _are_hypotheses(
-                    translation, row
-                )
-            case "tokens":
-                lengths = [len(_without_padding(ids)) for ids in row["ids"]]
-                return row["lengths"] == lengths and _are_hypotheses(
-                    translation, row
-                )
-            case "serving_default":
-                return _is_among(translation, row)
-            case "forced":
-                return _is_among(self._forced[index], row)
-            case "score":
-                found, expected = row["log_probs"], self._scores[index]
-                pairs = itertools.zip_longest(
-                    found, expected.log_probs, fillvalue=0.0
-                )
-                pairs = [*pairs, (sum(found), row["log_prob"])]
-                return all(abs(one - other) < TIE for one, other in pairs)
-        return self._has_pieces(name, index, row)
-
-    def _has_pieces(self, name, index, row):
-        """Whether the pieces spell the source, and the right translation."""
-        # The piece of PAD is empty.
-        ids = [self._ids.get(p, UNK) for p in row["target_pieces"] if p]
-        allowed = self._translations[index].ids
-        reference = self._scores[index].ids
-        if name == "attention_maps" and reference != [EOS]:
-            allowed = [reference]  # an empty one is replaced by the translation
-        return (
-            ids in allowed
-            and self._to_strings([ids]) == [row["translation"]]
-            and [p for p in row["source_pieces"] if p]
-            == self._source_pieces[index]
-        )
-
-
-def _is_among(translation, row):
-    """Whether the translator has found the row's text with the same score."""
-    return any(
-        row["translation"] == text and abs(row["score"] - score) < TIE
-        for text, score in zip(
-            translation.texts, translation.scores, strict=True
-        )
-    )
-
-
-def _are_hypotheses(translation, row):
-    """Whether the ids and scores of a row are the translator's hypotheses.
-
-    Rounding may decide which one is the last.
-    """
-    number = len(translation.ids)
-    expected = list(zip(translation.ids, translation.scores, strict=True))
-    return not any(map(any, row["ids"][number:])) and all(
-        abs(score - expected[-1][1]) < TIE
-        or any(
-            _without_padding(ids) == its_ids and abs(score - its_score) < TIE
-            for its_ids, its_score in expected
-        )
-        for ids, score in zip(
-            row["ids"][:number], row["scores"][:number], strict=True
-        )
-    )
-
-
-def _without_padding(ids):
-    return [id for id in ids if id != PAD]
-
-
-def run(directory, sentences, beam_size=None, requests=None) -> dict:
+def run(directory, sentences, beam_size=None) -> dict:
     """Runs an export in a process of its own; see `reload.py`.
 
     Args:
@@ -349,7 +198,6 @@ def run(directory, sentences, beam_size=None, requests=None) -> dict:
         sentences: List of `str`.
         beam_size: The beam size, for formats that leave the choice; by default
             the export's.
-        requests: Inputs by the name of the signature, for a SavedModel.
 
     Raises:
         ExportError: It cannot be loaded or run.
@@ -358,11 +206,10 @@ def run(directory, sentences, beam_size=None, requests=None) -> dict:
     command = [sys.executable, "-I", reload.__file__]
     command += [str(pathlib.Path(directory).resolve())]
     command += [] if beam_size is None else [str(beam_size)]
-    asked = {"sentences": list(sentences), "requests": requests or {}}
     with tempfile.TemporaryDirectory() as elsewhere:
         process = subprocess.run(
             command,
-            input=json.dumps(asked),
+            input=json.dumps(list(sentences)),
             cwd=elsewhere,
             # This process, or a training, may have taken the GPU's memory.
             env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
@@ -384,8 +231,7 @@ def read_description(directory) -> dict:
     """
     path = reload.find_export(directory) / reload.DESCRIPTION
     try:
-        # Old versions wrote no checksums.
-        description = {"sha256": {}, **json.loads(path.read_text())}
+        description = json.loads(path.read_text())
         if missing := [name for name in FIELDS if name not in description]:
             raise ValueError(f"without {', '.join(missing)}")
         for name, kind in FIELDS.items():

@@ -14,7 +14,7 @@ import unittest.mock
 
 import pytest
 
-from keras_transformer.checkpoints import open_checkpoint
+from keras_transformer.checkpoints import Checkpoint
 from trainers import wmt
 from trainers.run import loop, session
 
@@ -23,7 +23,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 def tensors(prefix, *groups):
     """The arrays of a checkpoint by GROUP/NAME, of some groups or of all."""
-    checkpoint = open_checkpoint(str(prefix))
+    checkpoint = Checkpoint(str(prefix))
     return {
         name: checkpoint.read(name)
         for name in checkpoint.shapes

@@ -24,7 +24,7 @@ from keras_transformer.translation.documents.placeholders import (
 from trainers import translate
 from trainers.run import documents as command
 
-RUN = pathlib.Path(__file__).parent / "fixtures/workdir_0_1/run"
+RUN = pathlib.Path(__file__).parent / "fixtures/workdir_0_2/run"
 WORDS = (
     "text ",
     "Hello world. ",

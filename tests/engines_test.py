@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from commands import copy_of_run, losses_in, tensors
 
-from keras_transformer.checkpoints import open_checkpoint
+from keras_transformer.checkpoints import Checkpoint
 from trainers import translate, wmt
 
-FIXTURE = pathlib.Path(__file__).parent / "fixtures/workdir_0_1"
+FIXTURE = pathlib.Path(__file__).parent / "fixtures/workdir_0_2"
 FLAGS = [
     "--vocab_size=150",
     "--d_model=16",
@@ -83,7 +83,7 @@ def assert_same_checkpoints(path, other, step):
     progress, other_progress = (
         {
             name: value
-            for name, value in open_checkpoint(prefix).progress.items()
+            for name, value in Checkpoint(prefix).progress.items()
             if not name.endswith("_seconds")
         }
         for prefix in (one, two)
@@ -117,36 +117,22 @@ def test_a_run_changes_its_engine_and_back(
         assert loss == pytest.approx(expected[step], rel=1e-4)
     assert_same_checkpoints(tmp_path / "one", path, 8)
     epochs = [
-        open_checkpoint(f"{path}/checkpoints/ckpt-{step}").progress["epoch"]
+        Checkpoint(f"{path}/checkpoints/ckpt-{step}").progress["epoch"]
         for step in (2, 8)
     ]
     assert epochs[0] < epochs[1]
 
 
 @pytest.fixture
-def old_run(tmp_path, monkeypatch):
-    """A work directory of version 0.1, and what is expected of it."""
+def small_run(tmp_path, monkeypatch):
+    """A work directory, and what is expected of it."""
     shutil.copytree(FIXTURE, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return json.loads((FIXTURE / "expected.json").read_text())
 
 
-def test_an_old_run_continues_under_jax(old_run, on_jax, tmp_path, capsys):
-    argv = [*old_run["flags"], "--workdir=run", "--dropout=0"]
-    argv.append("--strategy=one_device")
-    wmt.main([*argv, "--train_steps=8"])
-    assert "resuming at step 6" in capsys.readouterr().out
-    files = {path.name for path in pathlib.Path("run/checkpoints").iterdir()}
-    assert files == {"ckpt-8.safetensors"}
-    shutil.copytree("run", "copy")  # which this process has not locked
-    argv += ["--workdir=copy", "--train_steps=9"]
-    out = on_jax("trainers.wmt", argv, cwd=tmp_path)
-    assert "resuming at step 8: copy/checkpoints/ckpt-8" in out
-
-
-def test_both_translate_alike(old_run, on_jax, monkeypatch, tmp_path, capsys):
-    """A model of version 0.1, which JAX reads with TensorFlow's help."""
-    text = "".join(f"{source}\n" for source in [*old_run["sources"], ""])
+def test_both_translate_alike(small_run, on_jax, monkeypatch, tmp_path, capsys):
+    text = "".join(f"{source}\n" for source in [*small_run["sources"], ""])
     argv = ["--workdir=run", "--n_best=2"]
     out = on_jax("trainers.translate", argv, text, tmp_path).splitlines()
     monkeypatch.setattr(

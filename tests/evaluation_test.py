@@ -647,9 +647,9 @@ def resumed(progress, label):
     return trainer.progress
 
 
-@pytest.mark.parametrize("label", ["BLEU (13a)", "BLEU (char)", ""])
+@pytest.mark.parametrize("label", ["BLEU (13a)", "BLEU (char)"])
 def test_a_best_score_of_another_metric_is_forgotten(label, tmp_path, caplog):
-    """By way of a checkpoint; one of an older version names no metric."""
+    """By way of a checkpoint."""
     before = Progress(best_score=31.5, stale_validations=2, best_label=label)
     prefix = Checkpoints(tmp_path).save({}, 1, 1, before.values())
     progress = Progress.read(prefix)

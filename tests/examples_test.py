@@ -3,14 +3,19 @@
 Code cells of notebooks run here, one after the other, on fewer sentences.
 """
 
+import contextlib
 import importlib.util
 import io
 import json
 import pathlib
+from concurrent import futures
 
 import exports
+import grpc
 import pytest
 import sacrebleu
+import tensorflow as tf
+from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
@@ -143,3 +148,66 @@ def test_links_of_both_directions_become_one(tmp_path, capsys):
     paths[1].write_text("0-0 1-1 3-0 3-6\n1-1\n")
     load("symmetrize_links").main(*paths)
     assert capsys.readouterr().out == "0-0 1-1 2-1 3-0 4-4\n1-1\n"
+
+
+@contextlib.contextmanager
+def serving(directory, sizes):
+    """A gRPC server of a SavedModel, as TensorFlow Serving would be."""
+    signatures = tf.saved_model.load(str(directory)).signatures
+
+    def predict(model, signature_name, inputs):
+        assert model == "toy"
+        sizes.append(len(inputs["text"]))
+        found = signatures[signature_name](
+            **{name: tf.constant(value) for name, value in inputs.items()}
+        )
+        # More than gRPC takes by default.
+        return {"ballast": b"x" * (4 << 20), **found}
+
+    class Service(prediction_service_pb2_grpc.PredictionServiceServicer):
+        def Predict(self, request, context):
+            inputs = {
+                name: tf.make_ndarray(value)
+                for name, value in request.inputs.items()
+            }
+            spec = request.model_spec
+            response = predict_pb2.PredictResponse()
+            for name, value in predict(
+                spec.name, spec.signature_name, inputs
+            ).items():
+                response.outputs[name].CopyFrom(tf.make_tensor_proto(value))
+            return response
+
+    server = grpc.server(futures.ThreadPoolExecutor(2))
+    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
+        Service(), server
+    )
+    port = server.add_insecure_port("localhost:0")
+    server.start()
+    try:
+        yield f"localhost:{port}"
+    finally:
+        server.stop(None)
+
+
+def test_a_client_translates_what_a_server_serves(monkeypatch):
+    sizes = []  # of requests
+    directory = exports.exported("saved_model")[0] / "1"
+    client = load("grpc_client")
+    monkeypatch.setattr(client, "LINES", 2)
+    with serving(directory, sizes) as address:
+        service = client.connect(address)
+        found = client.predict(service, "toy", "n_best", text=["one dog"])
+        assert found["hypotheses"].shape == (1, exports.DECODING.beam_size)
+        lines, output = io.BytesIO(b"one dog\n\n\xfftree \t"), io.BytesIO()
+        client.main(address, "toy", lines, output)
+        assert sizes == [1, 2, 1]
+    lines = ["one dog", "", "\ufffdtree \t"]
+    expected = exports.translator().translate(lines)
+    assert output.getvalue().decode().splitlines() == expected
+
+
+def test_a_client_without_a_server_says_so(monkeypatch):
+    client = load("grpc_client")
+    with pytest.raises(SystemExit, match="localhost:1: UNAVAILABLE: "):
+        client.main("localhost:1", "toy", io.BytesIO(b"one\n"), io.BytesIO())

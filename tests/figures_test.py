@@ -21,7 +21,7 @@ from keras_transformer.figures import (
 from keras_transformer.figures.colors import head_color
 from keras_transformer.vocabulary import UNK
 
-OLD_RUN = pathlib.Path(__file__).parent / "fixtures/workdir_0_1/run"
+OLD_RUN = pathlib.Path(__file__).parent / "fixtures/workdir_0_2/run"
 NUM_LAYERS, NUM_HEADS = {"encoder": 2, "decoder": 3, "cross": 3}, 2
 SOURCE = ["▁the", "▁dog", "s", "</s>"]
 TARGET = ["▁die", "▁Hund", "e", "▁da", "</s>"]

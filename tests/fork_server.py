@@ -24,7 +24,7 @@ from trainers.run import session  # noqa: F401  imported once, for every fork
 # are called in.
 
 
-def kill(*_):
+def kill(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -66,17 +66,17 @@ def torn():
 
 
 def written_and_nothing_dropped():
-    at_second_save(lambda *_: setattr(checkpoints, "_remove", kill))
+    at_second_save(lambda *_: setattr(pathlib.Path, "unlink", kill))
 
 
 def half_dropped():
-    remove = checkpoints._remove
+    unlink = pathlib.Path.unlink
 
-    def once(path):
-        remove(path)
+    def once(path, missing_ok=False):
+        unlink(path, missing_ok)
         kill()
 
-    at_second_save(lambda *_: setattr(checkpoints, "_remove", once))
+    at_second_save(lambda *_: setattr(pathlib.Path, "unlink", once))
 
 
 def fill_disk(*_):

@@ -951,7 +951,7 @@ def test_an_export_is_the_original_again(imports, tmp_path, capsys):
 
 def test_a_model_trained_here_comes_back(tmp_path):
     output = tmp_path / "export"
-    workdir = FIXTURES / "workdir_0_1/run"
+    workdir = FIXTURES / "workdir_0_2/run"
     export.main(
         [f"--workdir={workdir}", "--format=huggingface", f"--output={output}"]
     )

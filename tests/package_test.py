@@ -37,7 +37,6 @@ COMMANDS = (
         for path in (ROOT / "trainers").glob("*.py")
         if path.stem != "__init__"
     ),
-    "savedmodel.client",
     "savedmodel.export",
     "savedmodel.verify",
 )

@@ -186,7 +186,7 @@ def test_an_export_gives_linear_trees(
 ):
     """Those of the live parser, of the words of a sentence."""
 
-    def only_n_best(signatures):  # of seven the one that `reload` runs
+    def only_n_best(signatures):  # the one that `reload` runs
         text = tf.TensorSpec([None], tf.string, "text")
         function = tf.function(signatures.n_best, input_signature=[text])
         return {"n_best": function.get_concrete_function()}

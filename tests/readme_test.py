@@ -57,7 +57,6 @@ COMMANDS = (
     "trainers.visualize",
     "savedmodel.export",
     "savedmodel.verify",
-    "savedmodel.client",
 )
 
 

@@ -1,25 +1,21 @@
 """The commands: export and verify, from good and from bad work directories."""
 
-import contextlib
 import dataclasses
 import errno
-import io
 import json
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
-from concurrent import futures
 
 import commands
 import exports
 import pytest
 import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_transformer.commands import flags
-from keras_transformer.translator import Translation, Translator
+from keras_transformer.translator import Translator
 from savedmodel import ctranslate2, export, reload, verify
 from savedmodel.formats import FORMATS
 
@@ -175,10 +171,9 @@ def test_quantized_weights_may_differ_but_not_by_far():
             " translator",
         ),
         (
-            compared(signatures=(("score", (1, 3)), ("forced", (2,)))),
-            "failed: 4 of 4 translations identical; wrong answer of the"
-            " signature score: sentence 1, 3; wrong answer of the signature"
-            " forced: sentence 2. Expected: the texts and answers of the"
+            compared(greedy=(1, 3)),
+            "failed: 4 of 4 translations identical; wrong answer of the greedy"
+            " search: sentence 1, 3. Expected: the texts and answers of the"
             " translator",
         ),
     ],
@@ -187,108 +182,8 @@ def test_the_verdict_says_why(comparison, verdict):
     assert str(comparison) == verdict
 
 
-@pytest.fixture(scope="module")
-def checks():
-    """Of a SavedModel, and the answers of its signatures."""
-    directory = exports.exported("saved_model")[0] / "1"
-    translator, lines = exports.translator(), list(exports.SENTENCES[:6])
-    checks = verify.Checks(translator, lines, translator.search(lines))
-    requests = {**checks.requests, "no such signature": {}}
-    answers = verify.run(directory, lines, requests=requests)["answers"]
-    assert answers["no such signature"] is None
-    saved = saved_model_pb2.SavedModel()
-    saved.ParseFromString((directory / "saved_model.pb").read_bytes())
-    [meta_graph] = saved.meta_graphs
-    names = {n for n in meta_graph.signature_def if not n.startswith("__")}
-    assert set(checks.requests) == names
-    return checks, answers
-
-
-def test_every_signature_answers_as_the_translator(checks):
-    checks, answers = checks
-    assert checks.differing(answers) == ()
-    without = {**answers, "tokens": None}
-    assert checks.differing(without) == (("tokens", (1, 2, 3, 4, 5, 6)),)
-
-
-def spoiled(value):
-    """Another text, a number a bit greater, or a list that begins with them."""
-    if isinstance(value, list):
-        return [spoiled(value[0]), *value[1:]]
-    return value + ("s" if isinstance(value, str) else 1)
-
-
-@pytest.mark.parametrize("row", [0, 5])
-@pytest.mark.parametrize(
-    "name, output",
-    [
-        ("n_best", "hypotheses"),
-        ("n_best", "ids"),
-        ("serving_default", "translation"),
-        ("serving_default", "score"),
-        ("forced", "translation"),
-        ("forced", "score"),
-        ("tokens", "ids"),
-        ("n_best", "scores"),
-        ("tokens", "scores"),
-        ("tokens", "lengths"),
-        ("score", "log_probs"),
-        ("score", "log_prob"),
-        ("attention", "translation"),
-        ("attention", "source_pieces"),
-        ("attention", "target_pieces"),
-        ("attention_maps", "translation"),
-        ("attention_maps", "source_pieces"),
-        ("attention_maps", "target_pieces"),
-    ],
-)
-def test_a_wrong_answer_of_any_signature_is_named(checks, name, output, row):
-    checks, answers = checks
-    outputs = dict(answers[name])
-    outputs[output] = [
-        spoiled(value) if number == row else value
-        for number, value in enumerate(outputs[output])
-    ]
-    wrong = checks.differing({**answers, name: outputs})
-    assert wrong == ((name, (row + 1,)),)
-
-
-def test_later_hypotheses_count_and_rounding_decides_the_last(checks):
-    """Ids of all hypotheses are compared, not of the best one alone."""
-    checks, answers = checks
-    for name in ("n_best", "tokens"):
-        outputs = answers[name]
-        for rank in range(exports.DECODING.beam_size):
-            ids = [[*map(list, row)] for row in outputs["ids"]]
-            scores = [[*row] for row in outputs["scores"]]
-            texts = [[*row] for row in outputs.get("hypotheses", [[]])]
-            ids[2][rank], scores[2][rank] = [9, 2], -0.5
-            lengths = [[len([i for i in r if i]) for r in row] for row in ids]
-            if name == "n_best":
-                texts[2][rank] = checks._to_strings([[9, 2]])[0]
-            changed = {"ids": ids, "scores": scores}
-            changed |= {"lengths": lengths} if name == "tokens" else {}
-            changed |= {"hypotheses": texts} if name == "n_best" else {}
-            wrong = checks.differing({**answers, name: {**outputs, **changed}})
-            assert wrong == ((name, (3,)),)
-            scores[2][rank] = checks._translations[2].scores[-1] + 1e-4
-            assert not checks.differing(
-                {**answers, name: {**outputs, **changed}}
-            )
-
-
-def test_hypotheses_that_do_not_exist_have_no_tokens():
-    translation = Translation(["", ""], [[5, 2], [6, 2]], [-1.0, -2.0], [])
-    row = {"ids": [[5, 2], [6, 2], [0, 0]], "scores": [-1.0, -2.0, -1e9]}
-    assert verify._are_hypotheses(translation, row)
-    row["ids"][2] = [7, 2]
-    assert not verify._are_hypotheses(translation, row)
-    row = {"ids": [[5, 2], [0, 0]], "scores": [-1.0, -1e9]}
-    assert not verify._are_hypotheses(translation, row)
-
-
 @pytest.mark.parametrize("precision", ["float32", "int8"])
-def test_both_signatures_of_tflite_are_verified(precision, monkeypatch):
+def test_both_searches_of_tflite_are_verified(precision, monkeypatch):
     directory, _ = exports.exported("tflite")
     lines = ["one dog", "", "two red trees"]
     description = verify.read_description(directory)
@@ -296,7 +191,7 @@ def test_both_signatures_of_tflite_are_verified(precision, monkeypatch):
     monkeypatch.setattr(verify, "read_description", lambda _: description)
     asked, changes = [], {}
 
-    def run(directory, sentences, beam_size=None, requests=None):
+    def run(directory, sentences, beam_size):
         searching = exports.translator().with_decoding(beam_size=beam_size or 3)
         answers = [
             {"ids": list(ids), "score": score, "text": text}
@@ -307,7 +202,7 @@ def test_both_signatures_of_tflite_are_verified(precision, monkeypatch):
         for number, change in changes.items() if beam_size == 1 else ():
             answers[number].update(change)
         asked.append(beam_size)
-        return {"translations": answers, "computed_in": None, "answers": {}}
+        return {"translations": answers, "computed_in": None}
 
     monkeypatch.setattr(verify, "run", run)
 
@@ -318,12 +213,12 @@ def test_both_signatures_of_tflite_are_verified(precision, monkeypatch):
     assert asked == [None, 1]
 
     changes[2] = {"text": "other"}
-    assert "wrong answer of the signature greedy: sentence 3." in verdict()
+    assert "wrong answer of the greedy search: sentence 3." in verdict()
 
     [text] = exports.translator().tokenizer.to_strings([[5, 2]])
     changes.clear()
     changes[0] = {"ids": [5, 2], "score": -9.0, "text": text}
-    exact = "; wrong answer of the signature greedy: sentence 1."
+    exact = "; wrong answer of the greedy search: sentence 1."
     assert (exact in verdict()) == (precision == "float32")
 
 
@@ -668,11 +563,6 @@ def test_a_corrupt_export_is_named(tmp_path):
     model.unlink()
     with pytest.raises(verify.ExportError, match="model.bin is missing"):
         verify.compare(exports.translator(), directory, ["one"])
-    # An old version wrote no checksums.
-    description = json.loads((directory / "export.json").read_text())
-    del description["sha256"]
-    (directory / "export.json").write_text(json.dumps(description))
-    verify.check_files(directory, verify.read_description(directory))
 
 
 def test_the_greatest_version_is_taken(tmp_path):
@@ -716,103 +606,3 @@ def test_the_reloading_process_does_not_know_this_package():
     )
     assert process.returncode == 1
     assert "must run without this package" in process.stderr
-
-
-def test_client_translates_what_a_server_serves(monkeypatch, capsysbinary):
-    import grpc
-
-    from savedmodel import client
-
-    sizes = []  # of requests
-    directory = exports.exported("saved_model")[0] / "1"
-    with serving(directory, sizes) as address:
-        options = client.ClientOptions(server=address, model="toy")
-        found = client.Client(options).predict("n_best", text=["one dog"])
-        assert found["hypotheses"].shape == (1, exports.DECODING.beam_size)
-        lines = io.BytesIO(b"one dog\n\n\xfftree\n")
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(lines))
-        client.main([f"--server={address}", "--model=toy", "--batch_size=2"])
-        assert sizes == [1, 2, 1]
-        # Last: the server may see this request, or not.
-        with pytest.raises(grpc.RpcError, match="DEADLINE_EXCEEDED"):
-            impatient = dataclasses.replace(options, timeout=0.0)
-            client.Client(impatient).predict("n_best", text=["one dog"])
-    expected = exports.translator().translate(["one dog", "", "\ufffdtree"])
-    out = capsysbinary.readouterr().out.decode()
-    assert out == "".join(line + "\n" for line in expected)
-
-
-def test_client_sends_lines_as_they_are(monkeypatch, capsysbinary):
-    from savedmodel import client
-
-    sent = []
-
-    def translate(self, lines):
-        sent.append(lines)
-        return lines
-
-    monkeypatch.setattr(client.Client, "translate", translate)
-    lines = io.BytesIO(b" one \t\n\ntwo\r\nthree")
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(lines))
-    client.main(["--batch_size=3"])
-    assert sent == [[b" one \t", b"", b"two\r"], [b"three"]]
-    assert capsysbinary.readouterr().out == b" one \t\n\ntwo\r\nthree\n"
-
-
-def test_client_without_a_server(monkeypatch, capsys):
-    from savedmodel import client
-
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\n")))
-    argv = ["--server=localhost:1", "--timeout=20"]
-    err = commands.fails(client.main, argv, capsys, code=1)
-    assert "localhost:1: UNAVAILABLE: " in err
-    monkeypatch.setitem(sys.modules, "grpc", None)  # as if not installed
-    err = commands.fails(client.main, argv, capsys)
-    assert "needs the extra 'client': pip install" in err
-    assert "'keras-transformer-nmt[client]' (" in err
-
-
-@contextlib.contextmanager
-def serving(directory, sizes):
-    """A gRPC server of a SavedModel, as TensorFlow Serving would be."""
-    import grpc
-    from tensorflow_serving.apis import (
-        predict_pb2,
-        prediction_service_pb2_grpc,
-    )
-
-    signatures = tf.saved_model.load(str(directory)).signatures
-
-    def predict(model, signature_name, inputs):
-        assert model == "toy"
-        sizes.append(len(inputs["text"]))
-        found = signatures[signature_name](
-            **{name: tf.constant(value) for name, value in inputs.items()}
-        )
-        # More than gRPC takes by default.
-        return {"ballast": b"x" * (4 << 20), **found}
-
-    class Service(prediction_service_pb2_grpc.PredictionServiceServicer):
-        def Predict(self, request, context):
-            inputs = {
-                name: tf.make_ndarray(value)
-                for name, value in request.inputs.items()
-            }
-            spec = request.model_spec
-            response = predict_pb2.PredictResponse()
-            for name, value in predict(
-                spec.name, spec.signature_name, inputs
-            ).items():
-                response.outputs[name].CopyFrom(tf.make_tensor_proto(value))
-            return response
-
-    server = grpc.server(futures.ThreadPoolExecutor(2))
-    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
-        Service(), server
-    )
-    port = server.add_insecure_port("localhost:0")
-    server.start()
-    try:
-        yield f"localhost:{port}"
-    finally:
-        server.stop(None)

@@ -4,7 +4,6 @@ import io
 import pathlib
 import resource
 import unicodedata
-import unittest.mock
 
 import exports
 import numpy as np
@@ -13,12 +12,13 @@ import sentencepiece
 import tensorflow as tf
 import tokenization_test
 from random_pairs import make_pairs
+from signatures import assert_answers
 from tensorflow.core.protobuf import config_pb2, saved_model_pb2
 
 import keras_transformer as kt
 from keras_transformer.figures.attention import AttentionFigure
 from keras_transformer.vocabulary import EOS, PAD, UNK
-from savedmodel import export, saved_model, search
+from savedmodel import saved_model, search
 
 # All of TensorFlow's own and none of XLA's, but for these of TF Text, which
 # TensorFlow Serving links whole (its model_servers/BUILD).
@@ -86,20 +86,9 @@ def test_the_default_translates_as_the_translator_does(signatures):
     )
 
 
-def test_n_best_lists_every_hypothesis(signatures):
-    expected = exports.translator().n_best(list(exports.SENTENCES))
-    found = signatures["n_best"](text=tf.constant(exports.SENTENCES))
-    for strings, scores, hypotheses in zip(
-        found["hypotheses"].numpy(),
-        found["scores"].numpy(),
-        expected,
-        strict=True,
-    ):
-        for string, score, (text, wanted) in zip(
-            strings, scores, hypotheses, strict=False
-        ):
-            assert string.decode() == text
-            assert score == pytest.approx(wanted, rel=1e-4)
+def test_every_signature_answers_as_the_translator(signatures):
+    lines = list(exports.SENTENCES)
+    assert_answers(signatures, exports.translator(), lines)
 
 
 @pytest.mark.parametrize("columns", [0, 7])
@@ -145,7 +134,10 @@ def test_a_prefix_is_kept_and_an_empty_one_changes_nothing(signatures):
 
 
 def test_attention_belongs_to_the_pieces(signatures):
-    found = signatures["attention"](text=tf.constant(["one dog", "tree", ""]))
+    lines = ["one dog", "tree", ""]
+    found = signatures["attention_maps"](
+        text=tf.constant(lines), reference=tf.constant([""] * 3)
+    )
     source, target = found["source_pieces"], found["target_pieces"]
     config = exports.translator().model.config
     assert found["attention"].shape == (
@@ -164,30 +156,11 @@ def test_attention_belongs_to_the_pieces(signatures):
         ]
         == 0
     )
-    assert set(found) == {
-        *("translation", "source_pieces", "target_pieces"),
-        *("attention", "truncated"),
-    }
     joined = b"".join(target.numpy()[0]).decode().replace("</s>", "")
     assert (
         joined.replace("▁", " ").strip()
         == translations(signatures, ["one dog"])[0]
     )
-
-
-def test_an_export_says_that_attention_is_deprecated(tmp_path, monkeypatch):
-    monkeypatch.setattr(saved_model, "Signatures", unittest.mock.Mock())
-    monkeypatch.setattr(tf.saved_model, "save", lambda *_, **__: None)
-    with export.recorded_warnings() as warnings:
-        saved_model.write(
-            exports.translator(),
-            tmp_path,
-            export.ExportOptions(workdir="run", output="export"),
-            {},
-            ["one dog"],
-        )
-    [line] = warnings
-    assert "'attention' is deprecated and will be removed in 0.3.0" in line
 
 
 @pytest.mark.parametrize("reference", ["", "ein rot Hund"])
@@ -238,7 +211,7 @@ def test_references_are_forced_where_there_are_some(signatures):
         np.testing.assert_allclose(found[name].numpy().sum(-1), 1, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["serving_default", "n_best", "attention"])
+@pytest.mark.parametrize("name", ["serving_default", "n_best"])
 def test_an_empty_batch_has_an_empty_answer(signatures, name):
     found = signatures[name](text=tf.zeros([0], tf.string))
     assert {len(value) for value in found.values()} == {0}
@@ -355,7 +328,7 @@ NOT_SOURCES = "source_ids must be rows of tokens, then EOS (2)"
         ("serving_default", {"text": [["a", "b"], ["c", "d"]]}, RANK),
         ("serving_default", {"text": "one"}, RANK),
         ("n_best", {"text": [["a", "b"], ["c", "d"]]}, RANK),
-        ("attention", {"text": "one"}, RANK),
+        ("attention_maps", {"text": "one", "reference": ["b"]}, RANK),
         ("forced", {"text": ["a"], "target_prefix": "b"}, RANK),
         ("score", {"text": ["a"], "reference": [["b"]]}, RANK),
         (
@@ -397,7 +370,7 @@ def test_truncation_is_reported(signatures):
     long, short = "one dog " * 20, "one dog"
     text = tf.constant([short, long, ""])
     assert len(translator.tokenizer.encode([long])[0]) > 22
-    for name in ("serving_default", "n_best", "attention"):
+    for name in ("serving_default", "n_best"):
         truncated = signatures[name](text=text)["truncated"].numpy()
         assert truncated.tolist() == [False, True, False]
     ids = translator.tokenizer.encode([short, long]).to_tensor()

@@ -17,7 +17,7 @@ from trainers.run.options import TestOptions
 from trainers.scoring import alignment, log_probs
 from trainers.scoring.test_sets import read_test_pairs
 
-RUN = pathlib.Path(__file__).parent / "fixtures/workdir_0_1/run"
+RUN = pathlib.Path(__file__).parent / "fixtures/workdir_0_2/run"
 PAIRS = [
     ("a dog", "Hund da ."),
     ("", "Hund"),

@@ -11,6 +11,7 @@ import tensorflow as tf
 import tokenization_test
 from commands import open_trainer, write_pairs
 from random_pairs import make_pairs
+from signatures import assert_answers
 
 import keras_transformer as kt
 from keras_transformer.decoding import SearchResult
@@ -240,6 +241,8 @@ def test_a_saved_model_of_two_vocabularies_answers_in_text(
     ]
     comparison = verify.compare(joint, tmp_path, lines)
     assert str(comparison) == "passed: 6 of 6 translations identical"
+    signatures = tf.saved_model.load(str(tmp_path)).signatures
+    assert_answers(signatures, joint, lines)
     texts = joint.translate(lines)
     assert texts[1] == "" and len(set(texts)) >= 4
 

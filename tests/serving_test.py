@@ -999,6 +999,13 @@ def test_warming_up_makes_all_programs_of_a_search(is_static, row_factor):
     assert needed <= seen and len(needed) >= (3 if is_static else 1)
 
 
+def test_a_pair_that_samples_is_warmed_up():
+    """By default, and so without several hypotheses."""
+    translator = exports.translator().with_decoding(sampling=True)
+    assert translator.decoding.beam_size > 1
+    pairs.Pair("en", "de", translator, 1).warm_up()
+
+
 def test_a_seed_draws_the_samples_of_a_new_translator():
     translator = exports.translator().with_decoding(sampling=True)
     translator.reseed(5)

@@ -510,21 +510,6 @@ def test_other_batches_begin_an_epoch(command, tmp_path, caplog):
     assert len(list(other._batches())) == 24 - 5
 
 
-def test_a_position_counted_from_step_0_is_understood(command, tmp_path):
-    """As version 0.1 wrote it: without the epoch."""
-    argv = [*command, f"--workdir={tmp_path}", "--train_steps=1000"]
-    trainer = open_trainer(argv)
-    progress, batches = trainer.progress, trainer.experiment.train_batches
-    steps = batches.steps_per_epoch
-    progress.step = progress.data_step = 2 * steps + 1
-    progress.epoch_steps, progress.order_id = steps, batches.order_id
-    trainer._find_data_position()
-    assert (progress.epoch, progress.epoch_step) == (2, 1)
-    inputs, _ = next(iter(trainer._batches()))
-    expected, _ = batches.assemble(*batches.epoch_order(2)[1])
-    np.testing.assert_array_equal(inputs["source_ids"], expected["source_ids"])
-
-
 def test_each_slice_has_gradients_of_its_own(
     command, tmp_path, monkeypatch, capsys
 ):
@@ -692,7 +677,6 @@ def test_tf_config(config, cluster, monkeypatch):
     [
         ("--strategy=multi_worker", "strategy=multi_worker needs it"),
         ("--strategy=tpu", "strategy=tpu needs --backend=jax"),
-        ("--tpu=x", "tpu must be empty: JAX finds a TPU by itself"),
     ],
 )
 def test_wrong_strategy(flag, message, tmp_path, capsys):

@@ -19,7 +19,7 @@ from trainers import translate
 from trainers.run import translating
 from trainers.run.options import TranslatorOptions
 
-RUN = pathlib.Path(__file__).parent / "fixtures/workdir_0_1/run"
+RUN = pathlib.Path(__file__).parent / "fixtures/workdir_0_2/run"
 
 
 class Echo:

@@ -133,6 +133,21 @@ def test_fewer_hypotheses_are_the_first_of_all(translator):
         assert translator.translate([line]) == [best[0]]
 
 
+@pytest.mark.parametrize(
+    "changes, num_best", [({}, 3), ({}, 0), ({"sampling": True}, 2)]
+)
+def test_hypotheses_that_are_not_found_are_refused(
+    translator, changes, num_best
+):
+    translator = translator.with_decoding(**changes)
+    message = f"num_best must be at .* Received: num_best={num_best}"
+    if not num_best:
+        message = "num_best must be a whole number of at least 1. Rec"
+    for method in (translator.search, translator.n_best):
+        with pytest.raises(ValueError, match=message):
+            method([""], num_best=num_best)
+
+
 def operations_of_a_position(beam_size, num_layers):
     """Operations in the body of the search's loop, constants left out."""
     config = dataclasses.replace(CONFIG, num_layers=num_layers)

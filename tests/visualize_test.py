@@ -18,7 +18,7 @@ from trainers.figures import training
 from trainers.run.event_file import read_curves
 from trainers.run.progress import Reporter
 
-OLD_RUN = pathlib.Path(__file__).parent / "fixtures/workdir_0_1/run"
+OLD_RUN = pathlib.Path(__file__).parent / "fixtures/workdir_0_2/run"
 FROM_RUN = (f"--workdir={OLD_RUN}", "--text=a dog runs.")
 TRAINING = (FROM_RUN[0], "--plot=training")
 PAGE, SVG = "--output=a.html", "--output=a.svg"

@@ -40,7 +40,6 @@ PAGES = {
 EXPORTS = {  # the public names of savedmodel, by module
     "savedmodel.export": ["export", "Source"],
     "savedmodel.verify": ["compare", "run", "Comparison", "ExportError"],
-    "savedmodel.client": ["Client"],
 }
 
 

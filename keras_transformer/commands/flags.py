@@ -17,7 +17,7 @@ import textwrap
 
 from absl import flags
 
-from keras_transformer.fields import TYPE_NAMES, kinds_of
+from keras_transformer.fields import REMOVED_FIELDS, TYPE_NAMES, kinds_of
 
 # The spelling of None for an optional field. For text it is "", so that a file
 # or a recipe may be called "none".
@@ -105,6 +105,8 @@ def parse(argv, description, *sections):
     values = flags.FlagValues()
     for section in sections:
         _define(section, values)
+    for name, value in REMOVED_FIELDS.items():
+        flags.DEFINE_enum(name, value, [value], "", flag_values=values)
     flags.DEFINE_boolean("help", False, "Shows this text.", flag_values=values)
     values.set_gnu_getopt()
     argv = _flagfiles_first(argv)

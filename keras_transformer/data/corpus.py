@@ -14,9 +14,7 @@ import numpy as np
 import tqdm
 
 from keras_transformer.machine import count_cores
-
-if typing.TYPE_CHECKING:  # a tokenizer is handed in: no TensorFlow here
-    from keras_transformer.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.tokenization import Tokenizer, TokenizerPair
 
 
 class JoinedIds:

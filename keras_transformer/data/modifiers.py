@@ -24,10 +24,8 @@ from keras_transformer.data.corpus import (
     replace_rows,
 )
 from keras_transformer.fields import read_amounts
+from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.vocabulary import SPACE
-
-if typing.TYPE_CHECKING:  # a tokenizer is handed in: no TensorFlow here
-    from keras_transformer.tokenization import Tokenizer, TokenizerPair
 
 STREAM = 3  # of random numbers; subword sampling has 0 and 1, a mixture 2
 # Final punctuation of one kind, after NFKC, in the scripts that have their own.

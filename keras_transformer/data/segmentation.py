@@ -14,14 +14,11 @@ from __future__ import annotations
 
 import math
 import re
-import typing
 
 import numpy as np
 
+from keras_transformer.tokenization import Tokenizer
 from keras_transformer.vocabulary import UNK
-
-if typing.TYPE_CHECKING:  # a tokenizer is handed in: no TensorFlow here
-    from keras_transformer.tokenization import Tokenizer
 
 WORD = re.compile("▁[^▁]*|[^▁]+")
 Pieces = dict[str, tuple[int, float]]  # piece -> its id and its score

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import operator
-import typing
 from collections.abc import Iterable
 
 import numpy as np
@@ -23,10 +22,8 @@ from keras_transformer.data.corpus import (
     replace_rows,
 )
 from keras_transformer.data.segmentation import make_sampler
+from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.vocabulary import EOS, UNK
-
-if typing.TYPE_CHECKING:  # a tokenizer is handed in: no TensorFlow here
-    from keras_transformer.tokenization import Tokenizer, TokenizerPair
 
 CHECKED_PAIRS = 1000  # whose text must equal the text of the canonical ids
 

@@ -19,10 +19,8 @@ import numpy as np
 
 from keras_transformer.data.corpus import Corpus
 from keras_transformer.data.pairs import Pairs, read_lines
+from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.vocabulary import EOS, PAD, SPACE
-
-if typing.TYPE_CHECKING:  # a tokenizer is handed in: no TensorFlow here
-    from keras_transformer.tokenization import Tokenizer, TokenizerPair
 
 
 class Link(typing.NamedTuple):

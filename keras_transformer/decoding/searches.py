@@ -49,8 +49,8 @@ def search(
     else `beam_search`.
 
     Args:
-        step: The function described above, N = B * beam_size; N = B in
-            sampling.
+        step: The function that `keras_transformer.decoding` describes, with
+            N = B * beam_size; in sampling N = B.
         cache: Nest of tensors `[N, ...]` for position 0.
         max_lengths: int32 `[B]`, the maximum length of each output in tokens,
             EOS included; values above `max_length` count as `max_length`.
@@ -81,7 +81,7 @@ def search(
     Raises:
         ValueError: An argument is outside its range, or shapes do not fit.
     """
-    beam_size = 1 if config.sampling else config.beam_size
+    beam_size = config.num_hypotheses
     num_best = beam_size if num_best is None else num_best
     check_positive(num_best=num_best, max_length=max_length)
     if num_best > beam_size:

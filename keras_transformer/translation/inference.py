@@ -142,7 +142,7 @@ class Inference:
         growing = shapes != "static" and source_ids.shape[0] is None
         searching_freely = prefix is None and not config.sampling
         leaving = growing and shapes == "free" and searching_freely
-        beam_size = 1 if config.sampling else config.beam_size
+        beam_size = config.num_hypotheses
         cache = self.model.make_cache(
             ops.shape(source_ids)[0],
             min(max_steps or max_length, max_length),

@@ -1,8 +1,6 @@
 """The laws of the JAX engine: one update, however its rows are divided."""
 
 import json
-import pathlib
-import shutil
 import signal
 import subprocess
 import sys
@@ -357,24 +355,6 @@ def test_an_option_that_jax_does_not_have(
     err = capsys.readouterr().err
     assert message in err and err.count("\n") == 1
     assert not (tmp_path / "run").exists()
-
-
-def test_a_checkpoint_of_version_0_1_needs_tensorflow(
-    tmp_path, monkeypatch, capsys
-):
-    fixture = pathlib.Path(__file__).parents[1] / "fixtures/workdir_0_1"
-    shutil.copytree(fixture, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    flags = json.loads(pathlib.Path("expected.json").read_text())["flags"]
-    for main, argv in (
-        (wmt.main, [*flags, "--train_steps=8"]),
-        (evaluate.main, ["--test_files=pairs"]),
-    ):
-        with pytest.raises(SystemExit) as status:
-            main([*argv, "--workdir=run"])
-        err = capsys.readouterr().err
-        assert status.value.code == 2 and err.count("\n") == 1, err
-        assert "is a checkpoint of version 0.1, which needs TensorFlow" in err
 
 
 def test_a_batch_that_does_not_fit(command, tmp_path, monkeypatch, capsys):

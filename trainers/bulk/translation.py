@@ -5,7 +5,6 @@ Other code calls `translate_file`.
 
 import contextlib
 import dataclasses
-import glob
 import hashlib
 import io
 import os
@@ -151,15 +150,9 @@ def make_settings(
 
 
 def _checkpoint_sha256(prefix):
-    """The checksum of a checkpoint's file, or of its files if from 0.1."""
-    paths = [prefix + ENDING]
-    if not os.path.exists(paths[0]):
-        paths = sorted(glob.glob(glob.escape(prefix) + ".*")) or paths
-    digest = hashlib.sha256()
-    for path in paths:
-        with open(path, "rb") as file:
-            hashlib.file_digest(file, lambda: digest)
-    return digest.hexdigest()
+    """The checksum of a checkpoint's file."""
+    with open(prefix + ENDING, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def translate_shards(plan: Plan, translator: Translator) -> None:

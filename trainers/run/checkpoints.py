@@ -10,7 +10,6 @@ from keras_transformer.checkpoints import (
     corruption,
     is_there,
     named_weights,
-    open_checkpoint,
     step_of,
 )
 from keras_transformer.commands.flags import RunError
@@ -193,7 +192,7 @@ def average(workdir: WorkDirectory, last: int) -> tuple[list[str], str]:
 
 def _mean_weights(prefixes):
     """The mean of the weights of checkpoints, by name; the newest first."""
-    newest, *others = map(open_checkpoint, prefixes)
+    newest, *others = map(Checkpoint, prefixes)
     mean = {}
     for name in newest.shapes:
         group, _, weight = name.partition("/")

@@ -177,7 +177,6 @@ class TrainingConfig(Fields, changeable=True):
         " needs JAX.",
         choices=STRATEGIES,
     )
-    tpu: str = hp("", "Not used any more: JAX finds a TPU by itself.")
     shard_parameters: bool = hp(
         False,
         "With JAX: every device stores a part of the weights and of the"
@@ -251,11 +250,6 @@ class TrainingConfig(Fields, changeable=True):
                 "average_last must be at most keep_checkpoints. Received:"
                 f" average_last={self.average_last},"
                 f" keep_checkpoints={self.keep_checkpoints}"
-            )
-        if self.tpu:
-            raise ValueError(
-                "tpu must be empty: JAX finds a TPU by itself. Received:"
-                f" tpu={self.tpu!r}"
             )
 
     def _check_schedule(self):

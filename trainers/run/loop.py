@@ -175,13 +175,11 @@ class Trainer:
     def _find_data_position(self):
         """Sets the data position; another batch order begins a new epoch."""
         progress, batches = self.progress, self.experiment.train_batches
-        if progress.step:
-            # Version 0.1 did not write the epoch; all had as many batches.
-            epochs, used = divmod(progress.epoch_step, progress.epoch_steps)
-            progress.epoch += epochs
-            progress.epoch_start = progress.data_step - used
-            if used and progress.order_id != batches.order_id:
-                self._skip_epoch()
+        if progress.step and progress.epoch_step == progress.epoch_steps:
+            progress.epoch += 1
+            progress.epoch_start = progress.data_step
+        elif progress.epoch_step and progress.order_id != batches.order_id:
+            self._skip_epoch()
         progress.order_id = batches.order_id
         progress.epoch_steps = batches.steps_of(progress.epoch)
 

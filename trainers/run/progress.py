@@ -12,12 +12,9 @@ from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.plugins.text.summary_v2 import text_pb
 from tqdm import tqdm
 
-from keras_transformer.checkpoints import Checkpoint, open_checkpoint
+from keras_transformer.checkpoints import Checkpoint
 from keras_transformer.commands.flags import discard_output, print_at_once
 from trainers.run.event_file import EventFile
-
-# Names in the checkpoints of version 0.1.
-OLD_NAMES = {"order_id": "plan_id", "best_score": "best_bleu"}
 
 
 @dataclasses.dataclass
@@ -36,8 +33,8 @@ class Progress:
         train_seconds: The same without validation and saving.
         best_score: Best score of a validation; below 0: none yet.
         stale_validations: Validations since.
-        best_label: The metric of that score, as `Metric.label` names it; "" if
-            an older version wrote the checkpoint.
+        best_label: The metric of that score, as `Metric.label` names it; ""
+            before the first session.
     """
 
     step: int = 0
@@ -67,18 +64,17 @@ class Progress:
     def restore(self, checkpoint: Checkpoint) -> None:
         """Reads the attributes from a checkpoint.
 
-        An attribute that an older version did not write keeps its value.
+        An attribute that an earlier version did not write keeps its value.
         """
         for field in dataclasses.fields(self):
-            for name in (field.name, OLD_NAMES.get(field.name)):
-                if name in checkpoint.progress:
-                    setattr(self, field.name, checkpoint.progress[name])
+            if field.name in checkpoint.progress:
+                setattr(self, field.name, checkpoint.progress[field.name])
 
     @classmethod
     def read(cls, prefix: str) -> "Progress":
         """The progress in the checkpoint of that path."""
         progress = cls()
-        progress.restore(open_checkpoint(prefix))
+        progress.restore(Checkpoint(prefix))
         return progress
 
 

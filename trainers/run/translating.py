@@ -232,8 +232,7 @@ def _wrong_number(received):
 
 def check_n_best(n_best: int, decoding: DecodingConfig) -> None:
     """Raises CommandError if a search does not find as many translations."""
-    num_found = 1 if decoding.sampling else decoding.beam_size
-    if n_best > num_found:
+    if n_best > decoding.num_hypotheses:
         raise flags.CommandError(
             "n_best must be at most beam_size. Received:"
             f" n_best={n_best}, beam_size={decoding.beam_size},"

@@ -47,8 +47,8 @@ class Pair:
 
     def warm_up(self) -> None:
         """Makes the programs of the usual requests."""
-        for everything in {False, self.translator.decoding.beam_size > 1}:
-            self.translator.warm_up(_num_best(self.translator, everything))
+        for num_best in {1, self.translator.decoding.num_hypotheses}:
+            self.translator.warm_up(num_best)
         self.translator.score([("a", "a")])
         self.translator.align([("a", "a")])
 
@@ -115,7 +115,7 @@ class Search:
         found = translator.search(
             [sentence.text for sentence in items],
             prefixes,
-            _num_best(translator, self.everything),
+            self.decoding.num_hypotheses if self.everything else 1,
         )
         if not self.details:
             return [Found(translation, []) for translation in found]
@@ -168,11 +168,6 @@ def load_pairs(
                 into = translator.with_source_tags([tags[language]])
             pairs[source, language] = Pair(source, language, into, max_searches)
     return list(pairs.values())
-
-
-def _num_best(translator, everything):
-    """The number of hypotheses to search for."""
-    return translator.decoding.beam_size if everything else 1
 
 
 def _details(translator, pairs):

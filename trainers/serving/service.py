@@ -177,7 +177,7 @@ class Service:
         """The `Search` of a request, checked."""
         with bad_values():
             decoding = dataclasses.replace(pair.translator.decoding, **search)
-        found = 1 if decoding.sampling else decoding.beam_size
+        found = decoding.num_hypotheses
         n_best = min(options.n_best, found) if may_be_fewer else options.n_best
         for name, value, limit in (
             ("beam_size", decoding.beam_size, self.max_beam_size(pair)),

@@ -261,7 +261,7 @@ def test_learned_positions_are_those_of_the_weights(learned, tmp_path, capsys):
     what = ["--plot=positional_encoding", f"--output={path}"]
     from_learned = [f"--workdir={directory}", *what]
     visualize.main([*from_learned, "--length=50"])
-    table = np.asarray(model.source_positions.table)[:50]
+    table = np.asarray(model.source_input.positions.table)[:50]
     expected = table / np.abs(table).max()
     np.testing.assert_allclose(
         drawn_matrix(path, expected), expected, atol=0.02

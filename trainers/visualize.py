@@ -323,7 +323,7 @@ def plot_positional_encoding(
         check_position_limit(model, length=options.length)
         if model.positions == "learned":
             trained = Translator.load(options.workdir).model
-            table = np.asarray(trained.source_positions.table)
+            table = np.asarray(trained.source_input.positions.table)
             rows = table[: options.length]
         elif model.positions == "sinusoidal":
             rows = np.asarray(

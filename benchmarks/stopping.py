@@ -67,7 +67,7 @@ def measure(workdir, pairs, arguments):
     directory = WorkDirectory(workdir)
     data = directory.read_section("data", DataConfig)
     training = directory.read_section("training", TrainingConfig)
-    metric = make_metric(data, training.bleu_tokenizer)
+    [metric] = make_metric(data, training.bleu_tokenizer).by_tag.values()
     read = list(read_pairs(data, "test", (pairs,)))[: arguments.lines]
     sources, references = map(list, zip(*read, strict=True))
     translator = load("keras_transformer.translator").Translator.load(workdir)

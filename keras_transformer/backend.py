@@ -55,6 +55,13 @@ def after(*tensors: Tensor) -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext()
 
 
+def global_norm(tensors: list[Tensor]) -> Tensor:
+    """The norm of all numbers in several tensors, a scalar."""
+    if ON_TENSORFLOW:
+        return tf.linalg.global_norm(tensors)  # one operation for each
+    return ops.sqrt(sum(ops.sum(ops.square(x)) for x in tensors))
+
+
 def with_gradient(function: Callable) -> Callable:
     """`keras.ops.custom_gradient` with a gradient of one argument.
 

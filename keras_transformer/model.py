@@ -13,7 +13,6 @@ from keras import ops
 from keras_transformer import layers
 from keras_transformer.backend import Tensor
 from keras_transformer.config import TransformerConfig
-from keras_transformer.kernels.layers import LayerNorm
 from keras_transformer.layers.cache import reorder
 from keras_transformer.layers.stacks import (
     Decoder,
@@ -84,68 +83,29 @@ class Transformer(TokenExactTraining, keras.Model):
         config, kwargs = split_config(config, kwargs)
         super().__init__(**kwargs)
         self.config = config
-        self.embedding = self._embedding(
-            config.vocab_size,
-            "embedding",
-            logits_bias=config.logits_bias and not config.has_softmax_matrix,
+        target = layers.InputEmbedding(config, "target", self.dtype_policy)
+        shared = None if config.has_source_embedding else target.embedding
+        source = layers.InputEmbedding(
+            config, "source", self.dtype_policy, shared
         )
-        self.separate_embedding = None
-        if config.has_source_embedding:
-            self.separate_embedding = self._embedding(
-                config.num_source_tokens, "source_embedding"
-            )
-        self.separate_softmax = self._softmax_projection()
-        self.source_norm = self._embedding_norm("source_embedding_norm")
-        self.target_norm = self._embedding_norm("target_embedding_norm")
-        self.source_positions = self._learned_positions("source_positions")
-        self.target_positions = self._learned_positions("target_positions")
+        self.source_input, self.target_input = source, target
+        # Keras finds layers in attributes. Their order is that of the
+        # optimizer's variables in checkpoints, and `separate_...` are names in
+        # .keras files.
+        self.embedding = target.embedding
+        self.separate_embedding = self.source_embedding = source.embedding
+        self.separate_softmax = self.softmax = self._softmax()
+        self.source_norm, self.target_norm = source.norm, target.norm
+        self.source_positions = source.positions
+        self.target_positions = target.positions
         self.encoder = Encoder(config, dtype=self.dtype_policy, name="encoder")
         self.decoder = Decoder(config, dtype=self.dtype_policy, name="decoder")
         self.build()
 
-    def build(self, input_shape=None):
-        if self.built:
-            return
-        stream = (None, None, self.config.d_model)
-        self.embedding.build()
-        for optional in (
-            self.separate_embedding,
-            self.separate_softmax,
-            self.source_positions,
-            self.target_positions,
-        ):
-            if optional is not None:
-                optional.build()
-        for norm in (self.source_norm, self.target_norm):
-            if norm is not None:
-                norm.build(stream)
-        self.encoder.build(stream)
-        self.decoder.build(stream, stream)
-        self.built = True
-
-    def _embedding(self, vocab_size, name, logits_bias=False):
-        config = self.config
-        sinusoids = {
-            "sinusoidal": config.sinusoids,
-            "learned": None,  # tables of their own
-            "relative": None,  # inside self-attention
-        }
-        return layers.PositionalEmbedding(
-            vocab_size=vocab_size,
-            d_model=config.d_model,
-            dropout=config.dropout,
-            sinusoids=sinusoids[config.positions],
-            first_position=config.first_position,
-            scale=config.scale_embeddings,
-            logits_bias=logits_bias,
-            dtype=self.dtype_policy,
-            name=name,
-        )
-
-    def _softmax_projection(self):
-        """The matrix of the softmax; None if it is the embedding's."""
+    def _softmax(self):
+        """The layer of the logits: `embedding` if its matrix is shared."""
         if not self.config.has_softmax_matrix:
-            return None
+            return self.embedding
         return layers.SoftmaxProjection(
             vocab_size=self.config.vocab_size,
             d_model=self.config.d_model,
@@ -154,40 +114,25 @@ class Transformer(TokenExactTraining, keras.Model):
             name="softmax",
         )
 
-    def _embedding_norm(self, name):
-        """The norm of the embeddings of a side; None if there is none."""
-        if not self.config.embedding_norm:
-            return None
-        return LayerNorm(
-            epsilon=self.config.layer_norm_epsilon,
-            dtype=self.dtype_policy,
-            name=name,
-        )
-
-    def _learned_positions(self, name):
-        """A table of positions; None if the field says something else."""
-        if self.config.position_limit is None:
-            return None
-        return layers.LearnedPositions(
-            max_positions=self.config.position_limit,
-            d_model=self.config.d_model,
-            dtype=self.dtype_policy,
-            name=name,
-        )
-
-    @property
-    def source_embedding(self) -> layers.PositionalEmbedding:
-        """The embedding of the source: `embedding`, if it is shared."""
-        if self.separate_embedding is None:
-            return self.embedding
-        return self.separate_embedding
-
-    @property
-    def softmax(self) -> layers.PositionalEmbedding | layers.SoftmaxProjection:
-        """The layer of the logits: `embedding` if its matrix is shared."""
-        if self.separate_softmax is None:
-            return self.embedding
-        return self.separate_softmax
+    def build(self, input_shape=None):
+        if self.built:
+            return
+        stream = (None, None, self.config.d_model)
+        for part in (
+            self.embedding,
+            self.source_embedding,
+            self.softmax,
+            self.source_positions,
+            self.target_positions,
+        ):
+            if part is not None and not part.built:  # it may be shared
+                part.build()
+        for norm in (self.source_norm, self.target_norm):
+            if norm is not None:
+                norm.build(stream)
+        self.encoder.build(stream)
+        self.decoder.build(stream, stream)
+        self.built = True
 
     def call(self, inputs, training=None):
         return self.decode(
@@ -197,13 +142,7 @@ class Transformer(TokenExactTraining, keras.Model):
     def encode(self, source_ids: Tensor) -> Memory:
         """Reads a source: int32 `[B, S]` -> `Memory`."""
         mask = padding_mask(source_ids, hide_eos=not self.config.source_eos)
-        x = self._embed(
-            self.source_embedding,
-            self.source_positions,
-            self.source_norm,
-            source_ids,
-        )
-        states = self.encoder(x, mask)
+        states = self.encoder(self.source_input(source_ids), mask)
         return Memory(self.decoder.project(states), mask)
 
     def decode(self, target_ids: Tensor, memory: Memory) -> Tensor:
@@ -224,30 +163,12 @@ class Transformer(TokenExactTraining, keras.Model):
         mask = None
         if self.config.attention_window is None:
             mask = causal_mask(ops.shape(target_ids)[1])
-        x = self._embed_target(target_ids)
         return self.decoder(
-            x,
+            self.target_input(target_ids),
             memory.key_values,
             self_attention_mask=mask,
             cross_attention_mask=memory.mask,
         )
-
-    def _embed_target(self, ids, start=0):
-        return self._embed(
-            self.embedding, self.target_positions, self.target_norm, ids, start
-        )
-
-    @staticmethod
-    def _embed(embedding, positions, norm, ids, start=0):
-        """`embedding(ids, start)`, with learned positions and a norm if any."""
-        if positions is None and norm is None:
-            return embedding(ids, start=start)
-        x = embedding.sum(ids, start)
-        if positions is not None:
-            x = positions(x, ids, start=start)
-        if norm is not None:
-            x = norm(x)
-        return embedding.finish(x)
 
     def attention_maps(self, inputs: dict[str, Tensor]) -> AttentionMaps:
         """Attention weights (eq. 1) of every layer and head.
@@ -341,7 +262,7 @@ class Transformer(TokenExactTraining, keras.Model):
         Returns:
             float `[N, D]` in the compute dtype, and the cache.
         """
-        x = self._embed_target(ids[:, None], start=index)  # [N] -> [N, 1, D]
+        x = self.target_input(ids[:, None], start=index)  # [N] -> [N, 1, D]
         x = ops.reshape(x, (-1, self.config.d_model))  # [N, 1, D] -> [N, D]
         return self.decoder.step(x, memory, cache, index)
 

@@ -89,22 +89,12 @@ def make_spec(model, num_positions):
         with_relative_position=config.positions == "relative",
     )
     (source,), target = spec.encoder.embeddings, spec.decoder.embeddings
-    source.weight = model.source_embedding.embeddings.numpy()
-    target.weight = model.embedding.embeddings.numpy()
+    source.weight = model.source_input.embedding.embeddings.numpy()
+    target.weight = model.target_input.embedding.embeddings.numpy()
     _fill_logits(spec.decoder.projection, model)
-    for stack, ours, positions, norm in (
-        (
-            spec.encoder,
-            model.encoder,
-            model.source_positions,
-            model.source_norm,
-        ),
-        (
-            spec.decoder,
-            model.decoder,
-            model.target_positions,
-            model.target_norm,
-        ),
+    for stack, ours, inputs in (
+        (spec.encoder, model.encoder, model.source_input),
+        (spec.decoder, model.decoder, model.target_input),
     ):
         stack.scale_embeddings = config.scale_embeddings
         match config.positions:
@@ -118,7 +108,8 @@ def make_spec(model, num_positions):
                 table = ops.convert_to_numpy(sinusoids)
                 stack.position_encodings.encodings = table
             case "learned":
-                stack.position_encodings.encodings = positions.table.numpy()
+                table = inputs.positions.table.numpy()
+                stack.position_encodings.encodings = table
             case "relative":
                 pass  # weights of each self-attention
             case other:
@@ -126,7 +117,7 @@ def make_spec(model, num_positions):
                     f"format=ctranslate2 has no positions={other}"
                 )
         if config.embedding_norm:
-            _fill_norm(stack.layernorm_embedding, norm)
+            _fill_norm(stack.layernorm_embedding, inputs.norm)
         for layer, block in zip(stack.layer, ours.blocks, strict=True):
             _fill_layer(layer, block)
         if config.pre_norm:
@@ -183,9 +174,7 @@ def _fill_norm(spec, norm):
 
 def _fill_logits(spec, model):
     softmax = model.softmax
-    is_embedding = softmax is model.embedding
-    matrix = softmax.embeddings if is_embedding else softmax.matrix
-    spec.weight = matrix.numpy()
+    spec.weight = softmax.softmax_matrix.numpy()
     if softmax.logits_bias is not None:
         spec.bias = softmax.logits_bias.numpy()
 

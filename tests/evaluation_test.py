@@ -31,7 +31,11 @@ from trainers.run.options import TestOptions
 from trainers.run.progress import Progress
 from trainers.run.tensorflow_engine import make_loss_sums
 from trainers.scoring import comparison, evaluation
-from trainers.scoring.metrics import TranslationMetric, choose_tokenizer
+from trainers.scoring.metrics import (
+    DirectionalMetric,
+    TranslationMetric,
+    choose_tokenizer,
+)
 from trainers.scoring.test_sets import read_test_pairs
 
 
@@ -344,7 +348,7 @@ def make_experiment(dataset, test_pairs):
         training=types.SimpleNamespace(valid_sentences=2),
         valid_pairs=[("a", "A"), ("b", "B"), ("c", "C")],
         test_pairs=test_pairs,
-        metric=ShareOfEqual(),
+        metric=DirectionalMetric({"": ShareOfEqual()}),
     )
 
 
@@ -609,7 +613,7 @@ def test_validation_is_of_all_tokens_and_of_the_first_sentences(small_config):
     experiment = make_experiment("files", [])
     experiment.training.valid_beam_size = 3
     experiment.valid_batches = batches
-    experiment.metric = CountOutputs()
+    experiment.metric = DirectionalMetric({"": CountOutputs()})
     experiment.make_translator = make_translator
     loss_sums = make_loss_sums(model, smoothing)
     found = validation.Validator(model, experiment, loss_sums).run()

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -325,8 +326,43 @@ def test_every_field_in_a_file_and_in_half_precision(every_field, tmp_path):
     distance = np.abs(rounded - logits).mean() / np.abs(logits).mean()
     assert 1e-4 < distance < 0.05
     # A bias that bfloat16 would round away beside logits of about 1.
-    half.separate_softmax.logits_bias.assign_add(np.full(19, 1e-4))
+    half.softmax.logits_bias.assign_add(np.full(19, 1e-4))
     np.testing.assert_allclose(logits_of(half) - rounded, 1e-4, rtol=0.05)
+
+
+def test_the_order_and_the_names_of_the_parts_weights(every_field, tmp_path):
+    """The optimizer's variables in a checkpoint are in the same order."""
+    learned = {"positions": "learned", "max_positions": 9}
+    defaults = {"sinusoids": "paper", "first_position": 0}
+    model = kt.Transformer(
+        dataclasses.replace(every_field, **learned | defaults)
+    )
+    paths = [w.path.partition("/")[2] for w in model.weights]
+    assert paths[:11] == [
+        "embedding/embeddings",
+        "source_embedding/embeddings",
+        "softmax/matrix",
+        "softmax/logits_bias",
+        "source_embedding_norm/gamma",
+        "source_embedding_norm/beta",
+        "target_embedding_norm/gamma",
+        "target_embedding_norm/beta",
+        "source_positions/table",
+        "target_positions/table",
+        "encoder/layer_0/self_attention/query/kernel",
+    ]
+    model.save_weights(tmp_path / "model.weights.h5")
+    with h5py.File(tmp_path / "model.weights.h5") as file:
+        found = {name for name, part in file.items() if len(part["vars"])}
+    assert found == {
+        "embedding",
+        "separate_embedding",
+        "separate_softmax",
+        "source_norm",
+        "source_positions",
+        "target_norm",
+        "target_positions",
+    }
 
 
 def test_a_transposed_softmax_matrix_gives_the_same_logits(every_field):

@@ -33,7 +33,7 @@ from trainers.run import validation
 from trainers.run.corpora import read_split
 from trainers.run.data_config import DataConfig
 from trainers.run.options import TranslatorOptions
-from trainers.scoring.metrics import make_metric, score_pairs
+from trainers.scoring.metrics import make_metric
 from trainers.serving import libretranslate, pairs
 
 TAGS = {"de": "<2de>", "fr": "<2fr>"}
@@ -225,7 +225,7 @@ def test_scores_are_those_of_each_direction_alone():
     ]
     metric = make_metric(data, "auto")
     pairs = [(source, reference) for source, reference, _ in rows]
-    found = score_pairs(metric, [output for *_, output in rows], pairs)
+    found = metric.score([output for *_, output in rows], pairs)
     expected = {
         "<2de>": sacrebleu.corpus_bleu(ours["de"], [german]).score,
         "<2zh>": sacrebleu.corpus_bleu(

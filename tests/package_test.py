@@ -227,6 +227,7 @@ def prepared_environment(monkeypatch, environment, *arguments):
     """What `prepare_cpu` adds to an environment before TensorFlow is there."""
     monkeypatch.setattr(os, "environ", dict(environment))
     monkeypatch.setattr(startup, "count_cores", lambda: 6)
+    monkeypatch.setattr(startup, "_prepared", dict(startup._prepared))
     monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
     startup.prepare_cpu(*arguments)
     return dict(os.environ.items() - environment.items())
@@ -261,6 +262,14 @@ def test_threads_beyond_the_slices_divide_operations(
     found = prepared_environment(monkeypatch, {}, cpu_threads, num_slices)
     assert found.get("TF_NUM_INTRAOP_THREADS") == within
     assert found.get("TF_NUM_INTEROP_THREADS") == side_by_side
+    assert startup.prepared_slices() == num_slices
+
+
+def test_a_script_gets_at_most_eight_slices(monkeypatch):
+    found = prepared_environment(monkeypatch, {}, 16)
+    assert found["TF_NUM_INTRAOP_THREADS"] == "2"
+    assert found["TF_NUM_INTEROP_THREADS"] == "8"
+    assert startup.prepared_slices() == 8
 
 
 def test_nothing_is_prepared_for_a_tensorflow_that_has_begun(monkeypatch):
@@ -268,6 +277,7 @@ def test_nothing_is_prepared_for_a_tensorflow_that_has_begun(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     startup.prepare_cpu(None)
     assert not os.environ
+    assert startup.prepared_slices() == 1
 
 
 @pytest.mark.parametrize(

@@ -70,8 +70,8 @@ def translator(trained):
     # So that translations differ, and have all tokens, without much training.
     random = np.random.default_rng(3)
     for embedding in (
-        translator.model.embedding,
-        translator.model.source_embedding,
+        translator.model.target_input.embedding,
+        translator.model.source_input.embedding,
     ):
         table = embedding.embeddings
         table.assign(random.normal(size=table.shape))
@@ -337,7 +337,7 @@ def test_the_model_has_two_embeddings(tmp_path):
     sizes = {"d_model": 8, "d_ff": 12, "num_heads": 2, "num_layers": 1}
     shared = kt.Transformer(vocab_size=11, **sizes)
     model = kt.Transformer(vocab_size=11, source_vocab_size=7, **sizes)
-    assert shared.source_embedding is shared.embedding
+    assert shared.source_input.embedding is shared.embedding
     assert model.count_params() == shared.count_params() + 7 * 8
     inputs = {
         "source_ids": np.array([[6, 4, 2], [7, 4, 2]], np.int32),

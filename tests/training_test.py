@@ -123,6 +123,11 @@ def test_fit_without_metrics_takes_the_same_step(jit_compile, monkeypatch):
     assert_same(reference_step(), (weights, history))
 
 
+def prepare_slices(monkeypatch, num_slices):
+    """As if `prepare_cpu` had decided a number."""
+    monkeypatch.setattr(fit_module, "prepared_slices", lambda: num_slices)
+
+
 @pytest.mark.parametrize("num_slices", [2, 9])
 def test_fit_with_slices_takes_the_same_step(num_slices, monkeypatch):
     """Also with more slices than rows."""
@@ -134,24 +139,24 @@ def test_fit_with_slices_takes_the_same_step(num_slices, monkeypatch):
         return slice_sizes(num_rows, num_slices)
 
     monkeypatch.setattr(gradients_module, "slice_sizes", count)
-    found = fit([batch()], metrics=None, num_slices=num_slices)
+    prepare_slices(monkeypatch, num_slices)
+    found = fit([batch()], metrics=None, jit_compile=False)
     assert_same(reference_step(), found)
     assert set(counts) == {num_slices}
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        {"num_slices": 0},
-        {"num_slices": 2, "metrics": [kt.TokenAccuracy()]},
-        {"num_slices": 2, "jit_compile": True},
-    ],
+    "arguments", [{"metrics": [kt.TokenAccuracy()]}, {"jit_compile": True}]
 )
-def test_slices_without_effect_are_refused(arguments):
-    with pytest.raises(ValueError, match="num_slices must be at least 1, and"):
-        make_model(**arguments)
-    with pytest.raises(ValueError, match="Received: num_slices=2"):
-        kt.Transformer(**SIZES).compile("sgd", "mse", num_slices=2)
+def test_a_batch_that_cannot_be_divided_is_told(
+    arguments, monkeypatch, caplog
+):
+    inputs, labels = batch()
+    prepare_slices(monkeypatch, 3)
+    monkeypatch.setattr(gradients_module, "slice_sizes", None)
+    make_model(**arguments).fit(inputs, labels, verbose=0)
+    kt.Transformer(**SIZES).compile("sgd", "mse")
+    assert caplog.text.count("batches stay whole, without the 3 slices") == 2
 
 
 @pytest.mark.parametrize("num_slices", [1, 2])
@@ -720,16 +725,15 @@ def test_the_compile_config_keeps_jit_compile(jit_compile):
     copy = kt.Transformer(**SIZES)
     copy.compile_from_config(model.get_compile_config())
     assert copy.get_compile_config()["jit_compile"] == jit_compile
-    assert copy.get_compile_config()["num_slices"] == 1
     copy.compile("sgd", "mse", jit_compile=False)  # Keras' business again
     assert copy.get_compile_config()["jit_compile"] is False
 
 
-def test_the_compile_config_keeps_the_slices():
-    model = make_model(num_slices=2, jit_compile=False)
+def test_files_of_version_0_2_with_slices_are_read():
+    config = make_model().get_compile_config()
     copy = kt.Transformer(**SIZES)
-    copy.compile_from_config(model.get_compile_config())
-    assert copy.get_compile_config()["num_slices"] == 2
+    copy.compile_from_config({**config, "num_slices": 2})
+    assert copy.get_compile_config() == config
 
 
 def test_export_after_fit(tmp_path):

@@ -17,7 +17,6 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.fields import hp
 from trainers import wmt
 from trainers.parsing.config import ParserDecoding, TreesConfig
-from trainers.parsing.metric import ParsingMetric
 from trainers.run.config import Configuration, TrainingConfig
 
 
@@ -73,7 +72,7 @@ def main(argv: list[str] | None = None) -> None:
             options.workdir,
             options.dry_run,
             options.device,
-            lambda _: ParsingMetric(),
+            load("trainers.parsing.metric").make_parsing_metric,
         )
 
 

@@ -20,6 +20,7 @@ SLICE_TOKENS = 256  # minimum on each side in a slice of a training batch
 # Each slice has gradients of its own: more slices cost more memory and time
 # than they save.
 MAX_SLICES = 8
+_prepared = {"num_slices": 1}  # for `fit`, as `prepare_cpu` has decided
 
 
 def count_slices(
@@ -65,19 +66,26 @@ def prepare_cpu(cpu_threads: int | None, num_slices: int | None = None) -> None:
     Args:
         cpu_threads: Threads that compute a step; None for one per core. With 1,
             TensorFlow chooses their number.
-        num_slices: Slices of a step, at most `cpu_threads`; None for as many.
+        num_slices: Slices of a step, at most `cpu_threads`; None for as many,
+            up to `MAX_SLICES`. `fit` divides its batches into as many.
     """
     if "tensorflow" in sys.modules:
         return
     threads = cpu_threads or count_cores()
     if threads > 1:
-        slices = threads if num_slices is None else num_slices
+        slices = num_slices or min(threads, MAX_SLICES)
+        _prepared["num_slices"] = slices
         side_by_side = threads if slices == 1 else slices
         os.environ.setdefault("TF_NUM_INTRAOP_THREADS", str(threads // slices))
         os.environ.setdefault("TF_NUM_INTEROP_THREADS", str(side_by_side))
     memory = memory_limit()
     os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "true")
     os.environ.setdefault("TF_CPU_BFC_MEM_LIMIT_IN_MB", str(memory // 2**20))
+
+
+def prepared_slices() -> int:
+    """The slices of a step that `prepare_cpu` has decided; 1 without it."""
+    return _prepared["num_slices"]
 
 
 def choose_backend(backend: str | None, device: str | None) -> None:

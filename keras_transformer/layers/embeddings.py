@@ -14,8 +14,8 @@ from keras_transformer.backend import (
     precise_dtype,
 )
 from keras_transformer.config import TransformerConfig, check_even
-from keras_transformer.fields import check_positive, check_values
-from keras_transformer.kernels.layers import Dropout
+from keras_transformer.fields import check_positive, check_values, unhandled
+from keras_transformer.kernels.layers import Dropout, LayerNorm
 from keras_transformer.vocabulary import PAD
 
 
@@ -149,8 +149,8 @@ class PositionalEmbedding(_Softmax, TracedLayer):
 
     Differs from the paper, for models of other systems: embeddings may be
     unscaled, positions may be counted from another number than 0, and logits
-    may have a bias. A layer that follows the sum, such as `LearnedPositions` or
-    a norm, goes between `sum` and `finish`.
+    may have a bias. `InputEmbedding` puts learned positions and a norm between
+    `sum` and `finish`.
 
     An id outside [0, V) has the embedding NaN, on every backend and device,
     with and without XLA: a wrong vocabulary shows in the loss at once, and no
@@ -324,7 +324,7 @@ class LearnedPositions(TracedLayer):
 
     A token beyond the last row has the embedding NaN, as an id outside the
     vocabulary has; where the length is static, it is refused. Padding may lie
-    beyond it. T2T would add zeros there, without a word.
+    beyond it. T2T would add zeros there, silently.
 
     Differs from the paper, which does not say how the table is initialized:
     like the embeddings, normal with a standard deviation of d_model^-0.5.
@@ -374,3 +374,89 @@ class LearnedPositions(TracedLayer):
 
     def compute_output_shape(self, x_shape, ids_shape):
         return x_shape
+
+
+class InputEmbedding:
+    """What a stack reads: dropout(norm(E[ids] * sqrt(d_model) + positions)).
+
+    In the paper there is no norm, and positions are sinusoids: only a
+    `PositionalEmbedding` remains.
+
+    Not a layer: its name would become part of the paths of the weights, and
+    their order, which is that of the optimizer's variables in a checkpoint,
+    would be another. The Transformer holds its parts as attributes.
+
+    Args:
+        config: A `TransformerConfig`.
+        side: "source" or "target".
+        dtype: The policy of the parts.
+        shared: The embedding of the other side, if both have one matrix; by
+            default a new one is made.
+
+    Attributes:
+        embedding: The `PositionalEmbedding`.
+        positions: `LearnedPositions`, or None.
+        norm: A norm, or None.
+
+    Call arguments:
+        ids, start: As of `PositionalEmbedding`.
+
+    Returns:
+        float `[B, T, D]` in the compute dtype.
+    """
+
+    def __init__(
+        self,
+        config: TransformerConfig,
+        side: str,
+        dtype: typing.Any,
+        shared: PositionalEmbedding | None = None,
+    ):
+        self.embedding = shared or _make_embedding(config, side, dtype)
+        self.positions: LearnedPositions | None = None
+        self.norm: LayerNorm | None = None
+        if config.position_limit is not None:
+            self.positions = LearnedPositions(
+                max_positions=config.position_limit,
+                d_model=config.d_model,
+                dtype=dtype,
+                name=f"{side}_positions",
+            )
+        if config.embedding_norm:
+            self.norm = LayerNorm(
+                epsilon=config.layer_norm_epsilon,
+                dtype=dtype,
+                name=f"{side}_embedding_norm",
+            )
+
+    def __call__(self, ids: Tensor, start: int | Tensor = 0) -> Tensor:
+        x = self.embedding.sum(ids, start)
+        if self.positions is not None:
+            x = self.positions(x, ids, start=start)
+        if self.norm is not None:
+            x = self.norm(x)
+        return self.embedding.finish(x)
+
+
+def _make_embedding(config, side, dtype):
+    """The embedding of a side; the target's also makes logits, if shared."""
+    match config.positions:
+        case "sinusoidal":
+            sinusoids = config.sinusoids
+        case "learned" | "relative":  # a table, or inside self-attention
+            sinusoids = None
+        case other:
+            raise unhandled(positions=other)
+    is_target = side == "target"
+    has_logits = is_target and not config.has_softmax_matrix
+    return PositionalEmbedding(
+        vocab_size=config.vocab_size if is_target else config.num_source_tokens,
+        d_model=config.d_model,
+        dropout=config.dropout,
+        sinusoids=sinusoids,
+        first_position=config.first_position,
+        scale=config.scale_embeddings,
+        logits_bias=config.logits_bias and has_logits,
+        dtype=dtype,
+        name="embedding" if is_target else "source_embedding",
+    )

@@ -8,8 +8,10 @@ loss, it trains as Keras does.
 import typing
 
 import keras
+from absl import logging
 
 from keras_transformer.backend import ON_TENSORFLOW
+from keras_transformer.commands.startup import prepared_slices
 from keras_transformer.kernels.cross_entropy import (
     smoothed_cross_entropy,
 )
@@ -49,7 +51,6 @@ class TokenExactTraining:
 
     _token_exact_step = None
     _needs_logits = True
-    _num_slices = 1
     _requested_jit_compile: bool | str = "auto"
     _seeds_are_spread = False
 
@@ -64,9 +65,12 @@ class TokenExactTraining:
         steps_per_execution: int = 1,
         jit_compile: bool | str = "auto",
         auto_scale_loss: bool = True,
-        num_slices: int = 1,
     ) -> None:
         """`keras.Model.compile`; some arguments differ here:
+
+        After `prepare_cpu` of `keras_transformer.commands.startup`, the rows of
+        a batch are computed in slices at the same time, each with dropout of
+        its own. Metrics and XLA need the whole batch: a warning says so.
 
         Args:
             optimizer: With `gradient_accumulation_steps` Keras averages the
@@ -77,16 +81,9 @@ class TokenExactTraining:
             loss_weights: Must be None with `SmoothedCrossEntropy`.
             jit_compile: With `SmoothedCrossEntropy`, whether XLA compiles the
                 computation inside a replica; "auto": if there is a GPU.
-            num_slices: Parts of the rows of a batch that are computed at the
-                same time: one for each core of a CPU, if TensorFlow gives
-                each operation one thread (docs/devices.md). Each has dropout
-                of its own. More than 1 needs `SmoothedCrossEntropy` on
-                TensorFlow, no metrics, which need the whole batch, and no
-                XLA, which would compute one part after the other.
 
         Raises:
-            ValueError: `loss_weights` or `num_slices` is given where it would
-                do nothing.
+            ValueError: `loss_weights` is given where it would do nothing.
         """
         token_exact = ON_TENSORFLOW and isinstance(loss, SmoothedCrossEntropy)
         if token_exact and loss_weights is not None:
@@ -117,14 +114,16 @@ class TokenExactTraining:
             metrics or weighted_metrics or has_own_metrics
         )
         jit_compile = inside_replica and resolve_jit_compile(jit_compile)
+        num_slices = prepared_slices()
         whole = not token_exact or self._needs_logits or jit_compile
-        if num_slices < 1 or (whole and num_slices > 1):
-            raise ValueError(
-                "num_slices must be at least 1, and 1 with metrics, XLA, or"
-                " another loss or backend than SmoothedCrossEntropy on"
-                f" TensorFlow. Received: num_slices={num_slices!r}"
+        if whole and num_slices > 1:
+            logging.warning(
+                "batches stay whole, without the %d slices of prepare_cpu:"
+                " slices need SmoothedCrossEntropy on TensorFlow, no metrics"
+                " and no XLA",
+                num_slices,
             )
-        self._num_slices = num_slices
+            num_slices = 1
         if token_exact:
             self._token_exact_step = TrainStep(
                 self,
@@ -140,14 +139,12 @@ class TokenExactTraining:
         config = super().get_compile_config()
         if self._token_exact_step is None:
             return config
-        return {
-            **config,
-            "jit_compile": self._requested_jit_compile,
-            "num_slices": self._num_slices,
-        }
+        return {**config, "jit_compile": self._requested_jit_compile}
 
     def compile_from_config(self, config):
-        self.compile(**keras.saving.deserialize_keras_object(config))
+        config = keras.saving.deserialize_keras_object(config)
+        config.pop("num_slices", None)  # files of 0.2.0 have those of a machine
+        self.compile(**config)
         self.optimizer.build(self.trainable_variables)
 
     def make_train_function(self, force=False):

@@ -19,8 +19,11 @@ from keras_transformer.kernels.cross_entropy import smoothed_cross_entropy
 from keras_transformer.training.loss import weighted_sum
 from keras_transformer.training.seeds import seed_variables
 from keras_transformer.training.token_losses import TokenLosses
-
-SLICE_STRIDE = 7_368_787  # between the seeds of slices
+from keras_transformer.training.update import (
+    SLICE_STRIDE,
+    micro_batches,
+    shifted_seed,
+)
 
 
 class StepSums(typing.NamedTuple):
@@ -140,12 +143,10 @@ class MicroBatchGradients:
         self._num_micro_batches = num_micro_batches
 
     def __call__(self, rows, global_tokens):
-        micro_batches = tf.nest.map_structure(self._split, rows)
+        parts = micro_batches(rows, self._num_micro_batches)
 
         def add_micro_batch(index, so_far):
-            micro_batch = tf.nest.map_structure(
-                lambda x: x[index], micro_batches
-            )
+            micro_batch = tf.nest.map_structure(lambda x: x[index], parts)
             terms = self._inner(micro_batch, global_tokens)
             return index + 1, tf.nest.map_structure(tf.add, so_far, terms)
 
@@ -160,11 +161,6 @@ class MicroBatchGradients:
             parallel_iterations=1,
         )
         return totals
-
-    def _split(self, x):  # [B, ...] -> [micro-batches, B / them, ...]
-        return tf.reshape(
-            x, [self._num_micro_batches, -1, *tf.unstack(tf.shape(x))[1:]]
-        )
 
 
 class SliceGradients:
@@ -193,8 +189,7 @@ class SliceGradients:
         before = [tf.convert_to_tensor(seed) for seed in seeds]
         results = []
         for index, of_slice in enumerate(self._slices(rows)):
-            offset = [index * SLICE_STRIDE, 0]
-            own = [seed + tf.constant(offset, seed.dtype) for seed in before]
+            own = [shifted_seed(seed, index * SLICE_STRIDE) for seed in before]
             results.append(self._of_slice(of_slice, global_tokens, own))
         terms, after = zip(*results, strict=True)
         for seed, value in zip(seeds, after[0], strict=True):

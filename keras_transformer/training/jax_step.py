@@ -1,9 +1,8 @@
 """One training step under JAX, exact in tokens, on a mesh of devices.
 
-The law of `step.py` holds here, too: the update equals that of one big batch,
-whatever device, host or micro-batch its rows are in. Each device computes the
-gradients of its rows; they are added up once, in float32. The state goes in and
-comes out, so that its memory is used again.
+The update is that of `update.py`. Each device computes the gradients of its
+rows; they are added up once, in float32. The state goes in and comes out, so
+that its memory is used again.
 """
 
 import concurrent.futures
@@ -19,11 +18,17 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from keras_transformer import vocabulary
 from keras_transformer.training.seeds import seed_variables
 from keras_transformer.training.token_losses import GuidedHead, TokenLosses
+from keras_transformer.training.update import (
+    SEED_STRIDE,
+    average_changes,
+    clipped,
+    micro_batches,
+    shifted_seed,
+)
 
 Shapes = tuple[tuple[int, ...], ...]  # of the arrays of a batch
 
 AXIS = "rows"  # the axis of the mesh: devices that share the rows of a batch
-SEED_STRIDE = 1_000_003  # between the seeds of devices
 REPLICATED = PartitionSpec()
 
 
@@ -59,7 +64,7 @@ class JaxStep:
         clip_norm: Maximum norm of the gradient; 0 means no limit.
         r_drop: Alpha of R-Drop; see `TokenLosses`.
         ema_decay: Decay of a moving average of the weights, as in
-            `MovingAverage`; 0 keeps none.
+            `average_changes`; 0 keeps none.
         shard_parameters: Whether every device stores a part of the weights and
             of the optimizer's variables instead of all. Weights are collected
             for a step, and gradients are added up part by part.
@@ -232,7 +237,7 @@ class JaxStep:
     def _on_device(self, trained, frozen, seeds, inputs, labels):
         """Sums over the devices; runs on each of them with its own rows."""
         offset = jax.lax.axis_index(AXIS) * SEED_STRIDE
-        own = [_shifted(seed, offset) for seed in seeds]
+        own = [shifted_seed(seed, offset) for seed in seeds]
         real = labels != vocabulary.PAD
         tokens = jnp.sum(real, dtype=jnp.float32)
         global_tokens = jnp.maximum(jax.lax.psum(tokens, AXIS), 1.0)
@@ -247,7 +252,7 @@ class JaxStep:
                 gradients, self._specs.trained, strict=True
             )
         ]
-        seeds = [_shifted(seed, -offset) for seed in own]
+        seeds = [shifted_seed(seed, -offset) for seed in own]
         return gradients, seeds, jax.lax.psum(totals, AXIS)
 
     def _gradients(self, trained, frozen, seeds, inputs, labels, global_tokens):
@@ -269,16 +274,13 @@ class JaxStep:
             added = jax.tree.map(jnp.add, (gradients, sums), (more, more_sums))
             return (added[0], seeds, added[1]), None
 
-        micro_batches = jax.tree.map(self._split, (inputs, labels))
+        parts = micro_batches((inputs, labels), self._accumulate_steps)
         zeros = jax.tree.map(jnp.zeros_like, trained)
         nothing = jnp.zeros(2, jnp.float32)
         totals, _ = jax.lax.scan(
-            add_micro_batch, (zeros, seeds, nothing), micro_batches
+            add_micro_batch, (zeros, seeds, nothing), parts
         )
         return totals
-
-    def _split(self, rows):  # [B, T] -> [micro-batches, B / them, T]
-        return rows.reshape(self._accumulate_steps, -1, *rows.shape[1:])
 
     def _share_of_loss(
         self, trained, frozen, seeds, inputs, labels, global_tokens
@@ -318,19 +320,14 @@ class JaxStep:
                 for group in (variables.trained, variables.optimizer)
             )
             updates = scope.get_current_value(optimizer.iterations)
-        averages = self._moved(state.averages, trained, updates)
-        return state._replace(
-            trained=trained, optimizer=of_optimizer, averages=averages
+        state = state._replace(trained=trained, optimizer=of_optimizer)
+        if not self._ema_decay:
+            return state
+        changes = average_changes(
+            state.averages, trained, updates, self._ema_decay
         )
-
-    def _moved(self, averages, weights, updates):
-        """The moving averages; see `MovingAverage`."""
-        updates = updates.astype(jnp.float32)
-        decay = jnp.minimum(self._ema_decay, (1.0 + updates) / (10.0 + updates))
-        return [
-            average + (1.0 - decay) * (weight - average)
-            for average, weight in zip(averages, weights, strict=False)
-        ]
+        averages = jax.tree.map(jnp.add, state.averages, changes)
+        return state._replace(averages=averages)
 
     # Sharding
 
@@ -359,20 +356,8 @@ def place(value: np.ndarray, sharding: NamedSharding) -> jax.Array:
     )
 
 
-def clipped(gradients: list[jax.Array], clip_norm: float) -> list[jax.Array]:
-    """Gradients scaled so that their common norm is at most `clip_norm`."""
-    norm = jnp.sqrt(sum(jnp.sum(jnp.square(g)) for g in gradients))
-    factor = clip_norm / jnp.maximum(norm, clip_norm)
-    return [gradient * factor for gradient in gradients]
-
-
 def _shapes_of(inputs, labels):
     return tuple(x.shape for x in jax.tree.leaves((inputs, labels)))
-
-
-def _shifted(seed, offset):
-    """The state of a random generator, uint32 `[2]`, with another seed."""
-    return seed.at[0].add(offset.astype(seed.dtype))
 
 
 def _sum_over_devices(gradient, spec):

@@ -4,15 +4,14 @@ import typing
 
 import tensorflow as tf
 
+from keras_transformer.training.update import average_changes
+
 
 class MovingAverage:
     """average = decay * average + (1 - decay) * weight, after each update.
 
-    It covers the trainable weights; others do not change. As in
-    TensorFlow's `ExponentialMovingAverage` with `num_updates`, the decay begins
-    small, so that the first weights are soon forgotten:
-
-        min(decay, (1 + updates) / (10 + updates))
+    It covers the trainable weights; others do not change. The decay begins
+    small: see `average_changes`.
 
     Make it in the strategy's scope. Each replica keeps an average of its own:
     all have the same weights, so all averages are the same, and nothing has to
@@ -45,8 +44,7 @@ class MovingAverage:
         Args:
             updates: Updates that the weights have had, integer scalar.
         """
-        updates = tf.cast(updates, tf.float32)
-        decay = tf.minimum(self._decay, (1.0 + updates) / (10.0 + updates))
-        for average, weight in zip(self.averages, self._weights, strict=True):
-            change = weight.value - average
-            average.assign_add((1.0 - decay) * change)
+        weights = [weight.value for weight in self._weights]
+        changes = average_changes(self.averages, weights, updates, self._decay)
+        for average, change in zip(self.averages, changes, strict=True):
+            average.assign_add(change)

@@ -27,18 +27,18 @@ from keras_transformer.training.loss import token_weights
 from keras_transformer.training.moving_average import MovingAverage
 from keras_transformer.training.seeds import seed_variables
 from keras_transformer.training.token_losses import GuidedHead, TokenLosses
-
-SEED_STRIDE = 1_000_003  # between the seeds of replicas
+from keras_transformer.training.update import (
+    SEED_STRIDE,
+    clipped,
+    shifted_seed,
+)
 
 
 class TrainStep:
     """Weights of positions -> gradients -> clip -> update, in a replica.
 
-    The update equals the update of one big batch, whether its rows are spread
-    over replicas, over workers, over slices, or over micro-batches:
-
-        gradient = sum of token losses' gradients / tokens of all of them
-        gradient *= min(1, clip_norm / |gradient|)
+    The update is that of `update.py`, whether the rows of a batch are spread
+    over replicas, over workers, over slices, or over micro-batches.
 
     Call it in a replica context.
 
@@ -165,14 +165,11 @@ class TrainStep:
             return gradients
         replica = tf.distribute.get_replica_context()
         gradients = replica.all_reduce("SUM", gradients)
-        factor = 1.0 / replica.num_replicas_in_sync
         if self.clip_norm:
-            norm = tf.linalg.global_norm(gradients)
-            limit = self.optimizer.scale_loss(
-                tf.constant(self.clip_norm, norm.dtype)
-            )
-            factor *= limit / tf.maximum(norm, limit)
-        return [factor * gradient for gradient in gradients]
+            clip_norm = self.optimizer.scale_loss(self.clip_norm)
+            gradients = clipped(gradients, clip_norm)
+        share = 1.0 / replica.num_replicas_in_sync
+        return [share * gradient for gradient in gradients]
 
 
 def spread_seeds(model: typing.Any) -> None:
@@ -194,8 +191,7 @@ def spread_seeds(model: typing.Any) -> None:
         replica = tf.distribute.get_replica_context()
         for seed in seeds:
             number = tf.cast(replica.replica_id_in_sync_group, seed.dtype)
-            offset = tf.stack([number * SEED_STRIDE, tf.zeros_like(number)])
-            seed.assign_add(offset)
+            seed.assign(shifted_seed(seed, number * SEED_STRIDE))
 
     if strategy.num_replicas_in_sync > 1:
         spread()

@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from trainers.parsing.bracketing import DELETED, count_brackets, sum_counts
 from trainers.parsing.linearization import is_tree, read_reference, repair
 from trainers.parsing.trees import leaves
+from trainers.run.config import Configuration
+from trainers.scoring.metrics import DirectionalMetric
 
 
 class ParsingMetric:
-    """Labeled brackets as EVALB counts them; a `Metric` of `evaluation`.
+    """Labeled brackets as EVALB counts them; a `Metric`.
 
     Outputs and references are linear trees. An output that is no tree over the
     reference's words is repaired first, and counted in `well_formed`.
@@ -47,6 +49,11 @@ class ParsingMetric:
             "well_formed": _percentage(well_formed),
             "sentences": len(well_formed),
         }
+
+
+def make_parsing_metric(configuration: Configuration) -> DirectionalMetric:
+    """The metric of the training of a parser."""
+    return DirectionalMetric({"": ParsingMetric()})
 
 
 def _percentage(values):

@@ -33,7 +33,7 @@ from trainers.run.corpora import (
 from trainers.run.engine import Devices
 from trainers.run.freezing import freeze
 from trainers.run.optimization import make_optimizer, make_schedule
-from trainers.scoring.metrics import AnyMetric
+from trainers.scoring.metrics import DirectionalMetric
 
 
 @dataclasses.dataclass
@@ -59,7 +59,7 @@ class Experiment:
     valid_pairs: list
     test_pairs: list
     devices: Devices
-    metric: AnyMetric
+    metric: DirectionalMetric
 
     @property
     def data(self):
@@ -150,7 +150,8 @@ def open_experiment(workdir, configuration, devices, make_metric, keep, log):
         workdir: The `WorkDirectory`.
         configuration: The `Configuration`.
         devices: The `Devices`.
-        make_metric: Function of the `Configuration` that returns the `Metric`.
+        make_metric: Function of the `Configuration` that returns the
+            `DirectionalMetric`.
         keep: Whether to train in the work directory, which locks it and writes
             configuration and vocabulary.
         log: Function that shows a line.

@@ -19,9 +19,12 @@ from trainers.run.experiment import open_experiment
 from trainers.run.loop import Trainer
 from trainers.run.progress import log
 from trainers.run.validation import show_result
-from trainers.scoring.metrics import AnyMetric, make_translation_metric
+from trainers.scoring.metrics import (
+    DirectionalMetric,
+    make_translation_metric,
+)
 
-MakeMetric = Callable[[Configuration], AnyMetric]
+MakeMetric = Callable[[Configuration], DirectionalMetric]
 
 
 def run(
@@ -38,7 +41,7 @@ def run(
         path: Path of the work directory.
         dry_run: Whether to write nothing, and to train nothing.
         device: Kind of device that must compute, or None.
-        make_metric: Makes the `Metric` that validation and test are scored by.
+        make_metric: Makes the `DirectionalMetric` of validation and test.
 
     Raises:
         CommandError: The flags, the data or the work directory are wrong.

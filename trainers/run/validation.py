@@ -5,7 +5,7 @@ import dataclasses
 from keras_transformer.data.languages import with_tag
 from keras_transformer.translator import Translator
 from trainers import phrasebook
-from trainers.scoring.metrics import Scores, metrics_by_tag, score_pairs
+from trainers.scoring.metrics import Scores
 
 SAMPLES = 3  # translations shown when training ends
 
@@ -55,7 +55,7 @@ class Validator:
         return Validation(
             loss / tokens,
             nll / tokens,
-            score_pairs(self.metric, outputs, self.pairs),
+            self.metric.score(outputs, self.pairs),
         )
 
 
@@ -64,7 +64,7 @@ def pairs_to_translate(experiment):
     limit = experiment.training.valid_sentences
     return [
         pair
-        for tag in metrics_by_tag(experiment.metric)
+        for tag in experiment.metric.by_tag
         for pair in with_tag(experiment.valid_pairs, tag)[:limit]
     ]
 
@@ -94,7 +94,7 @@ def show_result(experiment, workdir, log):
             log(line)
     metric = experiment.metric
     log(
-        f"{name} {metric.label} {score_pairs(metric, outputs, pairs)}"
+        f"{name} {metric.label} {metric.score(outputs, pairs)}"
         f" on {len(pairs)} sentences, averaged checkpoints, beam"
         f" {translator.decoding.beam_size}"
     )

@@ -109,7 +109,7 @@ def run(
                 f" {', '.join(data.tags)}. Received: no target_language"
             )
         directions = [data.into(language) for language in data.tags] or [data]
-        metrics = [open_metric(arguments, workdir, one) for one in directions]
+        by_tag = open_metric(arguments, workdir, data).by_tag
         tests = [read_references(one, test) for one in directions]
         systems = read_systems(arguments, (path, *compare), tests[0][0], data)
         if output:
@@ -132,7 +132,7 @@ def run(
     results = [
         metric.measure(translations, *references)
         for metric, translations, (_, references) in zip(
-            metrics, outputs, tests, strict=True
+            by_tag.values(), outputs, tests, strict=True
         )
     ]
     result = results[0]
@@ -145,6 +145,6 @@ def run(
         sources, references = tests[0]
         systems[path] = outputs[0]
         result["compare"] = show_comparison(
-            systems, arguments, sources, references, metrics[0]
+            systems, arguments, sources, references, by_tag[""]
         )
     flags.show(json.dumps({**result, "seconds": round(seconds, 3)}))

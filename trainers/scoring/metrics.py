@@ -1,8 +1,9 @@
 """The metrics of validation, of `trainers.evaluate` and at the end of a run.
 
-A `Metric` scores the outputs of a task. `session.run` takes the function that
-makes it, so tasks other than translation pass their own. To report one more
-score of translations, extend `TranslationMetric.measure`.
+A `Metric` scores the outputs of a task, a `DirectionalMetric` those of every
+direction. `session.run` takes the function that makes the latter, so tasks
+other than translation pass their own. To report one more score of translations,
+extend `TranslationMetric.measure`.
 """
 
 import functools
@@ -162,25 +163,8 @@ def split_compounds(tokenized: str) -> str:
     return re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", tokenized)
 
 
-class MeanMetric:
-    """The metrics of several directions, of which the mean counts.
-
-    Args:
-        by_tag: The `Metric` of each direction, by the tag of its sources.
-    """
-
-    def __init__(self, by_tag: Mapping[str, Metric]):
-        self.by_tag = by_tag
-        self.key = next(iter(by_tag.values())).key
-        labels = dict.fromkeys(metric.label for metric in by_tag.values())
-        self.label = f"mean {', '.join(labels)}"
-
-
-AnyMetric = Metric | MeanMetric
-
-
 class Scores(typing.NamedTuple):
-    """The scores of the directions, by their tags; a single one has "".
+    """The score of each direction, by the tag of its sources.
 
     >>> str(Scores({"": 30.0})), str(Scores({"<2de>": 30.0, "<2fr>": 41.0}))
     ('30.00', '35.50 (<2de> 30.00, <2fr> 41.00)')
@@ -199,57 +183,66 @@ class Scores(typing.NamedTuple):
         return f"{self.mean:.2f}{listed}"
 
 
-def score_pairs(
-    metric: AnyMetric,
-    outputs: Sequence[str],
-    pairs: Sequence[tuple[str, str]],
-) -> Scores:
-    """The scores of the outputs for pairs of one direction or of several.
+class DirectionalMetric:
+    """A `Metric` for each direction of a model; most models have one.
 
     Args:
-        metric: The metric.
-        outputs: An output for each pair.
-        pairs: (source, reference). With several directions, sources begin with
-            tags; blank sources, which have none, do not count.
+        by_tag: The `Metric` of each direction, by the tag of its sources; a
+            single direction has the tag "".
+
+    Attributes:
+        key, label: As of a `Metric`; the mean of several directions counts.
     """
-    rows = [
-        (*pair, output) for pair, output in zip(pairs, outputs, strict=True)
-    ]
-    scores = {}
-    for tag, of_direction in metrics_by_tag(metric).items():
-        chosen = with_tag(rows, tag)
-        scores[tag] = of_direction.score(
-            [output for *_, output in chosen],
-            [reference for _, reference, _ in chosen],
-        )
-    return Scores(scores)
+
+    def __init__(self, by_tag: Mapping[str, Metric]):
+        self.by_tag = by_tag
+        self.key = next(iter(by_tag.values())).key
+        labels = dict.fromkeys(metric.label for metric in by_tag.values())
+        mean = "mean " if len(by_tag) > 1 else ""
+        self.label = mean + ", ".join(labels)
+
+    def score(
+        self, outputs: Sequence[str], pairs: Sequence[tuple[str, str]]
+    ) -> Scores:
+        """The scores of the outputs.
+
+        Args:
+            outputs: An output for each pair.
+            pairs: (source, reference). With several directions, sources begin
+                with tags; blank sources, which have none, do not count.
+        """
+        rows = [
+            (*pair, output) for pair, output in zip(pairs, outputs, strict=True)
+        ]
+        scores = {}
+        for tag, metric in self.by_tag.items():
+            chosen = with_tag(rows, tag)
+            scores[tag] = metric.score(
+                [output for *_, output in chosen],
+                [reference for _, reference, _ in chosen],
+            )
+        return Scores(scores)
 
 
-def metrics_by_tag(metric: AnyMetric) -> Mapping[str, Metric]:
-    """The `Metric` of each direction by its tag; a single one has ""."""
-    return metric.by_tag if isinstance(metric, MeanMetric) else {"": metric}
-
-
-def make_translation_metric(configuration: Configuration) -> AnyMetric:
+def make_translation_metric(configuration: Configuration) -> DirectionalMetric:
     """The metric of a training for translation."""
     return make_metric(
         configuration.data, configuration.training.bleu_tokenizer
     )
 
 
-def make_metric(data: DataConfig, bleu_tokenizer: str) -> AnyMetric:
+def make_metric(data: DataConfig, bleu_tokenizer: str) -> DirectionalMetric:
     """The metric of the target languages of a `DataConfig`.
 
     Args:
         data: The `DataConfig`.
         bleu_tokenizer: As in `TranslationMetric`.
     """
-    if not data.tags:
-        return TranslationMetric(data.target_language, bleu_tokenizer)
-    return MeanMetric(
+    tags = data.tags or {data.target_language: ""}
+    return DirectionalMetric(
         {
             tag: TranslationMetric(language, bleu_tokenizer)
-            for language, tag in data.tags.items()
+            for language, tag in tags.items()
         }
     )
 

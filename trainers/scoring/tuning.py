@@ -15,7 +15,6 @@ from keras_transformer.workdir import WorkDirectory
 from trainers.run.options import TranslatorOptions
 from trainers.run.translating import load_translator, read_data
 from trainers.scoring.evaluation import open_metric
-from trainers.scoring.metrics import score_pairs
 from trainers.scoring.test_sets import read_pairs
 
 TUNED = ("beam_size", "length_penalty")
@@ -127,7 +126,7 @@ def run(
     trials = try_options(
         translator,
         sources,
-        lambda outputs: score_pairs(metric, outputs, pairs).mean,
+        lambda outputs: metric.score(outputs, pairs).mean,
         beam_sizes or [translator.decoding.beam_size],
         length_penalties,
     )

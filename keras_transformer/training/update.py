@@ -1,0 +1,81 @@
+"""The law of an update, the same on every engine.
+
+    gradient = sum of token losses' gradients / tokens of the global batch
+    gradient = clipped(gradient)
+    weights -= the optimizer's step
+    averages += average_changes(averages, weights)
+
+The update equals that of one big batch, on however many devices and hosts, and
+in however many micro-batches, its rows are. `step.py` and `jax_step.py` add up
+the gradients over the devices and call these functions: what is done to a
+gradient before the optimizer, such as a limit of it, belongs here.
+"""
+
+import typing
+
+import keras
+from keras import ops
+
+from keras_transformer.backend import Tensor, global_norm
+
+SEED_STRIDE = 1_000_003  # between the seeds of devices
+SLICE_STRIDE = 7_368_787  # between the seeds of slices of a device's rows
+
+
+def shifted_seed(seed: Tensor, offset: int | Tensor) -> Tensor:
+    """The state of a random generator, `[2]`, that has another seed.
+
+    >>> shifted_seed(ops.array([7, 1], "uint32"), 2 * SEED_STRIDE).numpy()
+    array([2000013,       1], dtype=uint32)
+    """
+    offset = ops.cast(offset, seed.dtype)
+    return seed + ops.stack([offset, ops.zeros_like(offset)])
+
+
+def micro_batches(rows: typing.Any, number: int) -> typing.Any:
+    """Rows `[B, ...]`, in any structure, as `[number, B / number, ...]`."""
+    return keras.tree.map_structure(
+        lambda x: ops.reshape(x, (number, -1, *ops.shape(x)[1:])), rows
+    )
+
+
+def clipped(gradients: list[Tensor], clip_norm: float | Tensor) -> list[Tensor]:
+    """The gradient of all weights, scaled to a norm of at most `clip_norm`.
+
+    Args:
+        gradients: The sums over all devices, one for each trainable weight.
+        clip_norm: Maximum norm; in the scale of the loss, if there is one.
+
+    >>> [float(g) for g in clipped([ops.array(3.0), ops.array(4.0)], 2.5)]
+    [1.5, 2.0]
+    """
+    norm = global_norm(gradients)
+    factor = clip_norm / ops.maximum(norm, clip_norm)
+    return [factor * gradient for gradient in gradients]
+
+
+def average_changes(
+    averages: list[Tensor],
+    weights: list[Tensor],
+    updates: Tensor,
+    ema_decay: float,
+) -> list[Tensor]:
+    """What an update adds to the moving averages of the weights.
+
+    (1 - decay) * (weight - average). As in TensorFlow's
+    `ExponentialMovingAverage` with `num_updates`, the decay begins small, so
+    that the first weights are soon forgotten:
+
+        min(ema_decay, (1 + updates) / (10 + updates))
+
+    Args:
+        averages, weights: An array for each trainable weight.
+        updates: Updates that the weights have had, integer scalar.
+        ema_decay: In (0, 1).
+    """
+    updates = ops.cast(updates, "float32")
+    decay = ops.minimum(ema_decay, (1.0 + updates) / (10.0 + updates))
+    return [
+        (1.0 - decay) * (weight - average)
+        for average, weight in zip(averages, weights, strict=True)
+    ]

@@ -49,47 +49,38 @@ class Options(Fields):
         "text",
         "Format of the document.",
         choices=FORMATS,
-        option_of=("document", True),
+        needs={"document": True},
     )
     document_map: str = hp(
         "",
         "File to write: a JSON object for each sentence of the document, with"
         " its source and its translation.",
-        option_of=("document", True),
+        needs={"document": True},
     )
     retranslate: bool = hp(
         False,
-        "In xliff and po, translate again what has a translation.",
-        option_of=("document", True),
+        "Translate again what has a translation.",
+        needs={"document": True, "format": WITH_TRANSLATIONS},
     )
     n_best: int = hp(
         0,
         "Write this many translations of each line, best first, each as"
         " 'number ||| translation ||| score'. 0 writes only the best one.",
         low=0,
-        option_of=("document", False),
+        needs={"document": False},
     )
     alignments: bool = hp(
         False,
         "After each translation write ' ||| ' and the links of its words:"
         " source-target, from 0, by the attention of --alignment_layer.",
-        option_of=("document", False),
+        needs={"document": False},
     )
     prefix_file: str | None = hp(
         None,
         "File with one line per input line: the required beginning of its"
         " translation, or a blank line.",
-        option_of=("document", False),
+        needs={"document": False},
     )
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.retranslate and self.format not in WITH_TRANSLATIONS:
-            raise ValueError(
-                "retranslate is an option of"
-                f" format={' or '.join(WITH_TRANSLATIONS)}."
-                f" Received: format={self.format}"
-            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +102,7 @@ class BulkOptions(Fields):
         0,
         "With sampling: seed; the samples depend on it and on the shard.",
         low=0,
-        high=2**32,
+        high=2**32 - 1,
     )
     runner: str = hp(
         "",

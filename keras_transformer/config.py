@@ -12,7 +12,7 @@ _WIDTH: _Range = {"low": 1, "high": 10**6}
 _LAYERS: _Range = {"low": 1, "high": 10**4}
 _POSITIONS: _Range = {"low": 1, "high": 10**6}  # in a sentence
 _COUNT: _Range = {"low": 0, "high": 10**6}  # of positions or tokens in it
-_SHARE: _Range = {"low": 0.0, "high": 1.0}
+_SHARE: _Range = {"low": 0.0, "below": 1.0}
 PRECISIONS = ("float32", "bfloat16")  # of a `Translator`
 # A work directory serves the first of these that exists.
 CHECKPOINT_KINDS = ("averaged", "best", "latest")
@@ -81,6 +81,7 @@ class TransformerConfig(Fields):
         "Tokens in the source vocabulary, if the source has its own vocabulary"
         " and embeddings. Default: one vocabulary is shared.",
         **_TOKENS,
+        excludes={"share_embeddings": ("all", "inputs")},
     )
     d_model: int = hp(
         512,
@@ -141,20 +142,19 @@ class TransformerConfig(Fields):
     )
     max_positions: int | None = hp(
         None,
-        "With learned positions: rows of a table, so the longest sentence in"
-        f" tokens, EOS included. Default: {LEARNED_POSITIONS}.",
+        "Rows of a table of positions, so the longest sentence in tokens, EOS"
+        f" included. Default: {LEARNED_POSITIONS}.",
         low=2,
         high=10**6,
-        option_of=("positions", "learned"),
+        needs={"positions": "learned"},
         resolved_by="position_limit",
     )
     max_relative_position: int | None = hp(
         None,
-        "With relative positions: maximum distance, to each side, with weights"
-        " of its own; greater distances share them. Default:"
-        f" {RELATIVE_DISTANCE}.",
+        "Maximum distance, to each side, with weights of its own; greater"
+        f" distances share them. Default: {RELATIVE_DISTANCE}.",
         **_POSITIONS,
-        option_of=("positions", "relative"),
+        needs={"positions": "relative"},
         resolved_by="relative_distance",
     )
     attention_window: int | None = hp(
@@ -162,6 +162,7 @@ class TransformerConfig(Fields):
         "Positions that a query of self-attention sees, r in Table 1: around it"
         " in the encoder, up to it in the decoder. Default: all.",
         **_POSITIONS,
+        excludes={"positions": "relative"},
     )
     activation: str = hp(
         "relu",
@@ -187,17 +188,16 @@ class TransformerConfig(Fields):
     )
     sinusoids: str = hp(
         "paper",
-        "With sinusoidal positions: wavelengths as in sec. 3.5 (paper), or as"
-        " in tensor2tensor, OpenNMT and fairseq, whose last one is"
-        " 2 pi 10000 (t2t).",
+        "Wavelengths as in sec. 3.5 (paper), or as in tensor2tensor, OpenNMT"
+        " and fairseq, whose last one is 2 pi 10000 (t2t).",
         choices=SINUSOIDS,
-        option_of=("positions", "sinusoidal"),
+        needs={"positions": "sinusoidal"},
     )
     first_position: int = hp(
         0,
-        "With sinusoidal positions: number of the first one.",
+        "Number of the first position.",
         **_COUNT,
-        option_of=("positions", "sinusoidal"),
+        needs={"positions": "sinusoidal"},
     )
     share_embeddings: str | None = hp(
         None,
@@ -219,19 +219,6 @@ class TransformerConfig(Fields):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_even(self.d_model)
-        if self.attention_window and self.positions == "relative":
-            raise ValueError(
-                "attention_window and positions=relative cannot be combined."
-                f" Received: attention_window={self.attention_window},"
-                f" positions={self.positions!r}"
-            )
-        if self.source_vocab_size and not self.has_source_embedding:
-            raise ValueError(
-                "share_embeddings must be target or none with a"
-                " source_vocab_size: another vocabulary has other embeddings."
-                f" Received: share_embeddings={self.share_embeddings!r},"
-                f" source_vocab_size={self.source_vocab_size}"
-            )
         if None in (self.d_key, self.d_value) and self.d_model % self.num_heads:
             raise ValueError(
                 "d_model must divide by num_heads unless d_key and d_value are"
@@ -437,7 +424,7 @@ class DecodingConfig(SearchConfig, changeable=True):
         1.0,
         "Sampling: smallest set of tokens whose probability reaches p; 1: all.",
         low=1e-6,
-        high=1.0 + 1e-6,
+        high=1.0,
     )
 
     @property

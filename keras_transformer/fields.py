@@ -24,10 +24,23 @@ TYPE_NAMES = {
     tuple: "a list of texts",
 }
 # Upper bounds of fields without one: TensorFlow stores int64 and float32.
-STORAGE_LIMITS = {int: 2**63, float: 3.4e38}
+STORAGE_LIMITS = {int: 2**63 - 1, float: 3.4e38}
 # Fields in the `config.json` and `flags.txt` of version 0.2.0 that no dataclass
 # has any more, and the one value that they had.
 REMOVED_FIELDS = {"tpu": ""}
+GIVEN = ()  # in `needs` and `excludes`: any value but the default
+
+
+class Relation(typing.NamedTuple):
+    """What a field needs or excludes, unless it has its default."""
+
+    verb: str  # "needs" or "excludes"
+    other: str  # the other field
+    values: tuple  # of the other field; `GIVEN`: any but its default
+
+    def __str__(self) -> str:
+        condition = "=" * bool(self.values) + " or ".join(map(str, self.values))
+        return f"{self.verb} {self.other}{condition}"
 
 
 def hp(
@@ -36,8 +49,10 @@ def hp(
     *,
     low: float | None = None,
     high: float | None = None,
+    below: float | None = None,
     choices: typing.Sequence | None = None,
-    option_of: tuple[str, str | bool] | None = None,
+    needs: dict[str, typing.Any] | None = None,
+    excludes: dict[str, typing.Any] | None = None,
     resolved_by: str | None = None,
     changeable: bool | None = None,
     inherited: bool = False,
@@ -49,10 +64,12 @@ def hp(
         default: The default value.
         help: One line for `--help`: role, unit, and the paper's section.
         low: Smallest valid value, or None.
-        high: Exclusive upper bound; `STORAGE_LIMITS` applies if it is None.
+        high: Largest valid value; `STORAGE_LIMITS` applies if it is None.
+        below: Upper bound that is not valid itself, or None.
         choices: The valid values, or None.
-        option_of: Another field and the value that it must have; otherwise
-            this field must keep its default.
+        needs: Other fields, each with the value, the tuple of values, or
+            `GIVEN`, that it must have unless this field has its default.
+        excludes: The same of values that they must not have.
         resolved_by: The property that replaces None by the value it stands for.
         changeable: Whether the value may change between the sessions of a
             training; None if the class decides, see `Fields`.
@@ -63,12 +80,18 @@ def hp(
     Returns:
         A `dataclasses.Field` with the above in its metadata.
     """
+    relations = [
+        Relation(verb, other, value if isinstance(value, tuple) else (value,))
+        for verb, others in (("needs", needs), ("excludes", excludes))
+        for other, value in (others or {}).items()
+    ]
     metadata = {
         "help": help,
         "low": low,
         "high": high,
+        "below": below,
         "choices": choices,
-        "option_of": option_of,
+        "relations": relations,
         "resolved_by": resolved_by,
         "changeable": changeable,
         "inherited": inherited,
@@ -176,7 +199,9 @@ def check_values(section: typing.Any, **values: typing.Any) -> None:
     for name, value in values.items():
         kind, may_be_none = kinds[name]
         metadata = fields[name].metadata
-        low, high, choices = (metadata[n] for n in ("low", "high", "choices"))
+        low, high, below, choices = (
+            metadata[key] for key in ("low", "high", "below", "choices")
+        )
         if high is None:
             high = STORAGE_LIMITS.get(kind)
         if value is None and may_be_none:
@@ -187,13 +212,68 @@ def check_values(section: typing.Any, **values: typing.Any) -> None:
             expected = "one of " + ", ".join(map(repr, choices))
         elif low is not None and value < low:
             expected = f"at least {low}"
-        elif high is not None and value >= high:
-            expected = f"below {high}"
+        elif high is not None and value > high:
+            expected = f"at most {high}"
+        elif below is not None and value >= below:
+            expected = f"below {below}"
         else:
             continue
         raise ValueError(
             f"{name} must be {expected}. Received: {name}={value!r}"
         )
+
+
+def check_options(*sections: typing.Any) -> None:
+    """Checks what the fields of dataclasses need and exclude among them.
+
+    Fields that none of them has are not checked.
+
+    Raises:
+        ValueError: A field lacks what it needs, or has what it excludes.
+
+    >>> from keras_transformer.config import TransformerConfig
+    >>> TransformerConfig(max_positions=64)
+    Traceback (most recent call last):
+    ValueError: max_positions needs positions=learned. Received:\
+ max_positions=64, positions='sinusoidal'
+    """
+    fields = {f.name: f for s in sections for f in dataclasses.fields(s)}
+    values = {name: getattr(s, name) for s in sections for name in names_of(s)}
+    for name, field in fields.items():
+        value = values[name]
+        for relation in field.metadata["relations"]:
+            verb, other, expected = relation
+            if value == field.default or other not in fields:
+                continue
+            is_given = values[other] != fields[other].default
+            is_met = values[other] in expected if expected else is_given
+            if is_met != (verb == "needs"):
+                option = f"{name}={value}" if isinstance(value, bool) else name
+                raise ValueError(
+                    f"{option} {relation}. Received: {name}={value!r},"
+                    f" {other}={values[other]!r}"
+                )
+
+
+def rules_of(field: dataclasses.Field) -> str:
+    """The bounds of a field, and what it needs and excludes, as sentences.
+
+    >>> from keras_transformer.config import TransformerConfig
+    >>> rules_of(TransformerConfig.__dataclass_fields__["max_positions"])
+    'At least 2. At most 1000000. Needs positions=learned.'
+    """
+    bounds = {"low": "At least", "high": "At most", "below": "Below"}
+    rules = [
+        f"{words} {field.metadata[bound]}."
+        for bound, words in bounds.items()
+        if field.metadata[bound] is not None
+    ]
+    for relation in map(str, field.metadata["relations"]):
+        if isinstance(field.default, bool):
+            rules.append(f"{not field.default} {relation}.")
+        else:
+            rules.append(f"{relation[0].upper()}{relation[1:]}.")
+    return " ".join(rules)
 
 
 def check_positive(**numbers: typing.Any) -> None:
@@ -279,8 +359,12 @@ class Fields:
         fields |= own
         lines = ["", "", "Attributes:"]
         for name, field in fields.items():
+            text = f"{name}: {field.metadata['help']}"
+            text += f" Default: {field.default!r}."
+            if choices := field.metadata["choices"]:
+                text += f" One of {', '.join(map(repr, choices))}."
             lines += textwrap.wrap(
-                f"{name}: {field.metadata['help']} {_values_of(field)}",
+                f"{text} {rules_of(field)}",
                 76,
                 break_long_words=False,
                 break_on_hyphens=False,
@@ -293,21 +377,12 @@ class Fields:
     def __post_init__(self) -> None:
         check_values(type(self), **vars(self))
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
-            value = getattr(self, field.name)
-            if field.metadata["required"] and not value:
+            kind = field.metadata["required"]
+            if kind and not getattr(self, field.name):
                 raise ValueError(
-                    f"expected --{field.name}={field.metadata['required']}."
-                    f" Received: no {field.name}"
+                    f"expected --{field.name}={kind}. Received: no {field.name}"
                 )
-            if not field.metadata["option_of"] or value == field.default:
-                continue
-            owner, expected = field.metadata["option_of"]
-            if getattr(self, owner) != expected:
-                raise ValueError(
-                    f"{field.name} is an option of {owner}={expected}."
-                    f" Received: {field.name}={value!r},"
-                    f" {owner}={getattr(self, owner)!r}"
-                )
+        check_options(self)
 
 
 def from_values(section: type, values: dict[str, typing.Any]) -> typing.Any:
@@ -332,18 +407,3 @@ def from_values(section: type, values: dict[str, typing.Any]) -> typing.Any:
         if kinds[name][0] is tuple and isinstance(value, list):
             values = {**values, name: tuple(value)}
     return section(**values)
-
-
-def _values_of(field: dataclasses.Field) -> str:
-    """A field's default and valid values, as sentences."""
-    sentences = [f"Default: {field.default!r}."]
-    low, high, choices = (
-        field.metadata[name] for name in ("low", "high", "choices")
-    )
-    if low is not None:
-        sentences.append(f"At least {low}.")
-    if high is not None:
-        sentences.append(f"Below {high}.")
-    if choices is not None:
-        sentences.append(f"One of {', '.join(map(repr, choices))}.")
-    return " ".join(sentences)

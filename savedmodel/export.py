@@ -70,10 +70,10 @@ class ExportOptions(Fields):
     )
     version: int = hp(
         1,
-        "With saved_model: the version's directory under --output; TensorFlow"
-        " Serving serves the highest one.",
+        "The version's directory under --output; TensorFlow Serving serves the"
+        " highest one.",
         low=1,
-        option_of=("format", "saved_model"),
+        needs={"format": "saved_model"},
     )
     checkpoint: str | None = hp(
         None,
@@ -89,9 +89,9 @@ class ExportOptions(Fields):
     )
     jit_compile: bool = hp(
         False,
-        "With saved_model: XLA compiles the search at each new shape."
-        " TensorFlow Serving needs --xla_cpu_compilation_enabled for it.",
-        option_of=("format", "saved_model"),
+        "XLA compiles the search at each new shape. TensorFlow Serving needs"
+        " --xla_cpu_compilation_enabled for it.",
+        needs={"format": "saved_model"},
     )
     verify_text: str = hp(
         "",

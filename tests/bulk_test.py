@@ -498,24 +498,27 @@ def test_a_directory_with_other_files_is_not_written(job, capsys):
     [
         (
             ["--input=x"],
-            "expected --output=DIR with input. Received: no output",
+            "input needs output. Received: input='x', output=''",
         ),
         (
             ["--input=x", "--output=y", "--document"],
-            "input cannot be combined with document. Received: document=True",
+            "input excludes document=True. Received: input='x', document=True",
         ),
         (
             ["--input=x", "--output=y", "--prefix_file=z"],
-            "input cannot be combined with prefix_file."
-            " Received: prefix_file='z'",
+            "input excludes prefix_file. Received: input='x', prefix_file='z'",
         ),
         (
             ["--seed=5"],
-            "standard input cannot be combined with seed. Received: seed=5",
+            "seed needs input. Received: seed=5, input=''",
+        ),
+        (
+            ["--output=y"],
+            "output needs input or collect. Received: output='y'",
         ),
         (
             ["--output=y", "--collect=z", "--beam_size=2"],
-            "collect cannot be combined with beam_size. Received: beam_size=2",
+            "collect excludes beam_size. Received: beam_size=2",
         ),
         (
             ["--workdir=w", "--output=y", "--input=missing"],

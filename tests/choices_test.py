@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import importlib
 import inspect
 import pkgutil
@@ -22,7 +23,7 @@ from keras_transformer.config import (
 )
 from keras_transformer.decoding.rules import length_penalty
 from keras_transformer.decoding.stopping import STOPPING_RULES
-from keras_transformer.fields import Fields
+from keras_transformer.fields import Fields, check_values, kinds_of
 from keras_transformer.figures import attention
 from keras_transformer.layers import FeedForward, positional_encoding
 from keras_transformer.model import Transformer
@@ -184,27 +185,37 @@ FORMATS = {
 MISSING = (KeyError, NotImplementedError)
 
 
-def all_choices():
-    """The sections and the names of all fields with choices."""
+def all_sections():
+    """The dataclasses of `hp` fields of the three packages."""
     for package in (savedmodel, trainers):
         for module in pkgutil.iter_modules(package.__path__):
             importlib.import_module(f"{package.__name__}.{module.name}")
-    sections, found = [Fields], set()
+    sections = [Fields]
     for section in sections:  # which grows
         sections += section.__subclasses__()
-        if section is Fields or "_test" in section.__module__:
-            continue
-        found |= {
-            (section, name)
-            for name in inspect.get_annotations(section)
-            if section.__dataclass_fields__[name].metadata["choices"]
-        }
-    return found
+    return [s for s in sections[1:] if "_test" not in s.__module__]
 
 
 def test_every_field_with_choices_is_in_the_table():
-    assert set(PLACES) == all_choices()
+    assert set(PLACES) == {
+        (section, name)
+        for section in all_sections()
+        for name in inspect.get_annotations(section)
+        if section.__dataclass_fields__[name].metadata["choices"]
+    }
     assert set(FORMATS) == set(formats.FORMATS)
+
+
+def test_needs_and_excludes_name_fields_and_their_values():
+    sections = [kind for kind, _ in kinds_of(Configuration).values()]
+    sections.append(translate.Options)  # checked with `BulkOptions`
+    for section in all_sections():
+        for field in dataclasses.fields(section):
+            for _, other, values in field.metadata["relations"]:
+                known = [s for s in (section, *sections) if hasattr(s, other)]
+                assert known, f"{section}.{field.name}: {other}"
+                for value in values:
+                    check_values(known[0], **{other: value})
 
 
 @pytest.mark.parametrize(

@@ -585,9 +585,13 @@ def test_the_command(monkeypatch, tmp_path, capfdbinary):
     [
         (b"a\n\xff", ["--document"], "line 2 is not UTF-8"),
         (b"<a", ["--document", "--format=xliff"], "standard input: line 1: "),
-        (b"", ["--format=html"], "format is an option of document=True"),
-        (b"", ["--document", "--n_best=2"], "n_best is an option of document"),
-        (b"", ["--document", "--retranslate"], "retranslate is an option of"),
+        (b"", ["--format=html"], "format needs document=True"),
+        (b"", ["--document", "--n_best=2"], "n_best needs document=False"),
+        (
+            b"",
+            ["--document", "--retranslate"],
+            "retranslate=True needs format=",
+        ),
     ],
 )
 def test_the_command_refuses(data, flags, message, monkeypatch, capsys):

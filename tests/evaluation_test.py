@@ -430,7 +430,7 @@ def test_evaluate_takes_the_tokenizer(work_directory, capsys, given, used):
         ("--bleu_tokenizer=ja-mecab", "'keras-transformer-nmt[ja]'"),
         ("--test_files=", "expected --test_files=PREFIX"),
         ("--test_files=no", "No such file: no.en"),
-        ("--test_set=wmt14", "expected test_files or test_set"),
+        ("--test_set=wmt14", "test_files excludes test_set. Received"),
         ("--output=/", "output='/' is a directory"),
         ("--output=/proc/no/such", "output='/proc/no/such' cannot be written"),
         ("--compare=/no/such", "No such file or directory: '/no/such'"),

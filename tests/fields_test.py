@@ -9,7 +9,15 @@ from keras_transformer.config import (
     SearchConfig,
     TransformerConfig,
 )
-from keras_transformer.fields import Fields, hp, names_of, resolved
+from keras_transformer.fields import (
+    GIVEN,
+    Fields,
+    check_options,
+    hp,
+    names_of,
+    resolved,
+    rules_of,
+)
 from trainers.parsing.config import ParserDecoding, TreesConfig
 from trainers.run.config import TrainingConfig
 from trainers.run.data_config import DataConfig
@@ -88,3 +96,100 @@ def test_none_is_the_value_that_it_stands_for():
 def test_a_search_does_not_sample():
     sampling = set(names_of(DecodingConfig)) - set(names_of(SearchConfig))
     assert sampling == {"sampling", "temperature", "top_k", "top_p"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Bread(Fields):
+    """What is baked."""
+
+    flour: str = hp("rye", "Its grain.", choices=("rye", "oats", "wheat"))
+    grams: int = hp(500, "Its weight.", low=1, high=900)
+    water: float = hp(0.5, "Share of water.", low=0.0, below=1.0)
+    seeds: str = hp("", "What is on it.", needs={"flour": ("oats", "wheat")})
+    salted: bool = hp(True, "With salt.", needs={"flour": "rye"})
+    glaze: str = hp("", "What it shines with.", excludes={"seeds": GIVEN})
+
+
+@dataclasses.dataclass(frozen=True)
+class Oven(Fields):
+    """Where it is baked."""
+
+    stone: str = hp(
+        "", "What it lies on.", needs={"door": True, "glaze": GIVEN}
+    )
+    steam: bool = hp(False, "With steam.", excludes={"flour": "oats"})
+    door: bool = hp(False, "With a door.")
+
+
+@pytest.mark.parametrize(
+    ("field", "valid", "wrong", "message"),
+    [
+        ("grams", (1, 900), (0, 901), "at (least 1|most 900)"),
+        ("water", (0, 0.999), (-0.001, 1), "(at least 0.0|below 1.0)"),
+    ],
+)
+def test_bounds_are_inclusive_or_say_below(field, valid, wrong, message):
+    for value in valid:
+        assert getattr(Bread(**{field: value}), field) == value
+    for value in wrong:
+        expected = f"^{field} must be {message}. Received: {field}={value}$"
+        with pytest.raises(ValueError, match=expected):
+            Bread(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("bread", "oven", "message"),
+    [
+        (
+            {"seeds": "sesame"},
+            {},
+            "seeds needs flour=oats or wheat. Received: seeds='sesame',"
+            " flour='rye'",
+        ),
+        (
+            {"salted": False, "flour": "oats"},
+            {},
+            "salted=False needs flour=rye. Received: salted=False,"
+            " flour='oats'",
+        ),
+        (
+            {"flour": "oats", "seeds": "oats", "glaze": "egg"},
+            {},
+            "glaze excludes seeds. Received: glaze='egg', seeds='oats'",
+        ),
+        (
+            {"flour": "oats"},
+            {"steam": True},
+            "steam=True excludes flour=oats. Received: steam=True,"
+            " flour='oats'",
+        ),
+        (
+            {"glaze": "egg"},
+            {"stone": "slate"},
+            "stone needs door=True. Received: stone='slate', door=False",
+        ),
+    ],
+)
+def test_what_an_option_needs_and_excludes(bread, oven, message):
+    """In one dataclass when it is made, of several when they are checked."""
+    with pytest.raises(ValueError) as error:
+        check_options(Bread(**bread), Oven(**oven))
+    assert str(error.value) == message
+
+
+def test_a_default_needs_nothing_and_an_unknown_option_is_not_checked():
+    wheat = Bread(flour="wheat", seeds="poppy")
+    check_options(wheat, Oven(steam=True))
+    check_options(Oven(steam=True))
+
+
+def test_the_rules_of_a_field_are_sentences():
+    fields = Bread.__dataclass_fields__
+    assert {name: rules_of(field) for name, field in fields.items()} == {
+        "flour": "",
+        "grams": "At least 1. At most 900.",
+        "water": "At least 0.0. Below 1.0.",
+        "seeds": "Needs flour=oats or wheat.",
+        "salted": "False needs flour=rye.",
+        "glaze": "Excludes seeds.",
+    }

@@ -89,7 +89,7 @@ def tensors(prefix, group):
 @pytest.mark.parametrize(
     "flags, message",
     [
-        ({"learning_rate": 0.1}, "needs schedule=constant, linear or cosine"),
+        ({"learning_rate": 0.1}, "needs schedule=constant or linear or cosi"),
         ({"warmup_steps": 0}, "at least 1 with schedule=noam"),
         ({"schedule": "linear"}, "needs learning_rate, its peak"),
         (

@@ -16,7 +16,13 @@ from keras_transformer.config import (
     TransformerConfig,
     preset,
 )
-from keras_transformer.fields import Fields, check_values, hp, kinds_of
+from keras_transformer.fields import (
+    Fields,
+    check_values,
+    hp,
+    kinds_of,
+    rules_of,
+)
 from trainers.run.config import TrainingConfig
 from trainers.run.data_config import DataConfig
 
@@ -29,7 +35,7 @@ class Meal(Fields):
 
     dish: str = hp("soup", "The dish.", choices=("soup", "stew"))
     spoons: int = hp(1, "How many spoons.", low=1)
-    salt: float = hp(0.5, "Share of salt.", low=0.0, high=1.0)
+    salt: float = hp(0.5, "Share of salt.", low=0.0, below=1.0)
     hot: bool = hp(True, "Whether it is hot.")
     vegan: bool | None = hp(None, "Whether it is vegan; left out: unknown.")
     guests: tuple[str, ...] = hp((), "Who comes.")
@@ -123,10 +129,10 @@ def test_a_command_reads_the_arguments_of_its_process(monkeypatch):
         ("--flagfile=/", "Is a directory: '/'"),
         (
             "--spoons=9223372036854775808",
-            "spoons must be below 9223372036854775808. Received: spoons=",
+            "spoons must be at most 9223372036854775807. Received: spoons=",
         ),
         ("--spoons=" + "9" * 5000, "expected a whole number"),
-        ("--pepper=1e39", "pepper must be below 3.4e+38. Received"),
+        ("--pepper=1e39", "pepper must be at most 3.4e+38. Received"),
         ("--pepper=1e400", "must be a number"),
         ("--drink=caf\udce9", "expected UTF-8 text"),
         ("--guests=Ann,B\udcf6b", "expected UTF-8 text"),
@@ -212,7 +218,7 @@ def test_no_number_is_too_great_to_be_refused(section):
 )
 def test_slips_of_the_keyboard_are_refused(section, slip):
     ((name, value),) = slip.items()
-    with pytest.raises(ValueError, match=f"below .* Received: {name}={value}"):
+    with pytest.raises(ValueError, match=f"at most .*: {name}={value}"):
         section(**slip)
 
 
@@ -223,10 +229,7 @@ def test_help_of_a_configuration_lists_its_fields(section):
     for field in dataclasses.fields(section):
         assert f"{field.name}: {field.metadata['help']}" in text
         assert f"Default: {field.default!r}." in text
-        if field.metadata["low"] is not None:
-            assert f"At least {field.metadata['low']}." in text
-        if field.metadata["high"] is not None:
-            assert f"Below {field.metadata['high']}." in text
+        assert rules_of(field) in text
         if field.metadata["choices"] is not None:
             choices = ", ".join(map(repr, field.metadata["choices"]))
             assert f"One of {choices}." in text
@@ -264,7 +267,7 @@ def test_help_explains_every_flag(capsys):
     for section in SECTIONS:
         for field in dataclasses.fields(section):
             assert field.name in text
-            assert field.metadata["help"] in text
+            assert f"{field.metadata['help']} {rules_of(field)}".strip() in text
 
 
 @pytest.fixture

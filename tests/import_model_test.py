@@ -494,15 +494,15 @@ HOSTILE = {
     ),
     "400 digits": (
         change_json("config.json", encoder_layers=10**400),
-        "encoder_layers=a number of 1329 bits is not below",
+        "encoder_layers=a number of 1329 bits is not within",
     ),
     "400 digits of a float": (
         change_json("generation_config.json", length_penalty=10**400),
-        "length_penalty=a number of 1329 bits is not",
+        "length_penalty=a number of 1329 bits is not within",
     ),
     "many layers": (
         change_json("config.json", encoder_layers=10**7),
-        "num_layers must be below 10000",
+        "num_layers must be at most 10000",
     ),
     "banned words": (
         change_json("generation_config.json", bad_words_ids=5),

@@ -78,25 +78,25 @@ def test_kinds_of_positions_have_their_weights(small_config):
         ({"max_positions": 9}, "max_positions=9, positions='sinusoidal'"),
         (
             {"positions": "learned", "max_relative_position": 9},
-            "option of positions=relative.*max_relative_position=9",
+            "needs positions=relative.*max_relative_position=9",
         ),
         ({"attention_window": 0}, "attention_window=0"),
         (
             {"attention_window": 4, "positions": "relative"},
-            "cannot be combined.*attention_window=4, positions='relative'",
+            "excludes positions=relative.*attention_window=4, positions='rela",
         ),
         ({"activation": "tanh"}, "one of 'relu', 'swish', 'gelu', 'gelu_ta"),
         (
             {"positions": "learned", "first_position": 2},
-            "positions=sinusoidal.*first_position=2, positions='learned'",
+            "needs positions=sinusoidal.*first_position=2, positions='learned",
         ),
         (
             {"positions": "relative", "sinusoids": "t2t"},
-            "option of positions=sinusoidal.*sinusoids='t2t'",
+            "needs positions=sinusoidal.*sinusoids='t2t'",
         ),
         (
             {"source_vocab_size": 9, "share_embeddings": "inputs"},
-            "target or none.*'inputs', source_vocab_size=9",
+            "excludes share_embeddings=all or inputs.*=9, .*='inputs'",
         ),
         ({"layer_norm_epsilon": 0.0}, "layer_norm_epsilon must be at least"),
     ],

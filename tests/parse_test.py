@@ -235,7 +235,7 @@ def test_bad_input_is_one_line(run, tmp_path, capsys):
     new = f"--workdir={tmp_path / 'new'}"
     for main, given, message in (
         (parse.main, [], "expected --workdir=DIR"),
-        (parse.main, [new, "--test_trees=a"], "test_trees need train_trees"),
+        (parse.main, [new, "--test_trees=a"], "test_trees needs train_trees"),
         (parse.main, [new, none], "train_trees must have trees. Received: /"),
         (
             parse.main,
@@ -292,5 +292,5 @@ def test_the_recipes_of_the_paper_have_its_numbers():
 
 def test_data_is_the_built_in_treebank_or_files():
     assert TreesConfig().given_tokenizers == {"vocab_size": ""}
-    with pytest.raises(ValueError, match="need train_trees=FILE"):
+    with pytest.raises(ValueError, match="needs train_trees"):
         TreesConfig(valid_trees=("a",))

@@ -723,7 +723,7 @@ def test_training_refuses_what_does_not_fit(
             ["--source_language=de", "--target_language=en"],
             "source_language must be 'en'",
         ),
-        ([f"--tokenizer={tokenizer}"], "takes its tokenizer from there"),
+        ([f"--tokenizer={tokenizer}"], "tokenizer excludes dataset=prepared"),
         (["--train_files=a,b"], "one directory"),
         ([f"--train_files={tmp_path}/no"], "not finished"),
     ):

@@ -501,6 +501,7 @@ def test_the_description_names_every_path_and_field(served):
         assert set(hostile_requests.GOOD[path]) <= set(schema["properties"])
     beam_size = schema_of(described, "/v1/translate", "beam_size")
     assert beam_size["minimum"] == 1 and beam_size["type"] == "integer"
+    assert schema_of(described, "/v1/translate", "top_p")["maximum"] == 1.0
     assert schema_of(described, "/v1/translate", "seed")["type"] == [
         "integer",
         "null",
@@ -596,7 +597,10 @@ def test_search_options_of_a_request(served):
         ({"n_best": 4}, "n_best must be at most 3. Received: n_best=4"),
         ({"temperature": 0}, "temperature must be at least 0.001. Received"),
         ({"seed": 1}, "seed needs sampling"),
-        ({"seed": 2**32, "sampling": True}, "seed must be below 4294967296. R"),
+        (
+            {"seed": 2**32, "sampling": True},
+            "seed must be at most 4294967295. ",
+        ),
         ({"prefix": "b"}, "prefix needs split=false"),
         (
             {"prefix": ["b", "c"], "split": False},
@@ -1026,7 +1030,7 @@ def test_the_command_refuses_bad_flags(capsys, tmp_path):
         err = commands.fails(serve.main, argv, capsys)
     assert f"Address already in use: host=127.0.0.1, port={port}" in err
     err = commands.fails(serve.main, ["--workdir=a", "--port=99999"], capsys)
-    assert "port must be below 65536" in err
+    assert "port must be at most 65535" in err
     workdir = exports.workdir()
     argv = [f"--workdir={workdir},{workdir}", "--port=0"]
     err = commands.fails(serve.main, argv, capsys)

@@ -329,7 +329,7 @@ def test_unknown_characters_are_joined_as_in_sentencepiece():
 
 
 def test_a_prepared_corpus_cannot_be_segmented_anew():
-    with pytest.raises(ValueError, match="subword_sampling needs text"):
+    with pytest.raises(ValueError, match="sampling excludes dataset=prep"):
         DataConfig(dataset="prepared", train_files=("x",), subword_sampling=0.1)
 
 

@@ -545,18 +545,18 @@ def test_a_vocabulary_without_the_tag_is_refused(tmp_path, original, capsys):
         ({"text": "mono.en"}, "step 1: text must be a list"),
         ({"text": ["no.en"]}, "step 1: expected a file no.en"),
         ({"backward": ["no"]}, "step 1: expected a file no/config.json"),
-        ({"forward": ["x"]}, "forward is no option of kind=back_translation"),
+        ({"forward": ["x"]}, "forward excludes kind=back_translation"),
         ({"search": "greedy"}, "step 1: search must be one of 'beam'"),
         ({"kind": "magic"}, "step 1: kind must be one of"),
         ({"kind": "distillation"}, "step 1: expected forward"),
         (
             {"kind": "diversification", "text": ["x"]}
             | {"forward": ["y"], "backward": ["y"]},
-            "text is no option of kind=diversification",
+            "text excludes kind=diversification",
         ),
         (
             {"kind": "distillation", "forward": ["x"], "tag": "<BT>"},
-            "tag is an option of kind=back_translation",
+            "tag needs kind=back_translation",
         ),
     ],
 )
@@ -575,7 +575,7 @@ def test_a_bad_step_is_named(make_plan, tmp_path, capsys, step, message):
         ({"filters": [2]}, "filters: expected fields by name"),
         (
             {"filters": {"clean": False, "check_language": False}},
-            "filters: check_language is an option of clean=True",
+            "filters: check_language=False needs clean=True",
         ),
         (
             {"filters": {"min_log_prob": 1}},

@@ -80,7 +80,7 @@ def test_a_page_and_a_figure_of_a_work_directory(tmp_path, capsys, monkeypatch):
         ((*FROM_RUN, "--output=/proc/a.svg"), "cannot be written: /proc: No"),
         (
             (*TRAINING, SVG, "--text=a"),
-            "text is an option of plot=attention. Received: text='a'",
+            "text needs plot=attention. Received: text='a'",
         ),
         (
             (*TRAINING, PAGE),

@@ -38,12 +38,13 @@ class CorpusOptions(Fields):
     )
 
     def __post_init__(self):
-        super().__post_init__()
+        # First: a tokenizer with dataset=prepared would be refused, too.
         if self.dataset == "prepared":
             raise ValueError(
                 "dataset must be text, which can be prepared. Received:"
                 f" dataset={self.dataset!r}"
             )
+        super().__post_init__()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -29,7 +29,7 @@ from keras_transformer.commands import flags
 from keras_transformer.commands.flags import CommandError
 from keras_transformer.commands.startup import end_on_interrupt, load
 from keras_transformer.config import DecodingConfig
-from keras_transformer.fields import Fields, hp
+from keras_transformer.fields import GIVEN, Fields, check_options, hp
 from keras_transformer.translation.documents import FORMATS, WITH_TRANSLATIONS
 from trainers.run.options import (
     LanguageOptions,
@@ -49,47 +49,38 @@ class Options(Fields):
         "text",
         "Format of the document.",
         choices=FORMATS,
-        option_of=("document", True),
+        needs={"document": True},
     )
     document_map: str = hp(
         "",
         "File to write: a JSON object for each sentence of the document, with"
         " its source and its translation.",
-        option_of=("document", True),
+        needs={"document": True},
     )
     retranslate: bool = hp(
         False,
-        "In xliff and po, translate again what has a translation.",
-        option_of=("document", True),
+        "Translate again what has a translation.",
+        needs={"document": True, "format": WITH_TRANSLATIONS},
     )
     n_best: int = hp(
         0,
         "Write this many translations of each line, best first, each as"
         " 'number ||| translation ||| score'. 0 writes only the best one.",
         low=0,
-        option_of=("document", False),
+        needs={"document": False},
     )
     alignments: bool = hp(
         False,
         "After each translation write ' ||| ' and the links of its words:"
         " source-target, from 0, by the attention of --alignment_layer.",
-        option_of=("document", False),
+        needs={"document": False},
     )
     prefix_file: str | None = hp(
         None,
         "File with one line per input line: the required beginning of its"
         " translation, or a blank line.",
-        option_of=("document", False),
+        needs={"document": False},
     )
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.retranslate and self.format not in WITH_TRANSLATIONS:
-            raise ValueError(
-                "retranslate is an option of"
-                f" format={' or '.join(WITH_TRANSLATIONS)}."
-                f" Received: format={self.format}"
-            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +88,10 @@ class BulkOptions(Fields):
     """A file in shards."""
 
     input: str = hp(
-        "", "File to translate instead of standard input: text or .gz."
+        "",
+        "File to translate instead of standard input: text or .gz.",
+        needs={"output": GIVEN},
+        excludes={"document": True, "prefix_file": GIVEN},
     )
     output: str = hp("", "Directory of its shards, new or to continue.")
     shard_lines: int = hp(
@@ -106,51 +100,49 @@ class BulkOptions(Fields):
         " in memory.",
         low=1,
         high=10**9,
+        needs={"input": GIVEN},
     )
     seed: int = hp(
         0,
         "With sampling: seed; the samples depend on it and on the shard.",
         low=0,
-        high=2**32,
+        high=2**32 - 1,
+        needs={"input": GIVEN},
     )
     runner: str = hp(
         "",
         "Translate the shards as a pipeline of Apache Beam (extra beam) on this"
         " runner, options included: 'FlinkRunner --flink_master=HOST:8081'.",
+        needs={"input": GIVEN},
     )
     collect: str = hp(
         "",
         "File to write, text or .gz: the translations of all shards of --output"
         ", in the order of the input.",
+        needs={"output": GIVEN},
     )
 
 
-def check_combination(given: dict) -> None:
-    """Refuses options that would have no effect beside others.
+def check_collection(given: dict) -> None:
+    """Refuses options that have no effect with --collect, or need it.
 
     Args:
         given: The values on the command line, by name.
 
     Raises:
-        CommandError: There is one, or --output is missing.
+        CommandError: There is one.
     """
     used = {name: value for name, value in given.items() if value}
-    bulk = {field.name for field in dataclasses.fields(BulkOptions)}
-    if "collect" in used:
-        owner, refused = "collect", used.keys() - {"collect", "output"}
-    elif "input" in used:
-        owner, refused = "input", used.keys() & {"document", "prefix_file"}
-    else:
-        owner, refused = "standard input", used.keys() & bulk
-    if refused:
-        received = ", ".join(f"{n}={used[n]!r}" for n in sorted(refused))
+    others = sorted(used.keys() - {"collect", "output"})
+    if "collect" in used and others:
+        received = ", ".join(f"{name}={used[name]!r}" for name in others)
         raise CommandError(
-            f"{owner} cannot be combined with {', '.join(sorted(refused))}."
-            f" Received: {received}"
+            f"collect excludes {', '.join(others)}. Received: {received}"
         )
-    if owner != "standard input" and "output" not in used:
+    if "output" in used and not used.keys() & {"input", "collect"}:
         raise CommandError(
-            f"expected --output=DIR with {owner}. Received: no output"
+            "output needs input or collect. Received:"
+            f" output={used['output']!r}"
         )
 
 
@@ -177,7 +169,9 @@ def main(argv: list[str] | None = None) -> None:
         )
         options = arguments.build(Options)
         bulk = arguments.build(BulkOptions)
-        check_combination(arguments.given)
+        check_collection(arguments.given)
+        with flags.user_errors():
+            check_options(options, bulk)
         if bulk.collect:
             load("trainers.bulk.collection").run(bulk.output, bulk.collect)
             return

@@ -26,7 +26,7 @@ from keras_transformer.figures import saving
 from trainers.run.options import WorkdirOptions
 
 LENGTHS = ("extra_length", "max_output_length")  # a reference has them, too
-ATTENTION = ("plot", "attention")  # that many options belong to
+ATTENTION = {"plot": "attention"}  # that many options belong to
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,50 +41,48 @@ class Options(WorkdirOptions):
         "What to draw: attention, or the curves of the training.",
         choices=("attention", "training"),
     )
-    text: str = hp(
-        "", "The sentence. Required for attention.", option_of=ATTENTION
-    )
+    text: str = hp("", "The sentence. Required for attention.", needs=ATTENTION)
     reference: str = hp(
         "",
         "A translation to force. Default: the model's own.",
-        option_of=ATTENTION,
+        needs=ATTENTION,
     )
     checkpoint: str | None = hp(
         None,
         "averaged, best, latest, or a path. Default: the first of these that"
         " exists.",
-        option_of=ATTENTION,
+        needs=ATTENTION,
     )
     kind: str = hp(
         "encoder",
         "In a figure: encoder or decoder self-attention, or cross, from the"
         " decoder to the encoder.",
         choices=("encoder", "decoder", "cross"),
-        option_of=ATTENTION,
+        needs=ATTENTION,
     )
     layer: int | None = hp(
         None,
         "In a figure: the layer, from 1 on. Default: the last.",
         low=1,
-        option_of=ATTENTION,
+        needs=ATTENTION,
     )
     heads: tuple[str, ...] = hp(
         (),
         "In a figure: numbers of heads from 1 on, separated by commas. Default:"
         " all.",
-        option_of=ATTENTION,
+        needs=ATTENTION,
     )
     token: int | None = hp(
         None,
         "In a figure: the only token to draw, from 1 on. Default: all.",
         low=1,
-        option_of=ATTENTION,
+        needs=ATTENTION,
     )
     view: str = hp(
         "lines",
         "In a figure: lines, or heat_map, the mean over the heads.",
         choices=("lines", "heat_map"),
-        option_of=ATTENTION,
+        needs=ATTENTION,
     )
 
     def __post_init__(self):

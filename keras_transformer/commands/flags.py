@@ -17,7 +17,12 @@ import textwrap
 
 from absl import flags
 
-from keras_transformer.fields import REMOVED_FIELDS, TYPE_NAMES, kinds_of
+from keras_transformer.fields import (
+    REMOVED_FIELDS,
+    TYPE_NAMES,
+    kinds_of,
+    rules_of,
+)
 
 # The spelling of None for an optional field. For text it is "", so that a file
 # or a recipe may be called "none".
@@ -362,7 +367,8 @@ def _explain(field, kind):
         head = f"  --[no]{field.name}  (default {default})"
     elif not default:
         head = f"  --{field.name}=({expected})"
-    text = textwrap.fill(field.metadata["help"], 66, break_on_hyphens=False)
+    text = f"{field.metadata['help']} {rules_of(field)}"
+    text = textwrap.fill(text, 66, break_on_hyphens=False)
     return [head, *textwrap.indent(text, " " * 6).splitlines()]
 
 

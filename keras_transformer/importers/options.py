@@ -49,9 +49,9 @@ class Options:
             raise ValueError(
                 f"{self._stated(name, value)} is not {TYPE_NAMES[kind]}"
             )
-        if limit is not None and abs(value) >= limit:
+        if limit is not None and abs(value) > limit:
             raise ValueError(
-                f"{self._stated(name, value)} is not below {limit}"
+                f"{self._stated(name, value)} is not within +-{limit}"
             )
         return float(value) if kind is float else value
 

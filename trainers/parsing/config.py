@@ -3,7 +3,7 @@
 import dataclasses
 
 from keras_transformer.config import DecodingConfig, LengthConfig
-from keras_transformer.fields import hp, same_field
+from keras_transformer.fields import GIVEN, hp, same_field
 from trainers.run.built_in import TREEBANK
 from trainers.run.data_config import DataConfig
 
@@ -21,10 +21,14 @@ class TreesConfig(LengthConfig, changeable=True):
         " gives validation and test, too.",
     )
     valid_trees: tuple[str, ...] = hp(
-        (), "Files of validation trees. Default: no validation."
+        (),
+        "Files of validation trees. Default: no validation.",
+        needs={"train_trees": GIVEN},
     )
     test_trees: tuple[str, ...] = hp(
-        (), "Files of test trees, parsed when training ends."
+        (),
+        "Files of test trees, parsed when training ends.",
+        needs={"train_trees": GIVEN},
     )
     treebank_trees: int = hp(
         20000,
@@ -43,18 +47,9 @@ class TreesConfig(LengthConfig, changeable=True):
     # Fields of `DataConfig` that have one value here.
     dataset = DATASET
     share_vocabulary = True
-    vocabulary_symbols = ()
+    train_files = vocabulary_symbols = ()
     subword_sampling = 0.0
     modifiers = mixture = ""
-
-    def __post_init__(self):
-        super().__post_init__()
-        files = self.valid_trees + self.test_trees
-        if files and not self.train_trees:
-            raise ValueError(
-                "valid_trees and test_trees need train_trees=FILE[,FILE]."
-                f" Received: no train_trees, {', '.join(files)}"
-            )
 
     @property
     def tags(self) -> dict[str, str]:

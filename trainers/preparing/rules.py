@@ -44,7 +44,7 @@ class CleaningOptions(Fields):
         "Pairs are dropped if a side has no letter, or a smaller share of"
         " letters among its characters, spaces not counted. 0 means no limit.",
         low=0.0,
-        high=1.0,
+        below=1.0,
     )
 
     def __post_init__(self):

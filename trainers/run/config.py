@@ -11,7 +11,7 @@ from keras_transformer.config import (
     check_alignment,
     check_position_limit,
 )
-from keras_transformer.fields import Fields, hp
+from keras_transformer.fields import GIVEN, Fields, check_options, hp
 from trainers.run.data_config import DataConfig
 
 # sacreBLEU's tokenizers that need no download; auto: by the target language.
@@ -48,9 +48,10 @@ class TrainingConfig(Fields, changeable=True):
     )
     init_checkpoint: str | None = hp(
         None,
-        "With init_from: averaged, best, latest, or a checkpoint's path."
-        " Default: the first of these that exists.",
+        "Of init_from: averaged, best, latest, or a checkpoint's path. Default:"
+        " the first of these that exists.",
         changeable=False,
+        needs={"init_from": GIVEN},
     )
     train_steps: int = hp(100000, "Updates.", low=1)
     train_minutes: float = hp(
@@ -74,20 +75,22 @@ class TrainingConfig(Fields, changeable=True):
     )
     learning_rate: float | None = hp(
         None,
-        "Peak learning rate of every schedule except noam, whose peak follows"
-        " from d_model, warmup_steps and learning_rate_scale.",
+        "Peak learning rate; that of noam follows from d_model, warmup_steps"
+        " and learning_rate_scale.",
         low=1e-12,
+        needs={"schedule": SCHEDULES[1:]},
     )
     learning_rate_scale: float = hp(
         PAPER_SCALE,
-        "With noam: factor of the learning rate of eq. 3.",
+        "Factor of the learning rate of eq. 3.",
         low=1e-9,
+        needs={"schedule": "noam"},
     )
     adam_beta_2: float = hp(
         PAPER_BETA_2,
         "Adam's decay of the mean of squared gradients (sec. 5.3).",
         low=0.0,
-        high=1.0,
+        below=1.0,
     )
     weight_decay: float = hp(
         0.0,
@@ -96,7 +99,7 @@ class TrainingConfig(Fields, changeable=True):
         low=0.0,
     )
     label_smoothing: float = hp(
-        0.1, "Probability spread over the vocabulary.", low=0.0, high=1.0
+        0.1, "Probability spread over the vocabulary.", low=0.0, below=1.0
     )
     r_drop: float = hp(
         0.0,
@@ -110,19 +113,22 @@ class TrainingConfig(Fields, changeable=True):
         "Files of word links, one for each of train_files, with a line such as"
         " 0-0 1-2 for each pair: alignment_head learns to attend as they say"
         " (Chen et al. 2016).",
+        needs={"dataset": "files", "remat": "none"},
+        excludes={"modifiers": GIVEN},
     )
     guided_alignment_weight: float = hp(
         GUIDED_ALIGNMENT_WEIGHT,
         "Weight of the loss of guided_alignment, a cross-entropy for each"
         " target token with links (Garg et al. 2019: 0.05).",
         low=0.0,
+        needs={"guided_alignment": GIVEN},
     )
     ema_decay: float = hp(
         0.0,
         "Decay of an exponential moving average of the weights, such as 0.999:"
         " validation and every checkpoint then use the average. 0 disables it.",
         low=0.0,
-        high=1.0,
+        below=1.0,
         changeable=False,
     )
     freeze: tuple[str, ...] = hp(
@@ -168,7 +174,7 @@ class TrainingConfig(Fields, changeable=True):
         1,
         "Seed of initial weights, dropout and batch order.",
         low=0,
-        high=2**32,
+        high=2**32 - 1,
     )
     strategy: str = hp(
         "auto",
@@ -240,11 +246,6 @@ class TrainingConfig(Fields, changeable=True):
     def __post_init__(self):
         super().__post_init__()
         self._check_schedule()
-        if self.init_checkpoint is not None and not self.init_from:
-            raise ValueError(
-                "init_checkpoint needs init_from. Received:"
-                f" init_checkpoint={self.init_checkpoint!r}, no init_from"
-            )
         if self.average_last > self.keep_checkpoints:
             raise ValueError(
                 "average_last must be at most keep_checkpoints. Received:"
@@ -255,29 +256,15 @@ class TrainingConfig(Fields, changeable=True):
     def _check_schedule(self):
         """The options of the learning rate fit the schedule."""
         received = f"Received: schedule={self.schedule!r}"
-        if self.schedule == "noam":
-            if self.learning_rate is not None:
-                raise ValueError(
-                    "learning_rate needs schedule=constant, linear or cosine;"
-                    f" noam has learning_rate_scale. {received},"
-                    f" learning_rate={self.learning_rate:g}"
-                )
-            if self.warmup_steps == 0:
-                raise ValueError(
-                    "warmup_steps must be at least 1 with schedule=noam."
-                    f" {received}, warmup_steps=0"
-                )
-            return
-        if self.learning_rate is None:
+        if self.schedule == "noam" and self.warmup_steps == 0:
+            raise ValueError(
+                "warmup_steps must be at least 1 with schedule=noam."
+                f" {received}, warmup_steps=0"
+            )
+        if self.schedule != "noam" and self.learning_rate is None:
             raise ValueError(
                 f"schedule={self.schedule} needs learning_rate, its peak."
                 f" {received}, no learning_rate"
-            )
-        if self.learning_rate_scale != PAPER_SCALE:
-            raise ValueError(
-                "learning_rate_scale needs schedule=noam; other schedules have"
-                f" learning_rate. {received},"
-                f" learning_rate_scale={self.learning_rate_scale:g}"
             )
         if (
             self.schedule in DECAYING_SCHEDULES
@@ -305,6 +292,7 @@ class Configuration:
     def __post_init__(self):
         check_position_limit(self.model, max_length=self.data.max_length)
         check_alignment(self.model, self.decoding)
+        check_options(*self.sections().values())
         self._check_guided_alignment()
         if self.data.share_vocabulary != (self.model.source_vocab_size is None):
             raise ValueError(
@@ -323,38 +311,19 @@ class Configuration:
 
     def _check_guided_alignment(self):
         """The options of guided alignment fit data, engine and search."""
-        training, paths = self.training, self.training.guided_alignment
+        paths = self.training.guided_alignment
         if not paths:
-            if training.guided_alignment_weight != GUIDED_ALIGNMENT_WEIGHT:
-                raise ValueError(
-                    "guided_alignment_weight needs guided_alignment. Received:"
-                    " guided_alignment_weight="
-                    f"{training.guided_alignment_weight:g}"
-                )
             return
-        if self.data.dataset != "files" or len(paths) != len(
-            self.data.train_files
-        ):
+        if len(paths) != len(self.data.train_files):
             raise ValueError(
-                "guided_alignment needs dataset=files, and a file for each of"
-                f" train_files. Received: dataset={self.data.dataset!r},"
-                f" guided_alignment={','.join(paths)!r}"
+                "guided_alignment needs a file for each of train_files."
+                f" Received: guided_alignment={','.join(paths)!r},"
+                f" train_files={','.join(self.data.train_files)!r}"
             )
         if self.data.tags:
             raise ValueError(
                 "guided_alignment needs one target language. Received:"
                 f" target_language={self.data.target_language!r}"
-            )
-        if self.data.modifiers:
-            raise ValueError(
-                "guided_alignment and modifiers exclude each other: words that"
-                " change have other links. Received:"
-                f" modifiers={self.data.modifiers!r}"
-            )
-        if training.remat != "none":
-            raise ValueError(
-                "guided_alignment needs remat=none: attention that is computed"
-                f" again is not at hand. Received: remat={training.remat!r}"
             )
         if not self.decoding.alignment_head:
             raise ValueError(

@@ -13,10 +13,11 @@ from keras_transformer.data.languages import (
 from keras_transformer.data.mixture import parse_mixture
 from keras_transformer.data.modifiers import MODIFIERS, parse_modifiers
 from keras_transformer.data.shards import TOKENIZER
-from keras_transformer.fields import hp
+from keras_transformer.fields import GIVEN, check_values, hp
 from trainers.run.built_in import PHRASEBOOK
 
 IMPORTED = "imported"  # the data set of a model from another system
+OF_FILES = {"dataset": ("files", "prepared")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,16 +43,19 @@ class DataConfig(LengthConfig):
         (),
         "With files: PREFIX of PREFIX.en[.gz] and PREFIX.de[.gz], or several,"
         " separated by commas; with prepared: the directory.",
+        needs=OF_FILES,
         changeable=True,
     )
     valid_files: tuple[str, ...] = hp(
         (),
         "Prefixes of the validation pairs. Without them, no validation.",
+        needs=OF_FILES,
         changeable=True,
     )
     test_files: tuple[str, ...] = hp(
         (),
         "Prefixes of the test pairs, translated when training ends.",
+        needs=OF_FILES,
         changeable=True,
     )
     data_dir: str = hp(
@@ -70,21 +74,29 @@ class DataConfig(LengthConfig):
         True,
         "One vocabulary for both languages, as in sec. 5.1. If not, each"
         " language has its own, of source_vocab_size and vocab_size tokens.",
+        excludes={"dataset": "prepared"},
         inherited=True,
     )
     tokenizer: str = hp(
         "",
         "A SentencePiece model to use. Default: train one on the training"
         " pairs, or use the model of the prepared corpus.",
+        needs={"share_vocabulary": True},
+        excludes={"dataset": "prepared"},
         changeable=True,
     )
     source_tokenizer: str = hp(
         "",
-        "Without share_vocabulary: a SentencePiece model for the source."
-        " Default: train one.",
+        "A SentencePiece model for the source. Default: train one.",
+        needs={"share_vocabulary": False},
         changeable=True,
     )
-    target_tokenizer: str = hp("", "The same for the target.", changeable=True)
+    target_tokenizer: str = hp(
+        "",
+        "The same for the target.",
+        needs={"share_vocabulary": False},
+        changeable=True,
+    )
     vocabulary_symbols: tuple[str, ...] = hp(
         (),
         "Words of the source that must be one token each, such as <BT>, the tag"
@@ -100,7 +112,8 @@ class DataConfig(LengthConfig):
         " probability of a segmentation; smaller values vary more (subword"
         " regularization; its paper: 0.1 to 0.5). 0 disables it.",
         low=0.0,
-        high=1.0,
+        below=1.0,
+        excludes={"dataset": "prepared"},  # which holds ids, not text
         changeable=True,
     )
     modifiers: str = hp(
@@ -108,6 +121,7 @@ class DataConfig(LengthConfig):
         "Changes of the training text, drawn anew in every epoch, each with the"
         " probability that a pair has it, such as 'UpperCase 0.05, Typos 0.1':"
         f" {', '.join(MODIFIERS)}; see docs/corpora.md.",
+        excludes={"dataset": "prepared", "subword_sampling": GIVEN},
         changeable=True,
     )
     mixture: str = hp(
@@ -115,6 +129,7 @@ class DataConfig(LengthConfig):
         "Weights and stages of train_files, such as 'original 0.5, back 0.5,"
         " until 10; original 1': until epoch 10, as many pairs of back as of"
         " original, see docs/corpora.md. Default: every pair once an epoch.",
+        needs={"dataset": "files"},
         changeable=True,
     )
     language_temperature: float = hp(
@@ -140,7 +155,8 @@ class DataConfig(LengthConfig):
     )
 
     def __post_init__(self):
-        super().__post_init__()
+        # First: other options need certain values of it.
+        check_values(type(self), dataset=self.dataset)
         if self.dataset not in (
             "phrasebook",
             "files",
@@ -151,25 +167,24 @@ class DataConfig(LengthConfig):
                 "dataset must be phrasebook, files, prepared or tfds:NAME."
                 f" Received: dataset={self.dataset!r}"
             )
+        super().__post_init__()
         if self.dataset == "files" and not self.train_files:
             raise ValueError("dataset=files needs train_files=PREFIX[,PREFIX].")
-        if self.dataset == "prepared" and (
-            len(self.train_files) != 1 or self.tokenizer
-        ):
+        if self.dataset == "prepared" and len(self.train_files) != 1:
             raise ValueError(
-                "dataset=prepared needs train_files=DIR, one directory, and"
-                " takes its tokenizer from there. Received:"
-                f" train_files={','.join(self.train_files)!r},"
-                f" tokenizer={self.tokenizer!r}"
+                "dataset=prepared needs train_files=DIR, one directory."
+                f" Received: train_files={','.join(self.train_files)!r}"
             )
-        self._check_vocabulary()
-        self._check_changes()
-        files = self.train_files + self.valid_files + self.test_files
-        if files and self.dataset not in ("files", "prepared"):
-            raise ValueError(
-                "Files of sentence pairs need dataset=files or prepared."
-                f" Received: dataset={self.dataset!r}, {', '.join(files)}"
-            )
+        for symbol in self.vocabulary_symbols:
+            if symbol.split() != [symbol]:
+                raise ValueError(
+                    "vocabulary_symbols must be words, without white space."
+                    f" Received: {symbol!r}"
+                )
+        if self.modifiers:
+            parse_modifiers(self.modifiers)
+        if self.mixture:
+            parse_mixture(self.mixture, self.train_files)
         self._check_languages()
 
     def _check_languages(self):
@@ -228,55 +243,6 @@ class DataConfig(LengthConfig):
             valid_files=prefixes_with(self.valid_files, language),
             test_files=prefixes_with(self.test_files, language),
         )
-
-    def _check_changes(self):
-        """The options that change the text in every epoch fit the data set."""
-        for name in ("subword_sampling", "modifiers"):
-            if self.dataset == "prepared" and getattr(self, name):
-                raise ValueError(
-                    f"{name} needs text: a prepared corpus holds ids, of one"
-                    " segmentation. Received: dataset='prepared',"
-                    f" {name}={getattr(self, name)!r}"
-                )
-        if self.modifiers and self.subword_sampling:
-            raise ValueError(
-                "modifiers and subword_sampling exclude each other. Received:"
-                f" modifiers={self.modifiers!r},"
-                f" subword_sampling={self.subword_sampling}"
-            )
-        if self.mixture and self.dataset != "files":
-            raise ValueError(
-                "mixture needs dataset=files. Received:"
-                f" dataset={self.dataset!r}, mixture={self.mixture!r}"
-            )
-        if self.modifiers:
-            parse_modifiers(self.modifiers)
-        if self.mixture:
-            parse_mixture(self.mixture, self.train_files)
-
-    def _check_vocabulary(self):
-        """The options of the vocabulary fit together, and to the data set."""
-        if self.dataset == "prepared" and not self.share_vocabulary:
-            raise ValueError(
-                "a prepared corpus has one vocabulary for both languages."
-                " Received: dataset='prepared', share_vocabulary=False"
-            )
-        for symbol in self.vocabulary_symbols:
-            if symbol.split() != [symbol]:
-                raise ValueError(
-                    "vocabulary_symbols must be words, without white space."
-                    f" Received: {symbol!r}"
-                )
-        names = ["source_tokenizer", "target_tokenizer"]
-        if not self.share_vocabulary:
-            names = ["tokenizer"]
-        for name in names:
-            if getattr(self, name):
-                raise ValueError(
-                    f"{name} needs share_vocabulary={not self.share_vocabulary}"
-                    f". Received: {name}={getattr(self, name)!r},"
-                    f" share_vocabulary={self.share_vocabulary}"
-                )
 
     @property
     def given_tokenizers(self) -> dict[str, str]:

@@ -9,7 +9,7 @@ from keras_transformer.commands.startup import (
     prepare_search,
 )
 from keras_transformer.config import CHECKPOINT_KINDS, PRECISIONS
-from keras_transformer.fields import Fields, hp, required, same_field
+from keras_transformer.fields import GIVEN, Fields, hp, required, same_field
 from trainers.run.config import TrainingConfig
 
 
@@ -119,21 +119,13 @@ class TestOptions(Fields):
         "PREFIX of PREFIX.en[.gz] and PREFIX.de[.gz], or several, separated by"
         " commas. Default, without test_set: the test pairs of the data set"
         " that the model was trained on.",
+        excludes={"test_set": GIVEN},
     )
     test_set: str = hp(
         "",
         "A test set by sacreBLEU's name, such as wmt14/full, which sacreBLEU"
         " downloads at its first use.",
     )
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.test_files and self.test_set:
-            raise ValueError(
-                "expected test_files or test_set. Received:"
-                f" test_files={','.join(self.test_files)!r},"
-                f" test_set={self.test_set!r}"
-            )
 
 
 @dataclasses.dataclass(frozen=True)

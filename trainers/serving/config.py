@@ -14,7 +14,7 @@ class Options(Fields):
         "Address to listen at. The default is this machine only; 0.0.0.0 is"
         " every network that it is in.",
     )
-    port: int = hp(8080, "Port; 0: one that is free.", low=0, high=2**16)
+    port: int = hp(8080, "Port; 0: one that is free.", low=0, high=2**16 - 1)
     api_keys: str | None = hp(
         None,
         "File of the keys that clients must give, one a line. Default: no key"

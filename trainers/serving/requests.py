@@ -42,7 +42,7 @@ class TranslationRequest(Fields):
         None,
         "Sampling: the same seed draws the same samples.",
         low=0,
-        high=2**32,
+        high=2**32 - 1,
     )
     split: bool = hp(
         True, "Texts are split into sentences; if not, each is one sentence."

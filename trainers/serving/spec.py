@@ -11,7 +11,12 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from keras_transformer.fields import kinds_of
 
 TYPES = {int: "integer", float: "number", bool: "boolean", str: "string"}
-LIMITS = {"low": "minimum", "high": "exclusiveMaximum", "choices": "enum"}
+LIMITS = {
+    "low": "minimum",
+    "high": "maximum",
+    "below": "exclusiveMaximum",
+    "choices": "enum",
+}
 Schema = dict[str, typing.Any]
 TEXT: Schema = {"type": "string"}
 TEXTS: Schema = {"oneOf": [TEXT, {"type": "array", "items": TEXT}]}

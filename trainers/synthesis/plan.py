@@ -81,13 +81,18 @@ class Filters(CleaningOptions):
     check_language: bool = hp(
         True,
         "Drop pairs with a side of few trigrams of its language.",
-        option_of=("clean", True),
+        needs={"clean": True},
     )
     min_log_prob: float | None = hp(
         None,
         "Minimum of the mean log-probability of the tokens of a translation.",
-        high=0.0,
+        below=0.0,
     )
+
+
+def _kinds_without(direction: str) -> tuple[str, ...]:
+    """The kinds of steps that have no models of a direction."""
+    return tuple(kind for kind, used in KINDS.items() if direction not in used)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,26 +106,31 @@ class StepOptions(Fields):
         choices=tuple(KINDS),
     )
     forward: tuple[str, ...] = hp(
-        (), "Work directories of models from source to target."
+        (),
+        "Work directories of models from source to target.",
+        excludes={"kind": _kinds_without("forward")},
     )
     backward: tuple[str, ...] = hp(
-        (), "Work directories of models from target to source."
+        (),
+        "Work directories of models from target to source.",
+        excludes={"kind": _kinds_without("backward")},
     )
     text: tuple[str, ...] = hp(
         (),
         "Files of lines, or their .gz: of back-translation, in the target"
         " language; of distillation, more lines in the source language.",
+        excludes={"kind": "diversification"},
     )
     search: str = hp(
         "beam",
         "noised_beam: beam search, then noise (Edunov et al. 2018).",
         choices=SEARCHES,
-        option_of=("kind", "back_translation"),
+        needs={"kind": "back_translation"},
     )
     tag: str = hp(
         "",
         "Word before each source, such as <BT> (Caswell et al. 2019).",
-        option_of=("kind", "back_translation"),
+        needs={"kind": "back_translation"},
     )
 
     def __post_init__(self):
@@ -128,23 +138,13 @@ class StepOptions(Fields):
         _check_given(self, "name", *KINDS[self.kind])
         if self.kind == "back_translation":
             _check_given(self, "text")
-        elif self.kind == "diversification" and self.text:
-            raise ValueError(
-                "text is no option of kind=diversification. Received:"
-                f" text={self.text!r}"
-            )
         for name, pattern in (("name", r"[\w-]+"), ("tag", r"[^\s,]*")):
             if not re.fullmatch(pattern, getattr(self, name)):
                 raise ValueError(
                     f"{name} must be one word of the form {pattern}. Received:"
                     f" {name}={getattr(self, name)!r}"
                 )
-        for direction, _, path in self.models:
-            if direction not in KINDS[self.kind]:
-                raise ValueError(
-                    f"{direction} is no option of kind={self.kind}. Received:"
-                    f" {direction}={path!r}"
-                )
+        for _, _, path in self.models:
             check_file(pathlib.Path(path, "config.json"))
         for path in self.text:
             check_file(pathlib.Path(path))

@@ -178,7 +178,7 @@ class Checkpoint:
         except SafetensorError as error:
             raise ValueError(str(error)) from error
         if _sha256(array) != self._sums.get(name):
-            raise ValueError(f"{name} does not have its checksum")
+            raise ValueError(f"checksum mismatch in {name}")
         return array
 
 

@@ -150,9 +150,8 @@ class TransformerConfig(Fields):
     )
     max_relative_position: int | None = hp(
         None,
-        "With relative positions: maximum distance, to each side, with weights"
-        " of its own; greater distances share them. Default:"
-        f" {RELATIVE_DISTANCE}.",
+        "With relative positions: distances are clipped to this maximum on each"
+        f" side. Default: {RELATIVE_DISTANCE}.",
         **_POSITIONS,
         option_of=("positions", "relative"),
         resolved_by="relative_distance",
@@ -385,14 +384,14 @@ class SearchConfig(Fields, changeable=True):
     )
     extra_length: int = hp(
         50,
-        "Maximum length of the output, EOS included: source tokens, without"
-        " EOS, plus this.",
+        "Maximum output length, EOS included, minus the number of source"
+        " tokens, EOS excluded.",
         **_COUNT,
     )
     max_output_length: int | None = hp(
         None,
-        "Maximum length of the output, EOS included, for any source. Default:"
-        " extra_length decides.",
+        "Maximum output length, EOS included, for any source. Default: only"
+        " extra_length limits it.",
         **_POSITIONS,
     )
     min_length: int = hp(
@@ -406,7 +405,7 @@ class SearchConfig(Fields, changeable=True):
     alignment_layer: int | None = hp(
         None,
         "Decoder layer, from 1, whose attention aligns words. Default: the"
-        " middle one; with pre_norm and without a head of its own the last.",
+        " middle one; with pre_norm, unless alignment_head is set, the last.",
         **_LAYERS,
     )
     alignment_head: int = hp(
@@ -425,7 +424,7 @@ class DecodingConfig(SearchConfig, changeable=True):
         False, "Sample from the model's distribution instead of searching."
     )
     temperature: float = hp(
-        1.0, "Sampling: logits are divided by this.", low=1e-3, high=1e3
+        1.0, "Sampling: the divisor of the logits.", low=1e-3, high=1e3
     )
     top_k: int = hp(
         0,
@@ -435,7 +434,7 @@ class DecodingConfig(SearchConfig, changeable=True):
     )
     top_p: float = hp(
         1.0,
-        "Sampling: smallest set of tokens whose probability reaches p; 1: all.",
+        "Sampling: only the smallest set of tokens with probability p; 1: all.",
         low=1e-6,
         high=1.0 + 1e-6,
     )

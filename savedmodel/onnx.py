@@ -85,7 +85,7 @@ def _axes(translator):
         ),
         "scores": (
             ["sentences", beam_size],
-            "Log-probabilities after length penalty; -1e9: no such hypothesis;"
+            "Log-probabilities after length penalty; -1e9: missing hypothesis;"
             " NaN: the row of source_ids is not valid.",
         ),
         "lengths": (["sentences", beam_size], "Tokens, EOS included."),

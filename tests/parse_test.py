@@ -236,7 +236,11 @@ def test_bad_input_is_one_line(run, tmp_path, capsys):
     for main, given, message in (
         (parse.main, [], "expected --workdir=DIR"),
         (parse.main, [new, "--test_trees=a"], "test_trees need train_trees"),
-        (parse.main, [new, none], "train_trees must have trees. Received: /"),
+        (
+            parse.main,
+            [new, none],
+            "train_trees must have trees. Received: no tree in /",
+        ),
         (
             parse.main,
             [new, "--train_trees=a"],

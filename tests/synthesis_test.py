@@ -545,14 +545,14 @@ def test_a_vocabulary_without_the_tag_is_refused(tmp_path, original, capsys):
         ({"text": "mono.en"}, "step 1: text must be a list"),
         ({"text": ["no.en"]}, "step 1: expected a file no.en"),
         ({"backward": ["no"]}, "step 1: expected a file no/config.json"),
-        ({"forward": ["x"]}, "forward is no option of kind=back_translation"),
+        ({"forward": ["x"]}, "forward is not an option of kind=back_"),
         ({"search": "greedy"}, "step 1: search must be one of 'beam'"),
         ({"kind": "magic"}, "step 1: kind must be one of"),
         ({"kind": "distillation"}, "step 1: expected forward"),
         (
             {"kind": "diversification", "text": ["x"]}
             | {"forward": ["y"], "backward": ["y"]},
-            "text is no option of kind=diversification",
+            "text is not an option of kind=diversification",
         ),
         (
             {"kind": "distillation", "forward": ["x"], "tag": "<BT>"},
@@ -584,7 +584,7 @@ def test_a_bad_step_is_named(make_plan, tmp_path, capsys, step, message):
         ({"train_files": ["no"]}, "plan.yaml: No such file: no.de"),
         ({"source_language": False}, "source_language must be text"),
         ({"output": ""}, "plan.yaml: expected output"),
-        ({"output": "my corpus"}, "no white space, comma or semicolon"),
+        ({"output": "my corpus"}, "must not contain white space"),
         ({"target_language": "nl", "source_language": "nl"}, "must differ"),
         ({"seed": 2}, "plan.yaml: unknown fields: seed"),
         ({"steps": {}}, "plan.yaml: steps must be a list"),

@@ -59,7 +59,7 @@ class Options(Fields):
     )
     retranslate: bool = hp(
         False,
-        "In xliff and po, translate again what has a translation.",
+        "In xliff and po, also replace existing translations.",
         option_of=("document", True),
     )
     n_best: int = hp(

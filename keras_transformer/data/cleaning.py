@@ -29,12 +29,12 @@ REASONS = {
     "empty": "an empty side",
     "unreadable": "control or replacement characters",
     "identical": "the same text on both sides",
-    "long_word": "too long a word",
+    "long_word": "a word that is too long",
     "no_letter": "a side without a letter",
     "few_letters": "too few letters",
     "too_short": "too few tokens",
     "too_long": "too many tokens",
-    "uneven": "sides of too different length",
+    "uneven": "sides of very different length",
     "duplicate": "the same text as an earlier pair",
 }
 KEPT = ""  # the "reason" of pairs that are not dropped

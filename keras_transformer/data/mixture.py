@@ -84,7 +84,7 @@ def _find_corpus(name, prefixes):
     if len(found) != 1:
         raise ValueError(
             "mixture: a name must be one of train_files, or its end after a"
-            f" slash. Received: {name!r}, which is {len(found)} of"
+            f" slash. Received: {name!r}, which matches {len(found)} of"
             f" {', '.join(prefixes)}"
         )
     return found[0]
@@ -152,8 +152,8 @@ class Mixture:
         for name, size in zip(names, kept, strict=True):
             if not size:
                 raise ValueError(
-                    "mixture: expected sentence pairs in every corpus."
-                    f" Received: none of {name} is left"
+                    "mixture: every corpus must keep sentence pairs."
+                    f" Received: all pairs of {name} were dropped"
                 )
         self._stages = stages
         self._names = names

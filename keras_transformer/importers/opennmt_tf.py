@@ -275,8 +275,8 @@ def _read_side(run, name):
         )
     if len({*pieces, UNKNOWN}) <= len(pieces):
         raise ValueError(
-            f"{path}: a line occurs twice, or is {UNKNOWN}, which comes after"
-            " the last by itself"
+            f"{path}: a line occurs twice, or is {UNKNOWN}, which OpenNMT-tf"
+            " adds itself"
         )
     first = len(SPECIAL)
     table = [*SPECIAL, UNKNOWN, *pieces[first:]]

@@ -87,9 +87,8 @@ class Tensors:
         if self._arrays:
             names = sorted(self._arrays)
             raise ValueError(
-                f"{self.path}: {len(names)} tensors that such a model does not"
-                f" have. Received: {', '.join(names[:3])}"
-                + (" ..." if len(names) > 3 else "")
+                f"{self.path}: {len(names)} unexpected tensors. Received:"
+                f" {', '.join(names[:3])}" + (" ..." if len(names) > 3 else "")
             )
 
     def _check(self, name):

@@ -324,7 +324,7 @@ class LearnedPositions(TracedLayer):
 
     A token beyond the last row has the embedding NaN, as an id outside the
     vocabulary has; where the length is static, it is refused. Padding may lie
-    beyond it. T2T would add zeros there, silently.
+    beyond it. T2T silently adds zeros there.
 
     Differs from the paper, which does not say how the table is initialized:
     like the embeddings, normal with a standard deviation of d_model^-0.5.

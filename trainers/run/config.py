@@ -91,12 +91,12 @@ class TrainingConfig(Fields, changeable=True):
     )
     weight_decay: float = hp(
         0.0,
-        "Share of each weight that an update subtracts, times the learning"
-        " rate (AdamW); norms and biases have none. 0 disables it.",
+        "Decoupled weight decay (AdamW): an update subtracts learning rate *"
+        " weight_decay * weight, except of norms and biases. 0 disables it.",
         low=0.0,
     )
     label_smoothing: float = hp(
-        0.1, "Probability spread over the vocabulary.", low=0.0, high=1.0
+        0.1, "Probability spread over all tokens.", low=0.0, high=1.0
     )
     r_drop: float = hp(
         0.0,
@@ -108,8 +108,8 @@ class TrainingConfig(Fields, changeable=True):
     guided_alignment: tuple[str, ...] = hp(
         (),
         "Files of word links, one for each of train_files, with a line such as"
-        " 0-0 1-2 for each pair: alignment_head learns to attend as they say"
-        " (Chen et al. 2016).",
+        " 0-0 1-2 for each pair: alignment_head is trained to attend to linked"
+        " words (Chen et al. 2016).",
     )
     guided_alignment_weight: float = hp(
         GUIDED_ALIGNMENT_WEIGHT,
@@ -353,8 +353,9 @@ class Configuration:
             )
         if training.remat != "none":
             raise ValueError(
-                "guided_alignment needs remat=none: attention that is computed"
-                f" again is not at hand. Received: remat={training.remat!r}"
+                "recomputed attention weights cannot be recorded:"
+                " guided_alignment needs remat=none. Received:"
+                f" remat={training.remat!r}"
             )
         if not self.decoding.alignment_head:
             raise ValueError(

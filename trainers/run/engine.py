@@ -37,7 +37,7 @@ def check_device(device: str | None, kind: str, description: str) -> None:
     """
     if device not in (None, kind):
         raise ValueError(
-            f"device={device} is not there. Received: {description}"
+            f"device={device} is not available. Received: {description}"
         )
 
 

@@ -162,11 +162,11 @@ class Trainer:
         if progress.best_label not in ("", label):
             if self.workers.is_chief:
                 logging.warning(
-                    "the best score so far, %.2f, is %s; validation now"
-                    " measures %s: the next score is the first, and the best",
-                    progress.best_score,
+                    "the metric changed from %s to %s; best score reset (it was"
+                    " %.2f)",
                     progress.best_label,
                     label,
+                    progress.best_score,
                 )
             progress.best_score = Progress.best_score
             progress.stale_validations = 0

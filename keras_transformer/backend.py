@@ -26,7 +26,7 @@ def precise_dtype(dtype: typing.Any) -> str:
 
 
 def integer_ids(ids: Tensor, name: str) -> Tensor:
-    """Ids as int32; as int64 if their dtype has ids that int32 has not.
+    """Ids as int32, or as int64 if int32 is too small for their dtype.
 
     Raises:
         ValueError: They are not integers.

@@ -62,8 +62,8 @@ class Checkpoints:
     ) -> str:
         """Writes a checkpoint, then drops all but the last `keep`.
 
-        Later steps than `step` are dropped, too: they were corrupt, or training
-        would not have come this way again.
+        Checkpoints of later steps are dropped, too: training goes back to an
+        earlier step only if they are corrupt.
 
         Args:
             groups: Dictionaries or lists of variables or NumPy arrays, by the

@@ -8,7 +8,7 @@ Outputs: `ids` int32 [N, W, T], `scores` float32 [N, W], `lengths` int32 [N, W],
 ONNX has no assertions. A row that is not a source (an id outside the
 vocabulary, no EOS) has the score NaN and no tokens.
 
-`float16` stores the weights so and computes in float32. `int8` is ONNX
+`float16` stores float16 weights and computes in float32. `int8` is ONNX
 Runtime's dynamic quantization: products with weights are computed in int8.
 """
 

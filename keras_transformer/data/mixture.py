@@ -37,8 +37,8 @@ def parse_mixture(
         prefixes: The corpora; a name is a prefix, or its end after a slash.
 
     Raises:
-        ValueError: The text is not of this form; or a name is of no corpus or
-            of several; or a corpus is in no stage.
+        ValueError: The text is not of this form; or a name matches no corpus
+            or several; or a corpus is in no stage.
 
     >>> stages, names = parse_mixture("a 1, b 3, until 9; a 1", ["x/a", "x/b"])
     >>> stages[0], names
@@ -120,9 +120,9 @@ class Mixture:
     An epoch has every pair of the first corpus of its stage once. Of another
     corpus it has weight / weight of the first x pairs of the first. They are
     the next ones of an endless sequence, one shuffle of that corpus after the
-    other, which goes on from epoch to epoch and from stage to stage: every pair
-    of a corpus is seen as often as any other of it, or once more. With 4 pairs
-    of a, 3 pairs of b and the stage `a 1, b 0.5`:
+    other, which goes on from epoch to epoch and from stage to stage: how often
+    two pairs of a corpus are seen differs by at most one. With 4 pairs of a, 3
+    pairs of b and the stage `a 1, b 0.5`:
 
         epoch 1    a1 a2 a3 a4  b2 b1
         epoch 2    a1 a2 a3 a4  b3 b1

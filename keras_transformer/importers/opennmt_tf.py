@@ -167,7 +167,7 @@ class _Checkpoint:
         return sum(child.local_name.isdecimal() for child in children)
 
     def take(self, path: str, shape: typing.Sequence[int]) -> np.ndarray:
-        """A variable, which is then gone."""
+        """Removes a variable and returns it."""
         return self.tensors.take(self.find(path) or path, shape)
 
     def shape(self, path: str) -> tuple[int, int]:

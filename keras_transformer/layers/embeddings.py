@@ -265,7 +265,7 @@ class PositionalEmbedding(_Softmax, TracedLayer):
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class SoftmaxProjection(_Softmax):
-    """A matrix of the softmax that is no embedding matrix: `logits` is x W^T.
+    """A softmax matrix separate from the embeddings: `logits` is x W^T.
 
     Differs from the paper, which has one matrix for both (sec. 3.4): models of
     other systems may have two.

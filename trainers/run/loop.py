@@ -107,7 +107,7 @@ class Ending:
 
 
 class Trainer:
-    """One training, from where it stands to where it ends.
+    """One training, from its current step to its end.
 
     Args:
         experiment: The `Experiment`.
@@ -199,7 +199,7 @@ class Trainer:
             )
 
     def try_batches(self) -> float:
-        """Makes the steps that need the most memory, and takes them back.
+        """Makes the steps that need the most memory, and undoes them.
 
         If XLA compiles a program for each shape, it makes a step of each: the
         clock of `train_minutes` then does not run while XLA compiles.

@@ -171,7 +171,7 @@ class Checkpoint:
         """An array, compared with its checksum.
 
         Raises:
-            ValueError: It is not what was written, or there is no such array.
+            ValueError: The array is missing, or its checksum does not match.
         """
         try:
             array = self._file.get_tensor(name)

@@ -268,7 +268,7 @@ class TransformerConfig(Fields):
 
     @property
     def relative_distance(self) -> int | None:
-        """Maximum relative distance with weights of its own, or None."""
+        """Maximum relative distance; None without relative positions."""
         if self.positions != "relative":
             return None
         return self.max_relative_position or RELATIVE_DISTANCE
@@ -282,12 +282,12 @@ class TransformerConfig(Fields):
 
     @property
     def has_source_embedding(self) -> bool:
-        """Whether the source has an embedding matrix of its own."""
+        """Whether the source has a separate embedding matrix."""
         return not SHARED_EMBEDDINGS[self.sharing].source
 
     @property
     def has_softmax_matrix(self) -> bool:
-        """Whether the softmax has a matrix of its own."""
+        """Whether the softmax has a separate matrix."""
         return not SHARED_EMBEDDINGS[self.sharing].softmax
 
 

@@ -283,7 +283,7 @@ def of_sentences(truncated, **outputs):
 
 
 def make_graph(function, *inputs):
-    """A function as a graph of its own, with `tf.TensorSpec`s as inputs."""
+    """A function as a separate graph, with `tf.TensorSpec`s as inputs."""
     return tf.function(function, input_signature=inputs, autograph=False)
 
 
@@ -319,7 +319,7 @@ def make_encoder(tokenizer):
     return make_graph(encode, text, length)
 
 
-# ---- Checks in the graph: TensorFlow Serving has none of its own -------------
+# ---- Checks in the graph: TensorFlow Serving does none ------------------------
 
 
 def check_rank(name, value, rank):

@@ -257,7 +257,7 @@ class AttentionFigure:
         raise unhandled(view=view)
 
     def _repr_html_(self) -> str:
-        """The page in a frame of its own, for a notebook."""
+        """The page in a frame, for a notebook."""
         return (
             f'<iframe srcdoc="{html.escape(self.html())}" title="attention"'
             f' sandbox="allow-scripts" width="100%" height="{FRAME_HEIGHT}"'

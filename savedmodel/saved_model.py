@@ -319,7 +319,7 @@ def make_encoder(tokenizer):
     return make_graph(encode, text, length)
 
 
-# ---- Checks in the graph: TensorFlow Serving does none ------------------------
+# ---- Checks in the graph: TensorFlow Serving does none ----------------------
 
 
 def check_rank(name, value, rank):

@@ -26,7 +26,7 @@ def precise_dtype(dtype: typing.Any) -> str:
 
 
 def integer_ids(ids: Tensor, name: str) -> Tensor:
-    """Ids as int32; as int64 if their dtype has ids that int32 has not.
+    """Ids as int32, or as int64 if int32 is too small for their dtype.
 
     Raises:
         ValueError: They are not integers.
@@ -92,8 +92,8 @@ def with_gradient(function: Callable) -> Callable:
 class TracedLayer(keras.layers.Layer):
     """A layer whose `call` also runs on symbolic inputs.
 
-    Keras would skip it wherever `compute_output_shape` says enough, and inputs
-    of a wrong dtype would be refused only when the functional model is run.
+    Keras would skip it wherever `compute_output_shape` suffices, and inputs of
+    a wrong dtype would be refused only when the functional model is run.
     """
 
     def compute_output_spec(self, *args, **kwargs):

@@ -62,8 +62,8 @@ class Checkpoints:
     ) -> str:
         """Writes a checkpoint, then drops all but the last `keep`.
 
-        Later steps than `step` are dropped, too: they were corrupt, or training
-        would not have come this way again.
+        Checkpoints of later steps are dropped, too: training goes back to an
+        earlier step only if they are corrupt.
 
         Args:
             groups: Dictionaries or lists of variables or NumPy arrays, by the
@@ -171,14 +171,14 @@ class Checkpoint:
         """An array, compared with its checksum.
 
         Raises:
-            ValueError: It is not what was written, or there is no such array.
+            ValueError: The array is missing, or its checksum does not match.
         """
         try:
             array = self._file.get_tensor(name)
         except SafetensorError as error:
             raise ValueError(str(error)) from error
         if _sha256(array) != self._sums.get(name):
-            raise ValueError(f"{name} does not have its checksum")
+            raise ValueError(f"checksum mismatch in {name}")
         return array
 
 

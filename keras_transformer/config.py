@@ -151,8 +151,8 @@ class TransformerConfig(Fields):
     )
     max_relative_position: int | None = hp(
         None,
-        "Maximum distance, to each side, with weights of its own; greater"
-        f" distances share them. Default: {RELATIVE_DISTANCE}.",
+        "Distances are clipped to this maximum on each side. Default:"
+        f" {RELATIVE_DISTANCE}.",
         **_POSITIONS,
         needs={"positions": "relative"},
         resolved_by="relative_distance",
@@ -256,7 +256,7 @@ class TransformerConfig(Fields):
 
     @property
     def relative_distance(self) -> int | None:
-        """Maximum relative distance with weights of its own, or None."""
+        """Maximum relative distance; None without relative positions."""
         if self.positions != "relative":
             return None
         return self.max_relative_position or RELATIVE_DISTANCE
@@ -270,12 +270,12 @@ class TransformerConfig(Fields):
 
     @property
     def has_source_embedding(self) -> bool:
-        """Whether the source has an embedding matrix of its own."""
+        """Whether the source has a separate embedding matrix."""
         return not SHARED_EMBEDDINGS[self.sharing].source
 
     @property
     def has_softmax_matrix(self) -> bool:
-        """Whether the softmax has a matrix of its own."""
+        """Whether the softmax has a separate matrix."""
         return not SHARED_EMBEDDINGS[self.sharing].softmax
 
 
@@ -372,14 +372,14 @@ class SearchConfig(Fields, changeable=True):
     )
     extra_length: int = hp(
         50,
-        "Maximum length of the output, EOS included: source tokens, without"
-        " EOS, plus this.",
+        "Maximum output length, EOS included, minus the number of source"
+        " tokens, EOS excluded.",
         **_COUNT,
     )
     max_output_length: int | None = hp(
         None,
-        "Maximum length of the output, EOS included, for any source. Default:"
-        " extra_length decides.",
+        "Maximum output length, EOS included, for any source. Default: only"
+        " extra_length limits it.",
         **_POSITIONS,
     )
     min_length: int = hp(
@@ -393,7 +393,7 @@ class SearchConfig(Fields, changeable=True):
     alignment_layer: int | None = hp(
         None,
         "Decoder layer, from 1, whose attention aligns words. Default: the"
-        " middle one; with pre_norm and without a head of its own the last.",
+        " middle one; with pre_norm, unless alignment_head is set, the last.",
         **_LAYERS,
     )
     alignment_head: int = hp(
@@ -412,7 +412,7 @@ class DecodingConfig(SearchConfig, changeable=True):
         False, "Sample from the model's distribution instead of searching."
     )
     temperature: float = hp(
-        1.0, "Sampling: logits are divided by this.", low=1e-3, high=1e3
+        1.0, "Sampling: the divisor of the logits.", low=1e-3, high=1e3
     )
     top_k: int = hp(
         0,
@@ -422,7 +422,7 @@ class DecodingConfig(SearchConfig, changeable=True):
     )
     top_p: float = hp(
         1.0,
-        "Sampling: smallest set of tokens whose probability reaches p; 1: all.",
+        "Sampling: only the smallest set of tokens with probability p; 1: all.",
         low=1e-6,
         high=1.0,
     )

@@ -70,7 +70,7 @@ def hp(
         needs: Other fields, each with the value, the tuple of values, or
             `GIVEN`, that it must have unless this field has its default.
         excludes: The same of values that they must not have.
-        resolved_by: The property that replaces None by the value it stands for.
+        resolved_by: The property that resolves None to the effective value.
         changeable: Whether the value may change between the sessions of a
             training; None if the class decides, see `Fields`.
         inherited: Whether a run that begins with the weights of another run
@@ -151,7 +151,7 @@ def names_of(section: typing.Any, **metadata: typing.Any) -> list[str]:
 
 
 def resolved(config: typing.Any, name: str) -> typing.Any:
-    """The value of a field, or the value that its None stands for.
+    """The value of a field, None resolved to the effective value.
 
     >>> from keras_transformer.config import TransformerConfig
     >>> resolved(TransformerConfig(d_model=128, num_heads=4), "d_key")

@@ -52,7 +52,7 @@ def read_json(path: str | os.PathLike) -> dict:
 
     Raises:
         FileNotFoundError, NotADirectoryError: There is no such file.
-        ValueError: It is not JSON, or no object.
+        ValueError: It is not a JSON object.
     """
     try:
         value = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))

@@ -37,8 +37,7 @@ def find_model(name: str | os.PathLike) -> pathlib.Path:
     parts = re.fullmatch(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?", name[5:])
     if not parts:
         raise ValueError(
-            f"expected {PREFIX}OWNER/NAME, or with @REVISION behind it."
-            f" Received: {name!r}"
+            f"expected {PREFIX}OWNER/NAME[@REVISION]. Received: {name!r}"
         )
     try:
         from huggingface_hub import snapshot_download

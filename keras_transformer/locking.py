@@ -72,5 +72,5 @@ def lock_file(
                 return descriptor
         os.close(descriptor)
     raise problem or FileNotFoundError(
-        errno.ENOENT, "removed again and again by other processes", str(path)
+        errno.ENOENT, "removed repeatedly by other processes", str(path)
     )

@@ -2,9 +2,9 @@
 
 A Transformer treats the D numbers of the residual stream alike: products sum
 over them, and layer normalization takes their mean. With the rows and columns
-of its weights in another order it is the same function. Only sinusoids have an
-order of their own: here a sine is followed by its cosine (sec. 3.5), in other
-systems all sines come before all cosines. So weights of those systems are
+of its weights in another order it is the same function. Only sinusoids fix an
+order: here a sine is followed by its cosine (sec. 3.5), in other systems all
+sines come before all cosines. So weights of those systems are
 reordered `from_blocks`, and weights for them `to_blocks`.
 
 Weights are arrays by path, the path of a Keras variable after the model's name:

@@ -173,7 +173,7 @@ class Tokenizer:
         return self._processor.id_to_piece(list(range(self.vocab_size)))
 
     def find_missing(self, symbols: Sequence[str]) -> list[str]:
-        """The symbols that are not a token of their own."""
+        """The symbols that are not one token."""
         pieces = set(self.pieces)
         return [symbol for symbol in symbols if SPACE + symbol not in pieces]
 
@@ -268,7 +268,7 @@ class Tokenizer:
             ids: A list of ids for each string.
 
         Returns:
-            As many strings.
+            A string for each list.
         """
         strings = []
         for row in ids:

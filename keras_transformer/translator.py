@@ -290,7 +290,7 @@ class Translator:
         return translator
 
     def _warn_of_shortened_outputs(self):
-        """Logs which outputs the model cannot make as long as the search."""
+        """Warns if learned positions limit the length of outputs."""
         line = shortened_outputs(
             self.model.config, self.decoding, self.max_source_length
         )
@@ -349,7 +349,7 @@ class Translator:
         return self.inference.max_target_length
 
     def warm_up(self, num_best: int = 1) -> None:
-        """Makes the programs of a search ahead: it takes seconds to minutes.
+        """Makes the programs of a search in advance: seconds to minutes.
 
         Without it, each is made when the first sentence needs it. With XLA and
         JAX there are as many programs as shapes of batches. With a shortlist,
@@ -388,7 +388,7 @@ class Translator:
                 "house" if that is one token.
 
         Returns:
-            List of `str`, as many.
+            List of `str`, one for each string.
 
         Raises:
             TypeError: An argument is not a list of `str`.
@@ -440,7 +440,7 @@ class Translator:
         prefixes: Sequence[str] | None = None,
         num_best: int | None = None,
     ) -> list[Translation]:
-        """As `translate`, with all that is known about each sentence.
+        """As `translate`, with all hypotheses, their scores, and notes.
 
         It logs nothing: the caller reports the notes on truncated sentences.
 

@@ -66,8 +66,8 @@ def _explain(message, vocab_size):
         )
     if found := re.search(r"value <= (\d+)", message):
         return (
-            f"vocab_size must be at most {found[1]}, the pieces that this"
-            f" corpus has. {received}"
+            f"vocab_size must be at most {found[1]}, the number of pieces in"
+            f" this corpus. {received}"
         )
     if "sentences_.empty()" in message or "all_chars_count" in message:
         return "The tokenizer needs text to learn from. Received: no text"

@@ -32,7 +32,7 @@ class Format:
     """Properties of a format, known without importing it.
 
     Attributes:
-        precisions: How it can store weights.
+        precisions: Precisions of the stored weights.
         requirements: Modules that it needs; the extra of the same name as the
             format installs them.
         has_versions: Whether the export is a directory for a version, below
@@ -119,7 +119,7 @@ def load_exporter(name: str) -> types.ModuleType:
 
 
 def check_precision(name: str, precision: str) -> None:
-    """Raises ValueError unless a format can store weights so."""
+    """Raises ValueError unless a format can store weights in a precision."""
     precisions = FORMATS[name].precisions
     if precision not in precisions:
         raise ValueError(

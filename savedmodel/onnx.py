@@ -8,7 +8,7 @@ Outputs: `ids` int32 [N, W, T], `scores` float32 [N, W], `lengths` int32 [N, W],
 ONNX has no assertions. A row that is not a source (an id outside the
 vocabulary, no EOS) has the score NaN and no tokens.
 
-`float16` stores the weights so and computes in float32. `int8` is ONNX
+`float16` stores float16 weights and computes in float32. `int8` is ONNX
 Runtime's dynamic quantization: products with weights are computed in int8.
 """
 
@@ -85,7 +85,7 @@ def _axes(translator):
         ),
         "scores": (
             ["sentences", beam_size],
-            "Log-probabilities after length penalty; -1e9: no such hypothesis;"
+            "Log-probabilities after length penalty; -1e9: missing hypothesis;"
             " NaN: the row of source_ids is not valid.",
         ),
         "lengths": (["sentences", beam_size], "Tokens, EOS included."),

@@ -1,4 +1,4 @@
-"""Runs an export without this package: a script for a process of its own.
+"""Runs an export without this package: a script for a separate process.
 
     python -I savedmodel/reload.py DIR [BEAM] < sentences.json > found.json
 
@@ -172,7 +172,7 @@ def load_onnx(directory, description):
 def load_ctranslate2(directory, description):
     """CTranslate2's translator, sentences of the same limit together.
 
-    So that `max_decoding_length`, which is one number a call, is right for all.
+    `max_decoding_length` is one number for a call, so it must be right for all.
     The length penalty is the paper's only where the search is greedy.
     """
     import ctranslate2
@@ -330,7 +330,7 @@ def answer(ids, text, score, truncated):
 def load_huggingface(directory, description):
     """transformers' Marian, one sentence at a time.
 
-    So that the limit, which is one number a call, is right for each. The length
+    The limit is one number for a call, so it must be right for each. The length
     penalty is the paper's only where the search is greedy.
     """
     import torch

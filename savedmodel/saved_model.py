@@ -19,8 +19,8 @@ model takes, and the answer is about its beginning.
 Every signature runs the graph of `Inference.translate_ids`, or the model
 itself. A blank source has an empty translation, as in `Translator.translate`.
 Every input string has one answer, even if it is not valid UTF-8. Inputs of the
-wrong rank, two inputs with different numbers of sentences, and ids that are no
-sources (`search.py`) are errors. The graph checks them, because TensorFlow
+wrong rank, two inputs with different numbers of sentences, and ids that are not
+valid sources (`search.py`) are errors. The graph checks them, as TensorFlow
 Serving does not. If the server batches several requests, one bad request fails
 the whole batch.
 
@@ -34,9 +34,9 @@ token by token: after "hou", the model cannot go on to "house" if that is one
 token. A character that the vocabulary lacks becomes the unknown token, in a
 prefix, too; the translation then has " \u2047 " in its place.
 
-Of a text that is far longer than any that the model takes, only the beginning
-is segmented: SentencePiece in TensorFlow Text takes quadratic time for a run of
-unknown characters. Such a text is truncated, even if its tokens are few.
+Only the beginning of a text that is far too long for the model is segmented:
+SentencePiece in TensorFlow Text takes quadratic time for a run of unknown
+characters. Such a text is truncated, even if its tokens are few.
 """
 
 import functools
@@ -283,7 +283,7 @@ def of_sentences(truncated, **outputs):
 
 
 def make_graph(function, *inputs):
-    """A function as a graph of its own, with `tf.TensorSpec`s as inputs."""
+    """A function as a separate graph, with `tf.TensorSpec`s as inputs."""
     return tf.function(function, input_signature=inputs, autograph=False)
 
 
@@ -319,7 +319,7 @@ def make_encoder(tokenizer):
     return make_graph(encode, text, length)
 
 
-# ---- Checks in the graph: TensorFlow Serving has none of its own -------------
+# ---- Checks in the graph: TensorFlow Serving does none ----------------------
 
 
 def check_rank(name, value, rank):

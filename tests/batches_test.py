@@ -387,7 +387,7 @@ def test_a_corpus_smaller_than_a_batch(tokenizer):
     assert batches.steps_per_epoch == 1
     longest = corpus.longer_side.max()
     assert batches.shapes == [(4, longest)]
-    assert f"4 x {longest}, limited to the 3 pairs there are" in str(batches)
+    assert f"4 x {longest}, limited to the 3 pairs available" in str(batches)
     ((source_ids, _, _),) = take(batches.dataset(epochs=1))
     assert source_ids.shape == (4, longest)
     assert np.sum(np.any(source_ids != PAD, axis=1)) == 3

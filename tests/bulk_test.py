@@ -417,8 +417,8 @@ def test_an_input_that_changes_unseen_is_found_in_its_shard(job, capsys):
     lose_shard_and_change_it(job)
     assert fails(translate.main, job.argv(), capsys) == (
         f"trainers.translate: {job.input} has changed since"
-        f" {job.output}/plan.json was made: line 81 or one of the 39 after it"
-        " is another one\n"
+        f" {job.output}/plan.json was made: lines 81 to 120 no longer match"
+        " it\n"
     )
     assert not job.unfinished()
 
@@ -426,7 +426,7 @@ def test_an_input_that_changes_unseen_is_found_in_its_shard(job, capsys):
 def corrupt_text(shard):
     path = shard / "translation.txt"
     path.write_text(path.read_text().replace("LINE 1", "LINE 2"))
-    return "translation.txt does not have its checksum"
+    return "checksum mismatch in translation.txt"
 
 
 def lose_text(shard):

@@ -301,7 +301,7 @@ def test_the_lines_of_plain_text():
         "\ufeff000 x\r\n\r\n   111\r\n   x 222 x\r\n\r\n\r\n333 x\t444 x\n"
         "- 555 x\n- 17 %\n666 x"
     )
-    with pytest.raises(ValueError, match="as many as sentences.*: 1 and 7"):
+    with pytest.raises(ValueError, match="for each sentence.*: 1 and 7"):
         document.write(["x"])
 
 

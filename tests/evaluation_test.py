@@ -661,7 +661,7 @@ def test_a_best_score_of_another_metric_is_forgotten(label, tmp_path, caplog):
     found = resumed(progress, "BLEU (13a)")
     if label == "BLEU (char)":
         assert (found.best_score, found.stale_validations) == (-1.0, 0)
-        assert "31.50, is BLEU (char); validation now measures BLEU (13a)" in (
+        assert "from BLEU (char) to BLEU (13a); best score reset (it was" in (
             caplog.text
         )
     else:

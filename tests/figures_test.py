@@ -291,7 +291,7 @@ def test_japanese_stands_upright():
         ({"view": "list"}, "view must be one of 'lines', 'heat_map'."),
         ({"layer": 3}, "layer must be from 1 to 2. Received: layer=3"),
         ({"heads": [1, 0]}, "heads must be from 1 to 2. Received: heads=0"),
-        ({"heads": []}, "heads must name at least one."),
+        ({"heads": []}, "expected at least one head."),
         ({"token": 5}, "token must be from 1 to 4. Received: token=5"),
         ({"token": 1, "view": "heat_map"}, "token is an option of view=lines"),
     ],
@@ -463,9 +463,7 @@ def test_truncated_translations_are_noted(translator):
     [[(ids, _), *_]] = short.n_best_ids(["a dog runs."])
     assert len(ids) == 2 and ids[-1] != kt.EOS
     figure = kt.attention_figure(short, "a dog runs.")
-    assert figure.notes == [
-        "The translation is truncated: it may have 2 tokens."
-    ]
+    assert figure.notes == ["The translation is truncated to 2 tokens."]
     figure = kt.attention_figure(short, "a dog runs.", "ein Hund rennt.")
     tokens = len(translator.tokenizer.to_ids(["ein Hund rennt."])[0]) - 1
     assert figure.notes == [

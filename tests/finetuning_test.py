@@ -237,7 +237,7 @@ def test_what_an_imported_model_does_not_say_is_not_compared(
         ("--init_checkpoint=best", "no best checkpoint yet"),
         ("--init_checkpoint={strange}", "expected the weights of the model in"),
         ("--alignment_layer=2", "alignment_layer must be at most 1"),
-        ("--tokenizer={other}", "is another vocabulary than that of init_from"),
+        ("--tokenizer={other}", "is not the vocabulary of init_from"),
         ("--freeze=encodr", "as decoder, embedding, encoder or encoder.layer"),
         ("--freeze=embeddings,encoder,decoder", "freeze must leave weights"),
     ],

@@ -180,7 +180,7 @@ def test_all_tokens_of_linked_words_are_linked(read, tokenizer):
         kt.SampledCorpus(PAIRS, tokenizer, 30, alpha=0.3, seed=1),
     ]
     links = word_links.TokenLinks(read(LINES), corpora[0], tokenizer)
-    assert str(links).startswith("6 links of 3 pairs; 1 pairs have other words")
+    assert str(links).startswith("6 links of 3 pairs; 1 pairs have no links")
     of_pair = {(0, 0), (1, 1)}, set(), {(3, 0), (2, 0), (1, 1), (0, 2)}
     other_tokens = []
     for corpus, epoch in ((corpora[0], 0), (corpora[1], 0), (corpora[1], 1)):

@@ -414,7 +414,7 @@ HOSTILE = {
     ),
     "double id": (
         change_json("vocab.json", more=7),
-        "expected an id of its own",
+        "expected a distinct id",
     ),
     "no spm": (
         change_bytes("source.spm", lambda b: b"no model"),
@@ -464,7 +464,7 @@ HOSTILE = {
     ),
     "special ids": (
         change_json("config.json", eos_token_id=105),
-        "expected different ids of padding, end and unknown",
+        "expected distinct ids of padding, end and unknown",
     ),
     "more ids than embeddings": (
         change_json("config.json", vocab_size=10**9),
@@ -516,11 +516,11 @@ HOSTILE = {
     ),
     "special id without subword": (
         change_json("config.json", pad_token_id=106),
-        "expected different ids of padding, end and unknown",
+        "expected distinct ids of padding, end and unknown",
     ),
     "no unknown": (
         change_bytes("vocab.json", lambda b: b.replace(b"<unk>", b"<unknown>")),
-        "expected different ids of padding, end and unknown",
+        "expected distinct ids of padding, end and unknown",
     ),
     "start": (
         change_json("generation_config.json", decoder_start_token_id=106),
@@ -635,14 +635,14 @@ def test_options_of_the_search_are_taken_over(copy):
     for part in (
         "begin_suppress_tokens=[7] has no counterpart",
         "eos_token_id=[0, 7]: here an output ends with 0",
-        "forced_eos_token_id=7: here the score of an output at its limit is",
-        "probability of tokens that are forbidden by min_length",
+        "forced_eos_token_id=7: here an output at its length limit is scored",
+        "probability of tokens that min_length or no_repeat",
         "num_beams=4 has no counterpart",
         "min_p=0.5 has no counterpart",
     ):
         assert part in notes
     assert len(found.notes) == 9
-    assert "50 tokens more than its source has, where" in notes
+    assert "the maximum output length is source tokens + 50;" in notes
     assert "repetition_penalty=1.5 has no counterpart" in notes
     assert "of bad_words_ids, only padding is banned" in notes
     assert found.max_length == 100
@@ -670,7 +670,7 @@ def test_no_probability_is_left_to_what_is_banned(copy):
         assert len(bias) == 106 + is_left[1] and bias[BOS] == -1e4
         notes = "\n".join(found.notes)
         assert ("has no padding, which is banned here" in notes) == is_left[0]
-        assert "forbidden by min_length or no_repeat_ngram_size" in notes
+        assert "min_length or no_repeat_ngram_size forbids" in notes
     change_json("generation_config.json", renormalize_logits=False)(copy)
     assert huggingface.read(copy).weights[BIAS][BOS] > -100
 
@@ -837,7 +837,9 @@ def test_what_a_format_is_not_is_named(copy, tmp_path):
     with pytest.raises(ValueError, match="expected a file .*config.json"):
         read_model(tmp_path / "empty", "huggingface")
     (tmp_path / "empty/config.json").write_text("{}")
-    with pytest.raises(ValueError, match="no option encoder_attention_heads"):
+    with pytest.raises(
+        ValueError, match="missing option encoder_attention_heads"
+    ):
         read_model(tmp_path / "empty", "huggingface")
     # Beside each other the first of both is read, or the one that is named.
     for path in package.iterdir():

@@ -362,7 +362,7 @@ REFUSED = [
     ({"vocabs": ["a.yml", "b.yml", "c.yml"]}, "one source and one target"),
     ({"vocabs": ["a.fsv", "b.fsv"]}, "factored ones"),
     ({"dim-emb": "wide"}, "--dim-emb='wide' is not a whole number"),
-    ({"transformer-heads": None}, "no option --transformer-heads"),
+    ({"transformer-heads": None}, "missing option --transformer-heads"),
     ({"transformer-tied-layers": [1]}, "--transformer-tied-layers=[1]"),
     (
         {"transformer-tied-layers": [[1], 2]},
@@ -442,7 +442,7 @@ def test_hostile_archives_end_the_command_with_one_line(tmp_path, capsys):
     (tmp_path / "target.spm").rename(folder / "target.spm")
     with np.load(path) as archive:
         np.savez(path, Wpos=np.ones(2), **archive)
-    refuse("1 tensors that such a model does not have. Received: Wpos")
+    refuse("1 unexpected tensors. Received: Wpos")
     path.write_bytes(content)
     edit_options(folder / "decoder.yml", models=["opus.npz", "b.npz"])
     refuse("it is an ensemble")

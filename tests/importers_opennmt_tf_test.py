@@ -316,7 +316,7 @@ REFUSED = {
     "cannot be evaluated: line 1: expected one": lambda run: (
         run / "model_description.py"
     ).write_text("raise SystemExit('run')\n"),
-    "no option num_heads": lambda run: edited(
+    "missing option num_heads": lambda run: edited(
         run, "model_description.py", "num_heads=2", "num_heads=None"
     ),
     "d_model must divide by num_heads": lambda run: edited(
@@ -359,7 +359,7 @@ REFUSED = {
     "a line occurs twice": lambda run: edited(
         run, "joint.txt", "</s>\n", "</s>\n</s>\n"
     ),
-    "is <unk>, which comes after the last": lambda run: edited(
+    "is <unk>, which OpenNMT-tf adds itself": lambda run: edited(
         run, "joint.txt", "</s>\n", "</s>\n<unk>\n"
     ),
     "expected a SentencePieceTokenizer": lambda run: edited(

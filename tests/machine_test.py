@@ -181,7 +181,9 @@ def test_the_default_precision_is_the_fast_one(
     )
     devices = tensorflow_engine.TensorFlowDevices("one_device", "gpu")
     assert devices.precision == precision
-    with pytest.raises(ValueError, match="device=tpu is not there. Received: "):
+    with pytest.raises(
+        ValueError, match="device=tpu is not available. Received: "
+    ):
         tensorflow_engine.TensorFlowDevices("one_device", "tpu")
 
 
@@ -199,7 +201,7 @@ def test_a_backend_that_no_command_has(monkeypatch, tmp_path, capsys):
 def test_a_wanted_device_that_is_not_there(tmp_path, capsys):
     argv = [f"--workdir={tmp_path}/run", "--device=gpu"]
     message = fails(wmt.main, argv, capsys)
-    assert "device=gpu is not there. Received: device: CPU, " in message
+    assert "device=gpu is not available. Received: device: CPU, " in message
     assert not (tmp_path / "run").exists()
     devices = tensorflow_engine.TensorFlowDevices("one_device", "cpu")
     assert devices.precision == "float32"

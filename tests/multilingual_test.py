@@ -139,9 +139,9 @@ def test_a_file_of_each_prefix_and_of_each_language_must_be_there(tmp_path):
     alone = write(tmp_path / "alone", en=["a"])
     no_source = write(tmp_path / "no_source", de=["A"], fr=["É"])
     for prefixes, missing in (
-        ([german], f"{german}.fr, nor {german}.fr.gz"),
-        ([german, alone], f"{alone}.de, nor {alone}.fr, nor their .gz"),
-        ([no_source], f"{no_source}.en, nor {no_source}.en.gz"),
+        ([german], f"{german}.fr or {german}.fr.gz"),
+        ([german, alone], f"{alone}.de or {alone}.fr, or their .gz"),
+        ([no_source], f"{no_source}.en or {no_source}.en.gz"),
     ):
         with pytest.raises(FileNotFoundError, match=f"No such file: {missing}"):
             read_directions(prefixes, "en", TAGS)

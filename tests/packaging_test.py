@@ -169,7 +169,7 @@ def test_requirements_of_jax_are_those_of_the_project():
 def test_what_is_to_be_installed_exists():
     """Pages and messages name this distribution and its extras."""
     extras = project()["optional-dependencies"]
-    paths = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
+    paths = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
     for package in PACKAGES:
         paths += (ROOT / package).rglob("*.py")
     named = set()

@@ -45,7 +45,7 @@ def test_lines_end_at_newlines_alone(tmp_path):
 
 def test_missing_files_are_named(tmp_path):
     (tmp_path / "train.en").write_text("a\n")
-    with pytest.raises(FileNotFoundError, match=r"train\.de, nor .*de\.gz$"):
+    with pytest.raises(FileNotFoundError, match=r"train\.de or .*de\.gz$"):
         pairs_module.read_parallel_files([tmp_path / "train"], "en", "de")
 
 

@@ -231,7 +231,7 @@ def test_a_command_imports_from_the_hub(server, tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     "name, message",
     [
-        ("hf://marian", "expected hf://OWNER/NAME, or with @REVISION"),
+        ("hf://marian", "expected hf://OWNER/NAME"),
         ("hf://a/b/c", "Received: 'hf://a/b/c'"),
         ("hf://owner/none", "hf://owner/none cannot be downloaded: "),
         ("hf://owner/marian@v2", "404"),

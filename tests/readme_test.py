@@ -20,7 +20,7 @@ from keras_transformer import layers
 from trainers import phrasebook
 
 ROOT = pathlib.Path(__file__).parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 PAGES += sorted(ROOT.glob("benchmarks/*.md"))
 SENTENCE = "A dog runs."  # which the scripts translate
 # Flags of TensorFlow and its Serving, of Marian and fairseq, and one form of a

@@ -640,7 +640,7 @@ def test_wrong_tf_config(config, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("TF_CONFIG", text)
     message = fails(wmt.main, [f"--workdir={tmp_path}/run"], capsys)
     assert "TF_CONFIG must be {" in message
-    assert f"it has another form. Received: TF_CONFIG='{text[:99]}" in message
+    assert f"a different form. Received: TF_CONFIG='{text[:99]}" in message
     assert len(message) < 500
 
 

@@ -584,7 +584,7 @@ def test_a_bad_step_is_named(make_plan, tmp_path, capsys, step, message):
         ({"train_files": ["no"]}, "plan.yaml: No such file: no.de"),
         ({"source_language": False}, "source_language must be text"),
         ({"output": ""}, "plan.yaml: expected output"),
-        ({"output": "my corpus"}, "no white space, comma or semicolon"),
+        ({"output": "my corpus"}, "must not contain white space"),
         ({"target_language": "nl", "source_language": "nl"}, "must differ"),
         ({"seed": 2}, "plan.yaml: unknown fields: seed"),
         ({"steps": {}}, "plan.yaml: steps must be a list"),

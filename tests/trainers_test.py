@@ -430,7 +430,7 @@ def test_stopped_before_a_step(command, tmp_path, monkeypatch, capsys):
     with largest_batch_untried():
         wmt.main([*command, *UNMEASURED, f"--workdir={tmp_path}"])
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last == "nothing is saved: there was no step yet"
+    assert last == "stopped before the first step; nothing was saved"
 
 
 def test_tensorboard_shows_each_step_once(tmp_path):

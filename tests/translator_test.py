@@ -412,7 +412,7 @@ def test_translations_begin_with_their_prefixes(translator, caplog):
     assert ids == forced[:limit]
     assert f"only {limit} can be in the output" in caplog.text
     assert "sentence 3 has a prefix of 3 tokens, of which only 0" in caplog.text
-    with pytest.raises(ValueError, match="as many as strings. Received: 1 and"):
+    with pytest.raises(ValueError, match="for each string. Received: 1 and"):
         translator.translate(lines, prefixes=["a"])
 
 

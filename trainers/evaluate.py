@@ -30,9 +30,9 @@ class Options(Fields):
     output: str | None = hp(None, "File to write the translations to.")
     compare: tuple[str, ...] = hp(
         (),
-        "Other systems, separated by commas: files of their translations, or"
-        " work directories, which translate as --workdir does; if --checkpoint"
-        " is a path, with the first checkpoint of averaged, best, latest.",
+        "Other systems, separated by commas: files of translations, or work"
+        " directories. Work directories use the same search options. If"
+        " --checkpoint is a path, they use averaged, else best, else latest.",
     )
 
 

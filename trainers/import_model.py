@@ -38,19 +38,17 @@ class Options(Fields):
         "DIR",
         "Directory of the model to import, or hf://OWNER/NAME[@REVISION].",
     )
-    workdir: str = required(
-        "DIR", "Directory to make, as trainers.wmt makes one."
-    )
+    workdir: str = required("DIR", "Work directory to create.")
     format: str | None = hp(
         None,
         "Format of the source. Default: recognized by its files.",
         choices=IMPORTERS,
     )
     source_language: str | None = hp(
-        None, "Such as en. Default: as in the model's files."
+        None, "Source language code, e.g. en. Default: from the model's files."
     )
     target_language: str | None = hp(
-        None, "Such as de. Default: as in the model's files."
+        None, "Target language code, e.g. de. Default: from the model's files."
     )
 
 

@@ -1,9 +1,9 @@
-"""Serves translation over HTTP, by LibreTranslate's API and one of its own.
+"""Serves translation over HTTP, with LibreTranslate's API and its own.
 
     python -m trainers.serve --workdir=DIR[,DIR...] [--port=8080]
 
 Each work directory is a language pair. The requests of many clients share
-batches. SIGTERM finishes what was accepted, and ends with status 0. It needs
+batches. SIGTERM finishes accepted requests, and ends with status 0. It needs
 the extra `serve`. See docs/serving.md.
 """
 

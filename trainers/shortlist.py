@@ -28,8 +28,9 @@ class Options(Fields):
     )
     max_pairs: int = hp(
         100_000,
-        "Pairs that are read; of more, every n-th. Time and memory grow with"
-        " their number and with the square of their length.",
+        "Maximum number of pairs to read; a larger corpus is subsampled evenly."
+        " Time and memory grow with their number and with the square of their"
+        " length.",
         low=1,
     )
     max_length: int = hp(

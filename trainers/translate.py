@@ -59,7 +59,7 @@ class Options(Fields):
     )
     retranslate: bool = hp(
         False,
-        "Translate again what has a translation.",
+        "Also replace existing translations.",
         needs={"document": True, "format": WITH_TRANSLATIONS},
     )
     n_best: int = hp(

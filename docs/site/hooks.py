@@ -59,7 +59,7 @@ def on_config(config: MkDocsConfig) -> None:
         {"Commands": list(command_pages())},
         {"Python": list(python_pages())},
     ]
-    order = ("Start", "Guides", "Reference", "Project")
+    order = ("Start", "Guides", "Results", "Reference", "Project")
     config.nav = [{title: titles[title]} for title in order]
 
 

@@ -2,7 +2,7 @@
 
 Precedence, lowest first: the field's default, the base that the command passes
 (a preset, a work directory), a flag file, the command line. A flag on the
-command line overrides a flag file, wherever the two stand. Bad input ends the
+command line overrides a flag file, whatever their order. Bad input ends the
 command with status 2 and one line.
 """
 

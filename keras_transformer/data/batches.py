@@ -144,7 +144,7 @@ class Batches:
         shapes = ", ".join(f"{rows} x {length}" for rows, length in self.shapes)
         limited = ""
         if self.shapes[-1][0] >= len(self.corpus):
-            limited = f", limited to the {len(self.corpus):,} pairs there are"
+            limited = f", limited to the {len(self.corpus):,} pairs available"
         return (
             f"{self.steps_per_epoch:,} batches an epoch, padding"
             f" {self.padding_share:.1%}; rows x tokens: {shapes}{limited}"

@@ -1,4 +1,4 @@
-"""Sentence pairs that have other ids in every epoch."""
+"""Sentence pairs whose ids differ from epoch to epoch."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ChangingCorpus(abc.ABC):
 
     @abc.abstractmethod
     def _draw_epoch(self, epoch: int) -> tuple[Corpus, dict[str, int]]:
-        """The `Corpus` of an epoch; and counts, by a text that says of what.
+        """The `Corpus` of an epoch; and counts by description.
 
         No row may have more than `longest` tokens.
         """

@@ -3,7 +3,7 @@
 The rules do not depend on a language. The first rule that applies, in the order
 of `REASONS`, drops a pair and counts it.
 
-`clean_chunks` runs it in processes of their own. So that these start fast and
+`clean_chunks` applies them in separate processes. So that these start fast and
 stay small, nothing here may import TensorFlow.
 """
 
@@ -29,12 +29,12 @@ REASONS = {
     "empty": "an empty side",
     "unreadable": "control or replacement characters",
     "identical": "the same text on both sides",
-    "long_word": "too long a word",
+    "long_word": "a word that is too long",
     "no_letter": "a side without a letter",
     "few_letters": "too few letters",
     "too_short": "too few tokens",
     "too_long": "too many tokens",
-    "uneven": "sides of too different length",
+    "uneven": "sides of very different length",
     "duplicate": "the same text as an earlier pair",
 }
 KEPT = ""  # the "reason" of pairs that are not dropped
@@ -157,7 +157,7 @@ class Cleaner:
         """The pairs that are left, as ids.
 
         Args:
-            sources, targets: Lists of `str`, as many.
+            sources, targets: Lists of `str` of equal length.
 
         Returns:
             Dictionary of `dropped`, the number of pairs by reason; `hashes`,
@@ -306,7 +306,7 @@ class LostProcessError(RuntimeError):
 
 
 def clean_chunks(chunks, num_processes, model_bytes, rules):
-    """Cleans chunks of pairs in processes of their own.
+    """Cleans chunks of pairs in separate processes.
 
     Few chunks are in progress at a time, so that memory stays bounded.
 
@@ -339,7 +339,7 @@ def clean_chunks(chunks, num_processes, model_bytes, rules):
 
 
 class _Process:
-    """A process that cleans, with a pipe of its own.
+    """A process that cleans, with its own pipe.
 
     Only the process has the other end of its pipe, so that its end, even in the
     middle of a result, ends the pipe. A process of `concurrent.futures` shares

@@ -138,7 +138,7 @@ class Corpus(SameEveryEpoch):
 
     Attributes:
         source: `TokenRows` of the source sentences.
-        target: `TokenRows` of the target sentences, as many.
+        target: `TokenRows` of the target sentences, the same number.
         counts: How many pairs were read, kept and dropped.
         selected: Which of the pairs that were read it has, bool `[read]`; None
             for all.

@@ -85,8 +85,8 @@ def read_directions(
     """
     for prefix in prefixes:
         if not any(has_file(prefix, language) for language in tags):
-            endings = ", nor ".join(f"{prefix}.{language}" for language in tags)
-            raise FileNotFoundError(f"No such file: {endings}, nor their .gz")
+            endings = " or ".join(f"{prefix}.{language}" for language in tags)
+            raise FileNotFoundError(f"No such file: {endings}, or their .gz")
     directions = {
         tag: read_parallel_files(
             # If none has the language, the error names a missing file.

@@ -37,8 +37,8 @@ def parse_mixture(
         prefixes: The corpora; a name is a prefix, or its end after a slash.
 
     Raises:
-        ValueError: The text is not of this form; or a name is of no corpus or
-            of several; or a corpus is in no stage.
+        ValueError: The text is not of this form; or a name matches no corpus
+            or several; or a corpus is in no stage.
 
     >>> stages, names = parse_mixture("a 1, b 3, until 9; a 1", ["x/a", "x/b"])
     >>> stages[0], names
@@ -84,7 +84,7 @@ def _find_corpus(name, prefixes):
     if len(found) != 1:
         raise ValueError(
             "mixture: a name must be one of train_files, or its end after a"
-            f" slash. Received: {name!r}, which is {len(found)} of"
+            f" slash. Received: {name!r}, which matches {len(found)} of"
             f" {', '.join(prefixes)}"
         )
     return found[0]
@@ -120,9 +120,9 @@ class Mixture:
     An epoch has every pair of the first corpus of its stage once. Of another
     corpus it has weight / weight of the first x pairs of the first. They are
     the next ones of an endless sequence, one shuffle of that corpus after the
-    other, which goes on from epoch to epoch and from stage to stage: every pair
-    of a corpus is seen as often as any other of it, or once more. With 4 pairs
-    of a, 3 pairs of b and the stage `a 1, b 0.5`:
+    other, which goes on from epoch to epoch and from stage to stage: how often
+    two pairs of a corpus are seen differs by at most one. With 4 pairs of a, 3
+    pairs of b and the stage `a 1, b 0.5`:
 
         epoch 1    a1 a2 a3 a4  b2 b1
         epoch 2    a1 a2 a3 a4  b3 b1
@@ -152,8 +152,8 @@ class Mixture:
         for name, size in zip(names, kept, strict=True):
             if not size:
                 raise ValueError(
-                    "mixture: expected sentence pairs in every corpus."
-                    f" Received: none of {name} is left"
+                    "mixture: every corpus must keep sentence pairs."
+                    f" Received: all pairs of {name} were dropped"
                 )
         self._stages = stages
         self._names = names

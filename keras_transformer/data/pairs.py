@@ -104,7 +104,7 @@ def find_file(prefix: str | os.PathLike, language: str) -> pathlib.Path:
             f" PREFIX.{language}.gz, without the language."
             f" Received: {prefix}, which is a file"
         )
-    raise FileNotFoundError(f"No such file: {plain}, nor {zipped}")
+    raise FileNotFoundError(f"No such file: {plain} or {zipped}")
 
 
 def _paths(prefix, language):
@@ -119,7 +119,7 @@ def _count_pairs(source_path, target_path):
     target_lines = sum(1 for _ in read_lines(target_path))
     if source_lines != target_lines:
         raise ValueError(
-            "Parallel files must have as many lines as each other. Received:"
+            "Parallel files must have the same number of lines. Received:"
             f" {source_path} with {source_lines:,} lines,"
             f" {target_path} with {target_lines:,} lines"
         )

@@ -1,9 +1,8 @@
 """Samples segmentations of words into subwords, many words at a time.
 
-SentencePiece samples, too, but cannot be told to sample the same again: from
-version 0.2.3 on, the generator of a process has a seed of its own, whatever
-`set_random_generator_seed` says. So its two algorithms are here in NumPy, as
-functions of a random generator.
+SentencePiece can sample, too, but not reproducibly: since version 0.2.3 every
+process has another seed, and `set_random_generator_seed` has no effect. So its
+two algorithms are here in NumPy, as functions of a random generator.
 
 A piece has a space at its beginning or none at all, so that the words of a
 sentence are segmented independently: a word is `▁` with the text up to the
@@ -35,7 +34,7 @@ def make_sampler(tokenizer: Tokenizer, alpha: float) -> Sampler:
 
     Raises:
         ValueError: The model is of another type, or has pieces that these
-            algorithms do not know.
+            algorithms do not support.
     """
     if tokenizer.model_type not in SAMPLERS:
         raise ValueError(
@@ -58,7 +57,7 @@ def make_sampler(tokenizer: Tokenizer, alpha: float) -> Sampler:
 
 
 class Sampler:
-    """Samples segmentations of words that it is told once.
+    """Samples segmentations of words, which `number_words` registers.
 
     Args:
         pieces: Piece -> its id and its score.

@@ -155,16 +155,16 @@ def read_index(directory: str | os.PathLike) -> dict:
     """The index of a prepared corpus, a dictionary.
 
     Raises:
-        ValueError: The directory is no prepared corpus, or not finished, or
-            another version wrote it, or its index is corrupt.
+        ValueError: The directory is not a finished prepared corpus, or another
+            version wrote it, or its index is corrupt.
     """
     path = pathlib.Path(directory) / INDEX
     try:
         index = read_json(path)
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(
-            f"{directory} is no prepared corpus, or not finished: no {INDEX};"
-            " run trainers.prepare (again)"
+            f"{directory} is not a finished prepared corpus: no {INDEX}; run"
+            " trainers.prepare"
         ) from None
     version = index.get("format_version")
     if version != FORMAT_VERSION:
@@ -213,9 +213,8 @@ def read_prepared(directory: str | os.PathLike) -> PreparedCorpus:
         The `PreparedCorpus`.
 
     Raises:
-        ValueError: The directory is no prepared corpus, or not finished, or
-            its index is corrupt, or a shard is missing or corrupt; the message
-            names it.
+        ValueError: The directory is not a finished prepared corpus, its index
+            is corrupt, or a shard is missing or corrupt; the message names it.
     """
     directory = pathlib.Path(directory)
     index = read_index(directory)
@@ -268,10 +267,7 @@ def _open_shard(directory, shard, dtype):
             f" Received: {len(content):,} bytes"
         )
     if zlib.crc32(content) != shard["crc32"]:
-        raise ValueError(
-            f"corrupt shard {path}: its bytes do not have the checksum in the"
-            " index"
-        )
+        raise ValueError(f"corrupt shard {path}: checksum mismatch")
     arrays, stop = [], 0
     for count, kind in parts:
         start, stop = stop, stop + count * kind.itemsize

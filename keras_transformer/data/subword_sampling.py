@@ -85,8 +85,7 @@ class SampledCorpus(ChangingCorpus):
         return (
             f"{self._model_type} vocabulary, alpha {self.alpha:g},"
             f" {self.growth:.2f} times the tokens in the first epoch, where"
-            f" {self.describe(0)}; so do rows with more than"
-            f" {self.longest} in a later one"
+            f" {self.describe(0)}; later epochs allow {self.longest} tokens"
         )
 
     def _draw_epoch(self, epoch):
@@ -144,7 +143,7 @@ class _Side:
         """Checks that sampled ids decode to the text they are sampled from.
 
         Raises:
-            ValueError: It is not, for a vocabulary of a kind not thought of.
+            ValueError: They do not: an unsupported kind of vocabulary.
         """
         texts, expected = (
             self._tokenizer.to_strings(
@@ -155,7 +154,7 @@ class _Side:
         wrong = sum(map(operator.ne, texts, expected))
         if wrong:
             raise ValueError(
-                "segmentations of this vocabulary cannot be sampled. Received:"
+                "sampled segmentations must decode to the same text. Received:"
                 f" another text for {wrong} of {len(texts)} sentences"
             )
 

@@ -163,8 +163,8 @@ class TokenLinks:
         self._offsets = np.concatenate([[0], np.cumsum(counts[kept])])
         self._summary = (
             f"{len(self._links):,} links of {len(same):,} pairs;"
-            f" {np.sum(~same):,} pairs have other words in the vocabulary than"
-            " in the text, and no links"
+            f" {np.sum(~same):,} pairs have no links, because normalization"
+            " changes their words"
         )
         if not len(self._links):
             raise ValueError(f"expected links of words. Received: {self}")

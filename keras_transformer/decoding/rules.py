@@ -61,7 +61,7 @@ def length_penalty(config: DecodingConfig, lengths: Tensor) -> Tensor:
             # A row that is not searched has no tokens.
             return ops.power(ops.maximum(lengths, 1.0), config.length_penalty)
         case other:
-            raise ValueError(f"no such length_normalization: {other!r}")
+            raise ValueError(f"unknown length_normalization: {other!r}")
 
 
 class Rules(typing.NamedTuple):

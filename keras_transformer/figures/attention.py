@@ -104,8 +104,7 @@ class AttentionFigure:
         self.notes = [*notes, *_name_unknown([*unknown[0], *unknown[1]])]
         if target_pieces[-1] != "</s>":
             self.notes.append(
-                "The translation is truncated: it may have"
-                f" {len(target_pieces)} tokens."
+                f"The translation is truncated to {len(target_pieces)} tokens."
             )
         written = _tokens(target_pieces, unknown[1])
         self.tokens = {
@@ -223,7 +222,7 @@ class AttentionFigure:
         layer = num_layers if layer is None else layer
         heads = range(1, num_heads + 1) if heads is None else heads
         if not heads:
-            raise ValueError("heads must name at least one. Received: none")
+            raise ValueError("expected at least one head. Received: heads=[]")
         for name, limit, numbers in (
             ("layer", num_layers, [layer]),
             ("heads", num_heads, heads),
@@ -258,7 +257,7 @@ class AttentionFigure:
         raise unhandled(view=view)
 
     def _repr_html_(self) -> str:
-        """The page in a frame of its own, for a notebook."""
+        """The page in a frame, for a notebook."""
         return (
             f'<iframe srcdoc="{html.escape(self.html())}" title="attention"'
             f' sandbox="allow-scripts" width="100%" height="{FRAME_HEIGHT}"'
@@ -317,7 +316,7 @@ def attention_figure(
         notes += cut
     if not ids:
         raise ValueError(
-            "the translation has no token to show the attention of. Received:"
+            "the translation is empty: there is no attention to show. Received:"
             f" text={text!r}"
         )
     source_ids, unknown_source, cut = _read_tokens(

@@ -50,7 +50,7 @@ def suffix_of(path: str | os.PathLike, suffixes: typing.Sequence[str]) -> str:
     """The suffix of a path, one of `suffixes`.
 
     Raises:
-        ValueError: It is none of them; or it needs matplotlib, which is not
+        ValueError: It is another one; or it needs matplotlib, which is not
             installed.
     """
     suffix = pathlib.Path(path).suffix.lower()

@@ -126,7 +126,7 @@ def read(directory: pathlib.Path) -> Imported:
         languages = ["", ""]
         notes.append(
             "the checkpoint does not say which language is the source:"
-            " --source_language and --target_language tell"
+            " give --source_language and --target_language"
         )
     config = _read_config(options, tensors, sides)
     length = options.get("max_source_positions", 1024)

@@ -103,8 +103,8 @@ def read_decoding(search, options):
     notes = []
     if extra < limit:
         notes.append(
-            f"an output ends at {extra} tokens more than its source has, where"
-            f" transformers goes on to {limit}: see --extra_length"
+            f"the maximum output length is source tokens + {extra}; that of"
+            f" transformers is {limit}: see --extra_length"
         )
     shortest = search.get("min_length", 0)
     if "min_new_tokens" in search:
@@ -156,15 +156,14 @@ def _differences(search, options, decoding):
     forced = _forced_end(search, options)
     if forced not in (eos, [eos]):
         notes.append(
-            f"forced_eos_token_id={json.dumps(forced)[:60]}: here the score of"
-            f" an output at its limit is as if {eos} were added"
+            f"forced_eos_token_id={json.dumps(forced)[:60]}: here an output at"
+            f" its length limit is scored as if {eos} followed"
         )
     if search.get("renormalize_logits", False) and (
         decoding.min_length > 1 or decoding.no_repeat_ngram
     ):
         notes.append(
-            "renormalize_logits: here the probability of tokens that are"
-            " forbidden by min_length or no_repeat_ngram_size is not given to"
-            " others"
+            "renormalize_logits: here the probability of tokens that min_length"
+            " or no_repeat_ngram_size forbids is not redistributed"
         )
     return [f"{search.path.name}: {note}" for note in notes]

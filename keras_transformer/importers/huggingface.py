@@ -204,11 +204,11 @@ def _read_side(directory, stack, options, search, tensors):
             )
     subwords = {id: subword for subword, id in ids.items()}
     if len(subwords) < len(ids):
-        raise ValueError(f"{path}: expected an id of its own for each subword")
+        raise ValueError(f"{path}: expected a distinct id for each subword")
     special = {pad, eos, ids.get("<unk>")}
     if len(special) < 3 or not special <= set(subwords):
         raise ValueError(
-            f"{path}: expected different ids of padding, end and unknown"
+            f"{path}: expected distinct ids of padding, end and unknown"
             f" tokens that it has. Received: {pad}, {eos}, {ids.get('<unk>')}"
         )
     if not 0 <= start < size:
@@ -297,7 +297,7 @@ def _take_tied(tensors, names, shape):
         if not np.array_equal(tensors.take(other, shape), array):
             raise ValueError(
                 f"{tensors.path}: {first} and {other} must be equal, since"
-                " config.json says that they are one"
+                " config.json says that they are tied"
             )
     return array
 

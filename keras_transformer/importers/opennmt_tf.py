@@ -167,7 +167,7 @@ class _Checkpoint:
         return sum(child.local_name.isdecimal() for child in children)
 
     def take(self, path: str, shape: typing.Sequence[int]) -> np.ndarray:
-        """A variable, which is then gone."""
+        """Removes a variable and returns it."""
         return self.tensors.take(self.find(path) or path, shape)
 
     def shape(self, path: str) -> tuple[int, int]:
@@ -275,8 +275,8 @@ def _read_side(run, name):
         )
     if len({*pieces, UNKNOWN}) <= len(pieces):
         raise ValueError(
-            f"{path}: a line occurs twice, or is {UNKNOWN}, which comes after"
-            " the last by itself"
+            f"{path}: a line occurs twice, or is {UNKNOWN}, which OpenNMT-tf"
+            " adds itself"
         )
     first = len(SPECIAL)
     table = [*SPECIAL, UNKNOWN, *pieces[first:]]

@@ -63,8 +63,7 @@ class Options:
         """
         if name not in self:
             raise ValueError(
-                f"{self.path}: no option {self._prefix}{name}, which such a"
-                " model has"
+                f"{self.path}: missing option {self._prefix}{name}"
             )
         return self.get(name, kind())
 

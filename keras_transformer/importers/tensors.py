@@ -35,10 +35,10 @@ class Tensors:
         return name in self._arrays
 
     def matrix_shape(self, name: str) -> tuple[int, int]:
-        """The numbers of rows and columns of a matrix, which stays.
+        """The numbers of rows and columns of a matrix; does not remove it.
 
         Raises:
-            ValueError: There is no such tensor, or it is empty, or no matrix.
+            ValueError: It is missing, empty, or not a matrix.
         """
         self._check(name)
         shape = tuple(self._arrays[name].shape)
@@ -50,15 +50,15 @@ class Tensors:
         return shape
 
     def take(self, name: str, shape: Sequence[int]) -> np.ndarray:
-        """A tensor, which is then gone.
+        """Removes a tensor and returns it.
 
         Args:
             name: As in the file.
             shape: The expected shape.
 
         Raises:
-            ValueError: There is no such tensor, or it has another shape, or it
-                is not of a float dtype.
+            ValueError: It is missing, or has another shape or a dtype that is
+                not float.
         """
         self._check(name)
         array = self._arrays.pop(name)
@@ -75,7 +75,7 @@ class Tensors:
         return np.asarray(array, np.float32)
 
     def drop(self, name: str) -> None:
-        """Takes a redundant tensor, if it is there."""
+        """Removes a redundant tensor, if it exists."""
         self._arrays.pop(name, None)
 
     def close(self) -> None:
@@ -87,9 +87,8 @@ class Tensors:
         if self._arrays:
             names = sorted(self._arrays)
             raise ValueError(
-                f"{self.path}: {len(names)} tensors that such a model does not"
-                f" have. Received: {', '.join(names[:3])}"
-                + (" ..." if len(names) > 3 else "")
+                f"{self.path}: {len(names)} unexpected tensors. Received:"
+                f" {', '.join(names[:3])}" + (" ..." if len(names) > 3 else "")
             )
 
     def _check(self, name):

@@ -281,7 +281,7 @@ def _read_pickles(path, plain):
         found = unpickle()
         keys = unpickle()
         if sorted(keys) != sorted(storages):
-            raise ValueError("its list of storages is another")
+            raise ValueError("its list of storages does not match its tensors")
         file.seek(data.tell())
         for key in keys:
             size = itemsizes[key] * int.from_bytes(file.read(8), "little")

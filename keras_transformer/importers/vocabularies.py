@@ -52,7 +52,7 @@ def make_tokenizer(
     path,
     end: str = END_OF_TABLE_WITH_CODES,
 ) -> Tokenizer:
-    """A tokenizer that segments as a SentencePiece model and counts as a table.
+    """A tokenizer with a SentencePiece model's segments and a table's ids.
 
     A piece of the model that is not in the table still takes part in the
     segmentation; where it is found, there is `UNK`. A subword that only the

@@ -47,10 +47,10 @@ def parse_options(text: str | bytes, path: typing.Any) -> dict[str, typing.Any]:
 
 
 def read_strings(path: pathlib.Path) -> dict[str, str]:
-    """Strings by strings: numbers of YAML are read as strings, too.
+    """A mapping from strings to strings; YAML's numbers are read as strings.
 
     Raises:
-        ValueError: It is not YAML, or not strings by strings.
+        ValueError: It is not YAML, or not such a mapping.
         OSError: It cannot be read.
     """
     yaml = _import_yaml(path)

@@ -121,11 +121,11 @@ class MultiHeadAttention(TracedLayer):
     are stored side by side in one matrix each. Keys and values come from the
     same sequence in all three uses of sec. 3.2.3.
 
-    Decoding runs the same attention for one position of many hypotheses. To
-    the source, whose keys and values do not change, it is `attend_from_rows`
-    over the keys and values that `project` returned once. To its own past, it
-    is `step` over a cache. `RelativeAttention` and `RestrictedAttention` are
-    subclasses for self-attention.
+    Decoding runs the same attention for one position of many hypotheses:
+    `attend_from_rows` attends to the source, whose keys and values `project`
+    computed once; `step` attends to a cache of earlier positions.
+    `RelativeAttention` and `RestrictedAttention` are subclasses for
+    self-attention.
 
     Differs from the paper: with `use_bias` the four projections have biases, as
     in models of other systems.

@@ -173,8 +173,8 @@ def by_key(x: Tensor, num_keys: Size) -> Tensor:
     *others, num_queries, width = ops.shape(x)
     if _is(num_queries, 1):
         return x
-    # Row i begins one column earlier than row i - 1: in one line of numbers,
-    # rows of one column more than they are.
+    # Relative shift: pad one column, flatten, reshape. Row i then starts one
+    # column earlier than row i - 1.
     x = ops.concatenate([x, ops.zeros_like(x[..., :1])], axis=-1)
     x = ops.reshape(x, (*others, num_queries * (width + 1)))
     first = num_queries - 1

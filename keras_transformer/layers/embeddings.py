@@ -265,7 +265,7 @@ class PositionalEmbedding(_Softmax, TracedLayer):
 
 @keras.saving.register_keras_serializable("keras_transformer")
 class SoftmaxProjection(_Softmax):
-    """A matrix of the softmax that is no embedding matrix: `logits` is x W^T.
+    """A softmax matrix separate from the embeddings: `logits` is x W^T.
 
     Differs from the paper, which has one matrix for both (sec. 3.4): models of
     other systems may have two.
@@ -324,7 +324,7 @@ class LearnedPositions(TracedLayer):
 
     A token beyond the last row has the embedding NaN, as an id outside the
     vocabulary has; where the length is static, it is refused. Padding may lie
-    beyond it. T2T would add zeros there, silently.
+    beyond it. T2T silently adds zeros there.
 
     Differs from the paper, which does not say how the table is initialized:
     like the embeddings, normal with a standard deviation of d_model^-0.5.

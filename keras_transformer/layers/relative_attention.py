@@ -31,8 +31,8 @@ class RelativeAttention(MultiHeadAttention):
     Args:
         num_heads, d_key, d_value, dropout, use_bias: As in
             `MultiHeadAttention`.
-        max_relative_position: Maximum distance, to each side, that has vectors
-            of its own.
+        max_relative_position: Distances are clipped to this maximum on each
+            side.
 
     Call arguments, Returns: As in `MultiHeadAttention`; `query` and `value`
         are the same sequence.

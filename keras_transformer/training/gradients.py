@@ -169,7 +169,7 @@ class SliceGradients:
     On CPUs that is faster than to divide every operation among the cores. The
     slices must not wait for each other, so nothing that a slice does has a side
     effect: the seeds of dropout, which all would change, go in and come out.
-    Each slice has seeds of its own.
+    Each slice has its own seeds.
 
     Args:
         inner: Gradients of a slice.
@@ -226,7 +226,7 @@ def slice_sizes(num_rows, num_slices):
 
 
 def compiled(function, jit_compile=False):
-    """The function as a graph of its own, which XLA compiles if asked to."""
+    """The function as a separate graph, which XLA compiles if asked to."""
     return tf.function(
         function,
         jit_compile=jit_compile or None,

@@ -13,7 +13,7 @@ class MovingAverage:
     It covers the trainable weights; others do not change. The decay begins
     small: see `average_changes`.
 
-    Make it in the strategy's scope. Each replica keeps an average of its own:
+    Make it in the strategy's scope. Each replica keeps its own average:
     all have the same weights, so all averages are the same, and nothing has to
     be sent.
 

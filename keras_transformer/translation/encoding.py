@@ -118,7 +118,7 @@ class SentenceEncoder:
         check_strings(prefixes)
         if len(prefixes) != len(sources):
             raise ValueError(
-                "prefixes must be as many as strings."
+                "expected one prefix for each string."
                 f" Received: {len(prefixes)} and {len(sources)}"
             )
         forced = []

@@ -89,7 +89,7 @@ class Inference:
             source_ids: int32 `[B, S]`.
 
         Returns:
-            int32 `[B]`, and an int that none of them exceeds.
+            int32 `[B]`, and an int, their upper bound.
         """
         special = (source_ids == PAD) | (source_ids == EOS)
         lengths = ops.sum(ops.cast(~special, "int32"), axis=1)

@@ -126,8 +126,8 @@ class Plan:
         if hashlib.sha256(data).hexdigest() != shard.sha256:
             raise flags.CommandError(
                 f"{self.source} has changed since {self.path / PLAN} was made:"
-                f" line {shard.first_line:,} or one of the"
-                f" {shard.lines - 1:,} after it is another one"
+                f" lines {shard.first_line:,} to"
+                f" {shard.first_line + shard.lines - 1:,} no longer match it"
             )
         return data
 
@@ -218,7 +218,7 @@ class Plan:
         if record.get("plan_sha256") != self.sha256:
             return "made by another plan"
         if record.get("sha256") != found:
-            return f"{TRANSLATION} does not have its checksum"
+            return f"checksum mismatch in {TRANSLATION}"
         if not self.settings["n_best"] and record["lines"] != shard.lines:
             return f"{record['lines']} lines instead of {shard.lines}"
         return None

@@ -65,7 +65,7 @@ def count_brackets(gold: Node, found: Node) -> Counts:
 
     Args:
         gold: The reference.
-        found: A tree over as many words.
+        found: A tree over the same number of words.
 
     Returns:
         `Counts`. n equal brackets of one tree match m of the other min(n, m)

@@ -17,8 +17,8 @@ class TreesConfig(LengthConfig, changeable=True):
     train_trees: tuple[str, ...] = hp(
         (),
         "Files of trees in the format of the Penn Treebank, or their .gz,"
-        " separated by commas. Default: the built-in treebank, which then"
-        " gives validation and test, too.",
+        " separated by commas. Default: the built-in treebank, also for"
+        " validation and test.",
     )
     valid_trees: tuple[str, ...] = hp(
         (),

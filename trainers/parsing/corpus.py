@@ -34,8 +34,8 @@ def read_split(data: TreesConfig, name: str) -> Iterable[tuple[str, str]]:
     num_trees = sum(1 for _ in read_split_trees(data, name))
     if files and not num_trees:
         raise ValueError(
-            f"{name}_trees must have trees. Received: {', '.join(files)},"
-            " without any"
+            f"{name}_trees must have trees. Received: no tree in"
+            f" {', '.join(files)}"
         )
     # Read anew each time: the paper's semi-supervised training has 17 million.
     return Pairs(

@@ -97,7 +97,7 @@ def open_given_tokenizer(corpus, vocab_size):
 def settings_of(corpus, cleaning_options, options, tokenizer):
     """Settings that determine the output: a dictionary to compare.
 
-    Files are known by size and time of change, a tokenizer by its content.
+    Files are compared by size and time of change, tokenizers by content.
     """
     languages = corpus.source_language, corpus.target_language
     paths = [
@@ -211,7 +211,7 @@ class Preparation:
         """The parts on disk must have ids of this vocabulary.
 
         Raises:
-            ValueError: They have not: its file was replaced.
+            ValueError: They do not: the vocabulary file was replaced.
         """
         if not self.parts_done():
             return

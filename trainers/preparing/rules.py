@@ -16,15 +16,9 @@ class CleaningOptions(Fields):
         "Apply all rules. Otherwise only pairs with an empty side or more than"
         " max_length tokens are dropped.",
     )
-    drop_duplicates: bool = hp(
-        True, "Drop a pair that is the same as an earlier one."
-    )
-    drop_identical: bool = hp(
-        True, "Drop a pair whose sides are the same text."
-    )
-    min_length: int = hp(
-        2, "Pairs with fewer tokens on a side are dropped.", low=2
-    )
+    drop_duplicates: bool = hp(True, "Drop pairs that repeat an earlier pair.")
+    drop_identical: bool = hp(True, "Drop pairs whose two sides are identical.")
+    min_length: int = hp(2, "Drop pairs with fewer tokens on a side.", low=2)
     max_length: int = same_field(DataConfig, "max_length")
     max_ratio: float = hp(
         3.0,
@@ -34,14 +28,13 @@ class CleaningOptions(Fields):
     )
     max_word_length: int = hp(
         60,
-        "Pairs with a word of more characters are dropped; characters of"
-        " scripts without spaces (from U+0E00 on) do not count. 0 means no"
-        " limit.",
+        "Drop pairs with a word of more characters; characters of scripts"
+        " without spaces (from U+0E00 on) do not count. 0 means no limit.",
         low=0,
     )
     min_letter_share: float = hp(
         0.4,
-        "Pairs are dropped if a side has no letter, or a smaller share of"
+        "Drop pairs with a side without letters, or with a smaller share of"
         " letters among its characters, spaces not counted. 0 means no limit.",
         low=0.0,
         below=1.0,

@@ -35,7 +35,7 @@ class TrainingCheckpoint:
         self.keep = keep
 
     def save(self) -> str:
-        """Writes a checkpoint of now among the latest.
+        """Saves the current state among the latest checkpoints.
 
         Raises:
             RunError: It cannot be written; earlier ones are still there.
@@ -43,7 +43,7 @@ class TrainingCheckpoint:
         return self._save(self.workdir.latest, self.keep)
 
     def save_best(self) -> str:
-        """Writes a checkpoint of now as the best."""
+        """Saves the current state as the best checkpoint."""
         return self._save(self.workdir.best, 1)
 
     def copy_weights(self, model: Transformer) -> None:

@@ -66,7 +66,7 @@ def read_cluster() -> Cluster | None:
         if not all(is_host) or index not in range(len(jobs[kind])):
             raise ValueError
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
-        raise wrong_tf_config("it has another form") from None
+        raise wrong_tf_config("it has a different form") from None
     return Cluster(every, first + index, f"{kind} {index}")
 
 

@@ -94,12 +94,12 @@ class TrainingConfig(Fields, changeable=True):
     )
     weight_decay: float = hp(
         0.0,
-        "Share of each weight that an update subtracts, times the learning"
-        " rate (AdamW); norms and biases have none. 0 disables it.",
+        "Decoupled weight decay (AdamW): an update subtracts learning rate *"
+        " weight_decay * weight, except of norms and biases. 0 disables it.",
         low=0.0,
     )
     label_smoothing: float = hp(
-        0.1, "Probability spread over the vocabulary.", low=0.0, below=1.0
+        0.1, "Probability spread over all tokens.", low=0.0, below=1.0
     )
     r_drop: float = hp(
         0.0,
@@ -111,8 +111,8 @@ class TrainingConfig(Fields, changeable=True):
     guided_alignment: tuple[str, ...] = hp(
         (),
         "Files of word links, one for each of train_files, with a line such as"
-        " 0-0 1-2 for each pair: alignment_head learns to attend as they say"
-        " (Chen et al. 2016).",
+        " 0-0 1-2 for each pair: alignment_head is trained to attend to linked"
+        " words (Chen et al. 2016).",
         needs={"dataset": "files", "remat": "none"},
         excludes={"modifiers": GIVEN},
     )

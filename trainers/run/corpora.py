@@ -149,7 +149,7 @@ def open_tokenizer(workdir, configuration, pairs, log):
         if file in used:
             given, path = path, workdir.path / file
             if tokenizer and tokenizer.model_bytes != used[file].model_bytes:
-                raise ValueError(f"{path} is another vocabulary than {given}")
+                raise ValueError(f"{path} differs from {given}")
             tokenizer = used[file]
         elif tokenizer is None:
             log(f"training a {name} of {vocab_size:,} subwords")
@@ -222,8 +222,8 @@ def _inherited_tokenizer(workdir, configuration):
         ours = workdir.load_tokenizer().files
         if {f: t.model_bytes for f, t in ours.items()} != contents:
             raise ValueError(
-                f"{workdir.path} has begun with another vocabulary than that"
-                f" of init_from: remove it, or choose another workdir"
+                f"{workdir.path} has another vocabulary than init_from: remove"
+                " it, or choose another workdir"
             )
     given = configuration.data.given_tokenizers
     for field, given_path in given.items():
@@ -234,8 +234,8 @@ def _inherited_tokenizer(workdir, configuration):
             or Tokenizer.load(given_path).model_bytes != of_side.model_bytes
         ):
             raise ValueError(
-                f"{given_path} is another vocabulary than that of"
-                f" init_from={path}, which the weights were trained with"
+                f"{given_path} is not the vocabulary of init_from={path}, with"
+                " which the weights were trained"
             )
     return tokenizer
 

@@ -35,8 +35,8 @@ class DataConfig(LengthConfig):
     )
     target_language: str = hp(
         "de",
-        "Language to translate into, or with files several, separated by"
-        " commas: see docs/multilingual.md.",
+        "Language to translate into. With dataset=files, several may be given,"
+        " separated by commas: see docs/multilingual.md.",
         inherited=True,
     )
     train_files: tuple[str, ...] = hp(
@@ -100,8 +100,8 @@ class DataConfig(LengthConfig):
     vocabulary_symbols: tuple[str, ...] = hp(
         (),
         "Words of the source that must be one token each, such as <BT>, the tag"
-        " of back-translated text: in a new vocabulary they are, in another one"
-        " they must be.",
+        " of back-translated text. A new vocabulary includes them; a given one"
+        " must contain them.",
         changeable=True,
     )
     subword_sampling: float = hp(

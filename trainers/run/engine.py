@@ -37,7 +37,7 @@ def check_device(device: str | None, kind: str, description: str) -> None:
     """
     if device not in (None, kind):
         raise ValueError(
-            f"device={device} is not there. Received: {description}"
+            f"device={device} is not available. Received: {description}"
         )
 
 
@@ -80,7 +80,7 @@ class Workers(abc.ABC):
         """Adds up numbers over the workers; all of them must call it.
 
         Args:
-            values: List of floats, as many on each worker.
+            values: List of floats, of the same length on every worker.
 
         Returns:
             List of floats, the same on each worker.
@@ -96,7 +96,7 @@ class Workers(abc.ABC):
         self.all_reduce_sum([0.0])
 
     def part(self) -> None:
-        """Ends the common work; every worker calls it, and is alone then."""
+        """Disconnects from the other workers; every worker calls it."""
         self.barrier()  # a worker that leaves early would count as lost
 
     def lost_another(self, reason: str) -> LostWorkerError:
@@ -160,7 +160,7 @@ class Engine(typing.Protocol):
     num_programs: int
 
     def try_batch(self, shape: tuple[int, int]) -> float:
-        """Makes a step with a full batch and takes it back.
+        """Makes a step with a full batch and undoes it.
 
         Args:
             shape: Rows and tokens of a row.

@@ -107,7 +107,7 @@ class Ending:
 
 
 class Trainer:
-    """One training, from where it stands to where it ends.
+    """One training, from its current step to its end.
 
     Args:
         experiment: The `Experiment`.
@@ -162,11 +162,11 @@ class Trainer:
         if progress.best_label not in ("", label):
             if self.workers.is_chief:
                 logging.warning(
-                    "the best score so far, %.2f, is %s; validation now"
-                    " measures %s: the next score is the first, and the best",
-                    progress.best_score,
+                    "the metric changed from %s to %s; best score reset (it was"
+                    " %.2f)",
                     progress.best_label,
                     label,
+                    progress.best_score,
                 )
             progress.best_score = Progress.best_score
             progress.stale_validations = 0
@@ -199,7 +199,7 @@ class Trainer:
             )
 
     def try_batches(self) -> float:
-        """Makes the steps that need the most memory, and takes them back.
+        """Makes the steps that need the most memory, and undoes them.
 
         If XLA compiles a program for each shape, it makes a step of each: the
         clock of `train_minutes` then does not run while XLA compiles.

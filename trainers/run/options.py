@@ -92,9 +92,9 @@ class ShortlistOptions(Fields):
 
     shortlist: bool = hp(
         False,
-        "Score frequent tokens and translations of a batch's tokens only, by"
-        " DIR/shortlist.txt, which trainers.shortlist makes: faster with a"
-        " large vocabulary on a CPU.",
+        "Score only the tokens of a shortlist, DIR/shortlist.txt, which"
+        " trainers.shortlist makes: faster on a CPU if the vocabulary is"
+        " large.",
     )
 
 
@@ -104,9 +104,9 @@ class LanguageOptions(Fields):
 
     target_language: str | None = hp(
         None,
-        "Of a model of several target languages: the one to translate into,"
-        " such as fr; sources then have no tags. Without it, each source begins"
-        " with its tag, such as <2fr>.",
+        "For models with several target languages: the language to translate"
+        " into, e.g. fr; sources then have no tags. Default: each source starts"
+        " with a tag such as <2fr>.",
     )
 
 

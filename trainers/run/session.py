@@ -59,7 +59,7 @@ def run(
     if ending.signal and saved:
         log(f"saved in {path}; rerun the same command to resume")
     elif ending.signal:
-        log("nothing is saved: there was no step yet")
+        log("stopped before the first step; nothing was saved")
     elif not saved:
         raise CommandError(
             "train_minutes must leave time for a step. Received:"
@@ -121,7 +121,7 @@ def open_trainer(
 
 
 def with_precision(configuration, workdir, devices):
-    """The configuration with a precision, and lines that tell a default.
+    """The configuration with a precision; log lines if a default was chosen.
 
     Without one, a run keeps the precision that it began with; a new run has the
     fastest one of its devices.

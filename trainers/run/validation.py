@@ -25,7 +25,7 @@ class Validation:
 
 
 class Validator:
-    """Measures the model at hand on the validation pairs.
+    """Measures a model on the validation pairs.
 
     Args:
         model: The model; its weights at the time of `run` are measured.

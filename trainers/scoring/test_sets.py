@@ -77,7 +77,7 @@ def read_test_set(
     """A test set of sacreBLEU in the languages of the work directory.
 
     Raises:
-        ValueError: sacreBLEU has no such test set, or not for the languages, or
+        ValueError: sacreBLEU lacks the test set or these languages of it, or
             cannot download it.
     """
     pair = f"{data.source_language}-{data.target_language}"

@@ -36,7 +36,7 @@ class QueueFullError(Exception):
 
 
 class Batch(typing.NamedTuple):
-    """What is known of a batch when it is done.
+    """The measurements of a finished batch.
 
     Attributes:
         waits: Seconds that each job waited for its first batch.
@@ -71,18 +71,18 @@ class _Entry:
 
 
 class Batcher:
-    """Runs jobs in batches, in a thread of its own.
+    """Runs jobs in batches, in its own thread.
 
-    A caller that does not wait any more cancels the future of its job: what is
-    not in a batch yet is dropped.
+    To abandon a job, cancel its future: items that are not in a batch yet are
+    dropped.
 
     Args:
-        max_batch_tokens: Sum of the sizes of a batch's items, at most; a single
+        max_batch_tokens: Maximum sum of the sizes of a batch's items; a single
             item may be larger.
         max_wait_seconds: How long the first job waits for others to fill its
             batch, while the thread has nothing else to do.
-        max_queue_tokens: Sum of the sizes that wait, at most; a single job may
-            be larger.
+        max_queue_tokens: Maximum sum of the sizes in the queue; a single job
+            may be larger.
         max_queue_seconds: Maximum time to drain the queue, estimated from the
             speed of the last batches; later jobs are rejected.
         observe: Called with the `Batch` after each.

@@ -11,10 +11,10 @@ class Options(Fields):
 
     host: str = hp(
         "127.0.0.1",
-        "Address to listen at. The default is this machine only; 0.0.0.0 is"
-        " every network that it is in.",
+        "Address to listen on. The default accepts connections of this machine"
+        " only; 0.0.0.0: all network interfaces.",
     )
-    port: int = hp(8080, "Port; 0: one that is free.", low=0, high=2**16 - 1)
+    port: int = hp(8080, "Port; 0: any free one.", low=0, high=2**16 - 1)
     api_keys: str | None = hp(
         None,
         "File of the keys that clients must give, one a line. Default: no key"
@@ -26,7 +26,7 @@ class Options(Fields):
         " *: all. Default: none.",
     )
     max_batch_tokens: int = hp(
-        4096, "Source tokens that are translated together, at most.", low=1
+        4096, "Maximum number of source tokens in a batch.", low=1
     )
     max_wait_ms: float = hp(
         5.0,
@@ -37,9 +37,9 @@ class Options(Fields):
     )
     max_queue_tokens: int = hp(
         65536,
-        "Source tokens that may wait; more requests are refused with 429. So"
-        " are requests that --request_seconds would drop, by the speed of the"
-        " last batches.",
+        "Maximum number of source tokens in the queue; further requests are"
+        " refused with 429. So are requests that would wait longer than"
+        " --request_seconds, by the speed of the last batches.",
         low=1,
     )
     max_searches: int = hp(
@@ -50,7 +50,7 @@ class Options(Fields):
     )
     request_seconds: float = hp(
         60.0,
-        "Seconds from the head of a request until it is dropped, with 504.",
+        "Timeout in seconds from the head of a request; then status 504.",
         low=0.001,
         high=1e5,
     )

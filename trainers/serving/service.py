@@ -1,4 +1,4 @@
-"""What the server does with texts, whatever the API they came by."""
+"""The work on texts, shared by all APIs of the server."""
 
 import asyncio
 import dataclasses
@@ -39,7 +39,7 @@ class Translated(typing.NamedTuple):
 
     @property
     def notes(self) -> list[str]:
-        """What is to be said about truncated sentences."""
+        """The notes on truncated sentences."""
         return [n for *_, of in self.sentences for n in of.translation.notes]
 
 

@@ -1,4 +1,4 @@
-"""The server's own API: search options of a request, and all that is known."""
+"""The server's own API: search options, scores, probabilities, alignments."""
 
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse

@@ -48,8 +48,8 @@ class CorpusOptions(Fields):
         for path in (*self.train_files, self.output):
             if re.search(r"[\s,;]", path):
                 raise ValueError(
-                    "train_files and output must have no white space, comma or"
-                    " semicolon, which mixture cannot have in a name."
+                    "train_files and output must not contain white space,"
+                    " commas or semicolons, which separate names in mixture."
                     f" Received: {path!r}"
                 )
         if self.source_language == self.target_language:
@@ -80,12 +80,12 @@ class Filters(CleaningOptions):
 
     check_language: bool = hp(
         True,
-        "Drop pairs with a side of few trigrams of its language.",
+        "Drop pairs with a side in another language, by trigrams.",
         needs={"clean": True},
     )
     min_log_prob: float | None = hp(
         None,
-        "Minimum of the mean log-probability of the tokens of a translation.",
+        "Minimum mean log-probability of the tokens of a translation.",
         below=0.0,
     )
 
@@ -102,7 +102,7 @@ class StepOptions(Fields):
     name: str = hp("", "Name of its files in the output directory. Required.")
     kind: str = hp(
         "back_translation",
-        "What is made of what; see docs/synthesis.md.",
+        "Kind of synthetic data; see docs/synthesis.md.",
         choices=tuple(KINDS),
     )
     forward: tuple[str, ...] = hp(
@@ -117,8 +117,8 @@ class StepOptions(Fields):
     )
     text: tuple[str, ...] = hp(
         (),
-        "Files of lines, or their .gz: of back-translation, in the target"
-        " language; of distillation, more lines in the source language.",
+        "Text files or .gz: with back_translation in the target language, with"
+        " distillation additional text in the source language.",
         excludes={"kind": "diversification"},
     )
     search: str = hp(

@@ -117,7 +117,7 @@ def make_step(plan, step, originals, arguments):
 
 
 def settings_of(plan, step):
-    """The plan's part in the pairs of a step, as JSON has it."""
+    """The settings that determine the pairs of a step, as JSON values."""
     files = [*step.options.text, *sum(plan.corpus.find_files().values(), [])]
     settings = {
         **dataclasses.asdict(step.options),

@@ -1,10 +1,10 @@
-"""Documents: their sentences for the model, the rest as it is.
+"""Documents: their sentences are translated, everything else stays.
 
     document = documents.parse(text, "html", "en", translator.fits)
     documents.translate(document, translator.translate, translator.align_spans)
 
-What stands between sentences never changes, and a sentence that is its own
-translation stays as it is written.
+Text between sentences never changes, and a sentence whose translation equals it
+stays as it is written.
 """
 
 import functools

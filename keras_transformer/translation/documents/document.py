@@ -111,7 +111,7 @@ class Document:
         """
         if len(translations) != len(self._sentences):
             raise ValueError(
-                "translations must be as many as sentences."
+                "expected one translation for each sentence."
                 f" Received: {len(translations)} and {len(self._sentences)}"
             )
         links = iter(alignments)

@@ -1,4 +1,4 @@
-"""HTML: also pages that no standard knows, which stay as they are."""
+"""HTML, also malformed: a page is not repaired."""
 
 import collections
 import html

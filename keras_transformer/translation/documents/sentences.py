@@ -298,7 +298,7 @@ def split(
 
 
 def _pair(items):
-    """The items, each pair of tags with a name of its own.
+    """The items, each pair of tags with a unique name.
 
     Tags without a partner, or that cross another pair, stand alone.
     """

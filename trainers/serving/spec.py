@@ -6,6 +6,7 @@ import typing
 from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import kinds_of
 from keras_transformer.translation import documents
+from keras_transformer.translation.requests import Request
 from trainers.serving.requests import SEARCH_FIELDS, TranslationRequest
 from trainers.serving.service import Service
 
@@ -49,7 +50,7 @@ def describe(service: Service) -> Schema:
             "Translates with search options, and tells all that is known.",
             {"text": TEXTS, "target": TEXT},
             {
-                "prefix": TEXTS,
+                **{field.name: TEXTS for field in dataclasses.fields(Request)},
                 **_schemas(TranslationRequest),
                 **_schemas(DecodingConfig, SEARCH_FIELDS),
             },

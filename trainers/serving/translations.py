@@ -2,6 +2,7 @@
 
 from starlette.exceptions import HTTPException
 
+from keras_transformer.translation.requests import make_requests
 from trainers.serving import requests
 from trainers.serving.requests import Values
 from trainers.serving.service import Service
@@ -21,7 +22,9 @@ async def translate(service: Service, fields: Values) -> dict:
     ):
         if not has_effect:
             raise HTTPException(400, f"{name} needs {needed}")
-    found = await service.translate(texts, options, search, prefixes)
+    found = await service.translate(
+        make_requests(texts, prefixes), options, search
+    )
     return {
         "translations": [
             {

@@ -375,9 +375,8 @@ class Translator:
 
         Args:
             strings: List of `str`, or of `Request`s.
-            prefixes: The beginning of each translation, a list of `str`, for
-                strings that are no `Request`s, which have their own. "" leaves
-                a translation free; by default all are.
+            prefixes: The beginning of each translation, a list of `str`, ""
+                for a free one; by default those of the `Request`s.
 
         Returns:
             List of `str`, as many.

@@ -699,7 +699,8 @@ def test_a_request_that_takes_too_long_is_dropped():
         assert served.service.batcher.waiting_tokens == 2  # the second's
         script.may_run.set()
         post(served, "/translate", q="third", source="en", target="de")
-    assert [call[2] for call in script.calls] == [["first"], ["third"]]
+    expected = [[Request("first")], [Request("third")]]
+    assert [call[2] for call in script.calls] == expected
 
 
 def test_the_work_of_a_client_that_hung_up_is_dropped():
@@ -720,7 +721,8 @@ def test_the_work_of_a_client_that_hung_up_is_dropped():
             time.sleep(0.01)
         script.may_run.set()
         post(served, "/translate", q="third", source="en", target="de")
-    assert [call[2] for call in script.calls] == [["first"], ["third"]]
+    expected = [[Request("first")], [Request("third")]]
+    assert [call[2] for call in script.calls] == expected
 
 
 def test_a_server_that_starts_or_ends_says_so():

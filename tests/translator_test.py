@@ -18,7 +18,7 @@ from keras_transformer.config import (
     find_alignment_layer,
 )
 from keras_transformer.data.batches import shift_right
-from keras_transformer.decoding import Constraints
+from keras_transformer.decoding import UNCONSTRAINED, Constraints
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.translation.batching import (
@@ -414,8 +414,7 @@ def test_a_request_has_its_prefix(translator):
     expected = translator.search(lines, prefixes)
     assert translator.search(requests) == expected
     assert translator.search([requests[0], "dog", requests[2]]) == expected
-    with pytest.raises(TypeError, match=r"list of str. Received: Request\("):
-        translator.translate(requests, prefixes)
+    assert make_requests(requests, ["", "", "a"])[2] == Request("", "a")
 
 
 def test_rows_with_prefixes_leave_the_batch_and_find_the_same(monkeypatch):
@@ -851,10 +850,12 @@ def test_only_files_count_and_leftovers_go(tmp_path, translator):
         ({}, True),
         ({"shapes": "growing"}, False),
         ({"shapes": "static"}, False),
-        ({"constraints": Constraints(tf.zeros((2, 1), tf.int32))}, True),
     ],
 )
-def test_when_sentences_leave(translator, options, leave, monkeypatch):
+@pytest.mark.parametrize("is_prefixed", [False, True])
+def test_when_sentences_leave(
+    translator, options, leave, is_prefixed, monkeypatch
+):
     picks = []
     run = row_loop.run
 
@@ -864,8 +865,9 @@ def test_when_sentences_leave(translator, options, leave, monkeypatch):
 
     monkeypatch.setattr(row_loop, "run", recorded)
     ids = tf.TensorSpec([None, None], tf.int32)
+    constraints = Constraints(ids) if is_prefixed else UNCONSTRAINED
     tf.function(
-        lambda ids: translator.inference.translate_ids(ids, **options),
+        functools.partial(translator.inference.translate_ids, **options),
         autograph=False,
-    ).get_concrete_function(ids)
+    ).get_concrete_function(ids, constraints)
     assert [pick is not None for pick in picks] == [leave]

@@ -77,23 +77,26 @@ Sentences: typing.TypeAlias = Sequence[str | Request]
 def make_requests(
     strings: Sentences, prefixes: Sequence[str] | None = None
 ) -> list[Request]:
-    """A `Request` for each sentence, with prefixes for each `str`.
+    """A `Request` for each sentence, with the prefixes, if there are any.
 
     Raises:
         TypeError: An argument is not a list of `str` or of `Request`s.
         ValueError: There are not as many prefixes as strings.
     """
+    _check_strings(strings, (str, Request))
+    requests = [Request(s) if isinstance(s, str) else s for s in strings]
     if prefixes is None:
-        _check_strings(strings, (str, Request))
-        return [s if isinstance(s, Request) else Request(s) for s in strings]
-    _check_strings(strings, str)
+        return requests
     _check_strings(prefixes, str)
     if len(prefixes) != len(strings):
         raise ValueError(
             "prefixes must be as many as strings."
             f" Received: {len(prefixes)} and {len(strings)}"
         )
-    return list(map(Request, strings, prefixes))
+    return [
+        dataclasses.replace(request, prefix=prefix)
+        for request, prefix in zip(requests, prefixes, strict=True)
+    ]
 
 
 def encode(

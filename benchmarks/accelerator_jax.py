@@ -22,8 +22,8 @@ import keras_transformer as kt
 from keras_transformer.config import DecodingConfig
 from keras_transformer.data.batches import shift_right
 from keras_transformer.training.jax_step import AXIS, JaxStep
+from keras_transformer.translation.batching import BatchedInference
 from keras_transformer.translation.inference import Inference
-from keras_transformer.translation.programs import make_runner
 from keras_transformer.vocabulary import EOS, PAD
 from trainers.run.jax_engine import describe
 
@@ -183,9 +183,9 @@ def decoding(case):
         [(inputs, _)] = copies(1, size, length, config.vocab_size)
 
         search = functools.partial(
-            make_runner(jit_compile=True),
-            inference.translate_ids,
-            inputs["source_ids"],
+            BatchedInference(inference, 1, True, 1).run,
+            Inference.translate_ids,
+            [inputs["source_ids"]],
             num_best=1,
             shapes="static",
         )

@@ -24,6 +24,7 @@ process of its own. TensorFlow is not needed.
 
 import argparse
 import dataclasses
+import functools
 import itertools
 import json
 import math
@@ -509,9 +510,10 @@ def make_search(configuration, case, devices):
         ),
         "bytes": length * (size_of(values) - size_of(encoder) + size_of(read)),
     }
-    lowered = lower(
-        inference.translate_ids, values, ids, num_best=1, shapes="static"
+    search = functools.partial(
+        inference.translate_ids, num_best=1, shapes="static"
     )
+    lowered = lower(search, inference, values, [ids])
     return lowered, {"weights": size_of(values)}, least
 
 

@@ -225,8 +225,9 @@ def make_search(point):
     from keras import ops
 
     from keras_transformer.config import DecodingConfig
+    from keras_transformer.decoding import UNCONSTRAINED
+    from keras_transformer.translation.batching import BatchedInference
     from keras_transformer.translation.inference import Inference
-    from keras_transformer.translation.programs import make_runner
 
     class ForcedLengthInference(Inference):
         """Inference whose every output has the same length."""
@@ -242,15 +243,13 @@ def make_search(point):
     inference = ForcedLengthInference(
         make_model(point), decoding, max_source_length=256
     )
-    graph = make_runner(jit_compile=False)
+    programs = BatchedInference(inference, 1, False, 1)
 
     def search(rows):
-        ids = random_ids(rows, point)
+        arrays = [random_ids(rows, point), UNCONSTRAINED]
         if "tokens" in point:
-            tokens = np.arange(point["tokens"], dtype=np.int32)
-            graph(inference.translate_among, tokens, ids)
-        else:
-            graph(inference.translate_ids, ids)
+            arrays.append(np.arange(point["tokens"], dtype=np.int32))
+        programs.run(Inference.translate_ids, arrays)
 
     return search
 

@@ -13,6 +13,7 @@ from .data.pairs import read_parallel_files as read_parallel_files
 from .data.pairs import read_tfds as read_tfds
 from .data.shards import read_prepared as read_prepared
 from .data.subword_sampling import SampledCorpus as SampledCorpus
+from .decoding import Constraints as Constraints
 from .decoding import SearchResult as SearchResult
 from .decoding import beam_search as beam_search
 from .decoding import greedy_search as greedy_search

@@ -36,13 +36,15 @@ from keras_transformer.translation.alignment import (
     word_spans,
 )
 from keras_transformer.translation.batching import BatchedInference
-from keras_transformer.translation.encoding import (
-    SentenceEncoder,
-    check_pairs,
-    check_strings,
+from keras_transformer.translation.inference import Inference, shortened_outputs
+from keras_transformer.translation.requests import (
+    Request,
+    Sentences,
+    encode,
+    encode_pairs,
+    make_requests,
     shown,
 )
-from keras_transformer.translation.inference import Inference, shortened_outputs
 from keras_transformer.translation.shortlist import Shortlist
 from keras_transformer.workdir import WorkDirectory
 
@@ -371,7 +373,7 @@ class Translator:
         state.assign(np.array([seed, 0], state.dtype))
 
     def translate(
-        self, strings: Sequence[str], prefixes: Sequence[str] | None = None
+        self, strings: Sentences, prefixes: Sequence[str] | None = None
     ) -> list[str]:
         """Translations of sentences, in their order.
 
@@ -381,11 +383,9 @@ class Translator:
         SentencePiece reads a sentence.
 
         Args:
-            strings: List of `str`.
+            strings: List of `str`, or of `Request`s.
             prefixes: The beginning of each translation, a list of `str`, ""
-                for a free translation. By default all are free. A prefix is
-                forced token by token: after "hou", the model cannot go on to
-                "house" if that is one token.
+                for a free one; by default those of the `Request`s.
 
         Returns:
             List of `str`, one for each string.
@@ -400,15 +400,14 @@ class Translator:
 
     def n_best(
         self,
-        strings: Sequence[str],
+        strings: Sentences,
         prefixes: Sequence[str] | None = None,
         num_best: int | None = None,
     ) -> list[list[tuple[str, float]]]:
         """As `translate`, with all hypotheses and their scores.
 
         Args:
-            strings: List of `str`.
-            prefixes: As in `translate`.
+            strings, prefixes: As in `translate`.
             num_best: As in `search`.
 
         Returns:
@@ -420,7 +419,7 @@ class Translator:
 
     def n_best_ids(
         self,
-        strings: Sequence[str],
+        strings: Sentences,
         prefixes: Sequence[str] | None = None,
         num_best: int | None = None,
     ) -> list[list[tuple[list[int], float]]]:
@@ -436,7 +435,7 @@ class Translator:
 
     def search(
         self,
-        strings: Sequence[str],
+        strings: Sentences,
         prefixes: Sequence[str] | None = None,
         num_best: int | None = None,
     ) -> list[Translation]:
@@ -445,8 +444,7 @@ class Translator:
         It logs nothing: the caller reports the notes on truncated sentences.
 
         Args:
-            strings: List of `str`.
-            prefixes: As in `translate`.
+            strings, prefixes: As in `translate`.
             num_best: Number of wanted hypotheses, at most and by default the
                 beam size, in sampling 1. A search for fewer finds the same
                 ones, and ends earlier if `stopping` is "exact".
@@ -458,7 +456,7 @@ class Translator:
             ValueError: As `translate`, or `num_best` is out of range.
             FloatingPointError: As `translate`.
         """
-        check_strings(strings)
+        requests = make_requests(strings, prefixes)
         num_found = self.decoding.num_hypotheses
         num_best = num_found if num_best is None else num_best
         check_positive(num_best=num_best)
@@ -469,19 +467,16 @@ class Translator:
                 f" beam_size={self.decoding.beam_size},"
                 f" sampling={self.decoding.sampling}"
             )
-        encoder = self._encoder()
-        rows, notes = encoder.sources(strings)
-        limit = self.inference.output_limit
-        forced = encoder.prefixes(prefixes, rows, notes, limit)
-        found = self._batched.search(rows, forced, num_best)
+        rows = encode(requests, *self._encoding())
+        found = self._batched.search(rows, num_best)
         to_strings = self.tokenizer.target.to_strings
         results = []
-        for string, note, (ids, scores) in zip(
-            strings, notes, found, strict=True
+        for request, row, (ids, scores) in zip(
+            requests, rows, found, strict=True
         ):
-            _check_finite(scores, string)
+            _check_finite(scores, request.text)
             results.append(
-                Translation(to_strings(ids), ids, scores.tolist(), note)
+                Translation(to_strings(ids), ids, scores.tolist(), row.notes)
             )
         return results
 
@@ -509,14 +504,15 @@ class Translator:
             TypeError: `pairs` is not a list of pairs of `str`.
             FloatingPointError: The model's logits are not finite.
         """
-        check_pairs(pairs)
-        sources, labels, notes = self._encoder().pairs(
-            pairs, self.max_target_length
-        )
-        found = self._of_pairs(self.inference.score_ids, pairs, sources, labels)
+        rows = encode_pairs(pairs, *self._encoding())
+        found = self._of_pairs(Inference.score_ids, pairs, rows)
         return [
-            PairScore(ids, log_probs[: len(ids)].tolist(), note)
-            for ids, log_probs, note in zip(labels, found, notes, strict=True)
+            PairScore(
+                row.target_ids,
+                log_probs[: len(row.target_ids)].tolist(),
+                row.notes,
+            )
+            for row, log_probs in zip(rows, found, strict=True)
         ]
 
     def align(self, pairs: Sequence[tuple[str, str]]) -> list[Alignment]:
@@ -570,24 +566,21 @@ class Translator:
 
     def fits(self, string: str) -> bool:
         """Whether `translate` reads a string completely."""
-        return self._encoder().fits(string)
+        [row] = encode([Request(string)], *self._encoding())
+        return not row.notes
 
     # The stages of `translate`, `score` and `align`
 
-    def _encoder(self):
-        """From sentences to ids."""
-        return SentenceEncoder(
-            self.tokenizer, self.max_source_length, self.source_tags
-        )
+    def _encoding(self):
+        """The arguments of `encode` and `encode_pairs` after the first."""
+        return self.tokenizer, self.source_tags, self.inference
 
     def _align(self, pairs, make_side):
         """Links of the words of each pair, and its notes on truncation.
 
         `make_side` makes the `Side` of a string from its tokens.
         """
-        check_pairs(pairs)
-        encoder = self._encoder()
-        sources, labels, notes = encoder.pairs(pairs, self.max_target_length)
+        rows = encode_pairs(pairs, *self._encoding())
         sides = [
             [
                 make_side(string, tokens)
@@ -600,25 +593,19 @@ class Translator:
                 (self.tokenizer.target, [t for _, t in pairs]),
             )
         ]
-        found = self._of_pairs(
-            self.inference.alignment_ids, pairs, sources, labels
-        )
-        begin = len(encoder.tag_ids())  # the tag is no word of the source
-        return [
-            (
-                align_words(attention[: len(ids) - 1, begin:], source, target),
-                note,
-            )
-            for attention, ids, source, target, note in zip(
-                found, labels, *sides, notes, strict=True
-            )
-        ]
+        found = self._of_pairs(Inference.alignment_ids, pairs, rows)
+        results = []
+        for attention, row, *both in zip(found, rows, *sides, strict=True):
+            # The tag is no word of the source.
+            words = attention[: len(row.target_ids) - 1, row.tag_length :]
+            results.append((align_words(words, *both), row.notes))
+        return results
 
-    def _of_pairs(self, method, pairs, sources, labels):
+    def _of_pairs(self, kind, pairs, rows):
         """A row of a method's result for each pair, checked."""
-        results = self._batched.of_pairs(method, sources, labels)
-        for (source, _), row in zip(pairs, results, strict=True):
-            _check_finite(row, source)
+        results = self._batched.of_pairs(kind, rows)
+        for (source, _), result in zip(pairs, results, strict=True):
+            _check_finite(result, source)
         return results
 
 

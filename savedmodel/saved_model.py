@@ -45,6 +45,7 @@ import tensorflow as tf
 
 from keras_transformer import graph_tokenization
 from keras_transformer.data.batches import shift_right
+from keras_transformer.decoding import Constraints
 from keras_transformer.graph_tokenization import truncate
 from keras_transformer.vocabulary import EOS, PAD
 from savedmodel.search import (
@@ -152,7 +153,7 @@ class Signatures:
         limits, _ = self.translator.inference.output_limits(sources.ids)
         too_long = (count_tokens(prefix) > limits)[: tf.shape(text)[0]]
         return self._best(
-            self._search_best(sources.ids, prefix),
+            self._search_best(sources.ids, Constraints(prefix)),
             sources.truncated | is_cut | too_long,
         )
 

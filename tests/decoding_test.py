@@ -213,6 +213,8 @@ def config_of(options, **rules):
 def run_search(model, sentences, limits, max_length, **options):
     config = config_of(options)
     width = 1 if config.sampling else config.beam_size
+    if "prefix" in options:
+        options |= prefixed(options.pop("prefix"))
     return decoding.search(
         model.step,
         model.cache(sentences, max_length, width),
@@ -242,6 +244,10 @@ def run_sample(model, sentences, limits, max_length=MAX_LENGTH, **options):
     )
 
 
+def prefixed(prefix):
+    return {"constraints": decoding.Constraints(prefix)}
+
+
 def sentences_and_limits(batch_size, max_length=MAX_LENGTH):
     sentences = np.arange(batch_size, dtype="int32")
     return sentences, 1 + sentences % max_length
@@ -251,7 +257,7 @@ def test_public_searches_are_search_with_their_arguments_as_rules():
     model = ScriptedModel(4)
     sentences, limits = sentences_and_limits(12)
     prefix = np.where(sentences[:, None] % 2, 5, PAD)
-    options = {"length_penalty": 1.5, "min_length": 4, "prefix": prefix}
+    options = {"length_penalty": 1.5, "min_length": 4, **prefixed(prefix)}
     sampling = {"temperature": 0.7, "top_k": 3, "top_p": 0.9, "seed": 5}
 
     def reorder(cache, parents):
@@ -1002,6 +1008,58 @@ def test_sentences_that_leave_find_the_same(beam_size, stopping):
         assert after <= 0.75 * before
 
 
+@pytest.mark.parametrize("beam_size", [1, 3])
+@pytest.mark.parametrize("no_repeat_ngram", [0, 2])
+def test_sentences_that_leave_take_their_constraints_along(
+    beam_size, no_repeat_ngram
+):
+    """Bit-equal to a search in which all stay, and to plain Python."""
+    model = ScriptedModel(6, sharpness=3.0)
+    sentences, limits = sentences_and_limits(40)
+    prefixes = [PREFIXES[i % 7] if i % 7 < 5 else () for i in sentences]
+    # As a batch of rows has them: cut where the output ends.
+    prefixes = [
+        ids[:limit] for ids, limit in zip(prefixes, limits, strict=True)
+    ]
+    prefix = np.zeros((40, 3), "int32")
+    for row, ids in enumerate(prefixes):
+        prefix[row, : len(ids)] = ids
+    rules = {"min_length": 3, "no_repeat_ngram": no_repeat_ngram}
+    arguments = model, sentences, limits, beam_size
+    stayed = run_beam(*arguments, prefix=prefix, **rules)
+    sizes = []
+    pick = pick_hypotheses(beam_size, sizes)
+    left = run_beam(*arguments, prefix=prefix, pick=pick, **rules)
+    assert_same(left, stayed)
+    assert len(sizes) > 2 and sizes[0] < 40 and sizes[-1] == 0
+    for sentence, (limit, ids) in enumerate(zip(limits, prefixes, strict=True)):
+        find, width = expected_beam, (beam_size,)
+        if beam_size == 1:
+            find, width = expected_greedy, ()
+        expected = find(
+            model, sentence, limit, *width, 0.6, prefix=ids, **rules
+        )
+        assert_hypotheses(left, sentence, expected)
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_rows_without_constraints_are_as_in_a_search_without(beam_size):
+    model = ScriptedModel(6, sharpness=3.0)
+    sentences, limits = sentences_and_limits(40)
+    prefix = np.where(sentences[:, None] % 2, 5, PAD)
+    found = [
+        run_beam(
+            *(model, sentences, limits, beam_size),
+            pick=pick_hypotheses(beam_size, []),
+            **options,
+        )
+        for options in ({}, {"prefix": prefix})
+    ]
+    free, forced = (rows(result, sentences % 2 == 0) for result in found)
+    assert_same(forced, free)
+    assert (rows(found[1], sentences % 2 == 1).ids[..., 0, 0] == 5).all()
+
+
 def test_sentences_without_output_leave_before_a_step():
     model, sizes = ScriptedModel(3), []
     sentences, limits = np.arange(4, dtype="int32"), np.zeros(4, "int32")
@@ -1219,27 +1277,20 @@ def test_other_backends_find_the_same():
         ({"max_length": 0}, "Received: max_length=0"),
         ({"max_length": 4.5}, "Received: max_length=4.5"),
         ({"limits": np.ones((2, 1))}, r"Received: max_lengths.shape=\(2, 1\)"),
-        ({"prefix": np.ones(2)}, r"Received: prefix.shape=\(2,\)"),
-        ({"prefix": np.ones((2, 3))}, "Received: prefix of dtype float"),
-        ({"prefix": np.ones((2, 5))}, r"Received: prefix.shape=\(2, 5\)"),
+        (prefixed(np.ones(2)), r"Received: prefix.shape=\(2,\)"),
+        (prefixed(np.ones((2, 3))), "Received: prefix of dtype float"),
+        (prefixed(np.ones((2, 5))), r"Received: prefix.shape=\(2, 5\)"),
         ({"cache": np.ones((2, 3))}, r"must have 6 rows.*shape \(2, 3\)"),
         ({"logits": np.ones(6)}, r"Received: logits.shape=\(6,\)"),
         ({"max_steps": 0}, "Received: max_steps=0"),
         ({"num_best": 0}, "Received: num_best=0"),
         (
             {"sampling": True, "seed": 1, "pick": row_loop.pick_rows},
-            "Received: max_steps=None, no prefix, sampling=True",
+            "Received: max_steps=None, sampling=True",
         ),
         (
             {"max_steps": 3, "pick": row_loop.pick_rows},
-            "Received: max_steps=3, no prefix",
-        ),
-        (
-            {
-                "prefix": np.ones((2, 3), "int32"),
-                "pick": row_loop.pick_rows,
-            },
-            "Received: max_steps=None, a prefix",
+            "Received: max_steps=3, sampling=False",
         ),
     ],
 )

@@ -15,7 +15,7 @@ from keras_transformer.checkpoints import named_weights
 from keras_transformer.data.languages import read_directions
 from keras_transformer.data.mixture import Mixture, temperature_stage
 from keras_transformer.tokenization import Tokenizer
-from keras_transformer.translation.encoding import UntaggedError
+from keras_transformer.translation.requests import UntaggedError
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
 from savedmodel import export

@@ -26,8 +26,9 @@ from starlette.responses import StreamingResponse
 
 import keras_transformer as kt
 from keras_transformer.commands.flags import RunError
-from keras_transformer.decoding import UNFINISHED
+from keras_transformer.decoding import UNCONSTRAINED, UNFINISHED
 from keras_transformer.translation import batching, documents
+from keras_transformer.translation.requests import Request, Row, make_requests
 from keras_transformer.translator import Alignment, PairScore, Translation
 from trainers import serve
 from trainers.serving import app, languages, pairs, requests, server, spec
@@ -244,7 +245,7 @@ class Script:
         self.max_source_length = 100
         self.max_target_length = 100
         self.tokenizer = types.SimpleNamespace(source=self, target=self)
-        self.calls = []  # of `search`: decoding, seed, texts, prefixes, number
+        self.calls = []  # of `search`: decoding, seed, requests, number
         self.may_run = threading.Event()
         self.may_run.set()
         self.seed = None
@@ -278,18 +279,16 @@ class Script:
     def reseed(self, seed):
         self.seed = seed
 
-    def search(self, strings, prefixes, num_best):
-        self.calls.append(
-            (self.decoding, self.seed, strings, prefixes, num_best)
-        )
+    def search(self, requests, num_best):
+        self.calls.append((self.decoding, self.seed, requests, num_best))
         assert self.may_run.wait(60)
         found = []
-        for i, string in enumerate(strings):
-            if string == "fail":
-                raise FloatingPointError(f"<{string}>")
-            text = (prefixes[i] if prefixes else "") + string.upper()
+        for request in requests:
+            if request.text == "fail":
+                raise FloatingPointError(f"<{request.text}>")
+            text = request.prefix + request.text.upper()
             texts = [text + "+" * n for n in range(num_best)]
-            notes = ["is long"] if len(string) > 500 else []
+            notes = ["is long"] if len(request.text) > 500 else []
             scores = [-float(n) for n in range(num_best)]
             found.append(Translation(texts, [], scores, notes))
         return found
@@ -406,7 +405,8 @@ def translated(text, text_format):
     return documents.translate(
         document,
         lambda sentences: [
-            found.texts[0] for found in script.search(sentences, None, 1)
+            found.texts[0]
+            for found in script.search(make_requests(sentences), 1)
         ],
         script.align_spans,
     ).text
@@ -582,9 +582,9 @@ def test_search_options_of_a_request(served):
     post(served, "/v1/translate", sampling=True, seed=5, **common)
     plain, other, forced, sampled = served.script.calls
     usual = served.script.decoding
-    assert plain == (usual, None, ["a"], None, 1)
+    assert plain == (usual, None, [Request("a")], 1)
     assert other[0] == dataclasses.replace(usual, beam_size=2, length_penalty=1)
-    assert forced[3:] == (["Das "], 3)
+    assert forced[2:] == ([Request("a", "Das ")], 3)
     assert sampled[0].sampling and sampled[1] == 5
 
 
@@ -753,7 +753,8 @@ def test_a_request_that_takes_too_long_is_dropped():
         assert served.service.batcher.waiting_tokens == 2  # the second's
         script.may_run.set()
         post(served, "/translate", q="third", source="en", target="de")
-    assert [call[2] for call in script.calls] == [["first"], ["third"]]
+    expected = [[Request("first")], [Request("third")]]
+    assert [call[2] for call in script.calls] == expected
 
 
 def test_the_work_of_a_client_that_hung_up_is_dropped():
@@ -774,7 +775,8 @@ def test_the_work_of_a_client_that_hung_up_is_dropped():
             time.sleep(0.01)
         script.may_run.set()
         post(served, "/translate", q="third", source="en", target="de")
-    assert [call[2] for call in script.calls] == [["first"], ["third"]]
+    expected = [[Request("first")], [Request("third")]]
+    assert [call[2] for call in script.calls] == expected
 
 
 def test_a_server_that_starts_says_so():
@@ -977,11 +979,11 @@ def test_connections_are_limited():
 def test_warming_up_makes_all_programs_of_a_search(is_static, row_factor):
     seen = set()
 
-    def run(method, ids, num_best, shapes, max_steps):
+    def run(kind, arrays, room, num_best, shapes, max_steps):
         """Finds the outputs of short sources in the first round only."""
-        length = (
-            ids.shape[1] if is_static else method.__self__.max_source_length
-        )
+        ids, constraints = arrays
+        assert constraints == UNCONSTRAINED
+        length = ids.shape[1] if is_static else room
         size = len(ids) if is_static else None
         seen.add((size, length, num_best, shapes, max_steps))
         length = UNFINISHED if max_steps and length > 8 else 1
@@ -993,10 +995,10 @@ def test_warming_up_makes_all_programs_of_a_search(is_static, row_factor):
 
     inference = exports.translator().inference
     batched = batching.BatchedInference(inference, 40, False, 1)
-    run.row_factor = row_factor
+    batched.row_factor = row_factor
     batched.run, batched.has_static_shapes = run, is_static
-    rows = [[5] * (i % 16) + [2] for i in range(100)]
-    batched.search(rows, [[]] * 100, num_best=1)
+    rows = [Row([5] * (i % 16) + [2], 0, [], []) for i in range(100)]
+    batched.search(rows, num_best=1)
     needed = set(seen)
     seen.clear()
     batched.warm_up(num_best=1)

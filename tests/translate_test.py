@@ -25,12 +25,10 @@ RUN = pathlib.Path(__file__).parent / "fixtures/workdir_0_2/run"
 class Echo:
     """Says each line again; it stands for a `Translator`."""
 
-    def search(self, strings, prefixes, num_best):
+    def search(self, requests, num_best):
+        strings = [request.prefix + request.text for request in requests]
         if "no number" in strings:
             raise FloatingPointError("not finite")
-        if prefixes is not None:
-            pairs = zip(prefixes, strings, strict=True)
-            strings = [prefix + string for prefix, string in pairs]
         return [
             Translation(
                 [string, string.upper()][:num_best],
@@ -140,9 +138,8 @@ def test_alignments_follow_the_translations():
     [(["1", "2", ""], None), (["1"], "only 1"), (["1"] * 4, "more than 3")],
 )
 def test_each_line_has_its_prefix(prefixes, received):
-    outputs = translating.translate_lines(
-        Echo(), ["a", "b", "c"], 2, prefixes=prefixes
-    )
+    requests = translating.read_requests(["a", "b", "c"], prefixes)
+    outputs = translating.translate_lines(Echo(), requests, 2)
     if received is None:
         assert list(outputs) == ["1a", "2b", "c"]
         return
@@ -152,19 +149,19 @@ def test_each_line_has_its_prefix(prefixes, received):
         list(outputs)
 
 
-@pytest.mark.parametrize("number", [1, 4])
+@pytest.mark.parametrize("received", ["only 1", "more than 3"])
 def test_prefixes_are_counted_before_any_line_is_translated(
-    tmp_path, monkeypatch, capsys, number
+    tmp_path, monkeypatch, capsys, received
 ):
     path = tmp_path / "prefixes"
-    path.write_text("ja\n" * number)
+    path.write_text("ja\n" * (1 if received == "only 1" else 4))
     stdin = io.TextIOWrapper(io.BytesIO(b"a\nb\nc\n"))
     monkeypatch.setattr(sys, "stdin", stdin)
     monkeypatch.setattr(translating, "load_translator", pytest.fail)
     argv = ["--workdir=somewhere", f"--prefix_file={path}"]
     assert fails(translate.main, argv, capsys) == (
         "trainers.translate: prefix_file must have a line for each input line."
-        f" Received: {number} lines for 3 input lines\n"
+        f" Received: {received} lines\n"
     )
 
 

@@ -18,6 +18,7 @@ from keras_transformer.config import (
     find_alignment_layer,
 )
 from keras_transformer.data.batches import shift_right
+from keras_transformer.decoding import UNCONSTRAINED, Constraints
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.translation.batching import (
@@ -26,9 +27,15 @@ from keras_transformer.translation.batching import (
     padded_length,
     room,
 )
-from keras_transformer.translation.encoding import SentenceEncoder
-from keras_transformer.translation.inference import shortened_outputs
-from keras_transformer.translation.programs import make_runner
+from keras_transformer.translation.inference import (
+    Inference,
+    shortened_outputs,
+)
+from keras_transformer.translation.requests import (
+    Request,
+    encode,
+    make_requests,
+)
 from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import EOS, PAD, UNK
 from keras_transformer.workdir import WorkDirectory
@@ -287,14 +294,13 @@ def test_few_rows_share_batches(num_threads):
 def test_few_graphs(translator):
     translator = translator.with_decoding()  # without the graphs of others
     translator.translate(["fox"] * 3 + TEXT)
-    number = len(translator._batched.run._graphs)
-    searches = [
-        key for key in translator._batched.run._graphs if "translate" in key[0]
-    ]
+    programs = translator._batched._programs
+    number = len(programs)
+    searches = [p for p in programs if p.kind is Inference.translate_ids]
     # No source has more than 32 tokens, so one graph serves all lengths.
     assert len(searches) == len({room(n) for n in range(1, 31)}) == 1
     translator.translate(["dog", "the fox", *TEXT[::-1], "the lazy dog"])
-    assert len(translator._batched.run._graphs) == number
+    assert len(programs) == number
 
 
 def test_ids_and_scores_are_those_of_the_texts(translator):
@@ -416,6 +422,46 @@ def test_translations_begin_with_their_prefixes(translator, caplog):
         translator.translate(lines, prefixes=["a"])
 
 
+def test_a_request_has_its_prefix(translator):
+    lines, prefixes = ["the fox", "dog", ""], ["how quickly", "", "vex"]
+    requests = make_requests(lines, prefixes)
+    assert requests[:2] == [Request("the fox", "how quickly"), Request("dog")]
+    expected = translator.search(lines, prefixes)
+    assert translator.search(requests) == expected
+    assert translator.search([requests[0], "dog", requests[2]]) == expected
+    assert make_requests(requests, ["", "", "a"])[2] == Request("", "a")
+
+
+def test_rows_with_prefixes_leave_the_batch_and_find_the_same(monkeypatch):
+    """As in a program in which all rows stay, and as alone."""
+    translator = make_translator(decoding={"extra_length": 20})
+    lines = [*TEXT, "fox", "the dog", "vex my box", "daft", "five zebras"] * 2
+    prefixes = ["how", "", "vex the", "", "jumps", "", "fox", ""] * 2
+    found = translator.n_best_ids(lines, prefixes)
+    picks, run = [], row_loop.run
+
+    def stay(*arguments, pick, **others):
+        picks.append(pick)
+        return run(*arguments, pick=None, **others)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(row_loop, "run", stay)
+        stayed = translator.with_decoding().n_best_ids(lines, prefixes)
+    assert picks and None not in picks
+    alone = [
+        translator.n_best_ids([line], [prefix])[0]
+        for line, prefix in zip(lines, prefixes, strict=True)
+    ]
+    for one, *others in zip(found, stayed, alone, strict=True):
+        for other in others:
+            assert [ids for ids, _ in one] == [ids for ids, _ in other]
+            np.testing.assert_allclose(
+                [score for _, score in one],
+                [score for _, score in other],
+                rtol=1e-5,
+            )
+
+
 # Alignment, and what is made of it
 
 
@@ -495,14 +541,13 @@ def test_alignment_is_of_what_the_decoder_reads_or_writes(pre_norm):
 def attend_to(translator, monkeypatch, choices):
     """Makes each target token attend to one source token alone."""
 
-    def attention(method, pairs, sources, labels):
-        assert method == translator.inference.alignment_ids
+    def attention(kind, pairs, rows):
+        assert kind is Inference.alignment_ids
         found = []
-        for source, target, choice in zip(
-            sources, labels, choices, strict=True
-        ):
-            weights = np.full((len(target) + 5, len(source) + 7), 0.01)
-            weights[:, len(source) - 1 :] = 0
+        for row, choice in zip(rows, choices, strict=True):
+            source, target = len(row.source_ids), len(row.target_ids)
+            weights = np.full((target + 5, source + 7), 0.01)
+            weights[:, source - 1 :] = 0
             weights[range(len(choice)), choice] = 0.4
             found.append(weights)
         return found
@@ -592,24 +637,26 @@ def test_weights_that_are_no_numbers_raise(translator):
 
 
 def test_a_huge_limit_and_a_huge_line_cost_what_they_hold(translator):
-    tokenizer = translator.tokenizer
-    [row], [notes] = SentenceEncoder(tokenizer, 10**9, ()).sources(["fox"])
-    assert row == translator.tokenizer.encode(["fox"]).to_list()[0]
-    assert not notes
-    rows, notes = SentenceEncoder(tokenizer, 5, ()).sources(
-        ["fox " * 10**5] + ["a"] * 999
-    )
-    assert [len(each) for each in notes] == [1] + [0] * 999
-    assert len(rows[0]) == 5 and rows[0][-1] == EOS
-    assert rows[1:] == translator.tokenizer.encode(["a"] * 999).to_list()
+    def rows_of(strings, max_source_length):
+        inference = translator.inference.for_sources_up_to(max_source_length)
+        requests = make_requests(strings)
+        return encode(requests, translator.tokenizer, (), inference)
+
+    [row] = rows_of(["fox"], 10**9)
+    assert row.source_ids == translator.tokenizer.encode(["fox"]).to_list()[0]
+    assert not row.notes
+    rows = rows_of(["fox " * 10**5] + ["a"] * 999, 5)
+    assert [len(row.notes) for row in rows] == [1] + [0] * 999
+    assert len(rows[0].source_ids) == 5 and rows[0].source_ids[-1] == EOS
+    expected = translator.tokenizer.encode(["a"] * 999).to_list()
+    assert [row.source_ids for row in rows[1:]] == expected
 
 
 def test_a_graph_has_room_for_its_sources():
     translator = make_translator(beam_size=1, max_source_length=100)
     lines = ["fox", "fox " * 20]
     found = translator.translate(lines)
-    rooms = {room_for for _, room_for, *_ in translator._batched.run._graphs}
-    assert rooms == {32, 64}
+    assert {p.room for p in translator._batched._programs} == {32, 64}
     assert [translator.translate([line])[0] for line in lines] == found
 
 
@@ -621,8 +668,8 @@ def test_xla_gives_the_same():
 
     def graphs(translator):
         return [
-            g.function_def.attr
-            for g in translator._batched.run._graphs.values()
+            program.args[0].function_def.attr
+            for program in translator._batched._programs.values()
         ]
 
     assert all(attr["_XlaMustCompile"].b for attr in graphs(compiled))
@@ -636,13 +683,14 @@ def test_few_steps_come_first_and_the_rest_is_searched_again(monkeypatch):
     expected = make_translator(**options).n_best(lines)
     translator = make_translator(**options, jit_compile=True)
     # XLA itself is another test's: here the same graphs, not compiled.
-    graph, rounds = make_runner(jit_compile=False), []
+    monkeypatch.setattr(translator._batched, "jit_compile", False)
+    run, rounds = translator._batched.run, []
 
-    def plain(method, *arrays, **of_graph):
+    def recorded(kind, arrays, *others, **of_graph):
         rounds.append((of_graph.get("max_steps"), len(arrays[0])))
-        return graph(method, *arrays, **of_graph)
+        return run(kind, arrays, *others, **of_graph)
 
-    monkeypatch.setattr(translator._batched, "run", plain)
+    monkeypatch.setattr(translator._batched, "run", recorded)
     found = translator.n_best(lines)
     for one, two in zip(found, expected, strict=True):
         assert [text for text, _ in one] == [text for text, _ in two]
@@ -817,10 +865,12 @@ def test_only_files_count_and_leftovers_go(tmp_path, translator):
         ({}, True),
         ({"shapes": "growing"}, False),
         ({"shapes": "static"}, False),
-        ({"prefix": tf.zeros((2, 1), tf.int32)}, False),
     ],
 )
-def test_when_sentences_leave(translator, options, leave, monkeypatch):
+@pytest.mark.parametrize("is_prefixed", [False, True])
+def test_when_sentences_leave(
+    translator, options, leave, is_prefixed, monkeypatch
+):
     picks = []
     run = row_loop.run
 
@@ -830,8 +880,9 @@ def test_when_sentences_leave(translator, options, leave, monkeypatch):
 
     monkeypatch.setattr(row_loop, "run", recorded)
     ids = tf.TensorSpec([None, None], tf.int32)
+    constraints = Constraints(ids) if is_prefixed else UNCONSTRAINED
     tf.function(
-        lambda ids: translator.inference.translate_ids(ids, **options),
+        functools.partial(translator.inference.translate_ids, **options),
         autograph=False,
-    ).get_concrete_function(ids)
+    ).get_concrete_function(ids, constraints)
     assert [pick is not None for pick in picks] == [leave]

@@ -13,7 +13,8 @@ with N = B for `greedy_search` and `sample`, and N = B * W for `beam_search`:
 the W hypotheses of a sentence are neighbours. `step` is a closure over values
 that do not change between positions, such as the projected encoder output.
 A cache that is not such a nest needs a function that reorders it. `search`
-takes all rules as one `DecodingConfig`.
+takes all rules as one `DecodingConfig`, and what single sentences require as
+`Constraints`.
 
 Choices that systems make differently:
 
@@ -33,18 +34,18 @@ Choices that systems make differently:
 - Where these rules leave no token (`no_repeat_ngram=1` with a large
   `min_length`), the hypothesis is dropped: no tokens, score and log-probability
   `MISSING_SCORE`.
-- `prefix` forces the first tokens: their log-probabilities count, and they may
-  include tokens that are otherwise not emitted, or repeat n-grams.
 - A sentence fails if its logits at some position have a NaN or +inf, or nothing
-  but -inf, or if its prefix has an id that is not in the vocabulary: its scores
-  and log-probabilities are NaN, its ids `PAD`. The others of the batch are not
+  but -inf, or if a token forced on it is not in the vocabulary: its scores and
+  log-probabilities are NaN, its ids `PAD`. The others of the batch are not
   affected.
 
 The search computes in float32, whatever the dtype of the logits.
 """
 
 from keras_transformer.decoding.rules import MISSING_SCORE as MISSING_SCORE
+from keras_transformer.decoding.rules import UNCONSTRAINED as UNCONSTRAINED
 from keras_transformer.decoding.rules import UNFINISHED as UNFINISHED
+from keras_transformer.decoding.rules import Constraints as Constraints
 from keras_transformer.decoding.rules import SearchResult as SearchResult
 from keras_transformer.decoding.searches import beam_search as beam_search
 from keras_transformer.decoding.searches import greedy_search as greedy_search

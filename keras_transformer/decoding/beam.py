@@ -9,10 +9,12 @@ from keras import ops
 from keras_transformer.backend import Tensor
 from keras_transformer.decoding.rules import (
     MISSING_SCORE,
+    Constraints,
     SearchResult,
     allowed_candidates,
     is_banned,
     length_penalty,
+    rules_at,
     steer,
 )
 from keras_transformer.decoding.selection import (
@@ -28,20 +30,16 @@ from keras_transformer.decoding.stopping import STOPPING_RULES, count_finished
 from keras_transformer.vocabulary import BOS, EOS, PAD
 
 
-def search_beams(step, cache, max_lengths, rules, size, reorder, num_best, run):
-    """Beam search; see `beam_search`.
+def search_beams(
+    step, cache, max_lengths, config, constraints, size, reorder, num_best, run
+):
+    """Beam search with token buffers of a size; see `beam_search`.
 
-    Args:
-        step, cache, reorder, num_best: As in `search`.
-        max_lengths: int32 [B].
-        rules: The `Rules`, with a beam of at least two.
-        size: Size of the token buffers.
-        run: The loop, `row_loop.run` with its options.
+    `run` is the loop, `row_loop.run` with its options.
 
     Returns:
         The `SearchResult`, and bool [B]: whether the search has ended.
     """
-    config = rules.config
     beam_size = config.beam_size
     stopping = STOPPING_RULES[config.stopping](config, num_best)
 
@@ -52,7 +50,7 @@ def search_beams(step, cache, max_lengths, rules, size, reorder, num_best, run):
         def grow(state, cache):
             live_ids = ops.reshape(state.live_last_ids, (-1,))  # [B * W]
             logits, cache = step(live_ids, cache, state.index)
-            candidates = _best_candidates(logits, state, sentences, rules)
+            candidates = _best_candidates(logits, state, sentences, config)
             state, parents = _next_beams(
                 candidates, state, sentences, config, stopping
             )
@@ -66,7 +64,8 @@ def search_beams(step, cache, max_lengths, rules, size, reorder, num_best, run):
 
         return grow
 
-    state = run(make_grow, _first_beams(max_lengths, size, beam_size), cache)
+    first = _first_beams(max_lengths, constraints, size, beam_size)
+    state = run(make_grow, first, cache)
     sentences = row_numbers(max_lengths)
     state = stopping.at_limit(state, sentences)
     result = _ranked_result(state, sentences, config, stopping)
@@ -89,6 +88,7 @@ class BeamState(typing.NamedTuple):
         live_log_probs: float32 `[B, W]`.
         live_last_ids: int32 `[B, W]`, the next input of `step`.
         max_lengths: int32 `[B]`, constant.
+        constraints: The `Constraints`, constant.
         done: bool `[B]`, whether the sentence is frozen.
     """
 
@@ -98,6 +98,7 @@ class BeamState(typing.NamedTuple):
     live_log_probs: Tensor
     live_last_ids: Tensor
     max_lengths: Tensor
+    constraints: Constraints
     done: Tensor
 
 
@@ -115,7 +116,7 @@ class Candidates(typing.NamedTuple):
     log_probs: Tensor
 
 
-def _first_beams(max_lengths, size, beam_size):
+def _first_beams(max_lengths, constraints, size, beam_size):
     """One live hypothesis per sentence, BOS; all other places are free."""
     zeros = ops.zeros_like(max_lengths)[:, None]  # [B] -> [B, 1]
     places = zeros + ops.zeros((beam_size,), "int32")  # [B, 1] -> [B, W]
@@ -129,18 +130,20 @@ def _first_beams(max_lengths, size, beam_size):
         ),
         live_last_ids=places + BOS,
         max_lengths=max_lengths,
+        constraints=constraints,
         done=max_lengths < 1,
     )
 
 
-def _best_candidates(logits, state, sentences, rules):
+def _best_candidates(logits, state, sentences, config):
     """The 2W best continuations of W hypotheses, of W * V: `Candidates`."""
     beam_size = state.live_log_probs.shape[1]
+    rules = rules_at(config, state, beam_size)
     ids = None
-    if rules.config.no_repeat_ngram:
+    if config.no_repeat_ngram:
         # ids [B, 2W, T] -> [B * W, T] of the live hypotheses
         ids = ops.reshape(state.ids[:, beam_size:], (-1, state.ids.shape[2]))
-    logits, normalizer = steer(logits, ids, state.index, rules)
+    logits, normalizer = steer(logits, ids, rules)
     # Logits plus these are log-probabilities of whole hypotheses: [B * W]
     offsets = ops.reshape(state.live_log_probs, (-1,)) - normalizer
 
@@ -154,16 +157,16 @@ def _best_candidates(logits, state, sentences, rules):
     hypotheses = sentences * beam_size + int_range(beam_size)  # [B, W]
     # The W rows of a sentence share 2W blocks: two for each row.
     size = block_size(logits.shape[-1], 2)
-    if size is None or rules.prefix is not None:
+    if size is None or rules.forced is not None:
         values, ids = allowed_candidates(
-            logits, 2 * beam_size, state.index, rules
+            logits, 2 * beam_size, rules
         )  # [B * W, V] -> [B * W, k]
         shape = (-1, beam_size, ids.shape[-1])
         values, ids = (ops.reshape(x, shape) for x in (values, ids))
         rows = hypotheses
     else:
         values, ids, rows = _blocks_of_best(
-            logits, size, total, hypotheses, state.index, rules
+            logits, size, total, hypotheses, rules
         )
     # [B, M, k], where all k continue one hypothesis, rows [B, M]
     values = total(values, rows)
@@ -178,7 +181,7 @@ def _best_candidates(logits, state, sentences, rules):
     )
 
 
-def _blocks_of_best(logits, size, total, hypotheses, index, rules):
+def _blocks_of_best(logits, size, total, hypotheses, rules):
     """The blocks of the vocabulary that have the best continuations.
 
     The 2W best continuations of a sentence are in the 2W blocks with the
@@ -198,7 +201,7 @@ def _blocks_of_best(logits, size, total, hypotheses, index, rules):
     blocks = ops.reshape(logits, (-1, size))
     maxima = ops.reshape(ops.max(blocks, axis=-1), (-1, num_blocks))
     # All tokens that the rules ban are in the first block.
-    banned = is_banned(int_range(size)[None], index, rules)
+    banned = is_banned(int_range(size)[None], rules)
     first = ops.where(banned, -np.inf, logits[:, :size])
     first = ops.max(first, axis=-1, keepdims=True)  # [B * W, 1]
     maxima = ops.concatenate([first, maxima[:, 1:]], axis=1)
@@ -213,7 +216,7 @@ def _blocks_of_best(logits, size, total, hypotheses, index, rules):
     rows = best // num_blocks
     ids = (best % num_blocks * size)[:, :, None] + int_range(size)
     values = ops.take(blocks, best, axis=0)  # [B, 2W, size]
-    banned = is_banned(ids, index, rules)
+    banned = is_banned(ids, rules)
     return ops.where(banned, -np.inf, values), ids, rows
 
 

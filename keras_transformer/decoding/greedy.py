@@ -9,10 +9,12 @@ from keras import ops
 from keras_transformer.backend import Tensor
 from keras_transformer.decoding.rules import (
     MISSING_SCORE,
+    Constraints,
     SearchResult,
     allowed_candidates,
     is_banned,
     length_penalty,
+    rules_at,
     steer,
 )
 from keras_transformer.decoding.selection import (
@@ -26,37 +28,31 @@ from keras_transformer.decoding.selection import (
 from keras_transformer.vocabulary import BOS, EOS, PAD
 
 
-def choose_best(logits, index, rules):
+def choose_best(logits, rules):
     """The most probable tokens and their logits: [N, V] -> [N], [N]."""
-    values, ids = allowed_candidates(logits, 1, index, rules)
+    values, ids = allowed_candidates(logits, 1, rules)
     best = ops.max(values, axis=-1, keepdims=True)
     rank = first_position(values == best)  # the lowest of equal ids
     return value_at(ids, rank), best[:, 0]
 
 
 def make_sampler(max_lengths, max_length, seed):
-    """A function that samples a token of each row, for `follow_rows`.
-
-    Args:
-        max_lengths: int32 [B].
-        max_length: Maximum number of tokens, as an int.
-        seed: The seed of `search`.
-    """
+    """A function that samples a token of each row, for `follow_rows`."""
     # One number in [0, 1) for each token, made before the loop: a loop body
     # cannot advance a generator on every backend.
     numbers = keras.random.uniform(
         (ops.shape(max_lengths)[0], max_length), dtype="float32", seed=seed
     )
 
-    def choose(logits, index, rules):
+    def choose(logits, rules):
         config = rules.config
         every_id = int_range(logits.shape[-1])[None]  # [1, V]
-        banned = is_banned(every_id, index, rules)  # [N, V]
+        banned = is_banned(every_id, rules)  # [N, V]
         allowed = ops.where(banned, -np.inf, logits)
         values, ids = _tokens_to_sample_from(
             allowed, config.top_k, config.top_p
         )
-        number = ops.take(numbers, index, axis=1)[:, None]  # [N, T] -> [N, 1]
+        number = ops.take(numbers, rules.index, axis=1)[:, None]  # [N, 1]
         rank = _sampled_rank(values / config.temperature, number, config.top_p)
         return value_at(ids, rank), value_at(values, rank)
 
@@ -94,6 +90,7 @@ class RowState(typing.NamedTuple):
         ids: int32 `[B, T]`, tokens so far, then PAD.
         log_probs: float32 `[B]`.
         max_lengths: int32 `[B]`, constant.
+        constraints: The `Constraints`, constant.
         done: bool `[B]`, whether the row is frozen.
     """
 
@@ -102,20 +99,17 @@ class RowState(typing.NamedTuple):
     ids: Tensor
     log_probs: Tensor
     max_lengths: Tensor
+    constraints: Constraints
     done: Tensor
 
 
-def follow_rows(step, cache, max_lengths, rules, size, choose, run):
+def follow_rows(
+    step, cache, max_lengths, config, constraints, size, choose, run
+):
     """Extends one row for each sentence, a token at a time.
 
-    Args:
-        step, cache: As in `search`.
-        max_lengths: int32 [B].
-        rules: The `Rules`.
-        size: Size of the token buffers.
-        choose: A function of logits [N, V], position and rules that returns
-            ids [N] and their logits [N].
-        run: The loop, `row_loop.run` with its options.
+    Args as in `search_beams`; `choose` is a function of logits [N, V] and
+    `Rules` that returns ids [N] and their logits [N].
 
     Returns:
         The `SearchResult`, and bool [B]: whether the search has ended.
@@ -123,11 +117,12 @@ def follow_rows(step, cache, max_lengths, rules, size, choose, run):
 
     def extend(state, cache):
         logits, cache = step(state.last_ids, cache, state.index)
-        logits, normalizer = steer(logits, state.ids, state.index, rules)
-        ids, id_logits = choose(logits, state.index, rules)
+        rules = rules_at(config, state)
+        logits, normalizer = steer(logits, state.ids, rules)
+        ids, id_logits = choose(logits, rules)
         ids = ops.where(state.done, PAD, ids)
         index = state.index + 1
-        state = RowState(
+        state = state._replace(
             index=index,
             last_ids=ids,
             ids=write_column(state.ids, ids, state.index),
@@ -136,7 +131,6 @@ def follow_rows(step, cache, max_lengths, rules, size, choose, run):
                 state.log_probs,
                 state.log_probs + (id_logits - normalizer),
             ),
-            max_lengths=state.max_lengths,
             done=state.done | (ids == EOS) | (index >= state.max_lengths),
         )
         return state, cache
@@ -148,6 +142,7 @@ def follow_rows(step, cache, max_lengths, rules, size, choose, run):
         ids=zeros[:, None] + ops.zeros((size,), "int32"),  # [B, T]
         log_probs=ops.cast(zeros, "float32"),
         max_lengths=max_lengths,
+        constraints=constraints,
         done=max_lengths < 1,
     )
     state = run(lambda state: extend, state, cache)
@@ -157,7 +152,7 @@ def follow_rows(step, cache, max_lengths, rules, size, choose, run):
     log_probs = ops.where(missing, MISSING_SCORE, log_probs)
     ids = ops.where((failed | missing)[:, None], PAD, state.ids)  # [B, T]
     lengths = count_tokens(ids)  # [B]
-    scores = log_probs / length_penalty(rules.config, lengths)
+    scores = log_probs / length_penalty(config, lengths)
     scores = ops.where(missing, MISSING_SCORE, scores)
     result = SearchResult(  # [B, ...] -> [B, 1, ...]
         *(value[:, None] for value in (ids, scores, log_probs, lengths))

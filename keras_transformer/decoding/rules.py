@@ -64,38 +64,84 @@ def length_penalty(config: DecodingConfig, lengths: Tensor) -> Tensor:
             raise ValueError(f"unknown length_normalization: {other!r}")
 
 
+class Constraints(typing.NamedTuple):
+    """What each sentence requires of its output, a row for each.
+
+    They are in the state of a search, so that a sentence takes its row along
+    when it leaves the batch. A field that no sentence has is (), which costs no
+    operation.
+
+    Attributes:
+        prefix: int32 `[B, P]`, the tokens that each output begins with, then
+            `PAD`. Their log-probabilities count, and they may be tokens that
+            are otherwise not emitted, or repeat n-grams.
+    """
+
+    prefix: Tensor | tuple[()] = ()
+
+    def padded(self, max_length: int) -> "Constraints":
+        """The same, checked, with `prefix` int32 `[B, max_length]`."""
+        if isinstance(self.prefix, tuple) and not self.prefix:
+            return self
+        prefix = ops.convert_to_tensor(self.prefix)
+        if len(prefix.shape) != 2 or (prefix.shape[1] or 0) > max_length:
+            raise ValueError(
+                "prefix must be [B, P] with P at most max_length."
+                f" Received: prefix.shape={tuple(prefix.shape)},"
+                f" max_length={max_length}"
+            )
+        prefix = int32_prefix(prefix)
+        free = ops.zeros_like(prefix[:, :1])  # [B, 1]
+        free = free + ops.zeros((max_length,), "int32")  # [B, 1] -> [B, T]
+        padded = ops.concatenate([prefix, free], axis=1)[:, :max_length]
+        return self._replace(prefix=padded)
+
+
+UNCONSTRAINED = Constraints()
+
+
 class Rules(typing.NamedTuple):
-    """The rules of one search.
+    """The rules of a search at one position.
 
     Attributes:
         config: The `DecodingConfig`.
-        prefix: int32 `[N, T]`, forced tokens, `PAD` where outputs are free;
-            None if all are free.
+        index: int32 scalar, the position.
+        forced: int32 `[N]`, the token that must come, `PAD` for any; None if
+            all outputs are free.
     """
 
     config: DecodingConfig
-    prefix: Tensor | None
+    index: Tensor
+    forced: Tensor | None
 
 
-def is_banned(ids, index, rules):
+def rules_at(config, state, beam_size=1):
+    """The `Rules` at the position of a state, for N = B * `beam_size` rows."""
+    prefix = state.constraints.prefix
+    if isinstance(prefix, tuple):
+        return Rules(config, state.index, None)
+    forced = ops.take(prefix, state.index, axis=1)  # [B, T] -> [B]
+    return Rules(config, state.index, ops.repeat(forced, beam_size))
+
+
+def is_banned(ids, rules):
     """Whether ids [N, k] may not be emitted at a position: bool [N, k]."""
     banned = (ids == PAD) | (ids == BOS)
     min_length = rules.config.min_length
     if min_length > 1:
-        banned = banned | ((ids == EOS) & (index + 1 < min_length))
-    if rules.prefix is not None:
-        forced = ops.take(rules.prefix, index, axis=1)[:, None]
+        banned = banned | ((ids == EOS) & (rules.index + 1 < min_length))
+    if rules.forced is not None:
+        forced = rules.forced[:, None]
         banned = ops.where(forced == PAD, banned, ids != forced)
     return banned
 
 
-def steer(logits, ids, index, rules):
-    """What prefix and n-grams leave of the logits of a position.
+def steer(logits, ids, rules):
+    """What constraints and n-grams leave of the logits of a position.
 
     Args:
         logits: float [N, V].
         ids: int32 [N, T], the tokens before; None without `no_repeat_ngram`.
-        index: The position.
         rules: The `Rules`.
 
     Returns:
@@ -105,22 +151,21 @@ def steer(logits, ids, index, rules):
     """
     logits = float32_logits(logits)
     normalizer = log_normalizer(logits)
-    if rules.prefix is not None:
-        forced = ops.take(rules.prefix, index, axis=1)  # [N, T] -> [N]
-        known = (forced >= 0) & (forced < logits.shape[-1])
+    if rules.forced is not None:
+        forced = rules.forced[:, None]  # [N, 1]
+        known = (rules.forced >= 0) & (rules.forced < logits.shape[-1])
         normalizer = ops.where(known, normalizer, np.nan)
-        forced = forced[:, None]  # [N, 1]
         every_id = int_range(logits.shape[-1])[None]  # [1, V]
         allowed = (forced == PAD) | (forced == every_id)
         logits = ops.where(allowed, logits, -np.inf)
     if rules.config.no_repeat_ngram:
-        logits = _forbid_repeats(logits, ids, index, rules)
+        logits = _forbid_repeats(logits, ids, rules)
     return logits, normalizer
 
 
-def _forbid_repeats(logits, ids, index, rules):
+def _forbid_repeats(logits, ids, rules):
     """-inf for tokens that would repeat an n-gram: [N, V] -> [N, V]."""
-    size = rules.config.no_repeat_ngram
+    size, index = rules.config.no_repeat_ngram, rules.index
     length, vocab_size = ids.shape[1], logits.shape[1]
     if size > length:
         return logits
@@ -136,9 +181,8 @@ def _forbid_repeats(logits, ids, index, rules):
         )  # [N, T] -> [N]
         same = ids[:, offset : offset + length - size + 1] == last[:, None]
         repeats = repeats & same
-    if rules.prefix is not None:
-        forced = ops.take(rules.prefix, index, axis=1)[:, None]  # [N, 1]
-        repeats = repeats & (forced == PAD)
+    if rules.forced is not None:
+        repeats = repeats & (rules.forced == PAD)[:, None]
     ends = ids[:, size - 1 :]  # [N, S]
     rows = row_numbers(ids)  # [N, 1]
     counts = ops.segment_sum(  # [N * S] -> [N * V]
@@ -150,14 +194,8 @@ def _forbid_repeats(logits, ids, index, rules):
     return ops.where(counts > 0.0, -np.inf, logits)
 
 
-def allowed_candidates(logits, k, index, rules):
+def allowed_candidates(logits, k, rules):
     """The k best tokens that may be emitted, and up to three that may not.
-
-    Args:
-        logits: float32 [N, V].
-        k: Number of tokens.
-        index: The position.
-        rules: The `Rules`.
 
     Returns:
         Logits, float32 [N, k + 3] (or [N, V], if that is less), -inf for those
@@ -167,26 +205,8 @@ def allowed_candidates(logits, k, index, rules):
     # row is searched for that many more, and they are dropped from the few
     # found: cheaper than masking all V.
     values, ids = blockwise_top_k(logits, min(k + 3, logits.shape[-1]))
-    banned = is_banned(ids, index, rules)
+    banned = is_banned(ids, rules)
     return ops.where(banned, -np.inf, values), ids
-
-
-def pad_prefix(prefix, max_length, beam_size):
-    """Pads to the token buffers and repeats: [B, P] -> [B * W, T], or None."""
-    if prefix is None:
-        return None
-    prefix = ops.convert_to_tensor(prefix)
-    if len(prefix.shape) != 2 or (prefix.shape[1] or 0) > max_length:
-        raise ValueError(
-            "prefix must be [B, P] with P at most max_length."
-            f" Received: prefix.shape={tuple(prefix.shape)},"
-            f" max_length={max_length}"
-        )
-    prefix = int32_prefix(prefix)
-    free = ops.zeros_like(prefix[:, :1])  # [B, 1]
-    free = free + ops.zeros((max_length,), "int32")  # [B, 1] -> [B, T]
-    padded = ops.concatenate([prefix, free], axis=1)[:, :max_length]
-    return ops.repeat(padded, beam_size, axis=0)
 
 
 def int32_prefix(ids):

@@ -17,10 +17,10 @@ from keras_transformer.decoding.greedy import (
     make_sampler,
 )
 from keras_transformer.decoding.rules import (
+    UNCONSTRAINED,
     UNFINISHED,
-    Rules,
+    Constraints,
     SearchResult,
-    pad_prefix,
 )
 from keras_transformer.fields import check_positive
 
@@ -36,7 +36,7 @@ def search(
     config: DecodingConfig,
     *,
     max_length: int,
-    prefix: Tensor | None = None,
+    constraints: Constraints = UNCONSTRAINED,
     seed: int | keras.random.SeedGenerator | None = None,
     reorder: Reorder | None = None,
     num_best: int | None = None,
@@ -57,8 +57,7 @@ def search(
         config: The rules. `extra_length` and `max_output_length` do not count:
             `max_lengths` replaces them.
         max_length: T, the size of the token buffers, as an int.
-        prefix: int32 `[B, P]`, the first tokens, then `PAD`; None if all
-            outputs are free.
+        constraints: The `Constraints` of the sentences; by default none.
         seed: Seed for sampling: an int, which gives the same samples at every
             call, or a `keras.random.SeedGenerator`.
         reorder: A function of the cache and of parents, int32 `[B, W]` in
@@ -73,7 +72,7 @@ def search(
         pick: A function of the cache and of sentences, int32 `[b]`, that
             returns the cache of these: sentences leave the batch as their
             searches end; see `row_loop.run`. By default they stay. It excludes
-            `prefix`, `max_steps` and sampling.
+            `max_steps` and sampling.
 
     Returns:
         A `SearchResult` of `num_best` hypotheses.
@@ -89,13 +88,10 @@ def search(
             "num_best must be at most beam_size."
             f" Received: num_best={num_best}, beam_size={beam_size}"
         )
-    if pick is not None and (
-        max_steps is not None or prefix is not None or config.sampling
-    ):
+    if pick is not None and (max_steps is not None or config.sampling):
         raise ValueError(
-            "pick excludes max_steps, prefix and sampling. Received: max_steps="
-            f"{max_steps}, {'no' if prefix is None else 'a'} prefix,"
-            f" sampling={config.sampling}"
+            "pick excludes max_steps and sampling. Received:"
+            f" max_steps={max_steps}, sampling={config.sampling}"
         )
     size = max_length
     if max_steps is not None:
@@ -110,7 +106,7 @@ def search(
     max_lengths = ops.minimum(max_lengths, max_length)
     if reorder is None:
         _check_cache(cache, max_lengths, beam_size)
-    rules = Rules(config, pad_prefix(prefix, max_length, beam_size))
+    constraints = constraints.padded(max_length)
     run = functools.partial(
         row_loop.run,
         max_steps=size if size < max_length else None,
@@ -121,7 +117,8 @@ def search(
             step,
             cache,
             max_lengths,
-            rules,
+            config,
+            constraints,
             size,
             reorder or gather_nest,
             num_best,
@@ -137,7 +134,7 @@ def search(
                 )
             choose = make_sampler(max_lengths, max_length, seed)
         result, done = follow_rows(
-            step, cache, max_lengths, rules, size, choose, run
+            step, cache, max_lengths, config, constraints, size, choose, run
         )
     if size == max_length:
         return result
@@ -153,14 +150,15 @@ def greedy_search(
     max_length: int,
     length_penalty: float,
     min_length: int = DecodingConfig.min_length,
-    prefix: Tensor | None = None,
+    constraints: Constraints = UNCONSTRAINED,
 ) -> SearchResult:
     """Takes the most probable token at each position.
 
     Of equally probable tokens it takes the one with the lowest id.
 
     Args:
-        step, cache, max_lengths, max_length, prefix: As in `search`, N = B.
+        step, cache, max_lengths, max_length, constraints: As in `search`,
+            N = B.
         length_penalty, min_length: As in `DecodingConfig`.
 
     Returns, Raises: As `search`, with W = 1.
@@ -177,7 +175,12 @@ def greedy_search(
         beam_size=1, length_penalty=length_penalty, min_length=min_length
     )
     return search(
-        step, cache, max_lengths, config, max_length=max_length, prefix=prefix
+        step,
+        cache,
+        max_lengths,
+        config,
+        max_length=max_length,
+        constraints=constraints,
     )
 
 
@@ -190,7 +193,7 @@ def beam_search(
     beam_size: int,
     length_penalty: float,
     min_length: int = DecodingConfig.min_length,
-    prefix: Tensor | None = None,
+    constraints: Constraints = UNCONSTRAINED,
     reorder: Reorder | None = None,
 ) -> SearchResult:
     """Keeps the W most probable unfinished hypotheses, and the W best finished.
@@ -209,7 +212,8 @@ def beam_search(
     probable.
 
     Args:
-        step, cache, max_lengths, max_length, prefix, reorder: As in `search`.
+        step, cache, max_lengths, max_length, constraints, reorder: As in
+            `search`.
         beam_size, length_penalty, min_length: As in `DecodingConfig`.
 
     Returns, Raises: As `search`, with W = beam_size.
@@ -235,7 +239,7 @@ def beam_search(
         max_lengths,
         config,
         max_length=max_length,
-        prefix=prefix,
+        constraints=constraints,
         reorder=reorder,
     )
 
@@ -252,7 +256,7 @@ def sample(
     top_p: float,
     seed: int | keras.random.SeedGenerator,
     min_length: int = DecodingConfig.min_length,
-    prefix: Tensor | None = None,
+    constraints: Constraints = UNCONSTRAINED,
 ) -> SearchResult:
     """Samples each token from the model's distribution.
 
@@ -267,8 +271,8 @@ def sample(
     another backend.
 
     Args:
-        step, cache, max_lengths, max_length, seed, prefix: As in `search`,
-            N = B.
+        step, cache, max_lengths, max_length, seed, constraints: As in
+            `search`, N = B.
         length_penalty, temperature, top_k, top_p, min_length: As in
             `DecodingConfig`; `top_k=0` and `top_p=1` sample from all tokens.
 
@@ -297,7 +301,7 @@ def sample(
         max_lengths,
         config,
         max_length=max_length,
-        prefix=prefix,
+        constraints=constraints,
         seed=seed,
     )
 

@@ -49,22 +49,12 @@ def word_spans(text: str) -> list[tuple[int, int]]:
 
 
 def word_side(string: str, tokens: list) -> Side:
-    """The words of a string, separated by white space.
-
-    Args:
-        string: The string.
-        tokens: Its `Token`s.
-    """
+    """The words of a string and its `Token`s, separated by white space."""
     return Side([token.word for token in tokens], len(string.split()))
 
 
 def span_side(string: str, tokens: list) -> Side:
-    """The words and signs of a string, as `word_spans` finds them.
-
-    Args:
-        string: The string.
-        tokens: Its `Token`s.
-    """
+    """The words and signs of a string and its `Token`s, by `word_spans`."""
     ends = [end for _, end in word_spans(string)]
     words = [bisect.bisect(ends, token.begin) for token in tokens]
     return Side(words, len(ends))

@@ -1,15 +1,24 @@
-"""Batches of rows: few shapes, few graphs, and threads that share them."""
+"""Batches of rows: few shapes, few programs, and threads that share them."""
 
 import concurrent.futures
 import functools
+import threading
 import typing
 from collections.abc import Callable, Iterator, Sequence
 
+import keras
 import numpy as np
 
+from keras_transformer.backend import ON_TENSORFLOW
 from keras_transformer.decoding import MISSING_SCORE, UNFINISHED
 from keras_transformer.translation.inference import Inference
-from keras_transformer.translation.programs import Runner, make_runner
+from keras_transformer.translation.programs import (
+    Nest,
+    Program,
+    make_program,
+    shape_of,
+)
+from keras_transformer.translation.requests import Row, constraints_of
 from keras_transformer.translation.shortlist import Shortlist
 from keras_transformer.vocabulary import EOS, PAD, UNK
 
@@ -18,14 +27,16 @@ Result = typing.TypeVar("Result")
 
 
 class BatchedInference:
-    """An `Inference` on lists of ids: batches, graphs, threads.
+    """An `Inference` on rows: batches, programs, threads.
 
     Args:
         inference: The `Inference`.
-        batch_tokens: As in `Translator`.
-        jit_compile: As in `Translator`.
-        num_threads: As in `Translator`.
-        shortlist: As in `Translator`.
+        batch_tokens, jit_compile, num_threads, shortlist: As in `Translator`.
+
+    Attributes:
+        has_static_shapes: Whether no shape may change while a program runs.
+        row_factor: A batch that is not full is padded to the rows of a full one
+            divided by a power of this. A greater factor means fewer programs.
     """
 
     def __init__(
@@ -39,38 +50,37 @@ class BatchedInference:
         self.inference = inference
         self.shortlist = shortlist
         self.batch_tokens = batch_tokens
-        self.run: Runner = make_runner(jit_compile)
-        self.has_static_shapes = self.run.has_static_shapes
-        self.row_factor = self.run.row_factor
+        self.jit_compile = jit_compile
+        self.has_static_shapes = jit_compile or not ON_TENSORFLOW
+        self.row_factor = 2 if ON_TENSORFLOW else 8  # JAX compiles each
         self.num_threads = 1 if inference.decoding.sampling else num_threads
+        self._programs: dict[Program, Callable[..., Nest]] = {}
+        self._one_compiles = threading.Lock()
 
     def search(
-        self, rows: list[list[int]], prefixes: list[list[int]], num_best: int
+        self, rows: Sequence[Row], num_best: int
     ) -> list[tuple[list[list[int]], np.ndarray]]:
-        """The hypotheses of each source, best first.
-
-        Args:
-            rows: The ids of each source, EOS included.
-            prefixes: The ids that each output begins with.
-            num_best: Number of wanted hypotheses.
+        """The hypotheses of each row, best first.
 
         Returns:
-            For each source the ids and the scores of its hypotheses, NaN if the
-            search failed. A source of EOS alone has one, `[]` with the score 0.
+            For each row the ids and the scores of its hypotheses, NaN if the
+            search failed. A blank sentence has one, `[]` with the score 0.
         """
         results = [([list[int]()], np.zeros(1)) for _ in rows]
-        lengths = [len(row) if len(row) > 1 else 0 for row in rows]
+        sizes = [len(row.source_ids) for row in rows]
+        lengths = [size if size > 1 else 0 for size in sizes]
         for in_first_steps in self._rounds():
             batches = batches_of(lengths, self.batch_tokens, self.num_threads)
             lengths = [0] * len(rows)  # not 0 where the search goes on
-            search = functools.partial(
-                self._search_batch, rows, prefixes, num_best, in_first_steps
+            each = in_threads(
+                functools.partial(self._search_batch, num_best, in_first_steps),
+                [[rows[i] for i in batch] for batch in batches],
+                self.num_threads,
             )
-            each = in_threads(search, batches, self.num_threads)
             for batch, found in zip(batches, each, strict=True):
                 for i, ids, scores, of_ids in zip(batch, *found, strict=False):
                     if of_ids[0] == UNFINISHED:
-                        lengths[i] = len(rows[i])
+                        lengths[i] = sizes[i]
                         continue
                     number = _count_existing(scores)
                     hypotheses = zip(ids, of_ids[:number], strict=False)
@@ -81,51 +91,52 @@ class BatchedInference:
         return results
 
     def warm_up(self, num_best: int) -> None:
-        """Makes the programs of all shapes that `search` without prefixes has.
-
-        Args:
-            num_best: As in `search`.
-        """
+        """Makes the programs of `search` for rows without `target_ids`."""
         is_static = self.has_static_shapes
-        shape_of = padded_length if is_static else _free_room
+        shape_for = padded_length if is_static else _free_room
         lengths = range(2, self.inference.max_source_length + 1)
-        for length in {shape_of(length): length for length in lengths}.values():
+        for length in {shape_for(n): n for n in lengths}.values():
             full = full_rows(padded_length(length), self.batch_tokens)
             numbers = range(1, full + 1) if is_static else [1]
-            factor = self.row_factor
-            for size in {padded_count(n, full, factor) for n in numbers}:
-                rows = [[UNK] * (length - 1) + [EOS]] * size
+            row = Row([UNK] * (length - 1) + [EOS], 0, [], [])
+            counts = {padded_count(n, full, self.row_factor) for n in numbers}
+            for size in counts:
                 for in_first_steps in self._rounds():
-                    self._search_batch(
-                        rows,
-                        [[]] * size,
-                        num_best,
-                        in_first_steps,
-                        range(size),
-                    )
+                    self._search_batch(num_best, in_first_steps, [row] * size)
 
     def of_pairs(
-        self,
-        method: Callable,
-        sources: list[list[int]],
-        labels: list[list[int]],
+        self, kind: Callable[..., Nest], rows: Sequence[Row]
     ) -> list[np.ndarray]:
-        """A row of a method's result for each source and its labels.
-
-        Args:
-            method: A method of the `Inference`.
-            sources: The ids of each source, EOS included.
-            labels: The ids of each target, EOS included.
-        """
-        lengths = [
-            max(map(len, pair)) for pair in zip(sources, labels, strict=True)
-        ]
-        results: list = [None] * len(sources)
+        """A row of a method's result for each row with whole `target_ids`."""
+        lengths = [max(len(r.source_ids), len(r.target_ids)) for r in rows]
+        results: list = [None] * len(rows)
         for batch in batches_of(lengths, self.batch_tokens):
-            found = self.run(method, *self._pad(batch, sources, labels))
-            for i, row in zip(batch, found, strict=False):
+            arrays = self._pad(
+                [rows[i].source_ids for i in batch],
+                [rows[i].target_ids for i in batch],
+            )
+            for i, row in zip(batch, self.run(kind, arrays), strict=False):
                 results[i] = row
         return results
+
+    def run(
+        self,
+        kind: Callable[..., Nest],
+        arrays: Sequence[Nest],
+        room: int | None = None,
+        **options: typing.Any,
+    ) -> Nest:
+        """The result of a `Program`, which is made at its first use."""
+        shapes = keras.tree.map_structure(
+            lambda array: shape_of(array, self.jit_compile), tuple(arrays)
+        )
+        program = Program(kind, room, shapes, tuple(options.items()))
+        with self._one_compiles:
+            if program not in self._programs:
+                self._programs[program] = make_program(
+                    program, self.inference, arrays, self.jit_compile
+                )
+        return self._programs[program](*arrays)
 
     def _rounds(self):
         """Whether each round of a search ends after a few steps.
@@ -138,55 +149,49 @@ class BatchedInference:
         has_two = self.has_static_shapes and not is_sampling
         return (True, False) if has_two else (False,)
 
-    def _search_batch(self, rows, prefixes, num_best, in_first_steps, batch):
-        """Ids `[B, W, T]`, scores and lengths `[B, W]` of a batch.
-
-        Args:
-            rows, prefixes, num_best: As in `search`.
-            in_first_steps: Whether the search ends after a few steps.
-            batch: Indices of the rows.
-        """
-        arrays = self._pad(batch, rows)
-        length = arrays[0].shape[1]
-        inference, shapes = self.inference, "static"
-        if not self.has_static_shapes:
-            inference = inference.for_sources_up_to(room(length))
-            shapes = "free"
-        forced = [prefixes[i] for i in batch]
-        if any(forced):
-            longest = self.inference.output_limit(length)
-            arrays.append(pad_rows(forced, longest, PAD, len(arrays[0])))
-        method: Callable = inference.translate_ids
+    def _search_batch(self, num_best, in_first_steps, rows):
+        """Ids `[B, W, T]`, scores and lengths `[B, W]` of a batch of rows."""
+        sources = [row.source_ids for row in rows]
+        [source_ids] = self._pad(sources)
+        num_rows, length = source_ids.shape
         tokens = None
         if self.shortlist is not None:
-            tokens = self.shortlist.tokens((rows[i] for i in batch), forced)
+            targets = [row.target_ids for row in rows]
+            tokens = self.shortlist.tokens(sources, targets)
+
+        def to_array(targets):
+            longest = self.inference.output_limit(length)
+            ids = pad_rows(targets, longest, PAD, num_rows)
+            if tokens is None:
+                return ids
+            return np.searchsorted(tokens, ids).astype(np.int32)
+
+        arrays = [source_ids, constraints_of(rows, to_array)]
         if tokens is not None:
-            method = inference.translate_among
-            prefix = [np.searchsorted(tokens, ids) for ids in arrays[1:]]
-            arrays = [tokens, arrays[0], *(p.astype(np.int32) for p in prefix)]
+            arrays.append(tokens)
         found = self.run(
-            method,
-            *arrays,
+            Inference.translate_ids,
+            arrays,
+            None if self.has_static_shapes else room(length),
             num_best=num_best,
-            shapes=shapes,
+            shapes="static" if self.has_static_shapes else "free",
             max_steps=first_steps(length) if in_first_steps else None,
         )
         return found.ids, found.scores, found.lengths
 
-    def _pad(self, batch, *sides):
+    def _pad(self, *sides):
         """`pad_rows` of each side of a batch, with the same number of rows.
 
         Rows are no longer than there are learned positions.
         """
-        sides = [[rows[i] for i in batch] for rows in sides]
-        length = padded_length(max(len(row) for rows in sides for row in rows))
+        length = padded_length(max(len(ids) for side in sides for ids in side))
         num_rows = padded_count(
-            len(batch),
+            len(sides[0]),
             full_rows(length, self.batch_tokens),
             self.row_factor,
         )
         longest = self.inference.model.config.position_limit
-        return [pad_rows(rows, longest, EOS, num_rows) for rows in sides]
+        return [pad_rows(side, longest, EOS, num_rows) for side in sides]
 
 
 def batches_of(
@@ -239,7 +244,7 @@ def padded_count(number: int, full: int, factor: int) -> int:
     Args:
         number: Its rows.
         full: The rows of a full batch.
-        factor: `Runner.row_factor`.
+        factor: `BatchedInference.row_factor`.
 
     >>> [padded_count(n, 64, factor=2) for n in (1, 3, 64)]
     [1, 4, 64]
@@ -314,7 +319,7 @@ def _free_room(length):
 
 
 def pad_rows(
-    rows: list[list[int]],
+    rows: Sequence[Sequence[int]],
     longest: int | None = None,
     filler: int = EOS,
     num_rows: int | None = None,

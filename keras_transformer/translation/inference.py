@@ -3,8 +3,6 @@
 Translators and every export run these functions.
 """
 
-import typing
-
 import keras
 from keras import ops
 
@@ -16,7 +14,12 @@ from keras_transformer.config import (
     find_alignment_layer,
 )
 from keras_transformer.data.batches import shift_right
-from keras_transformer.decoding import SearchResult, search
+from keras_transformer.decoding import (
+    UNCONSTRAINED,
+    Constraints,
+    SearchResult,
+    search,
+)
 from keras_transformer.layers import recorded_weights
 from keras_transformer.model import Transformer
 from keras_transformer.row_loop import pick_rows
@@ -102,28 +105,28 @@ class Inference:
     def translate_ids(
         self,
         source_ids: Tensor,
-        prefix: Tensor | None = None,
+        constraints: Constraints = UNCONSTRAINED,
+        tokens: Tensor | None = None,
+        *,
         num_best: int | None = None,
         shapes: str = "free",
         max_steps: int | None = None,
-        tokens: Tensor | None = None,
     ) -> SearchResult:
         """Searches for the outputs of sources, or samples them.
 
         Args:
             source_ids: int32 `[B, S]`; rows end with `EOS`, then `PAD`.
-            prefix: int32 `[B, P]`, the first tokens of each output, then
-                `PAD`. By default all outputs are free.
+            constraints: The `Constraints` of the sentences.
+            tokens: Ids, int32 `[C]`, ascending, all special tokens among them.
+                The outputs have these tokens only, and `constraints` have
+                places in this list. Probabilities are those among the tokens.
             num_best: As in `decoding.search`.
             shapes: The shapes that may change while the search runs. "free":
-                sentences leave the batch as their searches end (not with a
-                prefix or in sampling), and caches grow with the outputs.
+                sentences leave the batch as their searches end (not in
+                sampling), and caches grow with the outputs.
                 "growing": caches grow. "static": none, as XLA requires.
                 If B is known, no shape changes.
             max_steps: As in `decoding.search`; not for samples.
-            tokens: Ids, int32 `[C]`, ascending, all special tokens among them.
-                The outputs have these tokens only, and `prefix` has places in
-                this list. Probabilities are those among the tokens.
 
         Returns:
             A `SearchResult`; a failed search has scores NaN.
@@ -140,8 +143,7 @@ class Inference:
         max_lengths, max_length = self.output_limits(source_ids)
         memory = self.model.encode(source_ids)
         growing = shapes != "static" and source_ids.shape[0] is None
-        searching_freely = prefix is None and not config.sampling
-        leaving = growing and shapes == "free" and searching_freely
+        leaving = growing and shapes == "free" and not config.sampling
         beam_size = config.num_hypotheses
         cache = self.model.make_cache(
             ops.shape(source_ids)[0],
@@ -149,8 +151,6 @@ class Inference:
             beam_size,
             growing,
         )
-        # Sentences that leave the batch take their memory with them.
-        leaving_memory = memory if leaving else ()
         # Read once, not at each position: a copy of a variable is a tensor.
         weights = [(w, ops.copy(w)) for w in self.model.weights]
         compiled = shapes == "static"
@@ -165,26 +165,24 @@ class Inference:
             )
 
         def step(ids, state, index):
-            cache, kept = state
+            cache, memory = state
             if tokens is not None:
                 ids = ops.take(tokens, ids, axis=0)
             with keras.StatelessScope(weights):
-                x, cache = self.model.step_states(
-                    ids, kept or memory, cache, index
-                )
-            return project(x), (cache, kept)
+                x, cache = self.model.step_states(ids, memory, cache, index)
+            return project(x), (cache, memory)
 
         def reorder(state, parents):
-            cache, kept = state
-            return self.model.reorder_cache(cache, parents), kept
+            cache, memory = state
+            return self.model.reorder_cache(cache, parents), memory
 
         found = search(
             step,
-            (cache, leaving_memory),
+            (cache, memory),  # which sentences that leave take along
             max_lengths,
             config,
             max_length=max_length,
-            prefix=prefix,
+            constraints=constraints,
             seed=self.seed,
             reorder=reorder,
             num_best=num_best,
@@ -200,16 +198,6 @@ class Inference:
         config = self.model.config
         num_tokens = config.vocab_size if tokens is None else tokens.shape[0]
         return num_tokens * config.d_model
-
-    def translate_among(
-        self,
-        tokens: Tensor,
-        source_ids: Tensor,
-        prefix: Tensor | None = None,
-        **options: typing.Any,
-    ) -> SearchResult:
-        """`translate_ids` with `tokens`, which a graph takes by position."""
-        return self.translate_ids(source_ids, prefix, tokens=tokens, **options)
 
     def score_ids(self, source_ids: Tensor, labels: Tensor) -> Tensor:
         """Log-probability of every token of given translations.

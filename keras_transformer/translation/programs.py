@@ -1,11 +1,10 @@
-"""Compiled programs of methods that take ids, one kind for each backend.
+"""Compiled programs of inference, one kind for each backend.
 
 TensorFlow makes a graph, which serves all lengths or which XLA compiles for
 each. JAX compiles for each shape.
 """
 
-import threading
-import types
+import functools
 import typing
 from collections.abc import Callable, Sequence
 
@@ -14,155 +13,141 @@ import numpy as np
 
 from keras_transformer.backend import ON_TENSORFLOW
 from keras_transformer.fields import unhandled
+from keras_transformer.translation.inference import Inference
+
+Nest: typing.TypeAlias = typing.Any  # of tensors, arrays or shapes
 
 
-class Runner(typing.Protocol):
-    """Runs methods of an `Inference` as compiled programs.
-
-    A program takes seconds to make, at its first use. Threads may share a
-    runner.
+class Program(typing.NamedTuple):
+    """What a program computes: the key that finds it.
 
     Attributes:
-        has_static_shapes: Whether no shape may change while a program runs.
-        row_factor: A batch that is not full is padded to the rows of a full one
-            divided by a power of this. A greater factor means fewer programs.
+        kind: A method of `Inference`.
+        room: The longest source that the program has room for; None if its
+            shapes decide, or if it needs none.
+        shapes: The shape of each array that it takes, None where a size may
+            change.
+        options: The other arguments by name, constants of the program.
     """
 
-    has_static_shapes: bool
-    row_factor: int
-
-    def __call__(
-        self, method: Callable, *arrays: np.ndarray, **options: typing.Any
-    ) -> typing.Any:
-        """Calls a method of an `Inference`.
-
-        Args:
-            method: The method.
-            *arrays: Its tensors, int32: rows `[B, T]`, whose size may change
-                where shapes are free, or lists `[C]`, of few sizes.
-            **options: Its other arguments, constants of the program.
-
-        Returns:
-            The result of the method, with NumPy arrays for tensors.
-        """
+    kind: Callable[..., Nest]
+    room: int | None
+    shapes: Nest
+    options: tuple[tuple[str, typing.Any], ...]
 
 
-def make_runner(jit_compile: bool) -> Runner:
-    """The `Runner` of the Keras backend.
+def shape_of(array: np.ndarray, jit_compile: bool) -> tuple[int | None, ...]:
+    """The shape in `Program.shapes` of rows `[B, ...]` or of a list `[C]`."""
+    if array.ndim == 1 or not ON_TENSORFLOW:
+        return array.shape
+    # From one graph XLA compiles for each number of rows.
+    return None, *(n if jit_compile else None for n in array.shape[1:])
 
-    Args:
-        jit_compile: Whether XLA compiles TensorFlow's graphs.
+
+def make_program(
+    program: Program,
+    inference: Inference,
+    arrays: Sequence[Nest],
+    jit_compile: bool,
+) -> Callable[..., Nest]:
+    """Compiles a program, which takes seconds.
+
+    It reads the weights that the `Inference` has at a call.
+
+    Returns:
+        A function of int32 arrays like these that returns the result of the
+        method, with NumPy arrays for tensors. Threads may share it.
     """
+    if program.room is not None:
+        inference = inference.for_sources_up_to(program.room)
+    method = functools.partial(program.kind, inference, **dict(program.options))
     if ON_TENSORFLOW:
-        return _Graphs(jit_compile)
+        return _make_graph(method, arrays, jit_compile)
     if keras.backend.backend() == "jax":
-        return _JaxPrograms()
+        return _make_jax_program(method, inference, arrays)
     raise unhandled(backend=keras.backend.backend())
 
 
-class _Graphs:
-    """The `Runner` of TensorFlow.
+def _make_graph(method, arrays, jit_compile):
+    """A program of TensorFlow."""
+    import tensorflow as tf
 
-    Without XLA, which compiles for every shape, one graph serves rows of all
-    lengths.
+    # Concrete at once: TensorFlow warns about a function that is traced for
+    # many shapes, as XLA needs it. Without default values: with them every
+    # call tries two signatures.
+    graph = tf.function(
+        lambda *flat: method(*keras.tree.pack_sequence_as(arrays, flat)),
+        input_signature=[
+            tf.TensorSpec(shape_of(array, jit_compile), tf.int32)
+            for array in keras.tree.flatten(arrays)
+        ],
+        jit_compile=jit_compile,
+        autograph=False,  # it would take most of the tracing time
+    ).get_concrete_function()
+    return functools.partial(_run_graph, graph)
+
+
+def _run_graph(graph, *arrays):
+    """The result of a graph, as arrays."""
+    import tensorflow as tf
+
+    result = graph(*map(tf.constant, keras.tree.flatten(arrays)))
+    return tf.nest.map_structure(lambda tensor: tensor.numpy(), result)
+
+
+def _make_jax_program(method, inference, arrays):
+    """A program of JAX.
+
+    The weights are arguments of it, which therefore serves all values that they
+    have: validation compiles once in a training.
     """
+    import jax
 
-    row_factor = 2
+    def values():
+        return [variable.value for variable in variables_of(inference)]
 
-    def __init__(self, jit_compile):
-        self.has_static_shapes = jit_compile
-        self._graphs = {}
-        self._one_traces = threading.Lock()
+    program = lower(method, inference, values(), arrays).compile()
 
-    def __call__(self, method, *arrays, **options):
-        import tensorflow as tf
-
-        shapes = tuple(map(self._shape, arrays))
-        room_for = method.__self__.max_source_length
-        key = (method.__name__, room_for, shapes, tuple(options.items()))
-        with self._one_traces:
-            if key not in self._graphs:
-                # Concrete at once: TensorFlow warns about a function that is
-                # traced for many shapes, as XLA needs it. Without default
-                # values: with them every call tries two signatures.
-                self._graphs[key] = tf.function(
-                    lambda *arrays: method(*arrays, **options),
-                    input_signature=[
-                        tf.TensorSpec(shape, tf.int32) for shape in shapes
-                    ],
-                    jit_compile=self.has_static_shapes,
-                    autograph=False,  # it would take most of the tracing time
-                ).get_concrete_function()
-        result = self._graphs[key](*map(tf.constant, arrays))
-        return tf.nest.map_structure(lambda tensor: tensor.numpy(), result)
-
-    def _shape(self, array):
-        """The shape of a graph's argument, None where it may change."""
-        if array.ndim == 1:
-            return array.shape
-        return None, array.shape[1] if self.has_static_shapes else None
-
-
-class _JaxPrograms:
-    """The `Runner` of JAX.
-
-    The weights are arguments of a program, which therefore serves all values
-    that they have: validation compiles once in a training.
-    """
-
-    has_static_shapes = True
-    row_factor = 8  # a program takes seconds, rows of padding little
-
-    def __init__(self):
-        self._programs = {}
-        self._one_compiles = threading.Lock()
-
-    def __call__(self, method, *arrays, **options):
-        import jax
-
-        inference = method.__self__
-        values = [variable.value for variable in variables_of(inference)]
-        shapes = tuple(array.shape for array in arrays)
-        key = (method.__name__, shapes, tuple(options.items()))
-        with self._one_compiles:
-            if key not in self._programs:
-                lowered = lower(method, values, *arrays, **options)
-                self._programs[key] = lowered.compile()
-        result, next_seed = self._programs[key](values, *arrays)
+    def run(*arrays):
+        result, next_seed = program(values(), arrays)
         if inference.decoding.sampling:
             inference.seed.state.assign(next_seed)
         return jax.tree.map(np.asarray, result)
 
+    return run
 
-def variables_of(inference: typing.Any) -> list[keras.Variable]:
+
+def variables_of(inference: Inference) -> list[keras.Variable]:
     """Variables of an `Inference` whose values a program of JAX takes."""
     return [*inference.model.variables, inference.seed.state]
 
 
 def lower(
-    method: types.MethodType,
+    method: Callable[..., Nest],
+    inference: Inference,
     values: Sequence[typing.Any],
-    *arrays: typing.Any,
-    **options: typing.Any,
+    arrays: Sequence[Nest],
 ) -> typing.Any:
     """The program of JAX for a method, before it is compiled.
 
     Args:
-        method: The method of an `Inference`.
+        method: A method of the `Inference`, a function of the arrays.
+        inference: The `Inference`.
         values: Values of `variables_of` it, or their `jax.ShapeDtypeStruct`.
-        *arrays, **options: As for a `Runner`; likewise.
+        arrays: The arrays, likewise.
 
     Returns:
-        A `jax.stages.Lowered`. It returns the result and the next seed.
+        A `jax.stages.Lowered` of values and a tuple of arrays. It returns the
+        result and the next seed.
     """
     import jax
 
-    variables = variables_of(method.__self__)
+    variables = variables_of(inference)
 
-    def run(values, *arrays):
+    def run(values, arrays):
         pairs = zip(variables, values, strict=True)
         with keras.StatelessScope(pairs) as scope:
-            result = method(*arrays, **options)
+            result = method(*arrays)
         return result, scope.get_current_value(variables[-1])
 
-    return jax.jit(run).lower(values, *arrays)
+    return jax.jit(run).lower(values, tuple(arrays))

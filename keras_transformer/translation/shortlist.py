@@ -65,13 +65,13 @@ class Shortlist:
     def tokens(
         self,
         sources: Iterable[Sequence[int]],
-        prefixes: Iterable[Sequence[int]] = (),
+        required: Iterable[Sequence[int]] = (),
     ) -> np.ndarray | None:
         """The tokens that the outputs of a batch may have.
 
         Args:
             sources: The ids of each source.
-            prefixes: The ids that each output begins with.
+            required: Ids that must be among them, for each output.
 
         Returns:
             Ids, int32 `[C]`, ascending, the special tokens first. The lowest
@@ -81,8 +81,8 @@ class Shortlist:
         chosen = np.zeros(self.vocab_size, bool)
         chosen[list(SPECIAL_IDS)] = True
         chosen[self.frequent] = True
-        for row in prefixes:
-            chosen[row] = True
+        for ids in required:
+            chosen[list(ids)] = True
         for id in set().union(*sources):
             chosen[self.translations[id]] = True
         number = np.count_nonzero(chosen)
@@ -105,11 +105,8 @@ class Shortlist:
     ) -> None:
         """Writes the file.
 
-        It leaves out pieces with white space, which no text contains.
-
-        Args:
-            path: The file; it appears under its name when it is complete.
-            tokenizer: The tokenizer of the model.
+        It leaves out pieces with white space, which no text contains. The file
+        appears under its name when it is complete.
         """
         sources = ["", *tokenizer.source.pieces]
         targets, lines = tokenizer.target.pieces, []
@@ -125,11 +122,7 @@ class Shortlist:
     def read(
         cls, path: str | os.PathLike, tokenizer: Tokenizer | TokenizerPair
     ) -> "Shortlist":
-        """Reads what `write` wrote.
-
-        Args:
-            path: The file.
-            tokenizer: The tokenizer of the model.
+        """Reads what `write` wrote, with the tokenizer of the model.
 
         Raises:
             FileNotFoundError: There is no such file.

@@ -11,8 +11,9 @@ import pytest
 
 import keras_transformer as kt
 from keras_transformer.config import DecodingConfig
+from keras_transformer.translation.batching import BatchedInference
 from keras_transformer.translation.inference import Inference
-from keras_transformer.translation.programs import make_runner, variables_of
+from keras_transformer.translation.programs import variables_of
 
 SIZES = dict(vocab_size=50, d_model=8, d_ff=16, num_heads=2, num_layers=1)
 ROWS, LENGTH = 3, 7
@@ -43,11 +44,11 @@ def test_the_search_is_the_one_that_translates(compile_for, configuration):
     model = kt.Transformer(configuration.model)
     inference = Inference(model, configuration.decoding, LENGTH)
     ids = np.random.default_rng(1).integers(4, 50, (ROWS, LENGTH), np.int32)
-    expected = make_runner(jit_compile=True)(
-        inference.translate_ids, ids, num_best=1, shapes="static"
+    expected = BatchedInference(inference, 1, True, 1).run(
+        Inference.translate_ids, [ids], num_best=1, shapes="static"
     )
     values = [variable.value for variable in variables_of(inference)]
-    found, _ = lowered.compile()(values, ids)
+    found, _ = lowered.compile()(values, (ids,))
     np.testing.assert_array_equal(found.ids, expected.ids)
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5)
 

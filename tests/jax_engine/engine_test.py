@@ -210,8 +210,7 @@ def test_validation_compiles_once(command, tmp_path, monkeypatch):
 
     def count(trainer):
         validate(trainer)
-        run = trainer.validator.translator._batched.run
-        made.append(len(run._programs))
+        made.append(len(trainer.validator.translator._batched._programs))
 
     monkeypatch.setattr(loop.Trainer, "_validate", count)
     wmt.main([*command, "--valid_steps=3", f"--workdir={tmp_path}"])
@@ -274,8 +273,8 @@ def test_few_programs_serve_batches_of_any_size(run):
     assert [expected[:n] for n in range(1, 9)] == [
         translator.translate([line] * n) for n in range(1, 9)
     ]
-    of_shapes = translator._batched.run._programs
-    assert {shapes[0][0] for _, shapes, _ in of_shapes} == {1, 8, 64}
+    programs = translator._batched._programs
+    assert {program.shapes[0][0] for program in programs} == {1, 8, 64}
 
 
 def test_a_shortlist_that_has_the_tokens_of_an_output_gives_it(

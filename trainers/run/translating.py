@@ -16,7 +16,11 @@ from absl import logging
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.data.languages import choose_tags
-from keras_transformer.translation.encoding import UntaggedError
+from keras_transformer.translation.requests import (
+    Request,
+    UntaggedError,
+    make_requests,
+)
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
 from trainers.run import devices
@@ -145,10 +149,9 @@ def read_lines(
 
 def translate_lines(
     translator: Translator,
-    lines: Iterable[str],
+    lines: Iterable[str | Request],
     chunk_size: int,
     n_best: int = 0,
-    prefixes: Iterable[str] | None = None,
     alignments: bool = False,
     first: int = 1,
     warn: Callable = logging.warning,
@@ -157,29 +160,21 @@ def translate_lines(
 
     Args:
         translator: The `Translator`.
-        lines: Iterable of `str`.
+        lines: Iterable of `str` or of `Request`s.
         chunk_size: Lines translated together.
         n_best: As the flag.
-        prefixes: Required beginnings of the translations, one for each line.
         alignments: As the flag.
         first: Number of the first line.
         warn: Called as `logging.warning`, for each truncation.
 
     Raises:
         RunError: The model's logits are not finite.
-        CommandError: There are more or fewer prefixes than lines, or a line has
-            no tag.
+        CommandError: A line has no tag.
     """
     lines, done = iter(lines), 0
-    forced = None if prefixes is None else iter(prefixes)
-    while chunk := list(itertools.islice(lines, chunk_size)):
-        begins = None
-        if forced is not None:
-            begins = list(itertools.islice(forced, len(chunk)))
-            if len(begins) < len(chunk):
-                raise _wrong_number(f"only {done + len(begins)}")
+    while chunk := make_requests(list(itertools.islice(lines, chunk_size))):
         try:
-            results = translator.search(chunk, begins, num_best=n_best or 1)
+            results = translator.search(chunk, num_best=n_best or 1)
         except FloatingPointError as error:
             raise flags.RunError(str(error)) from error
         except UntaggedError as error:
@@ -199,15 +194,13 @@ def translate_lines(
                     columns.append(next(ends))
                 yield " ||| ".join(columns)
         done += len(chunk)
-    if forced is not None and next(forced, None) is not None:
-        raise _wrong_number(f"more than {done}")
 
 
-def _alignments(translator, lines, results):
+def _alignments(translator, requests, results):
     """Yields the alignment of each hypothesis of each line, as text."""
     pairs = [
-        (line, text)
-        for line, found in zip(lines, results, strict=True)
+        (request.text, text)
+        for request, found in zip(requests, results, strict=True)
         for text in found.texts
     ]
     for alignment in translator.align(pairs):
@@ -223,11 +216,19 @@ def pharaoh(links: Iterable[tuple[int, int]]) -> str:
     return " ".join(f"{source}-{target}" for source, target in links)
 
 
-def _wrong_number(received):
-    return flags.CommandError(
-        "prefix_file must have a line for each input line."
-        f" Received: {received} lines"
-    )
+def read_requests(
+    lines: Iterable[str], prefixes: Iterable[str]
+) -> Iterator[Request]:
+    """Yields a `Request` for each line and its prefix, if there are as many."""
+    pairs = itertools.zip_longest(lines, prefixes)
+    for number, (line, prefix) in enumerate(pairs):
+        if line is None or prefix is None:
+            received = f"{'only' if prefix is None else 'more than'} {number}"
+            raise flags.CommandError(
+                "prefix_file must have a line for each input line."
+                f" Received: {received} lines"
+            )
+        yield Request(line, prefix)
 
 
 def check_n_best(n_best: int, decoding: DecodingConfig) -> None:
@@ -266,23 +267,19 @@ def run(
         arguments: The command line.
         n_best, prefix_file, alignments: As the flags.
     """
-    lines: Iterable[str] = read_lines(sys.stdin.buffer)
-    prefixes: Iterable[str] | None = None
+    lines = read_lines(sys.stdin.buffer)
+    requests: Iterable[str | Request] = lines
     with contextlib.ExitStack() as stack:
         if prefix_file:
             with flags.user_errors():
                 file = stack.enter_context(open(prefix_file, "rb"))
-            prefixes = read_lines(file, prefix_file)
+            requests = read_requests(lines, read_lines(file, prefix_file))
             if not sys.stdin.isatty():  # a terminal expects answers at once
-                lines, prefixes = list(lines), list(prefixes)
-                if len(lines) != len(prefixes):
-                    raise _wrong_number(
-                        f"{len(prefixes)} lines for {len(lines)} input"
-                    )
+                requests = list(requests)
         translator = load_translator(arguments)
         check_n_best(n_best, translator.decoding)
         chunk_size = 1 if sys.stdin.isatty() else CHUNK
         outputs = translate_lines(
-            translator, lines, chunk_size, n_best, prefixes, alignments
+            translator, requests, chunk_size, n_best, alignments
         )
         write_lines(outputs, sys.stdout.buffer)

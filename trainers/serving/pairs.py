@@ -12,6 +12,7 @@ from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.data.languages import tags_of
 from keras_transformer.figures.attention import attention_figure
+from keras_transformer.translation.requests import Request
 from keras_transformer.translator import Translation, Translator
 from keras_transformer.workdir import WorkDirectory
 from trainers.run.options import TranslatorOptions
@@ -61,13 +62,6 @@ class Pair:
         ]
 
 
-class Sentence(typing.NamedTuple):
-    """A sentence to translate, and the required beginning, or ""."""
-
-    text: str
-    prefix: str
-
-
 class Found(typing.NamedTuple):
     """What a search has found for a sentence.
 
@@ -85,15 +79,13 @@ class Found(typing.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Search:
-    """Work for the batcher: `Sentence`s -> `Found`.
+    """Work for the batcher: `Request`s -> `Found`.
 
     Attributes:
         pair: The language pair.
         decoding: The search options.
         everything: Whether all hypotheses are wanted, or the best one. A number
             between would need a program of its own.
-        has_prefixes: Whether sentences have prefixes, which need another
-            program.
         details: Whether details are wanted.
         seed: For sampling, with a number that no other request has: samples
             depend on the batch, so such a request has batches of its own.
@@ -102,26 +94,23 @@ class Search:
     pair: Pair
     decoding: DecodingConfig
     everything: bool = False
-    has_prefixes: bool = False
     details: bool = False
     seed: tuple[int, int] | None = None
 
-    def __call__(self, items: Sequence[Sentence]) -> list[Found]:
+    def __call__(self, items: Sequence[Request]) -> list[Found]:
         """Translates sentences; see `trainers.serving.batcher.Work`."""
         translator = self.pair.translator_for(self.decoding)
         if self.seed is not None:
             translator.reseed(self.seed[0])
-        prefixes = [s.prefix for s in items] if self.has_prefixes else None
         found = translator.search(
-            [sentence.text for sentence in items],
-            prefixes,
-            self.decoding.num_hypotheses if self.everything else 1,
+            items,
+            num_best=self.decoding.num_hypotheses if self.everything else 1,
         )
         if not self.details:
             return [Found(translation, []) for translation in found]
         pairs = [
-            (sentence.text, text)
-            for sentence, translation in zip(items, found, strict=True)
+            (request.text, text)
+            for request, translation in zip(items, found, strict=True)
             for text in translation.texts
         ]
         details = iter(_details(translator, pairs))

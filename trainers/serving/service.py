@@ -10,11 +10,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from keras_transformer.translation import documents
+from keras_transformer.translation.requests import Sentences, make_requests
 from trainers.serving.batcher import Batcher, QueueFullError
 from trainers.serving.config import Limits, Options
 from trainers.serving.languages import Detector
 from trainers.serving.metrics import Metrics
-from trainers.serving.pairs import Found, Pair, Search, Sentence
+from trainers.serving.pairs import Found, Pair, Search
 from trainers.serving.requests import TranslationRequest, bad_values
 
 RETRY_START = 10  # seconds, of a client that comes while the server warms up
@@ -111,28 +112,29 @@ class Service:
 
     async def translate(
         self,
-        texts: Sequence[str],
+        texts: Sentences,
         options: TranslationRequest,
         search: Mapping[str, typing.Any] | None = None,
-        prefixes: Sequence[str] | None = None,
         may_be_fewer: bool = False,
     ) -> list[Translated]:
         """Translates texts.
 
         Args:
-            texts, options: What to translate, and how.
+            texts: The texts. If they are split, the sentences of a `Request`
+                have its other fields.
+            options: How to translate them.
             search: Fields of `DecodingConfig` that differ from the server's.
-            prefixes: The beginning of each translation; texts are not split.
             may_be_fewer: Whether `n_best` may be more than a search finds.
 
         Raises:
             HTTPException: A text or an option is wrong, or there is no room.
         """
+        requests = make_requests(texts)
         languages: list[tuple[str, float | None]] = [
-            self.detector.rank(text)[0]
+            self.detector.rank(request.text)[0]
             if options.source == "auto"
             else (options.source, None)
-            for text in texts
+            for request in requests
         ]
         pairs = [self.find_pair(code, options.target) for code, _ in languages]
         number = next(self._numbers)
@@ -146,22 +148,22 @@ class Service:
         if options.split:
             parsed = await run_in_threadpool(
                 lambda: [
-                    _parse(text, options.format, pair)
-                    for text, pair in zip(texts, pairs, strict=True)
+                    _parse(request.text, options.format, pair)
+                    for request, pair in zip(requests, pairs, strict=True)
                 ]
             )
             work = [
                 self._translate_document(
-                    document, searches[pair], options.n_best
+                    document, request, searches[pair], options.n_best
                 )
-                for document, pair in zip(parsed, pairs, strict=True)
+                for document, request, pair in zip(
+                    parsed, requests, pairs, strict=True
+                )
             ]
         else:
             work = [
-                self._translate_sentence(text, searches[pair], prefix)
-                for text, pair, prefix in itertools.zip_longest(
-                    texts, pairs, prefixes or ()
-                )
+                self._translate_sentence(request, searches[pair])
+                for request, pair in zip(requests, pairs, strict=True)
             ]
         try:
             async with asyncio.TaskGroup() as group:
@@ -196,14 +198,12 @@ class Service:
             seed=None if options.seed is None else (options.seed, number),
         )
 
-    async def _translate_sentence(self, text, search, prefix):
+    async def _translate_sentence(self, request, search):
         """The translations of a text that is one sentence, and its `Found`."""
-        if prefix is not None:
-            search = dataclasses.replace(search, has_prefixes=True)
-        [found] = await self._search(search, [text], prefix or "")
-        return found.translation.texts, [(text, "", found)]
+        [found] = await self._search(search, [request])
+        return found.translation.texts, [(request.text, "", found)]
 
-    async def _translate_document(self, document, search, n_best):
+    async def _translate_document(self, document, request, search, n_best):
         """The translations of a document, and its sentences with `Found`."""
         sentences, before = document.sentences, document.texts_before()
         searched: list[list[Found]] = []
@@ -213,7 +213,10 @@ class Service:
                 sizes = [1 + len(source) // 4 for source, _ in stage.items]
                 align = search.pair.translator.align_spans
                 return await self._run(align, stage.items, sizes)
-            searched.append(await self._search(search, stage.items))
+            requests = [
+                dataclasses.replace(request, text=text) for text in stage.items
+            ]
+            searched.append(await self._search(search, requests))
             return [found.translation.texts[0] for found in searched[-1]]
 
         work = documents.stages(document)
@@ -228,11 +231,12 @@ class Service:
         rows = list(zip(sentences, before, found, strict=True))
         return list(dict.fromkeys(texts)), rows
 
-    async def _search(self, search, sentences, prefix=""):
+    async def _search(self, search, requests):
         """The `Found`s of sentences."""
-        ids = search.pair.translator.tokenizer.source.to_ids(sentences)
-        items = [Sentence(sentence, prefix) for sentence in sentences]
-        return await self._run(search, items, list(map(len, ids)))
+        ids = search.pair.translator.tokenizer.source.to_ids(
+            [request.text for request in requests]
+        )
+        return await self._run(search, requests, list(map(len, ids)))
 
     async def draw_attention(
         self, pair: Pair, text: str, translation: str

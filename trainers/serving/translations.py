@@ -4,6 +4,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse
 
 from keras_transformer.config import DecodingConfig
+from keras_transformer.translation.requests import make_requests
 from trainers.serving import requests
 from trainers.serving.requests import SEARCH_FIELDS, TranslationRequest, Values
 from trainers.serving.service import Service
@@ -24,7 +25,9 @@ async def translate(service: Service, fields: Values) -> dict:
     ):
         if not has_effect:
             raise HTTPException(400, f"{name} needs {needed}")
-    found = await service.translate(texts, options, search, prefixes)
+    found = await service.translate(
+        make_requests(texts, prefixes), options, search
+    )
     return {
         "translations": [
             {

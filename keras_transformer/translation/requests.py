@@ -1,0 +1,232 @@
+"""The record of one sentence, from its text to the arrays of a search.
+
+    Request      the text, and what its translation must have
+    Row          the same in ids, as the model reads them
+    Constraints  arrays of a batch of rows, in the state of the search
+
+A new input of a sentence, such as the terms of a glossary, is a field of these
+three and a rule in `decoding/rules.py`. All code between passes them on and
+does not look inside.
+"""
+
+import dataclasses
+import typing
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from keras_transformer.decoding import UNCONSTRAINED, Constraints
+from keras_transformer.tokenization import Tokenizer, TokenizerPair
+from keras_transformer.translation.inference import Inference
+from keras_transformer.vocabulary import EOS
+
+SHOWN = 60  # characters of a long sentence that a message shows
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """A sentence to translate.
+
+    Attributes:
+        text: The sentence.
+        prefix: The beginning of its translation, "" for a free one. It is
+            forced token by token: after "hou", the model cannot go on to
+            "house" if that is one token.
+    """
+
+    text: str
+    prefix: str = ""
+
+
+class Row(typing.NamedTuple):
+    """A sentence in ids.
+
+    Attributes:
+        source_ids: The tag of the target language, if there is one, the
+            tokens, EOS; `[EOS]` if the sentence is blank.
+        tag_length: Number of tokens of the tag.
+        target_ids: Tokens of the target that are given: those that the output
+            begins with; or all of a translation to score, EOS included.
+        notes: A sentence for each truncation.
+    """
+
+    source_ids: list[int]
+    tag_length: int
+    target_ids: list[int]
+    notes: list[str]
+
+
+class UntaggedError(ValueError):
+    """A source without a tag, for a model of several target languages.
+
+    Attributes:
+        index: Its index among the sources.
+    """
+
+    def __init__(self, index: int, source: str, tags: Sequence[str]):
+        super().__init__(
+            "a source must begin with its target language, one of the words"
+            f" {' '.join(tags)}. Received: {source!r}"
+        )
+        self.index = index
+
+
+Sentences: typing.TypeAlias = Sequence[str | Request]
+
+
+def make_requests(
+    strings: Sentences, prefixes: Sequence[str] | None = None
+) -> list[Request]:
+    """A `Request` for each sentence, with the prefixes, if there are any.
+
+    Raises:
+        TypeError: An argument is not a list of `str` or of `Request`s.
+        ValueError: There are not as many prefixes as strings.
+    """
+    _check_strings(strings, (str, Request))
+    requests = [Request(s) if isinstance(s, str) else s for s in strings]
+    if prefixes is None:
+        return requests
+    _check_strings(prefixes, str)
+    if len(prefixes) != len(strings):
+        raise ValueError(
+            "expected one prefix for each string."
+            f" Received: {len(prefixes)} and {len(strings)}"
+        )
+    return [
+        dataclasses.replace(request, prefix=prefix)
+        for request, prefix in zip(requests, prefixes, strict=True)
+    ]
+
+
+def encode(
+    requests: Sequence[Request],
+    tokenizer: Tokenizer | TokenizerPair,
+    tags: Sequence[str],
+    inference: Inference,
+) -> list[Row]:
+    """A `Row` for each sentence, truncated to the limits of an `Inference`.
+
+    A single tag is put before every sentence that is not blank; of several,
+    each such sentence begins with one.
+
+    Raises:
+        UntaggedError: There are several tags, and a sentence has none.
+    """
+    rows = _sources([r.text for r in requests], tokenizer, tags, inference)
+    prefixes = [request.prefix for request in requests]
+    if not any(prefixes):
+        return rows
+    targets = tokenizer.target.to_ids(prefixes)
+    return [
+        _with_prefix(row, ids[:-1], inference)
+        for row, ids in zip(rows, targets, strict=True)
+    ]
+
+
+def encode_pairs(
+    pairs: Sequence[tuple[str, str]],
+    tokenizer: Tokenizer | TokenizerPair,
+    tags: Sequence[str],
+    inference: Inference,
+) -> list[Row]:
+    """As `encode`, for pairs of a sentence and a given translation.
+
+    Raises:
+        TypeError: It is not a list of pairs of `str`.
+    """
+    _check_list(
+        "pairs must be a list of (source, translation), both str",
+        pairs,
+        lambda pair: (
+            isinstance(pair, (list, tuple))
+            and [isinstance(text, str) for text in pair] == [True, True]
+        ),
+    )
+    rows = _sources([source for source, _ in pairs], tokenizer, tags, inference)
+    targets = _truncated(
+        tokenizer.target,
+        [text for _, text in pairs],
+        inference.max_target_length,
+    )
+    return [
+        row._replace(target_ids=ids, notes=[*row.notes, *notes])
+        for row, (ids, notes) in zip(rows, targets, strict=True)
+    ]
+
+
+def constraints_of(
+    rows: Sequence[Row],
+    to_array: Callable[[Sequence[Sequence[int]]], np.ndarray],
+) -> Constraints:
+    """The `Constraints` of a batch; `to_array` makes int32 `[B, P]` of ids."""
+    if not any(row.target_ids for row in rows):
+        return UNCONSTRAINED
+    return Constraints(prefix=to_array([row.target_ids for row in rows]))
+
+
+def shown(string: str) -> str:
+    """The beginning of a long sentence, for a message."""
+    return f"{string.strip()[:SHOWN]} ..."
+
+
+def _sources(strings, tokenizer, tags, inference):
+    """Rows without targets; a single tag is put before each, unless blank."""
+    if len(tags) > 1:
+        for index, string in enumerate(strings):
+            word = "".join(string.split(maxsplit=1)[:1])
+            if word and word not in tags:
+                raise UntaggedError(index, string, tags)
+    tag = tokenizer.source.to_ids(tags)[0][:-1] if len(tags) == 1 else []
+    rows = _truncated(
+        tokenizer.source, strings, inference.max_source_length, tag
+    )
+    return [Row(ids, len(tag), [], notes) for ids, notes in rows]
+
+
+def _truncated(tokenizer, strings, max_length, first=()):
+    """Yields ids and notes of each sentence, `[EOS]` if it is blank.
+
+    The ids `first` are put before every sentence that is not blank.
+    """
+    rows = tokenizer.to_ids(strings) if strings else []
+    for string, ids in zip(strings, rows, strict=True):
+        notes = []
+        if len(ids) > 1:
+            ids = [*first, *ids]
+        if len(ids) > max_length:
+            notes.append(
+                f"has {len(ids) - 1} tokens, truncated to {max_length - 1}"
+                f" ({shown(string)})"
+            )
+            ids = [*ids[: max_length - 1], EOS]
+        yield ids, notes
+
+
+def _with_prefix(row, ids, inference):
+    """The row of a sentence whose output begins with ids, if it is so long."""
+    limit = len(row.source_ids) - 1
+    if limit:
+        limit = inference.output_limit(limit)
+    if len(ids) <= limit:
+        return row._replace(target_ids=ids)
+    note = (
+        f"has a prefix of {len(ids)} tokens, of which only {limit} can be in"
+        " the output"
+    )
+    return row._replace(target_ids=ids[:limit], notes=[*row.notes, note])
+
+
+def _check_strings(items, types):
+    """Raises TypeError unless it is a list of items of some types."""
+    expected = "strings must be a list of str"
+    _check_list(expected, items, lambda item: isinstance(item, types))
+
+
+def _check_list(expected, items, is_right):
+    """Raises TypeError unless it is a list whose items are right."""
+    if not isinstance(items, (list, tuple)):
+        raise TypeError(f"{expected}. Received: {type(items).__name__}")
+    for i, item in enumerate(items):
+        if not is_right(item):
+            raise TypeError(f"{expected}. Received: {item!r} at index {i}")

@@ -148,9 +148,7 @@ def test_fit_with_slices_takes_the_same_step(num_slices, monkeypatch):
 @pytest.mark.parametrize(
     "arguments", [{"metrics": [kt.TokenAccuracy()]}, {"jit_compile": True}]
 )
-def test_a_batch_that_cannot_be_divided_is_told(
-    arguments, monkeypatch, caplog
-):
+def test_a_batch_that_cannot_be_divided_is_told(arguments, monkeypatch, caplog):
     inputs, labels = batch()
     prepare_slices(monkeypatch, 3)
     monkeypatch.setattr(gradients_module, "slice_sizes", None)

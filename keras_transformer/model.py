@@ -90,14 +90,12 @@ class Transformer(TokenExactTraining, keras.Model):
         )
         self.source_input, self.target_input = source, target
         # Keras finds layers in attributes. Their order is that of the
-        # optimizer's variables in checkpoints, and `separate_...` are names in
-        # .keras files.
+        # optimizer's variables in checkpoints, and of layers in .keras files.
         self.embedding = target.embedding
-        self.separate_embedding = self.source_embedding = source.embedding
-        self.separate_softmax = self.softmax = self._softmax()
-        self.source_norm, self.target_norm = source.norm, target.norm
-        self.source_positions = source.positions
-        self.target_positions = target.positions
+        self.source_embedding = source.embedding
+        self.softmax = self._softmax()
+        parts = source.norm, target.norm, source.positions, target.positions
+        self.norms_and_positions = [part for part in parts if part is not None]
         self.encoder = Encoder(config, dtype=self.dtype_policy, name="encoder")
         self.decoder = Decoder(config, dtype=self.dtype_policy, name="decoder")
         self.build()
@@ -118,18 +116,11 @@ class Transformer(TokenExactTraining, keras.Model):
         if self.built:
             return
         stream = (None, None, self.config.d_model)
-        for part in (
-            self.embedding,
-            self.source_embedding,
-            self.softmax,
-            self.source_positions,
-            self.target_positions,
-        ):
-            if part is not None and not part.built:  # it may be shared
-                part.build()
-        for norm in (self.source_norm, self.target_norm):
-            if norm is not None:
-                norm.build(stream)
+        for table in (self.embedding, self.source_embedding, self.softmax):
+            if not table.built:  # they may be one
+                table.build()
+        for part in self.norms_and_positions:
+            part.build(stream)
         self.encoder.build(stream)
         self.decoder.build(stream, stream)
         self.built = True

@@ -413,8 +413,8 @@ class InputEmbedding:
         shared: PositionalEmbedding | None = None,
     ):
         self.embedding = shared or _make_embedding(config, side, dtype)
-        self.positions: LearnedPositions | None = None
-        self.norm: LayerNorm | None = None
+        self.positions: typing.Any = None
+        self.norm: typing.Any = None
         if config.position_limit is not None:
             self.positions = LearnedPositions(
                 max_positions=config.position_limit,

@@ -100,14 +100,16 @@ def draw(curves: Curves, title: str) -> Figure:
         if panel.is_score:
             mark_best(axes, curves[panel.names[0]])
         axes.set_ylabel(panel.label)
-        axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+        axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
         axes.yaxis.set_major_formatter("{x:g}")
         axes.grid(axis="y")
         if len(axes.lines) > 1:
             axes.legend()
     axes.set_xlabel("step")
     axes.set_xlim(left=0)
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.xaxis.set_major_locator(
+        MaxNLocator(6, steps=[1, 2, 5, 10], integer=True)
+    )
     axes.xaxis.set_major_formatter("{x:,.0f}")
     figure.align_ylabels()
     return figure

@@ -13,13 +13,14 @@ moments are ignored.
 import glob
 import math
 import pathlib
+import re
 import typing
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
-from keras_transformer.checkpoints import Checkpoints
+from keras_transformer.checkpoints import NAME as CHECKPOINT
 from keras_transformer.config import DecodingConfig
 from keras_transformer.importers.files import (
     check_file,
@@ -211,12 +212,13 @@ def _read_arrays(prefix):
 
 def _find_checkpoint(directory):
     """The prefix of the newest checkpoint in a directory."""
-    prefixes = Checkpoints(directory).prefixes()
-    if not prefixes:
+    names = [path.stem for path in directory.glob("ckpt-*.index")]
+    steps = [int(name[5:]) for name in names if re.fullmatch(CHECKPOINT, name)]
+    if not steps:
         raise ValueError(
             f"{directory}: expected a checkpoint, such as ckpt-5000.index"
         )
-    return prefixes[0]
+    return str(directory / f"ckpt-{max(steps)}")
 
 
 # The files beside it

@@ -309,7 +309,7 @@ def test_flags_override_the_work_directory(run, tmp_path, caplog):
     # And the export is compared with that translator.
     options = given.build(export.ExportOptions)
     description = export.make_description(source, options)
-    export.write_description(tmp_path, description)
+    export.write_description(tmp_path, {**description, "sha256": {}})
     other = verify.load_translator(
         verify.VerifyOptions(workdir=str(run), export=str(tmp_path), text="t")
     )

@@ -7,7 +7,6 @@ from random_pairs import make_pairs
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.workdir import WorkDirectory
-from trainers import report
 from trainers.run import corpora, experiment
 from trainers.run.config import Configuration, TrainingConfig
 from trainers.run.data_config import DataConfig
@@ -140,7 +139,6 @@ def test_a_mixture_is_not_of_the_files_to_measure_on(tmp_path):
         dataset="files", train_files=("a", "b"), mixture="a 1, b 1"
     )
     assert list(test_sets.read_pairs(data, "test", files)) == [("dog", "Hund")]
-    assert report.read_pairs(data, files, 5)[1] == [("dog", "Hund")]
 
 
 def test_a_batch_has_no_more_rows_than_there_are_pairs(configure, read):

@@ -12,8 +12,8 @@ import types
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.translator import Translation
 from trainers import translate
-from trainers.bulk import translation
 from trainers.run.options import TranslatorOptions
+from trainers.translating import shards
 
 
 class Echo:
@@ -54,5 +54,5 @@ class Echo:
 
 
 def main(argv):
-    translation.load_translator = Echo
+    shards.load_translator = Echo
     translate.main(argv)

@@ -41,9 +41,9 @@ class Echo:
     def reseed(self, seed):
         self._random = random.Random(seed)
 
-    def search(self, strings, prefixes, num_best):
+    def search(self, requests, num_best):
         time.sleep(float(os.environ.get("ECHO_SECONDS", "0")))
-        return [self._translate(string) for string in strings]
+        return [self._translate(request.text) for request in requests]
 
     def _translate(self, string):
         text = string.upper()

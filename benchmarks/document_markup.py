@@ -26,7 +26,7 @@ import lxml.etree
 import polib
 import results
 
-from keras_transformer.translation import documents
+from keras_transformer import documents
 from keras_transformer.translator import Translator
 
 PLACEHOLDER = re.compile(

@@ -291,7 +291,7 @@ def make_step(point):
 def make_bulk(point):
     """A function that translates a file of some lines to shards."""
     import keras_transformer as kt
-    from trainers.bulk.translation import translate_file
+    from trainers.translating.shards import translate_file
 
     folder = tempfile.TemporaryDirectory()
     translator = kt.Translator.load(write_short_model(folder.name, point))

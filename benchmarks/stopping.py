@@ -58,16 +58,18 @@ def parse_arguments():
 
 def measure(workdir, pairs, arguments):
     """For each rule the translations, BLEU, and seconds of the best round."""
+    from keras_transformer.metrics import make_metric
     from keras_transformer.workdir import WorkDirectory
     from trainers.run.config import TrainingConfig
     from trainers.run.data_config import DataConfig
-    from trainers.scoring.metrics import make_metric
     from trainers.scoring.test_sets import read_pairs
 
     directory = WorkDirectory(workdir)
     data = directory.read_section("data", DataConfig)
     training = directory.read_section("training", TrainingConfig)
-    [metric] = make_metric(data, training.bleu_tokenizer).by_tag.values()
+    [metric] = make_metric(
+        data.directions, training.bleu_tokenizer
+    ).by_tag.values()
     read = list(read_pairs(data, "test", (pairs,)))[: arguments.lines]
     sources, references = map(list, zip(*read, strict=True))
     translator = load("keras_transformer.translator").Translator.load(workdir)

@@ -97,13 +97,13 @@ def place(module):
         "keras_transformer.kernels",
         "keras_transformer.training",
         "keras_transformer.translation",
-        "trainers.bulk",
         "trainers.figures",
         "trainers.parsing",
         "trainers.run",
         "trainers.scoring",
         "trainers.preparing",
         "trainers.synthesis",
+        "trainers.translating",
     ):
         return package, None  # holds no code that imports from a table
     assert module in ROWS, f"{module} needs a row in ARCHITECTURE.md"

@@ -25,10 +25,10 @@ from echo import Echo
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
 from trainers import translate
-from trainers.bulk import plan as plans
-from trainers.bulk import translation
-from trainers.run import translating
 from trainers.run.options import TranslatorOptions
+from trainers.translating import lines as translating
+from trainers.translating import plan as plans
+from trainers.translating import shards as translation
 
 NUM_LINES = 1000
 SHARD_LINES = 40

@@ -23,12 +23,12 @@ from keras_transformer.config import (
 )
 from keras_transformer.decoding.rules import length_penalty
 from keras_transformer.decoding.stopping import STOPPING_RULES
+from keras_transformer.documents import parse
 from keras_transformer.fields import Fields, check_values, kinds_of
 from keras_transformer.figures import attention
 from keras_transformer.layers import FeedForward, positional_encoding
 from keras_transformer.model import Transformer
 from keras_transformer.training.rematerialization import REMATERIALIZE
-from keras_transformer.translation.documents import parse
 from keras_transformer.translator import Translator
 from savedmodel import (
     ctranslate2,
@@ -50,7 +50,7 @@ from trainers.run.options import (
     MetricOptions,
     TranslatorOptions,
 )
-from trainers.scoring.metrics import make_translation_metric
+from trainers.run.session import make_translation_metric
 from trainers.serving.requests import TranslationRequest
 from trainers.synthesis.plan import KINDS, StepOptions
 

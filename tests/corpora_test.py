@@ -7,11 +7,11 @@ from random_pairs import make_pairs
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.workdir import WorkDirectory
-from trainers.run import corpora, experiment
+from trainers.run import corpora, experiment, session
 from trainers.run.config import Configuration, TrainingConfig
 from trainers.run.data_config import DataConfig
 from trainers.run.tensorflow_engine import TensorFlowDevices
-from trainers.scoring import metrics, test_sets
+from trainers.scoring import test_sets
 
 
 def write_split(prefix, pairs):
@@ -48,7 +48,7 @@ def configure(tmp_path):
 def read(tmp_path):
     """Reads an experiment; returns it and the lines that it logs."""
 
-    def read(configuration, make_metric=metrics.make_translation_metric):
+    def read(configuration, make_metric=session.make_translation_metric):
         lines = []
         made = experiment.read_experiment(
             WorkDirectory(tmp_path / "run"),

@@ -16,13 +16,13 @@ import polib
 import pytest
 from commands import fails
 
-from keras_transformer.translation import documents
-from keras_transformer.translation.alignment import SpanLink, word_spans
-from keras_transformer.translation.documents.placeholders import (
+from keras_transformer import documents
+from keras_transformer.documents.placeholders import (
     count_placeholders,
 )
+from keras_transformer.translation.alignment import SpanLink, word_spans
 from trainers import translate
-from trainers.run import documents as command
+from trainers.translating import documents as command
 
 RUN = pathlib.Path(__file__).parent / "fixtures/workdir_0_2/run"
 WORDS = (

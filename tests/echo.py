@@ -12,8 +12,8 @@ import types
 from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.translator import Translation
 from trainers import translate
-from trainers.bulk import translation
 from trainers.run.options import TranslatorOptions
+from trainers.translating import shards
 
 
 class Echo:
@@ -41,9 +41,9 @@ class Echo:
     def reseed(self, seed):
         self._random = random.Random(seed)
 
-    def search(self, strings, prefixes, num_best):
+    def search(self, requests, num_best):
         time.sleep(float(os.environ.get("ECHO_SECONDS", "0")))
-        return [self._translate(string) for string in strings]
+        return [self._translate(request.text) for request in requests]
 
     def _translate(self, string):
         text = string.upper()
@@ -54,5 +54,5 @@ class Echo:
 
 
 def main(argv):
-    translation.load_translator = Echo
+    shards.load_translator = Echo
     translate.main(argv)

@@ -21,6 +21,11 @@ import keras_transformer as kt
 from keras_transformer.checkpoints import Checkpoints
 from keras_transformer.data.batches import make_batches
 from keras_transformer.data.corpus import Corpus, CorpusCounts, TokenRows
+from keras_transformer.metrics import (
+    DirectionalMetric,
+    TranslationMetric,
+    choose_tokenizer,
+)
 from keras_transformer.vocabulary import EOS
 from keras_transformer.workdir import WorkDirectory
 from trainers import evaluate
@@ -31,11 +36,6 @@ from trainers.run.options import TestOptions
 from trainers.run.progress import Progress
 from trainers.run.tensorflow_engine import make_loss_sums
 from trainers.scoring import comparison, evaluation
-from trainers.scoring.metrics import (
-    DirectionalMetric,
-    TranslationMetric,
-    choose_tokenizer,
-)
 from trainers.scoring.test_sets import read_test_pairs
 
 

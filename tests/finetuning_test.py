@@ -20,6 +20,7 @@ from keras_transformer.checkpoints import (
     weight_name,
 )
 from keras_transformer.config import DecodingConfig, TransformerConfig
+from keras_transformer.metrics import Scores
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
@@ -31,7 +32,6 @@ from trainers.run.corpora import read_split
 from trainers.run.data_config import DataConfig
 from trainers.run.freezing import find_frozen
 from trainers.run.validation import Validation, Validator
-from trainers.scoring.metrics import Scores
 
 MODEL = (
     "--vocab_size=120",

@@ -14,6 +14,7 @@ from commands import copy_of_run, fails, largest_batch_untried, losses_in
 from keras_transformer.checkpoints import named_weights
 from keras_transformer.data.languages import read_directions
 from keras_transformer.data.mixture import Mixture, temperature_stage
+from keras_transformer.metrics import make_metric
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.translation.requests import UntaggedError
 from keras_transformer.translator import Translator
@@ -33,7 +34,6 @@ from trainers.run import validation
 from trainers.run.corpora import read_split
 from trainers.run.data_config import DataConfig
 from trainers.run.options import TranslatorOptions
-from trainers.scoring.metrics import make_metric
 from trainers.serving import libretranslate, pairs
 
 TAGS = {"de": "<2de>", "fr": "<2fr>"}
@@ -223,7 +223,7 @@ def test_scores_are_those_of_each_direction_alone():
         ("<2de> b", german[1], ours["de"][1]),
         ("<2zh> b", chinese[1], ours["zh"][1]),
     ]
-    metric = make_metric(data, "auto")
+    metric = make_metric(data.directions, "auto")
     pairs = [(source, reference) for source, reference, _ in rows]
     found = metric.score([output for *_, output in rows], pairs)
     expected = {
@@ -256,7 +256,7 @@ def test_validation_translates_the_first_pairs_of_each_direction(flags):
     arguments, options = wmt.read_arguments([*flags, "--workdir=none"])
     configuration = wmt.read_configuration(arguments, options.preset)
     experiment = types.SimpleNamespace(
-        metric=make_metric(configuration.data, "auto"),
+        metric=make_metric(configuration.data.directions, "auto"),
         training=configuration.training,
         valid_pairs=list(read_split(configuration.data, "valid")),
     )

@@ -27,8 +27,8 @@ from keras_transformer.translator import Translator
 from keras_transformer.vocabulary import EOS, SPECIAL_IDS
 from savedmodel import export
 from trainers import shortlist, translate
-from trainers.bulk.translation import make_settings
 from trainers.scoring import shortlist as scoring
+from trainers.translating.shards import make_settings
 
 PAIRS = [
     ([4, 5, EOS], [6, 7, EOS]),

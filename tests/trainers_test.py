@@ -28,16 +28,17 @@ from tensorboard.backend.event_processing.plugin_event_accumulator import (
 )
 
 from keras_transformer.config import TransformerConfig
+from keras_transformer.metrics import Scores
 from keras_transformer.tokenization import Tokenizer
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
 from trainers import average, evaluate, phrasebook, translate, wmt
-from trainers.run import loop, session, translating, validation
+from trainers.run import loop, session, validation
 from trainers.run.checkpoints import average as average_checkpoints
 from trainers.run.event_file import read_curves
 from trainers.run.progress import Reporter, log
 from trainers.run.strategies import Workers
-from trainers.scoring.metrics import Scores
+from trainers.translating import lines as translating
 
 VOCAB_SIZE = 120
 MODEL = (

@@ -16,8 +16,8 @@ from keras_transformer.commands.flags import CommandError, RunError
 from keras_transformer.config import DecodingConfig
 from keras_transformer.translator import Alignment, Translation, Translator
 from trainers import translate
-from trainers.run import translating
 from trainers.run.options import TranslatorOptions
+from trainers.translating import lines as translating
 
 RUN = pathlib.Path(__file__).parent / "fixtures/workdir_0_2/run"
 

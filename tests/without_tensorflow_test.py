@@ -20,7 +20,7 @@ trainers.run.session trainers.run.loop trainers.run.experiment
 trainers.run.checkpoints trainers.run.progress trainers.run.validation
 trainers.run.corpora trainers.run.optimization trainers.run.inheritance
 trainers.run.freezing trainers.run.budget trainers.run.engine
-trainers.scoring.metrics trainers.scoring.comparison trainers.scoring.test_sets
+keras_transformer.metrics trainers.scoring.comparison trainers.scoring.test_sets
 trainers.scoring.tuning trainers.preparing.preparation trainers.parsing.metric
 trainers.run.importing trainers.figures.training keras_transformer.workdir
 keras_transformer.translator keras_transformer.data.batches

@@ -34,6 +34,11 @@ def main(argv: list[str] | None = None) -> None:
         server.run(translator, search, options, limits)
 
 
-if __name__ == "__main__":
+def script() -> None:
+    """Runs the command in a process of its own: `kt-serve`."""
     end_on_interrupt()
     main()
+
+
+if __name__ == "__main__":
+    script()

@@ -29,8 +29,8 @@ from keras_transformer.commands import flags
 from keras_transformer.commands.flags import CommandError
 from keras_transformer.commands.startup import end_on_interrupt, load
 from keras_transformer.config import DecodingConfig
+from keras_transformer.documents import FORMATS, WITH_TRANSLATIONS
 from keras_transformer.fields import GIVEN, Fields, check_options, hp
-from keras_transformer.translation.documents import FORMATS, WITH_TRANSLATIONS
 from trainers.run.options import (
     LanguageOptions,
     ShortlistOptions,
@@ -173,7 +173,9 @@ def main(argv: list[str] | None = None) -> None:
         with flags.user_errors():
             check_options(options, bulk)
         if bulk.collect:
-            load("trainers.bulk.collection").run(bulk.output, bulk.collect)
+            load("trainers.translating.collection").run(
+                bulk.output, bulk.collect
+            )
             return
         translator = arguments.build(TranslatorOptions)
         if not bulk.input:
@@ -181,23 +183,28 @@ def main(argv: list[str] | None = None) -> None:
         translator.prepare_process()
         names: tuple[str, ...] = ("n_best", "alignments")
         if options.document:
-            work = load("trainers.run.documents")
+            work = load("trainers.translating.documents")
             names = ("format", "document_map", "retranslate")
         elif bulk.input:
             names += ("input", "output", "shard_lines", "seed")
             if bulk.runner:
                 check_beam()
-                work = load("trainers.bulk.pipeline")
+                work = load("trainers.translating.pipeline")
                 names += ("runner",)
             else:
-                work = load("trainers.bulk.translation")
+                work = load("trainers.translating.shards")
         else:
-            work = load("trainers.run.translating")
+            work = load("trainers.translating.lines")
             names += ("prefix_file",)
         values = dataclasses.asdict(options) | dataclasses.asdict(bulk)
         work.run(arguments, **{name: values[name] for name in names})
 
 
-if __name__ == "__main__":
+def script() -> None:
+    """Runs the command in a process of its own: `kt-translate`."""
     end_on_interrupt()
     main()
+
+
+if __name__ == "__main__":
+    script()

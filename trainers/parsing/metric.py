@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
+from keras_transformer.metrics import DirectionalMetric
 from trainers.parsing.bracketing import DELETED, count_brackets, sum_counts
 from trainers.parsing.linearization import is_tree, read_reference, repair
 from trainers.parsing.trees import leaves
 from trainers.run.config import Configuration
-from trainers.scoring.metrics import DirectionalMetric
 
 
 class ParsingMetric:

@@ -13,7 +13,7 @@ from trainers.parsing.linearization import is_tree, repair
 from trainers.parsing.trees import write_tree
 from trainers.parsing.words import escape_brackets, split_words
 from trainers.run.options import TranslatorOptions
-from trainers.run.translating import (
+from trainers.translating.lines import (
     CHUNK,
     load_translator,
     read_lines,

@@ -226,6 +226,12 @@ class DataConfig(LengthConfig):
         """The tag of each target language; empty if there is only one."""
         return tags_of(self.target_language)
 
+    @property
+    def directions(self) -> dict[str, str]:
+        """The target language of each tag; of a single language, of ""."""
+        languages = {tag: language for language, tag in self.tags.items()}
+        return languages or {"": self.target_language}
+
     def into(self, language: str) -> "DataConfig":
         """The data of one target language, without tags.
 

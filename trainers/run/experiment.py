@@ -13,6 +13,7 @@ from keras_transformer.config import find_alignment_layer
 from keras_transformer.data.batches import Batches, make_batches
 from keras_transformer.fields import names_of, resolved
 from keras_transformer.machine import count_cores
+from keras_transformer.metrics import DirectionalMetric
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.training.token_losses import GuidedHead
@@ -33,7 +34,6 @@ from trainers.run.corpora import (
 from trainers.run.engine import Devices
 from trainers.run.freezing import freeze
 from trainers.run.optimization import make_optimizer, make_schedule
-from trainers.scoring.metrics import DirectionalMetric
 
 
 @dataclasses.dataclass

@@ -7,6 +7,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 
+from keras_transformer import metrics
 from keras_transformer.commands import flags
 from keras_transformer.commands.flags import CommandError
 from keras_transformer.files import write_atomically
@@ -19,12 +20,17 @@ from trainers.run.experiment import open_experiment
 from trainers.run.loop import Trainer
 from trainers.run.progress import log
 from trainers.run.validation import show_result
-from trainers.scoring.metrics import (
-    DirectionalMetric,
-    make_translation_metric,
-)
 
-MakeMetric = Callable[[Configuration], DirectionalMetric]
+MakeMetric = Callable[[Configuration], metrics.DirectionalMetric]
+
+
+def make_translation_metric(
+    configuration: Configuration,
+) -> metrics.DirectionalMetric:
+    """The metric of a training for translation."""
+    return metrics.make_metric(
+        configuration.data.directions, configuration.training.bleu_tokenizer
+    )
 
 
 def run(

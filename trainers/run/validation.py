@@ -3,9 +3,9 @@
 import dataclasses
 
 from keras_transformer.data.languages import with_tag
+from keras_transformer.metrics import Scores
 from keras_transformer.translator import Translator
 from trainers import phrasebook
-from trainers.scoring.metrics import Scores
 
 SAMPLES = 3  # translations shown when training ends
 

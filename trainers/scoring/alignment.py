@@ -11,13 +11,13 @@ from keras_transformer.config import find_alignment_layer
 from keras_transformer.data.word_links import parse_links
 from keras_transformer.workdir import WorkDirectory
 from trainers.run.options import TestOptions, TranslatorOptions
-from trainers.run.translating import (
+from trainers.scoring.test_sets import check_lines, read_test_pairs, read_text
+from trainers.translating.lines import (
     load_translator,
     pharaoh,
     read_data,
     write_lines,
 )
-from trainers.scoring.test_sets import check_lines, read_test_pairs, read_text
 
 Links = set[tuple[int, int]]
 

@@ -8,13 +8,13 @@ import time
 from keras_transformer.commands import flags
 from keras_transformer.data.pairs import find_file
 from keras_transformer.files import write_atomically
+from keras_transformer.metrics import make_metric
 from keras_transformer.workdir import WorkDirectory
 from trainers.run.config import TrainingConfig
 from trainers.run.options import MetricOptions, TestOptions, TranslatorOptions
-from trainers.run.translating import load_translator, read_data
 from trainers.scoring import comparison
-from trainers.scoring.metrics import make_metric
 from trainers.scoring.test_sets import check_lines, read_references, read_text
+from trainers.translating.lines import load_translator, read_data
 
 
 def open_metric(arguments, workdir, data):
@@ -27,7 +27,7 @@ def open_metric(arguments, workdir, data):
     options = arguments.build(
         MetricOptions, bleu_tokenizer=training.bleu_tokenizer
     )
-    return make_metric(data, options.bleu_tokenizer)
+    return make_metric(data.directions, options.bleu_tokenizer)
 
 
 def read_systems(arguments, paths, sources, data):

@@ -12,13 +12,13 @@ from keras_transformer.commands import flags
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
 from trainers.run.options import TestOptions, TranslatorOptions
-from trainers.run.translating import (
+from trainers.scoring.test_sets import read_test_pairs
+from trainers.translating.lines import (
     CHUNK,
     load_translator,
     read_data,
     write_lines,
 )
-from trainers.scoring.test_sets import read_test_pairs
 
 
 def score_lines(

@@ -9,8 +9,8 @@ from keras_transformer.commands import flags
 from keras_transformer.translation.shortlist import make_shortlist
 from keras_transformer.workdir import WorkDirectory
 from trainers.run.options import WorkdirOptions
-from trainers.run.translating import read_data
 from trainers.scoring.test_sets import read_pairs
+from trainers.translating.lines import read_data
 
 NUM_FREQUENT = 200  # target tokens that every translation may have
 MIN_PROBABILITY = 0.001  # of a translation

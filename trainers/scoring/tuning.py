@@ -13,9 +13,9 @@ from keras_transformer.files import write_atomically
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
 from trainers.run.options import TranslatorOptions
-from trainers.run.translating import load_translator, read_data
 from trainers.scoring.evaluation import open_metric
 from trainers.scoring.test_sets import read_pairs
+from trainers.translating.lines import load_translator, read_data
 
 TUNED = ("beam_size", "length_penalty")
 

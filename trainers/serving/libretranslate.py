@@ -3,8 +3,8 @@
 Fields that it does not know are ignored, as there.
 """
 
+from keras_transformer import documents
 from keras_transformer.figures.writing import direction
-from keras_transformer.translation import documents
 from trainers.serving import requests
 from trainers.serving.languages import name_of
 from trainers.serving.requests import Values

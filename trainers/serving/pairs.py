@@ -16,7 +16,7 @@ from keras_transformer.translation.requests import Request
 from keras_transformer.translator import Translation, Translator
 from keras_transformer.workdir import WorkDirectory
 from trainers.run.options import TranslatorOptions
-from trainers.run.translating import open_translator
+from trainers.translating.lines import open_translator
 
 
 class Pair:

@@ -10,8 +10,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import Message, Receive
 
+from keras_transformer import documents
 from keras_transformer.fields import Fields, hp
-from keras_transformer.translation import documents
 from trainers.serving.config import Limits
 
 FORM_FIELDS = 100

@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
-from keras_transformer.translation import documents
+from keras_transformer import documents
 from keras_transformer.translation.requests import Sentences, make_requests
 from trainers.serving.batcher import Batcher, QueueFullError
 from trainers.serving.config import Limits, Options

@@ -4,7 +4,7 @@ NAME.en.gz, NAME.de.gz    the pairs of a step
 NAME/record.json          its settings and counts; written last
 NAME/backward.txt         the lines that models of a direction translate
 NAME/backward_1/ ...      translations of the first of these models, as
-                          `trainers/bulk/plan.py` describes them
+                          `trainers/translating/plan.py` describes them
 report.json               all counts, and the command of the training
 """
 
@@ -35,14 +35,14 @@ from keras_transformer.decoding.rules import length_penalty
 from keras_transformer.files import read_json
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.workdir import WorkDirectory
-from trainers.bulk.collection import new_text_file
-from trainers.bulk.translation import translate_file
 from trainers.preparing.folder import describe_file, run_errors, write_json
 from trainers.run.data_config import DataConfig
 from trainers.run.inheritance import UNKNOWN_LANGUAGES
-from trainers.run.translating import CHUNK, load_translator
 from trainers.synthesis.pairs import FILLER, REASONS, PairFilter, add_noise
 from trainers.synthesis.plan import KINDS, Plan
+from trainers.translating.collection import new_text_file
+from trainers.translating.lines import CHUNK, load_translator
+from trainers.translating.shards import translate_file
 
 ORDERS = {"forward": 1, "backward": -1}  # of a pair: source and target
 SHARD_LINES = 10_000  # of which a killed command translates some again

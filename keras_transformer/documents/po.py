@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import regex
 
-from keras_transformer.translation.documents.document import Block
-from keras_transformer.translation.documents.markup import tagged_items
-from keras_transformer.translation.documents.sentences import Sentence, Split
-from keras_transformer.translation.documents.text import read as read_text
+from keras_transformer.documents.document import Block
+from keras_transformer.documents.markup import tagged_items
+from keras_transformer.documents.sentences import Sentence, Split
+from keras_transformer.documents.text import read as read_text
 
 TRANSLATION = regex.compile(
     r"^[ \t]*(?<keyword>msgstr(?:\[(?<index>\d+)\])?)[ \t]+"

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 import regex
 
-from keras_transformer.translation.documents.markup import tagged_items
-from keras_transformer.translation.documents.sentences import (
+from keras_transformer.documents.markup import tagged_items
+from keras_transformer.documents.sentences import (
     Sentence,
     Split,
     separate,
 )
-from keras_transformer.translation.documents.text import line_items
+from keras_transformer.documents.text import line_items
 
 # The line with a cue's times, and the lines after it up to a blank one.
 CUE = regex.compile(

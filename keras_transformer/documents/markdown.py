@@ -4,17 +4,17 @@ from collections.abc import Iterator
 
 import regex
 
-from keras_transformer.translation.documents.markup import (
+from keras_transformer.documents.markup import (
     entity_item,
     tagged_items,
 )
-from keras_transformer.translation.documents.placeholders import PLACEHOLDER
-from keras_transformer.translation.documents.placement import (
+from keras_transformer.documents.placeholders import PLACEHOLDER
+from keras_transformer.documents.placement import (
     ALONE,
     CLOSE,
     OPEN,
 )
-from keras_transformer.translation.documents.sentences import (
+from keras_transformer.documents.sentences import (
     Item,
     Sentence,
     Split,

@@ -5,14 +5,14 @@ from xml.parsers import expat
 
 import regex
 
-from keras_transformer.translation.documents.html import escape
-from keras_transformer.translation.documents.markup import Event, entity_item
-from keras_transformer.translation.documents.placement import (
+from keras_transformer.documents.html import escape
+from keras_transformer.documents.markup import Event, entity_item
+from keras_transformer.documents.placement import (
     ALONE,
     CLOSE,
     OPEN,
 )
-from keras_transformer.translation.documents.sentences import (
+from keras_transformer.documents.sentences import (
     Item,
     Sentence,
     Split,

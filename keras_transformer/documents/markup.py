@@ -5,13 +5,13 @@ import typing
 
 import regex
 
-from keras_transformer.translation.documents.placement import (
+from keras_transformer.documents.placement import (
     ACCELERATOR,
     ALONE,
     CLOSE,
     OPEN,
 )
-from keras_transformer.translation.documents.sentences import (
+from keras_transformer.documents.sentences import (
     SPACE,
     Item,
     plain_items,

@@ -14,17 +14,17 @@ import typing
 from collections.abc import Callable, Generator, Sequence
 
 from keras_transformer.commands.flags import how_to_install
-from keras_transformer.translation.alignment import SpanLink
-from keras_transformer.translation.documents.document import Document
-from keras_transformer.translation.documents.html import read as read_html
-from keras_transformer.translation.documents.markdown import (
+from keras_transformer.documents.document import Document
+from keras_transformer.documents.html import read as read_html
+from keras_transformer.documents.markdown import (
     read as read_markdown,
 )
-from keras_transformer.translation.documents.po import read as read_po
-from keras_transformer.translation.documents.sentences import split
-from keras_transformer.translation.documents.srt import read as read_srt
-from keras_transformer.translation.documents.text import read as read_text
-from keras_transformer.translation.documents.xliff import read as read_xliff
+from keras_transformer.documents.po import read as read_po
+from keras_transformer.documents.sentences import split
+from keras_transformer.documents.srt import read as read_srt
+from keras_transformer.documents.text import read as read_text
+from keras_transformer.documents.xliff import read as read_xliff
+from keras_transformer.translation.alignment import SpanLink
 
 # A reader has a text of its format and `sentences.split` for its language. It
 # yields the text in order: `Sentence`s, `Block`s, and what stays as `str`.

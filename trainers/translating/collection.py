@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from keras_transformer.commands import flags
 from keras_transformer.files import new_file
-from trainers.bulk.plan import read_plan
+from trainers.translating.plan import read_plan
 
 
 def run(output: str, collect: str) -> None:

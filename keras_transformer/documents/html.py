@@ -5,17 +5,17 @@ import html
 import html.parser
 from collections.abc import Iterable, Iterator
 
-from keras_transformer.translation.documents.markup import (
+from keras_transformer.documents.markup import (
     VOID,
     Event,
     entity_item,
 )
-from keras_transformer.translation.documents.placement import (
+from keras_transformer.documents.placement import (
     ALONE,
     CLOSE,
     OPEN,
 )
-from keras_transformer.translation.documents.sentences import (
+from keras_transformer.documents.sentences import (
     Item,
     Sentence,
     Split,

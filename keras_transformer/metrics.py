@@ -17,8 +17,6 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 
 from keras_transformer.commands import flags
 from keras_transformer.data.languages import with_tag
-from trainers.run.config import Configuration
-from trainers.run.data_config import DataConfig
 
 # The package behind a tokenizer of sacreBLEU -> the extra that installs it.
 EXTRAS = {"ja-mecab": "ja", "ko-mecab": "ko"}
@@ -224,25 +222,20 @@ class DirectionalMetric:
         return Scores(scores)
 
 
-def make_translation_metric(configuration: Configuration) -> DirectionalMetric:
-    """The metric of a training for translation."""
-    return make_metric(
-        configuration.data, configuration.training.bleu_tokenizer
-    )
-
-
-def make_metric(data: DataConfig, bleu_tokenizer: str) -> DirectionalMetric:
-    """The metric of the target languages of a `DataConfig`.
+def make_metric(
+    directions: Mapping[str, str], bleu_tokenizer: str
+) -> DirectionalMetric:
+    """The metric of translations into one language or several.
 
     Args:
-        data: The `DataConfig`.
+        directions: The target language of each tag; a single one has the
+            tag "".
         bleu_tokenizer: As in `TranslationMetric`.
     """
-    tags = data.tags or {data.target_language: ""}
     return DirectionalMetric(
         {
             tag: TranslationMetric(language, bleu_tokenizer)
-            for language, tag in tags.items()
+            for tag, language in directions.items()
         }
     )
 

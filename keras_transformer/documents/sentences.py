@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import regex
 
-from keras_transformer.translation.alignment import SpanLink
-from keras_transformer.translation.documents.placeholders import (
+from keras_transformer.documents.placeholders import (
     PLACEHOLDER,
     count_placeholders,
 )
-from keras_transformer.translation.documents.placement import (
+from keras_transformer.documents.placement import (
     ACCELERATOR,
     ALONE,
     CLOSE,
@@ -22,6 +21,7 @@ from keras_transformer.translation.documents.placement import (
     insert_marks,
     proportional_links,
 )
+from keras_transformer.translation.alignment import SpanLink
 
 TEXT, SPACE = "text", "space"
 CODES = (OPEN, CLOSE, ALONE, ACCELERATOR)

@@ -4,8 +4,8 @@ import itertools
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 
+from keras_transformer.documents.sentences import Sentence
 from keras_transformer.translation.alignment import SpanLink
-from keras_transformer.translation.documents.sentences import Sentence
 
 
 class Block:

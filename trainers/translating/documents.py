@@ -6,13 +6,13 @@ The work of `trainers.translate --document`.
 import json
 import sys
 
+from keras_transformer import documents
 from keras_transformer.commands import flags
 from keras_transformer.files import write_atomically
-from keras_transformer.translation import documents
 from keras_transformer.workdir import WorkDirectory
 from trainers.run.budget import counted
 from trainers.run.options import WorkdirOptions
-from trainers.run.translating import CHUNK, load_translator
+from trainers.translating.lines import CHUNK, load_translator
 
 
 def run(

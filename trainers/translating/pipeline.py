@@ -51,7 +51,7 @@ class _Process:
 
     def __init__(self, arguments, input, output, options):
         arguments.build(TranslatorOptions).prepare_process()
-        self._work = load("trainers.bulk.translation")
+        self._work = load("trainers.translating.shards")
         self._translator = self._work.load_translator(arguments)
         self._plan = self._work.open_for(
             self._translator, input, output, **options
@@ -87,7 +87,7 @@ def run(
     with flags.user_errors():
         beam_options = PipelineOptions(shlex.split(f"--runner={runner}"))
         pipeline = beam.Pipeline(options=beam_options)
-    work = load("trainers.bulk.translation")
+    work = load("trainers.translating.shards")
     translator = work.load_translator(arguments)
     plan = work.open_for(translator, input, output, **options)
     numbers = [shard.number for shard in plan.unfinished()]

@@ -20,7 +20,15 @@ from keras_transformer.checkpoints import ENDING
 from keras_transformer.commands import flags
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import TOKENIZER_SUMS
-from trainers.bulk.plan import (
+from trainers.preparing.folder import run_errors, write_json
+from trainers.translating.lines import (
+    CHUNK,
+    check_n_best,
+    load_translator,
+    read_lines,
+    translate_lines,
+)
+from trainers.translating.plan import (
     NOTES,
     RECORD,
     TRANSLATION,
@@ -28,14 +36,6 @@ from trainers.bulk.plan import (
     Shard,
     listed,
     open_plan,
-)
-from trainers.preparing.folder import run_errors, write_json
-from trainers.run.translating import (
-    CHUNK,
-    check_n_best,
-    load_translator,
-    read_lines,
-    translate_lines,
 )
 
 METER = "{n:,} of {total:,} lines, {rate_fmt}, {remaining} left"

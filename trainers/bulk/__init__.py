@@ -1,1 +1,0 @@
-"""Translation of a file in shards, by one process or by many."""

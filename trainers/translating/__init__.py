@@ -1,0 +1,1 @@
+"""The work of `trainers.translate`: lines, documents, files in shards."""

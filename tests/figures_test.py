@@ -430,6 +430,8 @@ def test_attention_is_that_of_the_model(translator, text, reference, caplog):
         assert "truncated to 39" in caplog.text
     if "☃" in text:
         notes = ["Not in the vocabulary, read as UNK: ☃ (U+2603 SNOWMAN), ☃☂."]
+    if target[-1] != kt.EOS:  # the model is hardly trained
+        notes = [f"The translation is truncated to {len(target)} tokens."]
     assert figure.notes == notes
     expected = translator.model.attention_maps(
         {

@@ -16,7 +16,7 @@ from keras_transformer.data.languages import read_directions
 from keras_transformer.data.mixture import Mixture, temperature_stage
 from keras_transformer.metrics import make_metric
 from keras_transformer.tokenization import Tokenizer
-from keras_transformer.translation.requests import UntaggedError
+from keras_transformer.translation.requests import Request, UntaggedError
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
 from savedmodel import export
@@ -547,7 +547,7 @@ def test_the_server_has_a_pair_for_each_direction(run, translator):
     assert [(p.source, p.target) for p in found] == [("en", "de"), ("en", "fr")]
     for pair, tag in zip(found, TAGS.values(), strict=True):
         search = pairs.Search(pair, translator.decoding, True)
-        [result] = search([pairs.Sentence("a dog", "")])
+        [result] = search([Request("a dog")])
         [expected] = translator.search([f"{tag} a dog"])
         assert result.translation == expected
         [page] = pair.draw_attention([("a dog", "ein Hund")])

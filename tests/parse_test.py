@@ -105,10 +105,10 @@ def answer(monkeypatch, capfdbinary):
 class Flat:
     """Stands for a parser: every tree is flat, and has two words."""
 
-    def search(self, strings, prefixes, num_best):
+    def search(self, requests, num_best):
         return [
-            Translation(["(S XX XX )S" if s else ""], [[]], [0.0], [])
-            for s in strings
+            Translation(["(S XX XX )S" if r.text else ""], [[]], [0.0], [])
+            for r in requests
         ]
 
 
@@ -236,7 +236,7 @@ def test_bad_input_is_one_line(run, tmp_path, capsys):
     for main, given, message in (
         (parse.main, [], "expected --workdir=DIR"),
         (parse.main, [new, "--test_trees=a"], "test_trees needs train_trees"),
-        (parse.main, [new, none], "train_trees must have trees. Received: /"),
+        (parse.main, [new, none], "must have trees. Received: no tree"),
         (
             parse.main,
             [new, "--train_trees=a"],

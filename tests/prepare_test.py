@@ -725,7 +725,7 @@ def test_training_refuses_what_does_not_fit(
         ),
         ([f"--tokenizer={tokenizer}"], "tokenizer excludes dataset=prepared"),
         (["--train_files=a,b"], "one directory"),
-        ([f"--train_files={tmp_path}/no"], "not finished"),
+        ([f"--train_files={tmp_path}/no"], "not a finished prepared"),
     ):
         assert message in fails(wmt.main, [*argv, *given], capsys)
     vocabulary = copy / "tokenizer.model"

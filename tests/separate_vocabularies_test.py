@@ -310,7 +310,7 @@ def test_the_saved_model_reads_each_language(translator):
     forced = signatures.forced(["a dog"], ["der Hund"])
     assert forced["translation"].numpy()[0].startswith(b"der Hund")
     pieces = translator.tokenizer.target.pieces
-    shown = signatures.attention(["a dog"])
+    shown = signatures.attention_maps(["a dog"], [""])
     assert {p.decode() for p in shown["target_pieces"].numpy()[0]} <= {
         "",
         *pieces,

@@ -259,9 +259,10 @@ def test_a_small_softmax_matrix_is_transposed_for_a_beam_of_xla(
     size = (num_tokens or config.vocab_size) * config.d_model
     given, projection = [], softmax.projection
 
-    def spy(ids, transposed):
+    def spy(ids, compiled, transposed):
+        assert compiled == (shapes == "static")
         given.append(transposed)
-        return projection(ids, transposed)
+        return projection(ids, compiled, transposed)
 
     monkeypatch.setattr(softmax, "projection", spy)
     monkeypatch.setattr(inference_module, "MOST_TRANSPOSED", size - excess)

@@ -851,7 +851,6 @@ def test_only_files_count_and_leftovers_go(tmp_path, translator):
     groups = {"weights": named_weights(translator.model)}
     for step in (2, 4, 6):
         workdir.latest.save(groups, step, keep=2)
-    (tmp_path / "checkpoints/ckpt-8_temp").mkdir()
     (tmp_path / "checkpoints/ckpt-8_4321").write_bytes(b"1")
     assert workdir.latest.find_intact().endswith("ckpt-6")
     workdir.latest.save(groups, 5, keep=2)

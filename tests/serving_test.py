@@ -25,9 +25,10 @@ from hostile_requests import http
 from starlette.responses import StreamingResponse
 
 import keras_transformer as kt
+from keras_transformer import documents
 from keras_transformer.commands.flags import RunError
 from keras_transformer.decoding import UNCONSTRAINED, UNFINISHED
-from keras_transformer.translation import batching, documents
+from keras_transformer.translation import batching
 from keras_transformer.translation.requests import Request, Row, make_requests
 from keras_transformer.translator import Alignment, PairScore, Translation
 from trainers import serve

@@ -430,6 +430,8 @@ class InputEmbedding:
             )
 
     def __call__(self, ids: Tensor, start: int | Tensor = 0) -> Tensor:
+        if self.positions is None and self.norm is None:
+            return self.embedding(ids, start=start)  # ids may be symbolic
         x = self.embedding.sum(ids, start)
         if self.positions is not None:
             x = self.positions(x, ids, start=start)

@@ -38,8 +38,6 @@ from trainers.run.jax_workers import Workers, connect
 from trainers.run.progress import counted
 
 PREFETCH = 4  # batches that are on the devices before they are needed
-
-
 Item = typing.TypeVar("Item")
 
 

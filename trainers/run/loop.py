@@ -111,7 +111,6 @@ class Trainer:
     The work directory has the configuration already.
 
     Attributes:
-        progress: How far the training is, in the state of the engine.
         initial_prefix: Checkpoint whose weights the run began with, if any.
         validator: None without validation pairs, and on other workers than the
             chief.
@@ -229,15 +228,20 @@ class Trainer:
             StopSignals() as signals,
             self.workers.watch(),
         ):
-            ending, batches = self._find_ending(signals), self._batches()
-            while ending is None:
-                before = progress.step
-                self._step(next(batches))
-                self._after_step(before)
-                ending = self._find_ending(signals, before)
+            ending = self._make_steps(signals)
             self._save()
             self.workers.part()
             self.reporter.log(f"{ending.reason} | step {progress.step}")
+        return ending
+
+    def _make_steps(self, signals: StopSignals) -> Ending:
+        """Makes steps until training ends."""
+        ending, batches = self._find_ending(signals), self._batches()
+        while ending is None:
+            before = self.progress.step
+            self._step(next(batches))
+            self._after_step(before)
+            ending = self._find_ending(signals, before)
         return ending
 
     def _batches(self) -> Iterator[Batch]:

@@ -13,6 +13,7 @@ if ON_TENSORFLOW:
     import tensorflow as tf
 
 Tensor: typing.TypeAlias = typing.Any  # of the Keras backend, or NumPy's
+Shape: typing.TypeAlias = tuple[int | None, ...]
 
 
 def precise_dtype(dtype: typing.Any) -> str:
@@ -26,11 +27,7 @@ def precise_dtype(dtype: typing.Any) -> str:
 
 
 def integer_ids(ids: Tensor, name: str) -> Tensor:
-    """Ids as int32, or as int64 if int32 is too small for their dtype.
-
-    Raises:
-        ValueError: They are not integers.
-    """
+    """Ids as int32, or as int64 if int32 is too small for their dtype."""
     ids = ops.convert_to_tensor(ids)
     dtype = keras.backend.standardize_dtype(ids.dtype)
     if "int" not in dtype:
@@ -65,11 +62,9 @@ def global_norm(tensors: list[Tensor]) -> Tensor:
 def with_gradient(function: Callable) -> Callable:
     """`keras.ops.custom_gradient` with a gradient of one argument.
 
-    How Keras passes the upstream gradient depends on its backend.
-
-    Args:
-        function: Function of tensors. It returns its value and a function from
-            the gradient of the value to the gradients of the tensors.
+    The function of tensors returns its value and a function from the gradient
+    of the value to the gradients of the tensors. How Keras passes the upstream
+    gradient depends on its backend.
 
     >>> square = with_gradient(lambda x: (x * x, lambda up: 2 * x * up))
     >>> float(square(ops.array(3.0)))
@@ -81,7 +76,7 @@ def with_gradient(function: Callable) -> Callable:
     def wrapped(*tensors):
         value, gradient = function(*tensors)
 
-        def backward(*args, upstream=None):
+        def backward(*args: Tensor, upstream: Tensor | None = None):
             return gradient(args[-1] if upstream is None else upstream)
 
         return value, backward

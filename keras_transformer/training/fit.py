@@ -6,11 +6,12 @@ loss, it trains as Keras does.
 """
 
 import typing
+from collections.abc import Callable, MutableMapping
 
 import keras
 from absl import logging
 
-from keras_transformer.backend import ON_TENSORFLOW
+from keras_transformer.backend import ON_TENSORFLOW, Tensor
 from keras_transformer.commands.startup import prepared_slices
 from keras_transformer.kernels.cross_entropy import (
     smoothed_cross_entropy,
@@ -37,7 +38,7 @@ SEEDS = "seeds"  # the name of the dropout seeds in a file
 OVERRIDDEN_PRIVATE_METHODS = ("_maybe_symbolic_build",)
 
 
-class TokenExactTraining:
+class TokenExactTraining(keras.Model):
     """Gives a Keras model the `TrainStep` in `fit` and `evaluate`.
 
     Loss and metrics are means over the tokens of the global batch, and
@@ -96,7 +97,7 @@ class TokenExactTraining:
         inside_replica = token_exact and not run_eagerly
         self._token_exact_step = None
         self._requested_jit_compile = jit_compile
-        super().compile(  # type: ignore[misc]
+        super().compile(
             optimizer=optimizer,
             loss=loss,
             loss_weights=loss_weights,
@@ -127,7 +128,7 @@ class TokenExactTraining:
         if token_exact:
             self._token_exact_step = TrainStep(
                 self,
-                self.optimizer,  # type: ignore[attr-defined]
+                self.optimizer,
                 loss.label_smoothing,
                 jit_compile,
                 accumulate_steps=1,
@@ -141,13 +142,13 @@ class TokenExactTraining:
             return config
         return {**config, "jit_compile": self._requested_jit_compile}
 
-    def compile_from_config(self, config):
+    def compile_from_config(self, config: dict) -> None:
         config = keras.saving.deserialize_keras_object(config)
         config.pop("num_slices", None)  # files of 0.2.0 have those of a machine
         self.compile(**config)
         self.optimizer.build(self.trainable_variables)
 
-    def make_train_function(self, force=False):
+    def make_train_function(self, force: bool = False) -> Callable:
         if self._token_exact_step is not None and not self._seeds_are_spread:
             with self.distribute_strategy.scope():
                 spread_seeds(self)
@@ -167,17 +168,17 @@ class TokenExactTraining:
         Keras' own calls `call`, so that the sublayers do not know `training`:
         dropout would be inactive.
         """
-        others = self.non_trainable_variables  # type: ignore[attr-defined]
+        others = self.non_trainable_variables
         pairs = zip(
-            [*self.trainable_variables, *others],  # type: ignore[attr-defined]
+            [*self.trainable_variables, *others],
             [*trainable_variables, *non_trainable_variables],
             strict=True,
         )
         with keras.StatelessScope(
             list(pairs), collect_losses=return_losses
         ) as scope:
-            outputs = self(*args, **kwargs)  # type: ignore[operator]
-            losses = self.losses if return_losses else None  # type: ignore[attr-defined]
+            outputs = self(*args, **kwargs)
+            losses = self.losses if return_losses else None
         state = [scope.get_current_value(variable) for variable in others]
         return (outputs, state, losses) if return_losses else (outputs, state)
 
@@ -224,13 +225,13 @@ class TokenExactTraining:
         if self._token_exact_step is None:
             super()._maybe_symbolic_build(iterator, data_batch)
 
-    def save_own_variables(self, store):
+    def save_own_variables(self, store: MutableMapping[str, Tensor]) -> None:
         super().save_own_variables(store)
         seeds = seed_variables(self)
         if seeds:
             store[SEEDS] = keras.ops.stack([v.value for v in seeds])
 
-    def load_own_variables(self, store):
+    def load_own_variables(self, store: MutableMapping[str, Tensor]) -> None:
         store = {name: store[name] for name in store.keys()}
         saved = store.pop(SEEDS, ())
         super().load_own_variables(store)
@@ -260,9 +261,7 @@ class TokenExactTraining:
         if input_signature is None:
             ids = keras.InputSpec(shape=(None, None), dtype="int32")
             input_signature = [{"source_ids": ids, "target_ids": ids}]
-        super().export(  # type: ignore[misc]
-            filepath, format, verbose, input_signature, **kwargs
-        )
+        super().export(filepath, format, verbose, input_signature, **kwargs)
 
     def quantize(self, *args: typing.Any, **kwargs: typing.Any) -> None:
         """Refused: Keras could not load the file of a quantized Transformer.

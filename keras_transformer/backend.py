@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import typing
+import warnings
 from collections.abc import Callable
 
 import keras
@@ -37,6 +38,14 @@ def integer_ids(ids: Tensor, name: str) -> Tensor:
         )
     is_large = dtype in ("uint32", "int64", "uint64")
     return ops.cast(ids, "int64" if is_large else "int32")
+
+
+def num_rows(x: Tensor) -> int:
+    """The size of the first axis, for a reshape; -1 if it is unknown.
+
+    JAX knows every size, and infers none beside 0.
+    """
+    return -1 if x.shape[0] is None else x.shape[0]
 
 
 def after(*tensors: Tensor) -> contextlib.AbstractContextManager[None]:
@@ -89,7 +98,19 @@ class TracedLayer(keras.layers.Layer):
 
     Keras would skip it wherever `compute_output_shape` suffices, and inputs of
     a wrong dtype would be refused only when the functional model is run.
+
+    Its masks are arguments: it neither reads nor passes on those of Keras.
     """
+
+    def compute_mask(self, inputs, previous_mask=None):
+        if any(mask is not None for mask in keras.tree.flatten(previous_mask)):
+            # Python shows a warning once if it has no more than this text.
+            warnings.warn(
+                "masks of Keras, such as those of Embedding(mask_zero=True),"
+                " are not used: pass masks as arguments, such as"
+                " attention_mask=padding_mask(ids)",
+                stacklevel=1,
+            )
 
     def compute_output_spec(self, *args, **kwargs):
         return keras.Operation.compute_output_spec(self, *args, **kwargs)

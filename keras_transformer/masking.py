@@ -33,7 +33,8 @@ def causal_mask(length: int | Tensor) -> Tensor:
     """Hides the future: position i attends to positions up to i (sec. 3.2.3).
 
     Args:
-        length: Number of positions T, int or int scalar tensor.
+        length: Number of positions T, int or int scalar tensor; or ids
+            `[B, T]`, whose length the functional API may not know.
 
     Returns:
         bool `[1, 1, T, T]`.
@@ -43,7 +44,16 @@ def causal_mask(length: int | Tensor) -> Tensor:
            [ True,  True, False],
            [ True,  True,  True]])
     """
-    positions = ops.arange(length, dtype="int32")
+    if length is None:
+        raise ValueError(
+            "length must be a number, or the ids [B, T] if it is unknown."
+            " Received: length=None"
+        )
+    if len(getattr(length, "shape", ())) == 2:
+        ones = ops.sum(ops.zeros_like(length), axis=0) + 1  # [B, T] -> [T]
+        positions = ops.cumsum(ones)
+    else:
+        positions = ops.arange(length, dtype="int32")
     return (positions[None, :] <= positions[:, None])[None, None]
 
 

@@ -22,7 +22,7 @@ from keras_transformer.layers.stacks import (
     split_config,
 )
 from keras_transformer.masking import causal_mask, padding_mask
-from keras_transformer.training.fit import TokenExactTraining
+from keras_transformer.training.fit import TokenExactTraining, check_inputs
 
 
 class AttentionMaps(typing.NamedTuple):
@@ -121,6 +121,7 @@ class Transformer(TokenExactTraining):
     def call(
         self, inputs: dict[str, Tensor], training: bool | None = None
     ) -> Tensor:
+        check_inputs(inputs)
         return self.decode(
             inputs["target_ids"], self.encode(inputs["source_ids"])
         )

@@ -1,5 +1,6 @@
 """Keras' layers in fewer operations: linear, normalization, dropout."""
 
+import typing
 from collections.abc import Callable
 
 import keras
@@ -9,11 +10,17 @@ from keras import ops
 from keras_transformer.backend import (
     ON_TENSORFLOW,
     Tensor,
+    num_rows,
     precise_dtype,
     with_gradient,
 )
 
 HAS_UNSIGNED = keras.backend.backend() in ("tensorflow", "jax")
+NOT_QUANTIZED = (
+    "A Transformer and its layers cannot be quantized in place, since Keras"
+    " could not load them again. Export the model quantized:"
+    " python -m savedmodel.export --precision=int8"
+)
 LEVELS = 2**16  # a unit's random number in dropout is one of these
 
 
@@ -34,8 +41,11 @@ class Linear(keras.layers.Dense):
         rows = ops.reshape(x, (-1, x.shape[-1]))  # [B, T, D] -> [B * T, D]
         y = super().call(rows, training)
         # T as a number where it is known: other shapes follow from it.
-        length = x.shape[1] or ops.shape(x)[1]
-        return ops.reshape(y, (-1, length, self.units))  # [B, T, U]
+        length = ops.shape(x)[1] if x.shape[1] is None else x.shape[1]
+        return ops.reshape(y, (num_rows(x), length, self.units))  # [B, T, U]
+
+    def quantize(self, *args: typing.Any, **kwargs: typing.Any) -> None:
+        raise NotImplementedError(NOT_QUANTIZED)
 
 
 class LayerNorm(keras.layers.LayerNormalization):

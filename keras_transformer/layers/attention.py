@@ -10,7 +10,13 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.backend import Shape, Tensor, TracedLayer, precise_dtype
+from keras_transformer.backend import (
+    Shape,
+    Tensor,
+    TracedLayer,
+    num_rows,
+    precise_dtype,
+)
 from keras_transformer.fields import check_positive
 from keras_transformer.kernels.layers import Dropout, Linear
 from keras_transformer.layers.cache import Position, Slots
@@ -341,14 +347,14 @@ class MultiHeadAttention(TracedLayer):
 
     def _split_heads(self, x: Tensor, size: int) -> Tensor:
         """[B, S, H * size] -> [B, H, S, size]."""
-        x = ops.reshape(x, (-1, ops.shape(x)[1], self.num_heads, size))
+        x = ops.reshape(x, (num_rows(x), ops.shape(x)[1], self.num_heads, size))
         return ops.transpose(x, (0, 2, 1, 3))
 
     def _join_heads(self, x: Tensor) -> Tensor:
         """Concat(head_1, ..., head_h) W^O: [B, H, T, Vd] -> [B, T, D]."""
         x = ops.transpose(x, (0, 2, 1, 3))  # [B, T, H, Vd]
         width = self.num_heads * self.d_value
-        x = ops.reshape(x, (-1, ops.shape(x)[1], width))
+        x = ops.reshape(x, (num_rows(x), ops.shape(x)[1], width))
         return self.output_projection(x)
 
     def _heads_of_rows(self, x: Tensor, size: int, beam_size: int) -> Tensor:

@@ -159,7 +159,7 @@ def by_key(x: Tensor, num_keys: Size) -> Tensor:
            [5, 6, 7]], dtype=int32)
     """
     *others, num_queries, width = ops.shape(x)
-    if _is(num_queries, 1):
+    if _is(num_queries, 0) or _is(num_queries, 1):
         return x
     # Relative shift: pad one column, flatten, reshape. Row i then starts one
     # column earlier than row i - 1.

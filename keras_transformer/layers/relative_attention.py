@@ -84,6 +84,8 @@ class RelativeAttention(MultiHeadAttention):
 
     def weigh_values(self, weights: Tensor, values: Tensor) -> Tensor:
         weights = self.weight_dropout(weights)
+        if values.shape[2] == 0:  # without a distance
+            return ops.matmul(weights, values)
         distances = _distances(ops.shape(values)[2])
         vectors = self._vectors(self.relative_values, distances)
         heads = ops.matmul(weights, values)
@@ -110,7 +112,8 @@ class RelativeAttention(MultiHeadAttention):
 
 def _distances(length: int | Tensor) -> Tensor:
     """Every distance of a key from a query: -(T - 1) to T - 1, [2T - 1]."""
-    return ops.arange(2 * length - 1, dtype="int32") - (length - 1)
+    # Not arange(2T - 1), which has no value for T = 0.
+    return ops.arange(2 * length, dtype="int32")[1:] - length
 
 
 def _product(x: Tensor, matrix: Tensor) -> Tensor:

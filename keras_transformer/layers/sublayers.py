@@ -7,7 +7,7 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
-from keras_transformer.backend import Shape, Tensor
+from keras_transformer.backend import Shape, Tensor, TracedLayer
 from keras_transformer.config import TransformerConfig
 from keras_transformer.fields import check_values
 from keras_transformer.kernels.layers import Dropout, LayerNorm, Linear
@@ -21,7 +21,7 @@ _ACTIVATION_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class FeedForward(keras.layers.Layer):
+class FeedForward(TracedLayer):
     """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2: eq. 2, sec. 3.3.
 
     Differs from the paper: max(0, x) may be another `activation`, for models
@@ -85,7 +85,7 @@ class FeedForward(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class Residual(keras.layers.Layer):
+class Residual(TracedLayer):
     """LayerNorm(x + Dropout(Sublayer(x))): the frame of every sub-layer.
 
     See sec. 3.1 and 5.4.

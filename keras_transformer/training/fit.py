@@ -6,7 +6,7 @@ loss, it trains as Keras does.
 """
 
 import typing
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 
 import keras
 from absl import logging
@@ -16,6 +16,7 @@ from keras_transformer.commands.startup import prepared_slices
 from keras_transformer.kernels.cross_entropy import (
     smoothed_cross_entropy,
 )
+from keras_transformer.kernels.layers import NOT_QUANTIZED
 from keras_transformer.training.loss import (
     SmoothedCrossEntropy,
     token_weights,
@@ -38,6 +39,32 @@ SEEDS = "seeds"  # the name of the dropout seeds in a file
 OVERRIDDEN_PRIVATE_METHODS = ("_maybe_symbolic_build",)
 
 
+def check_inputs(inputs: typing.Any) -> None:
+    """An error unless they have the ids of both sides."""
+    needed = ["source_ids", "target_ids"]
+    received = f"a {type(inputs).__name__}"
+    if isinstance(inputs, Mapping):
+        received = f"inputs with the keys {sorted(inputs)}"
+        if inputs.keys() >= {*needed}:
+            return
+    raise ValueError(
+        f"inputs must be a dictionary of {' and '.join(needed)}."
+        f" Received: {received}"
+    )
+
+
+def _checked_batch(*args):
+    """Inputs, labels and sample weights of a batch."""
+    inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(*args)
+    check_inputs(inputs)
+    if labels is None:
+        raise ValueError(
+            "labels must be int [B, T], the tokens that follow target_ids."
+            " Received: labels=None"
+        )
+    return inputs, labels, weights
+
+
 class TokenExactTraining(keras.Model):
     """Gives a Keras model the `TrainStep` in `fit` and `evaluate`.
 
@@ -52,6 +79,7 @@ class TokenExactTraining(keras.Model):
 
     _token_exact_step = None
     _needs_logits = True
+    _has_metrics = False
     _requested_jit_compile: bool | str = "auto"
     _seeds_are_spread = False
 
@@ -86,7 +114,11 @@ class TokenExactTraining(keras.Model):
         Raises:
             ValueError: `loss_weights` is given where it would do nothing.
         """
-        token_exact = ON_TENSORFLOW and isinstance(loss, SmoothedCrossEntropy)
+        # Keras keeps the loss of an earlier call, and its metrics.
+        own_loss = self.loss if loss is None else loss
+        token_exact = ON_TENSORFLOW and isinstance(
+            own_loss, SmoothedCrossEntropy
+        )
         if token_exact and loss_weights is not None:
             raise ValueError(
                 "loss_weights must be None with SmoothedCrossEntropy, the only"
@@ -111,9 +143,9 @@ class TokenExactTraining(keras.Model):
         # Without metrics, a step is faster and takes less memory.
         own = getattr(type(self), "compute_metrics", None)
         has_own_metrics = own is not keras.Model.compute_metrics
-        self._needs_logits = bool(
-            metrics or weighted_metrics or has_own_metrics
-        )
+        if metrics is not None or weighted_metrics is not None:
+            self._has_metrics = bool(metrics or weighted_metrics)
+        self._needs_logits = self._has_metrics or has_own_metrics
         jit_compile = inside_replica and resolve_jit_compile(jit_compile)
         num_slices = prepared_slices()
         whole = not token_exact or self._needs_logits or jit_compile
@@ -129,7 +161,7 @@ class TokenExactTraining(keras.Model):
             self._token_exact_step = TrainStep(
                 self,
                 self.optimizer,
-                loss.label_smoothing,
+                own_loss.label_smoothing,
                 jit_compile,
                 accumulate_steps=1,
                 clip_norm=0.0,
@@ -185,7 +217,7 @@ class TokenExactTraining(keras.Model):
     def train_step(self, *args):
         if self._token_exact_step is None:
             return super().train_step(*args)
-        inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(*args)
+        inputs, labels, weights = _checked_batch(*args)
         logits = None
         if self._needs_logits:
             sums, logits = self._token_exact_step.with_logits(
@@ -198,7 +230,7 @@ class TokenExactTraining(keras.Model):
     def test_step(self, *args):
         if self._token_exact_step is None:
             return super().test_step(*args)
-        inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(*args)
+        inputs, labels, weights = _checked_batch(*args)
         logits = self(inputs, training=False)
         losses = smoothed_cross_entropy(
             labels, logits, self.loss.label_smoothing
@@ -269,8 +301,4 @@ class TokenExactTraining(keras.Model):
         Raises:
             NotImplementedError: Always.
         """
-        raise NotImplementedError(
-            "A Transformer cannot be quantized in place, since Keras could not"
-            " load it again. Export it quantized: python -m savedmodel.export"
-            " --precision=int8"
-        )
+        raise NotImplementedError(NOT_QUANTIZED)

@@ -13,6 +13,7 @@ import typing
 
 import keras
 import tensorflow as tf
+from absl import logging
 
 from keras_transformer.backend import precise_dtype
 from keras_transformer.training.gradients import (
@@ -133,6 +134,9 @@ class TrainStep:
 
     def _update(self, gradients):
         """Applies each replica's share of the gradient."""
+        if not gradients:
+            logging.warning("the model has no trainable weights: no update")
+            return
         self.optimizer.apply_gradients(
             zip(
                 self._same_on_every_replica(gradients),

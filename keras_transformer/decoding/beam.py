@@ -1,16 +1,22 @@
 """Beam search (sec. 6.1): the state and the stages of one position."""
 
 import typing
+from collections.abc import Callable
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_transformer.backend import Tensor
+from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding.rules import (
     MISSING_SCORE,
+    Cache,
     Constraints,
+    Reorder,
+    Rules,
     SearchResult,
+    Step,
     allowed_candidates,
     is_banned,
     length_penalty,
@@ -26,28 +32,40 @@ from keras_transformer.decoding.selection import (
     row_numbers,
     write_column,
 )
-from keras_transformer.decoding.stopping import STOPPING_RULES, count_finished
+from keras_transformer.decoding.stopping import (
+    STOPPING_RULES,
+    BeamState,
+    Exact,
+    count_finished,
+)
+from keras_transformer.row_loop import Body
 from keras_transformer.vocabulary import BOS, EOS, PAD
 
 
 def search_beams(
-    step, cache, max_lengths, config, constraints, size, reorder, num_best, run
-):
+    step: Step,
+    cache: Cache,
+    max_lengths: Tensor,
+    config: DecodingConfig,
+    constraints: Constraints,
+    size: int,
+    reorder: Reorder,
+    num_best: int,
+    run: Callable[..., BeamState],
+) -> tuple[SearchResult, Tensor]:
     """Beam search with token buffers of a size; see `beam_search`.
 
-    `run` is the loop, `row_loop.run` with its options.
-
-    Returns:
-        The `SearchResult`, and bool [B]: whether the search has ended.
+    `run` is the loop, `row_loop.run` with its options. Also returns whether the
+    search of each sentence has ended, bool [B].
     """
     beam_size = config.beam_size
     stopping = STOPPING_RULES[config.stopping](config, num_best)
 
-    def make_grow(first):
+    def make_grow(first: BeamState) -> Body:
         sentences = row_numbers(first.done)
         limit_penalties = length_penalty(config, first.max_lengths)
 
-        def grow(state, cache):
+        def grow(state: BeamState, cache: Cache) -> tuple[BeamState, Cache]:
             live_ids = ops.reshape(state.live_last_ids, (-1,))  # [B * W]
             logits, cache = step(live_ids, cache, state.index)
             candidates = _best_candidates(logits, state, sentences, config)
@@ -73,50 +91,17 @@ def search_beams(
     return best, state.done
 
 
-class BeamState(typing.NamedTuple):
-    """The hypotheses of each sentence, between two positions.
-
-    There are W finished hypotheses, best score first, and W live ones, most
-    probable first. A free place has score or log-probability -inf.
-
-    Attributes:
-        index: int32 scalar, position of `live_last_ids`; number of tokens so
-            far.
-        ids: int32 `[B, 2W, T]`, tokens so far, then PAD: the finished, then the
-            live. They share a buffer so that one gather moves both.
-        finished_scores: float32 `[B, W]`.
-        live_log_probs: float32 `[B, W]`.
-        live_last_ids: int32 `[B, W]`, the next input of `step`.
-        max_lengths: int32 `[B]`, constant.
-        constraints: The `Constraints`, constant.
-        done: bool `[B]`, whether the sentence is frozen.
-    """
-
-    index: Tensor
-    ids: Tensor
-    finished_scores: Tensor
-    live_log_probs: Tensor
-    live_last_ids: Tensor
-    max_lengths: Tensor
-    constraints: Constraints
-    done: Tensor
-
-
 class Candidates(typing.NamedTuple):
-    """The most probable continuations of a sentence's live hypotheses.
+    """The most probable continuations of a sentence's live hypotheses."""
 
-    Attributes:
-        parents: int32 `[B, 2W]`, the live hypothesis continued, in [0, W).
-        ids: int32 `[B, 2W]`, the token that continues it.
-        log_probs: float32 `[B, 2W]`, of whole hypotheses, most probable first.
-    """
-
-    parents: Tensor
-    ids: Tensor
-    log_probs: Tensor
+    parents: Tensor  # int32 [B, 2W], the live hypothesis continued, in [0, W)
+    ids: Tensor  # int32 [B, 2W], the token that continues it
+    log_probs: Tensor  # float32 [B, 2W], of whole hypotheses, best first
 
 
-def _first_beams(max_lengths, constraints, size, beam_size):
+def _first_beams(
+    max_lengths: Tensor, constraints: Constraints, size: int, beam_size: int
+) -> BeamState:
     """One live hypothesis per sentence, BOS; all other places are free."""
     zeros = ops.zeros_like(max_lengths)[:, None]  # [B] -> [B, 1]
     places = zeros + ops.zeros((beam_size,), "int32")  # [B, 1] -> [B, W]
@@ -135,10 +120,12 @@ def _first_beams(max_lengths, constraints, size, beam_size):
     )
 
 
-def _best_candidates(logits, state, sentences, config):
+def _best_candidates(
+    logits: Tensor, state: BeamState, sentences: Tensor, config: DecodingConfig
+) -> Candidates:
     """The 2W best continuations of W hypotheses, of W * V: `Candidates`."""
     beam_size = state.live_log_probs.shape[1]
-    rules = rules_at(config, state, beam_size)
+    rules = rules_at(config, state.constraints, state.index, beam_size)
     ids = None
     if config.no_repeat_ngram:
         # ids [B, 2W, T] -> [B * W, T] of the live hypotheses
@@ -147,7 +134,7 @@ def _best_candidates(logits, state, sentences, config):
     # Logits plus these are log-probabilities of whole hypotheses: [B * W]
     offsets = ops.reshape(state.live_log_probs, (-1,)) - normalizer
 
-    def total(values, rows):
+    def total(values: Tensor, rows: Tensor) -> Tensor:
         """Log-probabilities of whole hypotheses: [..., k] of rows [...]."""
         values = values + ops.take(offsets, rows, axis=0)[..., None]
         # No comparison holds for NaN: every backend would sort it to a
@@ -181,21 +168,23 @@ def _best_candidates(logits, state, sentences, config):
     )
 
 
-def _blocks_of_best(logits, size, total, hypotheses, rules):
+def _blocks_of_best(
+    logits: Tensor,
+    size: int,
+    total: Callable[[Tensor, Tensor], Tensor],
+    hypotheses: Tensor,
+    rules: Rules,
+) -> tuple[Tensor, Tensor, Tensor]:
     """The blocks of the vocabulary that have the best continuations.
 
     The 2W best continuations of a sentence are in the 2W blocks with the
     largest maxima among the blocks of its W hypotheses, the first ones among
     equals. The other blocks are not searched.
 
-    Args:
-        logits: float32 [B * W, V], in blocks of `size` tokens.
-        total: Makes log-probabilities of logits [..., k] of hypotheses [...].
-        hypotheses: int32 [B, W], their rows in the logits.
-
-    Returns:
-        Logits [B, 2W, size], -inf for tokens that may not be emitted; their
-        ids; and the rows of the hypotheses, int32 [B, 2W].
+    The hypotheses, int32 [B, W], are numbers of rows in the logits [B * W, V];
+    `total` makes log-probabilities of the logits [..., k] of rows [...].
+    Returns logits [B, 2W, size], -inf for tokens that may not be emitted; their
+    ids; and the rows of their hypotheses, int32 [B, 2W].
     """
     beam_size, num_blocks = hypotheses.shape[1], logits.shape[-1] // size
     blocks = ops.reshape(logits, (-1, size))
@@ -220,7 +209,13 @@ def _blocks_of_best(logits, size, total, hypotheses, rules):
     return ops.where(banned, -np.inf, values), ids, rows
 
 
-def _next_beams(candidates, state, sentences, config, stopping):
+def _next_beams(
+    candidates: Candidates,
+    state: BeamState,
+    sentences: Tensor,
+    config: DecodingConfig,
+    stopping: Exact,
+) -> tuple[BeamState, Tensor]:
     """The `BeamState` after a position, and the parents [B, W] of the live.
 
     The pool has 3W places: the W finished so far, then the 2W candidates. The
@@ -267,7 +262,9 @@ def _next_beams(candidates, state, sentences, config, stopping):
     return state, rows[:, beam_size:] - beam_size
 
 
-def _ranked_result(state, sentences, config, stopping):
+def _ranked_result(
+    state: BeamState, sentences: Tensor, config: DecodingConfig, stopping: Exact
+) -> SearchResult:
     """The finished by score, then the live by score: `SearchResult`."""
     beam_size = state.finished_scores.shape[1]
     penalties = length_penalty(
@@ -303,7 +300,7 @@ def _ranked_result(state, sentences, config, stopping):
     )
 
 
-def gather_nest(nest, parents):
+def gather_nest(nest: Cache, parents: Tensor) -> Cache:
     """Picks hypotheses in every tensor: parents [B, W] -> [B * W, ...]."""
     rows = row_numbers(parents) * parents.shape[1] + parents
     rows = ops.reshape(rows, (-1,))

@@ -1,6 +1,7 @@
 """The rules of a search: which tokens may be emitted, and how results rank."""
 
 import typing
+from collections.abc import Callable
 
 import keras
 import numpy as np
@@ -16,6 +17,10 @@ from keras_transformer.decoding.selection import (
     row_numbers,
 )
 from keras_transformer.vocabulary import BOS, EOS, PAD
+
+Cache: typing.TypeAlias = typing.Any  # a nest of tensors
+Step: typing.TypeAlias = Callable[[Tensor, Cache, Tensor], tuple[Tensor, Cache]]
+Reorder: typing.TypeAlias = Callable[[Cache, Tensor], Cache]
 
 MISSING_SCORE = -1e9  # replaces -inf in results: no such hypothesis
 UNFINISHED = -1  # the length of hypotheses whose search has not ended
@@ -44,14 +49,9 @@ class SearchResult(typing.NamedTuple):
 
 
 def length_penalty(config: DecodingConfig, lengths: Tensor) -> Tensor:
-    """The divisors of log-probabilities that make hypotheses comparable.
+    """What log-probabilities are divided by: float32, shaped as the lengths.
 
-    Args:
-        config: The `DecodingConfig`.
-        lengths: int32, in tokens, EOS included.
-
-    Returns:
-        float32, of the same shape.
+    Lengths are in tokens, EOS included.
     """
     lengths = ops.cast(lengths, "float32")
     match config.length_normalization:
@@ -103,28 +103,30 @@ UNCONSTRAINED = Constraints()
 class Rules(typing.NamedTuple):
     """The rules of a search at one position.
 
-    Attributes:
-        config: The `DecodingConfig`.
-        index: int32 scalar, the position.
-        forced: int32 `[N]`, the token that must come, `PAD` for any; None if
-            all outputs are free.
+    `forced` is the token that must come, `PAD` for any; None if all outputs are
+    free.
     """
 
     config: DecodingConfig
-    index: Tensor
-    forced: Tensor | None
+    index: Tensor  # int32 scalar, the position
+    forced: Tensor | None  # int32 [N]
 
 
-def rules_at(config, state, beam_size=1):
-    """The `Rules` at the position of a state, for N = B * `beam_size` rows."""
-    prefix = state.constraints.prefix
+def rules_at(
+    config: DecodingConfig,
+    constraints: Constraints,
+    index: Tensor,
+    beam_size: int = 1,
+) -> Rules:
+    """The `Rules` at a position, for N = B * `beam_size` rows."""
+    prefix = constraints.prefix
     if isinstance(prefix, tuple):
-        return Rules(config, state.index, None)
-    forced = ops.take(prefix, state.index, axis=1)  # [B, T] -> [B]
-    return Rules(config, state.index, ops.repeat(forced, beam_size))
+        return Rules(config, index, None)
+    forced = ops.take(prefix, index, axis=1)  # [B, T] -> [B]
+    return Rules(config, index, ops.repeat(forced, beam_size))
 
 
-def is_banned(ids, rules):
+def is_banned(ids: Tensor, rules: Rules) -> Tensor:
     """Whether ids [N, k] may not be emitted at a position: bool [N, k]."""
     banned = (ids == PAD) | (ids == BOS)
     min_length = rules.config.min_length
@@ -136,18 +138,15 @@ def is_banned(ids, rules):
     return banned
 
 
-def steer(logits, ids, rules):
-    """What constraints and n-grams leave of the logits of a position.
+def steer(
+    logits: Tensor, ids: Tensor | None, rules: Rules
+) -> tuple[Tensor, Tensor]:
+    """What constraints and n-grams leave of the logits [N, V] of a position.
 
-    Args:
-        logits: float [N, V].
-        ids: int32 [N, T], the tokens before; None without `no_repeat_ngram`.
-        rules: The `Rules`.
-
-    Returns:
-        Logits, float32 [N, V], -inf for forbidden tokens; and [N], what makes
-        them log-probabilities if it is subtracted, NaN where the forced token
-        is outside [0, V).
+    `ids`, int32 [N, T], are the tokens before; None without `no_repeat_ngram`.
+    Forbidden tokens have the logit -inf. Also returns what makes the logits
+    log-probabilities if it is subtracted: [N], NaN where the forced token is
+    outside [0, V).
     """
     logits = float32_logits(logits)
     normalizer = log_normalizer(logits)
@@ -163,7 +162,7 @@ def steer(logits, ids, rules):
     return logits, normalizer
 
 
-def _forbid_repeats(logits, ids, rules):
+def _forbid_repeats(logits: Tensor, ids: Tensor, rules: Rules) -> Tensor:
     """-inf for tokens that would repeat an n-gram: [N, V] -> [N, V]."""
     size, index = rules.config.no_repeat_ngram, rules.index
     length, vocab_size = ids.shape[1], logits.shape[1]
@@ -194,12 +193,13 @@ def _forbid_repeats(logits, ids, rules):
     return ops.where(counts > 0.0, -np.inf, logits)
 
 
-def allowed_candidates(logits, k, rules):
+def allowed_candidates(
+    logits: Tensor, k: int, rules: Rules
+) -> tuple[Tensor, Tensor]:
     """The k best tokens that may be emitted, and up to three that may not.
 
-    Returns:
-        Logits, float32 [N, k + 3] (or [N, V], if that is less), -inf for those
-        that may not be emitted; and their ids, int32.
+    Returns logits [N, k + 3] (or [N, V], if that is less), -inf for those that
+    may not be emitted; and their ids.
     """
     # PAD and BOS, and EOS while banned, may take the best places of a row. A
     # row is searched for that many more, and they are dropped from the few
@@ -209,7 +209,7 @@ def allowed_candidates(logits, k, rules):
     return ops.where(banned, -np.inf, values), ids
 
 
-def int32_prefix(ids):
+def int32_prefix(ids: Tensor) -> Tensor:
     """Integers of any size as int32; -1 for those outside its range."""
     ids = integer_ids(ids, "prefix")
     if keras.backend.standardize_dtype(ids.dtype) == "int64":

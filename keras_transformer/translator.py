@@ -8,7 +8,7 @@ import copy
 import dataclasses
 import os
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from absl import logging
@@ -360,7 +360,19 @@ class Translator:
         Args:
             num_best: As in `search`: another number needs other programs.
         """
-        self._batched.warm_up(num_best)
+        for _, make in self.warm_up_steps(num_best):
+            make()
+
+    def warm_up_steps(
+        self, num_best: int
+    ) -> list[tuple[int, Callable[[], object]]]:
+        """As `warm_up`, program by program.
+
+        Returns:
+            Functions that make a program each, with the longest source in
+            tokens that it is for, shortest first.
+        """
+        return self._batched.warm_up_steps(num_best)
 
     def reseed(self, seed: int) -> None:
         """Makes the next samples those of a new translator with a seed.

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -17,6 +17,11 @@ from keras_transformer.translator import Translation, Translator
 from keras_transformer.workdir import WorkDirectory
 from trainers.run.options import TranslatorOptions
 from trainers.translating.lines import open_translator
+
+# Sources of at most this many tokens are translated as soon as the server is
+# ready; for longer ones a program may still be missing.
+USUAL_TOKENS = 64
+Step = Callable[[], object]  # of the warm-up
 
 
 class Pair:
@@ -46,12 +51,27 @@ class Pair:
             return self.translator
         return self._with_decoding(decoding)
 
-    def warm_up(self) -> None:
-        """Makes the programs of the usual requests."""
-        for num_best in {1, self.translator.decoding.num_hypotheses}:
-            self.translator.warm_up(num_best)
-        self.translator.score([("a", "a")])
-        self.translator.align([("a", "a")])
+    def warm_up_steps(self) -> tuple[list[Step], list[Step]]:
+        """Functions that make the programs of usual requests, one by one.
+
+        Returns:
+            Those for translations of usual sentences, without which no request
+            is answered; those for details, alternatives and long sentences.
+        """
+        translator = self.translator
+        usual: list[Step] = []
+        late: list[Step] = [
+            functools.partial(translator.score, [("a", "a")]),
+            functools.partial(translator.align, [("a", "a")]),
+        ]
+        longest: list[Step] = []
+        for num_best in sorted({1, translator.decoding.num_hypotheses}):
+            for length, make in translator.warm_up_steps(num_best):
+                if length > USUAL_TOKENS:
+                    longest.append(make)
+                else:
+                    (usual if num_best == 1 else late).append(make)
+        return usual, late + longest
 
     def draw_attention(self, items: Sequence[tuple[str, str]]) -> list[str]:
         """The page of attention of each text and its translation."""

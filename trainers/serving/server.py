@@ -4,6 +4,7 @@ Of uvicorn only documented options and its behavior at SIGTERM are used. Slow
 clients are the work of a proxy: docs/serving.md.
 """
 
+import concurrent.futures
 import contextlib
 import math
 import os
@@ -36,7 +37,7 @@ def run(
     options: Options,
     limits: Limits,
 ) -> None:
-    """Serves the pairs of `load_pairs` until SIGTERM or SIGINT.
+    """Serves the pairs of `load_pairs` until SIGTERM, SIGINT or SIGHUP.
 
     Raises:
         CommandError: A work directory, the address or an option is wrong.
@@ -55,6 +56,8 @@ def run(
             # finished what was accepted, it raises the signal again.
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, _end)
+            if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup
+                signal.signal(signal.SIGHUP, _hang_up)
             bound.listen()
             host, port = bound.getsockname()[:2]
             host = f"[{host}]" if ":" in host else host
@@ -117,13 +120,18 @@ def make_server(service: Service) -> uvicorn.Server:
 def _warm_up(service):
     """Warms up, in a thread of its own; a failure ends the process."""
     try:
-        service.warm_up()
+        for line in service.warm_up():
+            flags.show(line)
+    except concurrent.futures.CancelledError:
+        pass  # the server ends
     except Exception as error:
         service.failure = error
         os.kill(os.getpid(), signal.SIGTERM)
-    else:
-        flags.show("ready")
 
 
 def _end(*_):
     raise _EndedError
+
+
+def _hang_up(*_):
+    signal.raise_signal(signal.SIGTERM)

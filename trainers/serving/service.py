@@ -4,7 +4,7 @@ import asyncio
 import dataclasses
 import itertools
 import typing
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -72,11 +72,23 @@ class Service:
         self.failure: Exception | None = None
         self._numbers = itertools.count()
 
-    def warm_up(self) -> None:
-        """Makes the programs of all pairs; then the service is ready."""
-        for pair in self.pairs.values():
-            pair.warm_up()
-        self.is_ready = True
+    def warm_up(self) -> Iterator[str]:
+        """Makes the programs of all pairs; yields a line after each.
+
+        The service is ready when those of usual requests are made; the others
+        are made while no request waits.
+        """
+        usual, late = zip(
+            *(pair.warm_up_steps() for pair in self.pairs.values()), strict=True
+        )
+        first, rest = sum(usual, []), sum(late, [])
+        total = len(first) + len(rest)
+        for number, make in enumerate([*first, *rest], 1):
+            self.batcher.when_idle(make).result()
+            yield f"warming up: {number} of {total} programs"
+            if number == len(first):
+                self.is_ready = True
+                yield "ready"
 
     def check_ready(self) -> None:
         """Raises HTTPException with status 503 before the server is ready."""

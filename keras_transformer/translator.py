@@ -44,6 +44,7 @@ from keras_transformer.translation.requests import (
     encode_pairs,
     make_requests,
     shown,
+    text_tokenizer,
 )
 from keras_transformer.translation.shortlist import Shortlist
 from keras_transformer.workdir import WorkDirectory
@@ -314,8 +315,9 @@ class Translator:
 
         Args:
             tags: Words such as `<2de>`, tokens of the source. A single one is
-                put before every source that is not blank; of several, every
-                such source must begin with one, or `UntaggedError` is raised.
+                put before every source that is not blank, and tags in text are
+                text; of several, every such source must begin with one, or
+                `UntaggedError` is raised.
         """
         translator = copy.copy(self)
         translator.source_tags = tuple(tags)
@@ -593,6 +595,7 @@ class Translator:
         `make_side` makes the `Side` of a string from its tokens.
         """
         rows = encode_pairs(pairs, *self._encoding())
+        of_text = text_tokenizer(self.tokenizer, self.source_tags)
         sides = [
             [
                 make_side(string, tokens)
@@ -601,8 +604,8 @@ class Translator:
                 )
             ]
             for tokenizer, strings in (
-                (self.tokenizer.source, [s for s, _ in pairs]),
-                (self.tokenizer.target, [t for _, t in pairs]),
+                (of_text.source, [s for s, _ in pairs]),
+                (of_text.target, [t for _, t in pairs]),
             )
         ]
         found = self._of_pairs(Inference.alignment_ids, pairs, rows)

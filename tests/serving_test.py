@@ -15,6 +15,8 @@ import socket
 import threading
 import time
 import types
+import urllib.error
+import urllib.request
 from http.client import BadStatusLine, HTTPResponse
 
 import commands
@@ -326,6 +328,7 @@ class Script:
 
     def __init__(self):
         self.decoding = kt.DecodingConfig(beam_size=3)
+        self.source_tags = ()
         self.max_source_length = 100
         self.max_target_length = 100
         self.tokenizer = types.SimpleNamespace(source=self, target=self)
@@ -599,6 +602,9 @@ def test_the_description_names_every_path_and_field(served):
         content = described["paths"][path]["post"]["requestBody"]["content"]
         schema = content["application/json"]["schema"]
         assert set(hostile_requests.GOOD[path]) <= set(schema["properties"])
+    for name in requests.PER_TEXT:
+        assert name in Request.__dataclass_fields__
+        assert "oneOf" in schema_of(described, "/v1/translate", name)
     beam_size = schema_of(described, "/v1/translate", "beam_size")
     assert beam_size["minimum"] == 1 and beam_size["type"] == "integer"
     assert schema_of(described, "/v1/translate", "top_p")["maximum"] == 1.0
@@ -1080,6 +1086,44 @@ def test_a_refused_client_may_first_send_its_body(status, kind):
         client.sendall(body[9:])
         found, answer = read_answer(client)
     assert found == status and list(json.loads(answer)) == ["error"]
+
+
+@pytest.mark.parametrize(
+    "path, status, message",
+    [
+        ("/translate", 413, "expected a body of at most 262144 bytes"),
+        ("/v1/translate", 415, "expected a body of Content-Type application/j"),
+        ("/no/such/path", 404, "Not Found"),
+        ("/languages", 405, "Method Not Allowed"),
+    ],
+)
+def test_a_client_that_sends_5_mb_gets_its_answer(
+    served, path, status, message
+):
+    """Which it reads only when it has sent all."""
+    request = urllib.request.Request(
+        served.url + path, b"q=" + b"a" * 5_000_000
+    )
+    with pytest.raises(urllib.error.HTTPError) as error:
+        urllib.request.urlopen(request, timeout=60)
+    assert error.value.code == status
+    assert json.load(error.value)["error"].startswith(message)
+
+
+def test_little_is_read_after_an_error(monkeypatch):
+    """Of a body that is too long, or does not come."""
+    monkeypatch.setattr(app, "DISCARD_BYTES", 2**20)
+    monkeypatch.setattr(app, "DISCARD_SECONDS", 0.2)
+    with running() as served:
+        for sent, length in ((3 * 2**20, 10**9), (9, 10)):
+            head = http("POST", "/no/such/path", length=length)
+            with connect(served) as client:
+                with contextlib.suppress(OSError):  # it has answered before
+                    client.sendall(head + b"a" * sent)
+                with contextlib.suppress(ConnectionResetError):
+                    while client.recv(2**16):  # until it closes
+                        pass
+        assert served.client.get("/health").status_code == 200
 
 
 def test_a_request_whose_body_does_not_come_is_dropped():

@@ -47,7 +47,7 @@ def script(argv: list[str] | None = None) -> None:
     try:
         main(argv)
     except SystemExit as end:
-        status = end.code
+        status = int(end.code or 0)
     # A thread may be in TensorFlow, which aborts if Python ends around it.
     flags.show()
     os._exit(status)

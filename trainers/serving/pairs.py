@@ -12,7 +12,7 @@ from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
 from keras_transformer.data.languages import tags_of
 from keras_transformer.figures.attention import attention_figure
-from keras_transformer.translation.requests import Request
+from keras_transformer.translation.requests import Request, text_tokenizer
 from keras_transformer.translator import Translation, Translator
 from keras_transformer.workdir import WorkDirectory
 from trainers.run.options import TranslatorOptions
@@ -182,7 +182,8 @@ def load_pairs(
 def _details(translator, pairs):
     """Yields the details of each pair of a sentence and its translation."""
     scores, alignments = translator.score(pairs), translator.align(pairs)
-    tokens_of = translator.tokenizer.target.tokens([text for _, text in pairs])
+    of_text = text_tokenizer(translator.tokenizer, translator.source_tags)
+    tokens_of = of_text.target.tokens([text for _, text in pairs])
     for (_, text), score, alignment, tokens in zip(
         pairs, scores, alignments, tokens_of, strict=True
     ):

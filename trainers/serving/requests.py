@@ -1,18 +1,21 @@
 """Bodies of requests: read within limits, checked, or refused with one line."""
 
+import asyncio
 import contextlib
 import dataclasses
 import json
 import typing
 from collections.abc import Collection, Iterator, Mapping
 
+import starlette.requests
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.types import Message, Receive
 
 from keras_transformer import documents
 from keras_transformer.fields import Fields, hp
+from keras_transformer.translation.requests import Request
 from trainers.serving.config import Limits
+from trainers.serving.spec import TEXTS, Schema
 
 FORM_FIELDS = 100
 # Search options of a request. The others would change how much memory a search
@@ -52,6 +55,21 @@ class TranslationRequest(Fields):
     )
 
 
+class PerText(typing.NamedTuple):
+    """What a request may have for each text, as a field of its `Request`.
+
+    Attributes:
+        schema: A text, or a list of as many texts as there are.
+        of_sentence: Whether it is of one sentence: texts must not be split.
+    """
+
+    schema: Schema
+    of_sentence: bool
+
+
+PER_TEXT = {"prefix": PerText(TEXTS, of_sentence=True)}
+
+
 class Body:
     """The body of a request: an ASGI channel with a limit."""
 
@@ -65,28 +83,30 @@ class Body:
         Raises:
             HTTPException: The body is too long.
         """
-        message = await self._receive()
-        self._has_more = message.get("more_body", False)
-        self._size += len(message.get("body", b""))
+        message = await self._next()
         if self._size > self._max_bytes:
             raise HTTPException(
                 413, f"expected a body of at most {self._max_bytes} bytes"
             )
         return message
 
-    async def discard(self) -> None:
-        """Receives the rest, up to as many bytes again.
+    async def discard(self, max_bytes: int, seconds: float) -> None:
+        """Receives the rest, up to so many bytes in all, for so long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._has_more and self._size < max_bytes:
+                    await self._next()
 
-        If the connection were closed after an answer while the client still
-        sends its request, the client might not get the answer.
-        """
-        self._max_bytes += self._size
-        with contextlib.suppress(HTTPException):
-            while self._has_more:
-                await self.receive()
+    async def _next(self):
+        message = await self._receive()
+        self._has_more = message.get("more_body", False)
+        self._size += len(message.get("body", b""))
+        return message
 
 
-async def read_fields(request: Request, forms: bool) -> dict[str, typing.Any]:
+async def read_fields(
+    request: starlette.requests.Request, forms: bool
+) -> dict[str, typing.Any]:
     """The fields of a body: a JSON object, or, if it may be one, a form.
 
     With a form the fields of the query count, too.
@@ -163,6 +183,34 @@ def read_texts(fields: Values, name: str, limits: Limits) -> list[str]:
                 f"{name} must have at most {most} {unit}. Received: {number}",
             )
     return texts
+
+
+def read_requests(
+    fields: Values, options: TranslationRequest, limits: Limits
+) -> list[Request]:
+    """The texts of the field `text`, with those of `PER_TEXT`.
+
+    Raises:
+        HTTPException: A field is wrong, or has no effect.
+    """
+    texts = read_texts(fields, "text", limits)
+    columns = {}
+    for name, (_, of_sentence) in PER_TEXT.items():
+        if fields.get(name, "") in ("", [], [""] * len(texts)):
+            continue
+        columns[name] = read_texts(fields, name, limits)
+        if of_sentence and options.split:
+            raise HTTPException(400, f"{name} needs split=false")
+        if len(columns[name]) != len(texts):
+            raise HTTPException(
+                400,
+                f"{name} must have one text for each text. Received:"
+                f" {len(columns[name])} for {len(texts)}",
+            )
+    return [
+        Request(text, **{name: of[i] for name, of in columns.items()})
+        for i, text in enumerate(texts)
+    ]
 
 
 def read_text(fields: Values, name: str, default: str | None = None) -> str:

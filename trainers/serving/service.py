@@ -81,12 +81,11 @@ class Service:
         usual, late = zip(
             *(pair.warm_up_steps() for pair in self.pairs.values()), strict=True
         )
-        first, rest = sum(usual, []), sum(late, [])
-        total = len(first) + len(rest)
-        for number, make in enumerate([*first, *rest], 1):
+        steps = [*itertools.chain(*usual), *itertools.chain(*late)]
+        for number, make in enumerate(steps, 1):
             self.batcher.when_idle(make).result()
-            yield f"warming up: {number} of {total} programs"
-            if number == len(first):
+            yield f"warming up: {number} of {len(steps)} programs"
+            if number == sum(map(len, usual)):
                 self.is_ready = True
                 yield "ready"
 

@@ -30,11 +30,7 @@ LONGEST_ERROR = 500  # characters; more is a value that was received
 
 
 def make_app(service: Service) -> Starlette:
-    """The ASGI application of a service.
-
-    Raises:
-        OSError, ValueError: The file of API keys cannot be used.
-    """
+    """The ASGI application of a service."""
     keys = read_keys(service.options.api_keys)
     cors = Middleware(
         CORSMiddleware,
@@ -211,9 +207,6 @@ def read_keys(path: str | None) -> list[bytes] | None:
     """The digests of the keys in a file, or None without one.
 
     Each line has a key; blank lines and those that begin with # are skipped.
-
-    Raises:
-        OSError, ValueError: It cannot be read, or has no key.
     """
     if path is None:
         return None

@@ -130,11 +130,7 @@ class Batcher:
         """Puts a job into the queue.
 
         There is at least one item; `sizes` are in tokens. The future has the
-        list of results.
-
-        Raises:
-            QueueFullError: Too many tokens wait, or too much time would pass.
-            RuntimeError: The batcher is closed.
+        list of results. QueueFullError: there is no room, or no time.
         """
         job = _Job(
             work, len(items), concurrent.futures.Future(), time.monotonic()
@@ -226,11 +222,7 @@ class Batcher:
                 self._changed.wait()
 
     def _collect(self):
-        """The entries of a batch that begins with the first one.
-
-        Returns:
-            A list of `_Entry`, and whether no more of them fit.
-        """
+        """A batch that begins with the first entry, and whether it is full."""
         work, room = self._entries[0].job.work, self._max_batch_tokens
         batch: list[_Entry] = []
         for entry in self._entries:

@@ -52,11 +52,10 @@ class Pair:
         return self._with_decoding(decoding)
 
     def warm_up_steps(self) -> tuple[list[Step], list[Step]]:
-        """Functions that make the programs of usual requests, one by one.
+        """Functions that make a program each: the needed ones, and others.
 
-        Returns:
-            Those for translations of usual sentences, without which no request
-            is answered; those for details, alternatives and long sentences.
+        A translation of a usual sentence needs the first ones; details,
+        alternatives and long sentences need the others.
         """
         translator = self.translator
         usual: list[Step] = []
@@ -145,17 +144,10 @@ def load_pairs(
     search: Mapping[str, typing.Any],
     max_searches: int,
 ) -> list[Pair]:
-    """The pairs of work directories.
+    """The pairs of work directories, whose names commas separate.
 
-    A model of several target languages gives a pair for each.
-
-    Args:
-        options: The options; `workdir` may be several, separated by commas.
-        search: Fields of `DecodingConfig` that override the work directories'.
-        max_searches: As for `Pair`.
-
-    Raises:
-        CommandError: A work directory is wrong, or two have the same languages.
+    A model of several target languages gives a pair for each. `search` has
+    fields of `DecodingConfig` that override the work directories'.
     """
     pairs: dict[tuple[str, str], Pair] = {}
     workdir = options.workdir

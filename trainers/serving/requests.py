@@ -1,4 +1,7 @@
-"""Bodies of requests: read within limits, checked, or refused with one line."""
+"""Bodies of requests: read within limits, checked, or refused with one line.
+
+What is wrong is an `HTTPException` with status 400, 413 or 415.
+"""
 
 import asyncio
 import contextlib
@@ -78,11 +81,7 @@ class Body:
         self._size, self._has_more = 0, True
 
     async def receive(self) -> Message:
-        """The next message.
-
-        Raises:
-            HTTPException: The body is too long.
-        """
+        """The next message."""
         message = await self._next()
         if self._size > self._max_bytes:
             raise HTTPException(
@@ -110,9 +109,6 @@ async def read_fields(
     """The fields of a body: a JSON object, or, if it may be one, a form.
 
     With a form the fields of the query count, too.
-
-    Raises:
-        HTTPException: The body cannot be read.
     """
     kind = request.headers.get("content-type", "").partition(";")[0]
     kind = kind.strip().lower()
@@ -129,13 +125,9 @@ async def read_fields(
 
 
 def parse_json(body: bytes) -> dict[str, typing.Any]:
-    """The JSON object that a body is, each name once.
+    """The JSON object that a body is, each name once."""
 
-    Raises:
-        HTTPException: It is none.
-    """
-
-    def unique(pairs):
+    def unique(pairs: list[tuple[str, typing.Any]]) -> dict:
         fields = dict(pairs)
         if len(fields) < len(pairs):
             raise ValueError("a name occurs twice in an object")
@@ -153,12 +145,7 @@ def parse_json(body: bytes) -> dict[str, typing.Any]:
 
 
 def read_texts(fields: Values, name: str, limits: Limits) -> list[str]:
-    """The texts of a field that is a text or a list of texts.
-
-    Raises:
-        HTTPException: The field is missing or empty, has another type, or
-            exceeds a limit.
-    """
+    """The texts of a field that is a text or a list of texts."""
     value = fields.get(name)
     if value in (None, "", []):
         raise HTTPException(400, f"{name} is missing")
@@ -188,11 +175,7 @@ def read_texts(fields: Values, name: str, limits: Limits) -> list[str]:
 def read_requests(
     fields: Values, options: TranslationRequest, limits: Limits
 ) -> list[Request]:
-    """The texts of the field `text`, with those of `PER_TEXT`.
-
-    Raises:
-        HTTPException: A field is wrong, or has no effect.
-    """
+    """The texts of the field `text`, with those of `PER_TEXT`."""
     texts = read_texts(fields, "text", limits)
     columns = {}
     for name, (_, of_sentence) in PER_TEXT.items():
@@ -214,11 +197,7 @@ def read_requests(
 
 
 def read_text(fields: Values, name: str, default: str | None = None) -> str:
-    """A field that is a text, such as a language code.
-
-    Raises:
-        HTTPException: It has another type, or is missing and has no default.
-    """
+    """A field that is a text, such as a language code."""
     value = fields.get(name) or default
     if value is None:
         raise HTTPException(400, f"{name} is missing")
@@ -228,11 +207,7 @@ def read_text(fields: Values, name: str, default: str | None = None) -> str:
 
 
 def read_alternatives(fields: Values, limits: Limits) -> int:
-    """LibreTranslate's number of alternatives, which a form sends as text.
-
-    Raises:
-        HTTPException: It is no number, or exceeds the limit.
-    """
+    """LibreTranslate's number of alternatives, which a form sends as text."""
     value = fields.get("alternatives") or 0
     try:
         alternatives = int(str(value))
@@ -250,18 +225,9 @@ def read_alternatives(fields: Values, limits: Limits) -> int:
 def read_options(
     fields: Values, others: Collection[str] = ()
 ) -> tuple[TranslationRequest, dict[str, typing.Any]]:
-    """The options of a request to translate.
+    """The options of a request, and fields of `DecodingConfig`, unchecked yet.
 
-    Args:
-        fields: The fields of the request.
-        others: Names of fields that are read elsewhere.
-
-    Returns:
-        The `TranslationRequest`, and fields of `DecodingConfig`, which are not
-        checked yet.
-
-    Raises:
-        HTTPException: A field is unknown, or its value wrong.
+    The fields `others` are read elsewhere.
     """
     own = TranslationRequest.__dataclass_fields__
     known = [*others, *own, *SEARCH_FIELDS]

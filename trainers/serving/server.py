@@ -37,12 +37,7 @@ def run(
     options: Options,
     limits: Limits,
 ) -> None:
-    """Serves the pairs of `load_pairs` until SIGTERM, SIGINT or SIGHUP.
-
-    Raises:
-        CommandError: A work directory, the address or an option is wrong.
-        RunError: The model cannot translate.
-    """
+    """Serves the pairs of `load_pairs` until SIGTERM, SIGINT or SIGHUP."""
     with flags.user_errors():
         # Before the models, whose loading takes long. Nobody can connect yet.
         bound = bind(options.host, options.port)
@@ -72,11 +67,7 @@ def run(
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A TCP socket that has an address, and does not listen yet.
-
-    Raises:
-        OSError: The address is wrong or in use.
-    """
+    """A TCP socket that has an address, and does not listen yet."""
     bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -90,11 +81,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def make_server(service: Service) -> uvicorn.Server:
-    """uvicorn with the application of a service.
-
-    Raises:
-        OSError, ValueError: The file of API keys cannot be used.
-    """
+    """uvicorn with the application of a service."""
     return uvicorn.Server(
         uvicorn.Config(
             make_app(service),

@@ -95,11 +95,7 @@ class Service:
             raise _try_again(503, "the server is starting", RETRY_START)
 
     def find_pair(self, source: str, target: str) -> Pair:
-        """The pair of two languages.
-
-        Raises:
-            HTTPException: It is not loaded.
-        """
+        """The pair of two languages."""
         pair = self.pairs.get((source, target))
         if pair is None:
             loaded = ", ".join("-".join(codes) for codes in self.pairs)
@@ -128,17 +124,10 @@ class Service:
         search: Mapping[str, typing.Any] | None = None,
         may_be_fewer: bool = False,
     ) -> list[Translated]:
-        """Translates texts.
+        """Translates texts. The sentences of a `Request` have its other fields.
 
-        Args:
-            texts: The texts. If they are split, the sentences of a `Request`
-                have its other fields.
-            options: How to translate them.
-            search: Fields of `DecodingConfig` that differ from the server's.
-            may_be_fewer: Whether `n_best` may be more than a search finds.
-
-        Raises:
-            HTTPException: A text or an option is wrong, or there is no room.
+        `search` has fields of `DecodingConfig` that differ from the server's;
+        `may_be_fewer`: `n_best` may be more than a search finds.
         """
         requests = make_requests(texts)
         languages: list[tuple[str, float | None]] = [
@@ -252,12 +241,7 @@ class Service:
     async def draw_attention(
         self, pair: Pair, text: str, translation: str
     ) -> str:
-        """The page of attention for a text and its translation.
-
-        Raises:
-            HTTPException: One of them is blank or too long, or there is no
-                room.
-        """
+        """The page of attention for a text and its translation."""
         translator, tokenizer = pair.translator, pair.translator.tokenizer
         longest = translator.max_source_length, translator.max_target_length
         for name, value, side, limit in (

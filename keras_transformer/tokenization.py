@@ -37,6 +37,8 @@ END_OF_TABLE = "<end of table>"
 # The same, where `>>fra<<` is a language code only if the table has it.
 END_OF_TABLE_WITH_CODES = "<end of table with codes>"
 ASCII_SPACES = " \t\n\v\f\r"  # removed by `tf.strings.strip`
+# The piece of a tag of `keras_transformer.data.languages`.
+TAG_PIECE = SPACE + r"<2[^\s<>]+>"
 # The vocabulary files beside a model: one, or one for each language.
 SHARED_FILE = "tokenizer.model"
 PAIR_FILES = ("source_tokenizer.model", "target_tokenizer.model")
@@ -182,6 +184,20 @@ class Tokenizer:
         """SentencePiece's algorithm: `bpe`, `unigram`, `word` or `char`."""
         trainer = self._proto().trainer_spec
         return trainer.ModelType.Name(trainer.model_type).lower()
+
+    @functools.cached_property
+    def without_tags(self) -> "Tokenizer":
+        """The same vocabulary and ids; a tag such as `<2fr>` in text is text.
+
+        It is itself if the vocabulary has no tags.
+        """
+        model = self._proto()
+        tags = [p for p in model.pieces if re.fullmatch(TAG_PIECE, p.piece)]
+        for piece in tags:
+            piece.type = piece.UNUSED  # SentencePiece segments it as text
+        if not tags:
+            return self
+        return Tokenizer(model.SerializeToString(deterministic=True))
 
     @property
     def entries(self) -> list[tuple[str, float, str]]:

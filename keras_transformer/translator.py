@@ -8,7 +8,7 @@ import copy
 import dataclasses
 import os
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from absl import logging
@@ -44,6 +44,7 @@ from keras_transformer.translation.requests import (
     encode_pairs,
     make_requests,
     shown,
+    text_tokenizer,
 )
 from keras_transformer.translation.shortlist import Shortlist
 from keras_transformer.workdir import WorkDirectory
@@ -325,8 +326,9 @@ class Translator:
 
         Args:
             tags: Words such as `<2de>`, tokens of the source. A single one is
-                put before every source that is not blank; of several, every
-                such source must begin with one, or `UntaggedError` is raised.
+                put before every source that is not blank, and tags in text are
+                text; of several, every such source must begin with one, or
+                `UntaggedError` is raised.
         """
         translator = copy.copy(self)
         translator.source_tags = tuple(tags)
@@ -371,7 +373,19 @@ class Translator:
         Args:
             num_best: As in `search`: another number needs other programs.
         """
-        self._batched.warm_up(num_best)
+        for _, make in self.warm_up_steps(num_best):
+            make()
+
+    def warm_up_steps(
+        self, num_best: int
+    ) -> list[tuple[int, Callable[[], object]]]:
+        """As `warm_up`, program by program.
+
+        Returns:
+            Functions that make a program each, with the longest source in
+            tokens that it is for, shortest first.
+        """
+        return self._batched.warm_up_steps(num_best)
 
     def reseed(self, seed: int) -> None:
         """Makes the next samples those of a new translator with a seed.
@@ -592,6 +606,7 @@ class Translator:
         `make_side` makes the `Side` of a string from its tokens.
         """
         rows = encode_pairs(pairs, *self._encoding())
+        of_text = text_tokenizer(self.tokenizer, self.source_tags)
         sides = [
             [
                 make_side(string, tokens)
@@ -600,8 +615,8 @@ class Translator:
                 )
             ]
             for tokenizer, strings in (
-                (self.tokenizer.source, [s for s, _ in pairs]),
-                (self.tokenizer.target, [t for _, t in pairs]),
+                (of_text.source, [s for s, _ in pairs]),
+                (of_text.target, [t for _, t in pairs]),
             )
         ]
         found = self._of_pairs(Inference.alignment_ids, pairs, rows)

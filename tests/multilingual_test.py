@@ -14,9 +14,15 @@ from commands import copy_of_run, fails, largest_batch_untried, losses_in
 from keras_transformer.checkpoints import named_weights
 from keras_transformer.data.languages import read_directions
 from keras_transformer.data.mixture import Mixture, temperature_stage
+from keras_transformer.figures.attention import attention_figure
 from keras_transformer.metrics import make_metric
 from keras_transformer.tokenization import Tokenizer
-from keras_transformer.translation.requests import Request, UntaggedError
+from keras_transformer.translation.requests import (
+    Request,
+    UntaggedError,
+    encode,
+    encode_pairs,
+)
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
 from savedmodel import export
@@ -312,6 +318,36 @@ def test_one_tag_is_put_before_each_source(translator):
     [one] = french.score([short])
     [other] = translator.score([("<2fr> a dog sees", "ein Hund")])
     assert one.log_probs == pytest.approx(other.log_probs)
+
+
+def test_a_tag_in_a_text_is_text(translator):
+    """Of a single direction; also in prefixes, scores and alignments."""
+    french = translator.with_source_tags(["<2fr>"])
+    plain = translator.tokenizer.without_tags
+    texts = ["<2de> a dog", "a <2fr> dog", "<2fr>"]
+    tag, german = translator.tokenizer.to_ids(["<2fr> <2de>"])[0][:2]
+    assert plain.pieces == translator.tokenizer.pieces
+    assert plain.to_ids(["a dog"]) == translator.tokenizer.to_ids(["a dog"])
+    pairs = [(text, "<2de> ein Hund") for text in texts]
+    rows = [
+        *encode([Request(t, "<2de> ein") for t in texts], *french._encoding()),
+        *encode_pairs(pairs, *french._encoding()),
+    ]
+    for text, row in zip(2 * texts, rows, strict=True):
+        assert row.source_ids == [tag, *plain.to_ids([text])[0]]
+        assert not {tag, german} & {*row.source_ids[1:], *row.target_ids}
+    [found] = french.align(pairs[:1])
+    assert {link[1] for link in found.links} == {0, 1, 2}
+    [scored] = french.score(pairs[:1])
+    assert scored.ids == plain.to_ids(["<2de> ein Hund"])[0]
+    figure = attention_figure(french, *pairs[0])
+    assert figure.source == "<2fr> <2de> a dog"
+    shown = [token.text for token in figure.tokens["source"]]
+    assert shown[0] == "<2fr>" and "<2de>" not in shown
+    # Without a direction the text has to say it.
+    any_tag = translator.with_source_tags(["<2de>", "<2fr>"])
+    [row] = encode([Request("<2de> a dog")], *any_tag._encoding())
+    assert row.source_ids[0] == german
 
 
 def test_the_tag_counts_where_a_source_is_truncated(translator):

@@ -90,19 +90,31 @@ class BatchedInference:
                     )
         return results
 
-    def warm_up(self, num_best: int) -> None:
-        """Makes the programs of `search` for rows without `target_ids`."""
+    def warm_up_steps(
+        self, num_best: int
+    ) -> list[tuple[int, Callable[[], object]]]:
+        """What makes the programs of `search` for rows without `target_ids`.
+
+        Returns:
+            Functions, each with the longest source that its program is for,
+            shortest first.
+        """
         is_static = self.has_static_shapes
         shape_for = padded_length if is_static else _free_room
         lengths = range(2, self.inference.max_source_length + 1)
+        steps: list[tuple[int, Callable[[], object]]] = []
         for length in {shape_for(n): n for n in lengths}.values():
             full = full_rows(padded_length(length), self.batch_tokens)
             numbers = range(1, full + 1) if is_static else [1]
             row = Row([UNK] * (length - 1) + [EOS], 0, [], [])
             counts = {padded_count(n, full, self.row_factor) for n in numbers}
-            for size in counts:
-                for in_first_steps in self._rounds():
-                    self._search_batch(num_best, in_first_steps, [row] * size)
+            make = functools.partial(self._search_batch, num_best)
+            steps += [
+                (length, functools.partial(make, in_first_steps, [row] * size))
+                for size in sorted(counts)
+                for in_first_steps in self._rounds()
+            ]
+        return steps
 
     def of_pairs(
         self, kind: Callable[..., Nest], rows: Sequence[Row]

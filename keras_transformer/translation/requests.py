@@ -99,6 +99,20 @@ def make_requests(
     ]
 
 
+def text_tokenizer(
+    tokenizer: Tokenizer | TokenizerPair, tags: Sequence[str]
+) -> Tokenizer | TokenizerPair:
+    """The tokenizer for the text of sentences.
+
+    Where a single tag is put before every source, tags in text are text.
+    """
+    if len(tags) != 1:
+        return tokenizer
+    return TokenizerPair(
+        tokenizer.source.without_tags, tokenizer.target.without_tags
+    )
+
+
 def encode(
     requests: Sequence[Request],
     tokenizer: Tokenizer | TokenizerPair,
@@ -117,7 +131,7 @@ def encode(
     prefixes = [request.prefix for request in requests]
     if not any(prefixes):
         return rows
-    targets = tokenizer.target.to_ids(prefixes)
+    targets = text_tokenizer(tokenizer, tags).target.to_ids(prefixes)
     return [
         _with_prefix(row, ids[:-1], inference)
         for row, ids in zip(rows, targets, strict=True)
@@ -145,7 +159,7 @@ def encode_pairs(
     )
     rows = _sources([source for source, _ in pairs], tokenizer, tags, inference)
     targets = _truncated(
-        tokenizer.target,
+        text_tokenizer(tokenizer, tags).target,
         [text for _, text in pairs],
         inference.max_target_length,
     )
@@ -178,9 +192,8 @@ def _sources(strings, tokenizer, tags, inference):
             if word and word not in tags:
                 raise UntaggedError(index, string, tags)
     tag = tokenizer.source.to_ids(tags)[0][:-1] if len(tags) == 1 else []
-    rows = _truncated(
-        tokenizer.source, strings, inference.max_source_length, tag
-    )
+    source = text_tokenizer(tokenizer, tags).source
+    rows = _truncated(source, strings, inference.max_source_length, tag)
     return [Row(ids, len(tag), [], notes) for ids, notes in rows]
 
 

@@ -96,11 +96,8 @@ def _operations(model_bytes, out_type):
     """TensorFlow Text's tokenizer for a model, made anew for each graph.
 
     In a process that loads a SavedModel, operations with the same name share
-    the model of the first one; so each model has its own name.
-
-    Args:
-        model_bytes: The SentencePiece model.
-        out_type: `tf.int32` for ids, with `EOS`, or `tf.string` for segments.
+    the model of the first one; so each model has its own name. `out_type` is
+    `tf.int32` for ids, with `EOS`, or `tf.string` for segments.
     """
     digest = hashlib.sha256(model_bytes).hexdigest()
     return tensorflow_text.SentencepieceTokenizer(
@@ -112,15 +109,10 @@ def _operations(model_bytes, out_type):
 
 
 def truncate(ids: tf.Tensor, max_length: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Truncates rows; the last remaining token becomes EOS.
+    """Truncates rows [N, S] of tokens, EOS, PAD; the last token becomes EOS.
 
-    Args:
-        ids: int32 `[N, S]`: tokens, EOS, then PAD.
-        max_length: Maximum number of tokens in a row, including EOS.
-
-    Returns:
-        int32 `[N, min(S, max_length)]`, and bool `[N]`: whether the row was
-        longer.
+    Returns int32 `[N, min(S, max_length)]`, and bool `[N]`: whether the row was
+    longer.
 
     >>> ids, truncated = truncate(tf.constant([[5, 6, 7, 2], [8, 2, 0, 0]]), 3)
     >>> ids.numpy().tolist(), truncated.numpy().tolist()

@@ -19,9 +19,6 @@ def count_cores(root: str = "/") -> int:
 
     As many as it may be scheduled on, but no more than the quota of its control
     group, rounded up.
-
-    Args:
-        root: Root of the file system.
     """
     cores = len(os.sched_getaffinity(0))
     quotas = [
@@ -33,11 +30,7 @@ def count_cores(root: str = "/") -> int:
 
 
 def memory_limit(root: str = "/") -> int:
-    """Bytes of memory that this process may use.
-
-    Args:
-        root: Root of the file system.
-    """
+    """Bytes of memory that this process may use."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = []
     for group in _groups(pathlib.Path(root), "memory"):
@@ -47,11 +40,7 @@ def memory_limit(root: str = "/") -> int:
 
 
 def find_gpus(root: str = "/") -> list[str]:
-    """The names of this machine's NVIDIA GPUs, whatever can use them.
-
-    Args:
-        root: Root of the file system.
-    """
+    """The names of this machine's NVIDIA GPUs, whatever can use them."""
     folder = pathlib.Path(root, "proc/driver/nvidia/gpus")
     names = []
     for path in sorted(folder.glob("*/information")):

@@ -427,12 +427,7 @@ def save_tokenizer(
 def load_tokenizer(
     directory: str | os.PathLike,
 ) -> Tokenizer | TokenizerPair:
-    """The tokenizer or pair that `save_tokenizer` wrote.
-
-    Raises:
-        FileNotFoundError: There is neither one file nor a pair.
-        ValueError: There are both, or a file cannot be used.
-    """
+    """The tokenizer or pair that `save_tokenizer` wrote."""
     directory = pathlib.Path(directory)
     paths = [directory / name for name in PAIR_FILES]
     if not any(path.exists() for path in paths):

@@ -245,11 +245,7 @@ def make_examples(translator) -> list[str]:
 def load_source(
     options: ExportOptions, arguments: flags.Arguments = NO_ARGUMENTS
 ) -> Source:
-    """The translator that the options name, with the search of the arguments.
-
-    Raises:
-        ValueError: The work directory or its checkpoint cannot be used.
-    """
+    """The translator that the options name, with the arguments' search."""
     translators = load("keras_transformer.translator")
     workdir = translators.WorkDirectory(options.workdir)
     before = workdir.read_section("decoding", DecodingConfig)
@@ -297,11 +293,7 @@ def recorded_warnings() -> typing.Iterator[list[str]]:
 
 @contextlib.contextmanager
 def disk_errors(target: pathlib.Path) -> typing.Iterator[None]:
-    """Turns errors of a full or failing disk into one line.
-
-    Args:
-        target: The directory that could not be written.
-    """
+    """Turns errors of a full or failing disk into one line on the target."""
     try:
         yield
     except Exception as error:

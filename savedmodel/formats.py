@@ -100,12 +100,7 @@ FORMATS = {
 
 
 def save_vocabulary(tokenizer: typing.Any, directory: pathlib.Path) -> None:
-    """Writes the files of a vocabulary that `reload.Vocabulary` reads.
-
-    Args:
-        tokenizer: The `Tokenizer` or `TokenizerPair`.
-        directory: Exists.
-    """
+    """Writes the files of a vocabulary that `reload.Vocabulary` reads."""
     for name, of_side in tokenizer.files.items():
         path = directory / name
         of_side.save(path)
@@ -138,11 +133,7 @@ def check_requirements(name: str) -> None:
 
 
 def check_model(name: str, translator: typing.Any) -> None:
-    """Checks that a format can hold the model and the search of a translator.
-
-    Raises:
-        CommandError: It cannot.
-    """
+    """Raises CommandError unless a format can hold a model and its search."""
     fixed, config = FORMATS[name].fixed, translator.model.config
     if fixed is None:
         return

@@ -15,14 +15,7 @@ HALVED_SIZE = 1024  # elements from which an initializer is stored in float16
 
 
 def hoist_constants(model):
-    """Removes constants from the state of every loop.
-
-    Args:
-        model: An `onnx.ModelProto`, changed in place.
-
-    Returns:
-        The number of values removed.
-    """
+    """Removes constants from the state of every loop; returns their number."""
     return sum(
         _hoist(model.graph, node, attribute.g)
         for node in model.graph.node
@@ -33,11 +26,7 @@ def hoist_constants(model):
 
 
 def halve_weights(model):
-    """Stores large float32 weights as float16; they are computed in float32.
-
-    Args:
-        model: An `onnx.ModelProto`, changed in place.
-    """
+    """Stores large float32 weights as float16; they are computed in float32."""
     casts = []
     for tensor in model.graph.initializer:
         weights = numpy_helper.to_array(tensor)
@@ -56,12 +45,8 @@ def halve_weights(model):
 def document(model, tensors, text, metadata):
     """Names the axes, and describes the model and its tensors.
 
-    Args:
-        model: An `onnx.ModelProto`, changed in place.
-        tensors: For each input and output its name -> its axes, `str` (free) or
-            `int`, and one sentence.
-        text: Description of the model.
-        metadata: `str` by name.
+    `tensors` has for each input and output its axes, `str` (free) or `int`, and
+    one sentence.
     """
     model.producer_name = "keras_transformer"
     model.doc_string = text

@@ -35,17 +35,8 @@ def published(
 
     If the block ends with an error, the directory is removed, with the parents
     that were made for it. So are the remains of killed exports beside the
-    target.
-
-    Args:
-        target: The directory to publish; a link is followed.
-        overwrite: Whether an existing export may be replaced.
-
-    Raises:
-        ValueError: Something is there that must not be lost, or another process
-            is exporting to the same place.
-        OSError: Nothing can be written there, or something appeared there
-            meanwhile that must not be lost.
+    target. A link is followed. Raises ValueError if something is there that
+    must not be lost, or another process exports to the same place.
     """
     try:
         target = target.resolve()

@@ -49,12 +49,7 @@ def main():
 def translate_all(translate, sentences):
     """Translates sentences in batches of about the same length.
 
-    Args:
-        translate: The result of a loader of `LOADERS`.
-        sentences: List of `str`.
-
-    Returns:
-        Its answers, in the order of the sentences.
+    `translate` is the result of a loader of `LOADERS`.
     """
     by_length = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
     results = {}
@@ -70,12 +65,6 @@ def find_export(output):
 
     Below the output of a SavedModel are versions; the latest counts, as in
     TensorFlow Serving.
-
-    Args:
-        output: The --output of `savedmodel.export`, or a version below it.
-
-    Raises:
-        ValueError: There is no export.
     """
     output = pathlib.Path(output)
     if (output / DESCRIPTION).is_file():

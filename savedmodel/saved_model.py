@@ -78,11 +78,7 @@ class Signatures:
     """The signatures of a translator as graphs.
 
     Encoding, decoding and search are graphs of their own, which all signatures
-    share.
-
-    Args:
-        translator: The `Translator`.
-        jit_compile: Whether XLA compiles the search, once for each shape.
+    share. With `jit_compile`, XLA compiles the search once for each shape.
     """
 
     def __init__(self, translator, jit_compile=False):
@@ -297,13 +293,9 @@ def make_speller(tokenizer):
 def make_encoder(tokenizer):
     """A tokenizer as a graph: text [N] -> ids [N, (tokens)], then PAD.
 
-    Args:
-        tokenizer: The `Tokenizer`.
-
-    Returns:
-        A `tf.function` of the text and the maximum number of tokens: text that
-        cannot be part of them is cut off before segmentation. It returns the
-        ids, and bool [N]: whether the text was cut.
+    It also takes the maximum number of tokens: text that cannot be part of them
+    is cut off before segmentation. It returns the ids, and bool [N]: whether
+    the text was cut.
     """
     longest = max(len(piece) for piece, _, _ in tokenizer.entries)
 

@@ -73,18 +73,11 @@ def at_least_one(ids):
 def make_search(translator: Translator, length: int | None = None):
     """The search as a function for formats that cannot raise an error.
 
+    It takes `source_ids`, int32 `[N, S]`; with a length, one source of this
+    length. It returns `ids` int32 `[N, W, T]`, `scores` float32 `[N, W]`,
+    `lengths` int32 `[N, W]`; and with free S `truncated` bool `[N]`: the source
+    was longer than `max_source_length`, of which the beginning was translated.
     A row that is not a source has the score NaN, and no tokens.
-
-    Args:
-        translator: The `Translator`.
-        length: S, the length of all sources, with one source per call; by
-            default any number of sources of any length.
-
-    Returns:
-        A `tf.function` of `source_ids`, int32 `[N, S]`. It returns `ids` int32
-        `[N, W, T]`, `scores` float32 `[N, W]`, `lengths` int32 `[N, W]`; and
-        with free S `truncated` bool `[N]`: the source was longer than
-        `max_source_length`, of which the beginning was translated.
     """
     shape = [None, None] if length is None else [1, length]
     vocab_size = translator.tokenizer.source.vocab_size

@@ -223,12 +223,7 @@ def run(directory, sentences, beam_size=None) -> dict:
 
 
 def read_description(directory) -> dict:
-    """`export.json` of an export.
-
-    Raises:
-        ValueError: There is none, a field is missing, or a value cannot be
-            used: another version of this package wrote it.
-    """
+    """The checked `export.json` of an export."""
     path = reload.find_export(directory) / reload.DESCRIPTION
     try:
         description = json.loads(path.read_text())
@@ -272,11 +267,7 @@ def checksums(directory) -> dict[str, str]:
 
 
 def check_files(directory, description) -> None:
-    """Compares the files of an export with the checksums in `export.json`.
-
-    Raises:
-        ExportError: A file is missing or corrupt.
-    """
+    """Raises ExportError if a file is missing, or has not its checksum."""
     found = checksums(reload.find_export(directory))
     for name, expected in description["sha256"].items():
         if found.get(name) != expected:
@@ -288,12 +279,7 @@ def check_files(directory, description) -> None:
 
 
 def read_sentences(path) -> list[str]:
-    """Lines of a file, without their ends.
-
-    Raises:
-        ValueError: There are none, or they are not UTF-8.
-        OSError: There is no such file.
-    """
+    """Lines of a file, without their ends."""
     text = pathlib.Path(path).read_text(encoding="utf-8")
     # Not by splitlines: it splits at more characters than line feeds.
     lines = text.removesuffix("\n").split("\n")
@@ -303,11 +289,7 @@ def read_sentences(path) -> list[str]:
 
 
 def load_translator(options):
-    """The `Translator` behind an export.
-
-    Raises:
-        ValueError: There is no export, or the work directory is another one.
-    """
+    """The `Translator` behind an export."""
     description = read_description(options.export)
     return load("keras_transformer.translator").Translator.load(
         options.workdir,

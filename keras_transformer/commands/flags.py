@@ -51,13 +51,9 @@ def how_to_install(extra: str) -> str:
 
 
 class CommandError(Exception):
-    """An error in the user's command or input, as one line for `exit_status`.
+    """An error in the user's command or input: one line for `exit_status`."""
 
-    Attributes:
-        status: The exit status of the process.
-    """
-
-    status = 2
+    status = 2  # of the process
 
 
 class RunError(CommandError):
@@ -67,21 +63,13 @@ class RunError(CommandError):
 
 
 class Arguments:
-    """The flags of a command line, to build dataclasses from.
-
-    Args:
-        given: Field names -> values, only those on the command line.
-    """
+    """The flags given on a command line, to build dataclasses from."""
 
     def __init__(self, given):
         self.given = given
 
     def build(self, section, **base):
-        """A dataclass: given values, else values of `base`, else its defaults.
-
-        Raises:
-            CommandError: A value is outside its range or choices.
-        """
+        """A dataclass of given values, else those of `base`, else defaults."""
         with user_errors():
             return section(**{**base, **self.given_of(section)})
 
@@ -94,17 +82,8 @@ class Arguments:
 def parse(argv, description, *sections):
     """Reads a command line whose flags are the fields of dataclasses.
 
-    Args:
-        argv: Arguments without the program's name; None for `sys.argv`.
-        description: The beginning of the text of `--help`.
-        *sections: Dataclasses, whose fields must have different names.
-
-    Returns:
-        The `Arguments`.
-
-    Raises:
-        CommandError: A flag is unknown or its value cannot be read.
-        SystemExit: With status 0, after `--help`.
+    The fields of all must have different names. `argv` is without the
+    program's name. After `--help` the process ends with status 0.
     """
     argv = sys.argv[1:] if argv is None else list(argv)
     values = flags.FlagValues()
@@ -136,9 +115,6 @@ def parse(argv, description, *sections):
 
 def to_flags(config):
     """The flags that give a dataclass its values: `["--name=value", ...]`.
-
-    Args:
-        config: A dataclass made of `hp` fields.
 
     >>> from keras_transformer.config import DecodingConfig
     >>> to_flags(DecodingConfig(beam_size=5))[:2]
@@ -181,11 +157,7 @@ def user_errors():
 
 @contextlib.contextmanager
 def exit_status(command):
-    """Ends the process with one line and a status on `CommandError` or Ctrl-C.
-
-    Args:
-        command: The command's name, which begins the line.
-    """
+    """Ends with `command: error` and a status on `CommandError` or Ctrl-C."""
     try:
         yield
     except CommandError as error:
@@ -203,29 +175,17 @@ def _complain(line):
 
 
 def check_streams(*names):
-    """Refuses to start if a standard stream that a command needs is closed.
-
-    Args:
-        *names: "stdin", "stdout".
-
-    Raises:
-        RunError: It is closed.
-    """
+    """Refuses to start if a stream, such as "stdin", is closed."""
     for name in names:
         if getattr(sys, name) is None:
             raise RunError(f"expected an open {name}. It is closed")
 
 
 def show(*lines):
-    """Writes lines to standard output at once.
+    """Writes lines to standard output at once, or raises `RunError`.
 
-    If the reader has closed the output, as `| head` does, it returns quietly.
-
-    Args:
-        *lines: Texts. Characters that the output cannot encode are escaped.
-
-    Raises:
-        RunError: The lines cannot be written, for example to a full disk.
+    Characters that the output cannot encode are escaped. If the reader has
+    closed the output, as `| head` does, it returns quietly.
     """
     with output_errors():
         print_at_once(*lines)
@@ -250,11 +210,7 @@ def _encodable(text, file):
 def output_errors(file=None):
     """Ends its body quietly if the reader has closed the output.
 
-    Args:
-        file: The output; None for standard output.
-
-    Raises:
-        RunError: The output cannot be written for another reason.
+    Other errors become `RunError`. By default it is standard output.
     """
     try:
         yield
@@ -274,17 +230,10 @@ def discard_output(file=None):
 
 
 def check_output(path, inputs=()):
-    """Checks that a file can be written, before the work begins.
+    """Raises ValueError if a file cannot be written, before the work begins.
 
-    Missing directories are no error: they are made when the file is written.
-
-    Args:
-        path: The file.
-        inputs: Files that the command reads.
-
-    Raises:
-        ValueError: The file is a directory, or one of `inputs`, or cannot be
-            written.
+    It must not be one of `inputs`, which the command reads. Missing directories
+    are no error: they are made when the file is written.
     """
     for read in inputs:
         there = os.path.exists(path) and os.path.exists(read)

@@ -39,17 +39,10 @@ HEAD = 1 << 20  # bytes of a file that show its system
 
 
 def read_model(directory: pathlib.Path, name: str | None = None):
-    """The name of the format that a directory holds, and the `Imported`.
+    """The name of the format that a directory holds, and the model in it.
 
-    Args:
-        directory: The directory.
-        name: Name of the format; None for the first that recognizes the
-            directory.
-
-    Raises:
-        ValueError: It is not a directory, has no known format, or cannot be
-            used.
-        OSError: A file cannot be read.
+    Without a name, the first format counts that recognizes the directory.
+    Raises ValueError if there is none, or if the model cannot be used.
     """
     with named_pointers(directory):
         importer = find_importer(directory, name)
@@ -58,11 +51,7 @@ def read_model(directory: pathlib.Path, name: str | None = None):
 
 @contextlib.contextmanager
 def named_pointers(directory: pathlib.Path) -> Iterator[None]:
-    """Explains an error of the body about a file that is a Git LFS pointer.
-
-    Args:
-        directory: The directory of a model, with its files.
-    """
+    """Explains errors about files of a model that are Git LFS pointers."""
     try:
         yield
     except ValueError as error:

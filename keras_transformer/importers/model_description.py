@@ -79,10 +79,6 @@ def read_description(path: pathlib.Path) -> Options:
     """The parameters of the model, as in `DEFAULTS`; others as they are given.
 
     A name in a module is text, its last two words: "nn.relu".
-
-    Raises:
-        ValueError: It is not Python, or cannot be evaluated.
-        OSError: It cannot be read.
     """
     text = read_text(path, MAX_BYTES)
     with named_errors(

@@ -134,10 +134,8 @@ class _Checkpoint:
     """The weights of a checkpoint by the path of attributes to them.
 
     A variable has one key in the file, whatever the number of paths to it, and
-    TensorFlow chooses which of them is the key: so it is looked up.
-
-    Args:
-        prefix: The checkpoint, without its ending.
+    TensorFlow chooses which of them is the key: so it is looked up. The prefix
+    is the checkpoint without its ending.
     """
 
     def __init__(self, prefix):

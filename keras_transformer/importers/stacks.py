@@ -49,11 +49,7 @@ TORCH_NAMES = {
 def make_config(
     path: typing.Any, sides: Sequence[Side], **fields: typing.Any
 ) -> TransformerConfig:
-    """A `TransformerConfig` for the vocabularies of both sides.
-
-    Raises:
-        ValueError: With the path, there is no such configuration.
-    """
+    """A `TransformerConfig` for both vocabularies; its errors name the path."""
     source, target = (len(side.ids) for side in sides)
     sizes = {
         "vocab_size": target,
@@ -70,12 +66,7 @@ def make_config(
 
 
 def sharing(inputs: bool, softmax: bool) -> str:
-    """`share_embeddings` of a `TransformerConfig`.
-
-    Args:
-        inputs: Whether source and target share a matrix.
-        softmax: Whether softmax and target share a matrix.
-    """
+    """`share_embeddings`: what shares the matrix of the target."""
     if inputs:
         return "all" if softmax else "inputs"
     return "target" if softmax else "none"
@@ -85,13 +76,10 @@ def read_stacks(
     config: TransformerConfig,
     read: Callable[[str, tuple[int, ...]], np.ndarray],
 ) -> dict[str, np.ndarray]:
-    """All weights of both stacks by path.
+    """All weights of both stacks by path, of heads `d_model / num_heads` wide.
 
-    Args:
-        config: The `TransformerConfig`, whose heads are `d_model / num_heads`
-            wide.
-        read: Function of the path of a weight and of its shape; a kernel has
-            the axes (in, out).
+    `read` takes the path and the shape of a weight; a kernel has the axes
+    (in, out).
     """
     return {path: read(path, shape) for path, shape in _shapes(config)}
 
@@ -169,11 +157,8 @@ def read_embeddings(
 ) -> dict[str, np.ndarray]:
     """Embeddings, the matrix of the softmax and the bias of the logits by path.
 
-    Args:
-        config: The `TransformerConfig`.
-        sides: The vocabularies of source and target.
-        read: Function of the name of a weight ("source", "target", "softmax" or
-            "bias") and its shape: a row for each id of the original.
+    `read` takes the name of a weight ("source", "target", "softmax" or "bias")
+    and its shape: a row for each id of the original.
     """
     source, target = sides
     of_weights = {"embedding/embeddings": ("target", target)}

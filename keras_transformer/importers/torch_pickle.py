@@ -47,10 +47,8 @@ MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 class Plain:
     """An object of a class that is not imported, as its pickle describes it.
 
-    Attributes:
-        kind: Module and name of the class.
-        state: Its attributes: a dictionary, unless the class has a format of
-            its own.
+    `kind` is module and name of the class; `state` its attributes, a
+    dictionary, unless the class has a format of its own.
     """
 
     kind = ""
@@ -143,11 +141,7 @@ class _Unpickler(pickle._Unpickler):
     pickle, but its hash would take years. So tuples become lists, which have no
     hash.
 
-    Args:
-        file: Binary file that holds the pickle.
-        read_storage: Function of key, dtype and number of elements: the bytes
-            of a storage.
-        plain: Modules whose classes become `Plain`.
+    `read_storage` takes key, dtype and number of elements of a storage.
     """
 
     dispatch = pickle._Unpickler.dispatch | {
@@ -204,15 +198,8 @@ class _Unpickler(pickle._Unpickler):
 def read_torch(path: pathlib.Path, plain: Sequence[str] = ()) -> typing.Any:
     """The contents of a file of `torch.save`: arrays in plain containers.
 
-    Args:
-        path: The file.
-        plain: Names of top-level modules whose classes are read as `Plain`
-            data: `("argparse", "omegaconf")`. None of it is imported.
-
-    Raises:
-        ValueError: It is not such a file, is corrupt, or names anything that is
-            neither a tensor nor plain data.
-        OSError: It cannot be read.
+    Classes of the modules named in `plain`, such as "argparse", are read as
+    `Plain` data; none of it is imported. Other names are refused.
     """
     check_file(path)
     read = _read_archive if zipfile.is_zipfile(path) else _read_pickles

@@ -22,12 +22,7 @@ MAX_SCALAR = 10_000  # characters
 
 
 def read_options(path: pathlib.Path) -> dict[str, typing.Any]:
-    """The options in a file: numbers and booleans are read as such.
-
-    Raises:
-        ValueError: It is not YAML, not options by name, or too large.
-        OSError: It cannot be read.
-    """
+    """The options in a file: numbers and booleans are read as such."""
     return parse_options(read_text(path), path)
 
 
@@ -47,12 +42,7 @@ def parse_options(text: str | bytes, path: typing.Any) -> dict[str, typing.Any]:
 
 
 def read_strings(path: pathlib.Path) -> dict[str, str]:
-    """A mapping from strings to strings; YAML's numbers are read as strings.
-
-    Raises:
-        ValueError: It is not YAML, or not such a mapping.
-        OSError: It cannot be read.
-    """
+    """A mapping from strings to strings; YAML's numbers are read as strings."""
     yaml = _import_yaml(path)
     events = _parse(yaml, read_text(path), path)
     found: dict[str, str] = {}
@@ -108,11 +98,7 @@ def _check_events(yaml, text, path):
 
 
 def _import_yaml(path):
-    """PyYAML, of the extra `import`.
-
-    Raises:
-        ValueError: It is not installed.
-    """
+    """PyYAML, of the extra `import`, or raises ValueError."""
     try:
         import yaml
     except ImportError:

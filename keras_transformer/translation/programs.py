@@ -50,13 +50,10 @@ def make_program(
     arrays: Sequence[Nest],
     jit_compile: bool,
 ) -> Callable[..., Nest]:
-    """Compiles a program, which takes seconds.
+    """Compiles a program, which takes seconds: a function of arrays like these.
 
-    It reads the weights that the `Inference` has at a call.
-
-    Returns:
-        A function of int32 arrays like these that returns the result of the
-        method, with NumPy arrays for tensors. Threads may share it.
+    It returns the result of the method, with NumPy arrays for tensors, of the
+    weights that the `Inference` has at a call. Threads may share it.
     """
     if program.room is not None:
         inference = inference.for_sources_up_to(program.room)
@@ -130,15 +127,9 @@ def lower(
 ) -> typing.Any:
     """The program of JAX for a method, before it is compiled.
 
-    Args:
-        method: A method of the `Inference`, a function of the arrays.
-        inference: The `Inference`.
-        values: Values of `variables_of` it, or their `jax.ShapeDtypeStruct`.
-        arrays: The arrays, likewise.
-
-    Returns:
-        A `jax.stages.Lowered` of values and a tuple of arrays. It returns the
-        result and the next seed.
+    `values` are those of `variables_of`, and `arrays` int32, or both
+    `jax.ShapeDtypeStruct`s. The program, a `jax.stages.Lowered`, takes values
+    and a tuple of arrays, and returns the result and the next seed.
     """
     import jax
 

@@ -57,11 +57,7 @@ class Row(typing.NamedTuple):
 
 
 class UntaggedError(ValueError):
-    """A source without a tag, for a model of several target languages.
-
-    Attributes:
-        index: Its index among the sources.
-    """
+    """A source, with its index, without a tag, for several target languages."""
 
     def __init__(self, index: int, source: str, tags: Sequence[str]):
         super().__init__(
@@ -79,9 +75,7 @@ def make_requests(
 ) -> list[Request]:
     """A `Request` for each sentence, with the prefixes, if there are any.
 
-    Raises:
-        TypeError: An argument is not a list of `str` or of `Request`s.
-        ValueError: There are not as many prefixes as strings.
+    Raises TypeError for anything but lists of `str` or of `Request`s.
     """
     _check_strings(strings, (str, Request))
     requests = [Request(s) if isinstance(s, str) else s for s in strings]
@@ -108,10 +102,7 @@ def encode(
     """A `Row` for each sentence, truncated to the limits of an `Inference`.
 
     A single tag is put before every sentence that is not blank; of several,
-    each such sentence begins with one.
-
-    Raises:
-        UntaggedError: There are several tags, and a sentence has none.
+    each such sentence begins with one, or `UntaggedError` is raised.
     """
     rows = _sources([r.text for r in requests], tokenizer, tags, inference)
     prefixes = [request.prefix for request in requests]
@@ -130,11 +121,7 @@ def encode_pairs(
     tags: Sequence[str],
     inference: Inference,
 ) -> list[Row]:
-    """As `encode`, for pairs of a sentence and a given translation.
-
-    Raises:
-        TypeError: It is not a list of pairs of `str`.
-    """
+    """As `encode`, for pairs of a sentence and a given translation."""
     _check_list(
         "pairs must be a list of (source, translation), both str",
         pairs,

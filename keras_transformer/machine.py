@@ -67,7 +67,7 @@ def prefer_onednn() -> None:
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 
-def _quotas(root) -> Iterator[tuple[int, int]]:
+def _quotas(root: pathlib.Path) -> Iterator[tuple[int, int]]:
     """Microseconds of CPU time in each period, and the period."""
     for group in _groups(root, "cpu"):
         values = _numbers(group / "cpu.max")  # version 2, in one file
@@ -80,7 +80,7 @@ def _quotas(root) -> Iterator[tuple[int, int]]:
             yield quota, period
 
 
-def _groups(root, controller):
+def _groups(root: pathlib.Path, controller: str) -> Iterator[pathlib.Path]:
     """Directories of the process' control group and of those above it."""
     mount = root / "sys/fs/cgroup"
     try:
@@ -97,7 +97,7 @@ def _groups(root, controller):
             yield from (group, *group.parents)
 
 
-def _numbers(path):
+def _numbers(path: pathlib.Path) -> list[int]:
     """The numbers in a file; none if it is missing or says "max" or -1."""
     try:
         values = path.read_text().split()

@@ -32,18 +32,20 @@ import keras_transformer
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig, SearchConfig
-from keras_transformer.fields import Fields, hp, names_of, required
+from keras_transformer.fields import names_of
 from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
 from savedmodel import publishing, verify
 from savedmodel.formats import (
     FORMATS,
-    PRECISIONS,
+    ExportOptions,
     check_model,
-    check_precision,
     check_requirements,
     load_exporter,
     missing,
 )
+
+if typing.TYPE_CHECKING:
+    from keras_transformer.translator import Translator
 
 NUM_SAMPLES = 8  # sentences of random pieces that an export is verified with
 # More: without tokens, and with text that vocabularies treat differently.
@@ -51,65 +53,6 @@ OTHER_SAMPLES = ("", "\x85 ß\u3000>>x<< C:\\x ''☃☃ ä日本 ")
 # Errors of the disk, and of other processes that write to the same place.
 DISK_ERRORS = (*flags.DISK_ERRORS, errno.EEXIST, errno.ENOTEMPTY)
 NO_ARGUMENTS = flags.Arguments({})
-
-
-@dataclasses.dataclass(frozen=True)
-class ExportOptions(Fields):
-    """The export."""
-
-    workdir: str = required("DIR", "Directory that trainers.wmt made.")
-    format: str = hp("saved_model", "Export format.", choices=tuple(FORMATS))
-    output: str = required("DIR", "Directory to make.")
-    overwrite: bool = hp(False, "Replace an existing export.")
-    precision: str = hp(
-        "float32",
-        "Precision of the stored weights. tflite, onnx: float32, float16, int8;"
-        " ctranslate2: these and int16; huggingface: float32, float16;"
-        " saved_model: float32.",
-        choices=PRECISIONS,
-    )
-    version: int = hp(
-        1,
-        "The version's directory under --output; TensorFlow Serving serves the"
-        " highest one.",
-        low=1,
-        needs={"format": "saved_model"},
-    )
-    checkpoint: str | None = hp(
-        None,
-        "averaged, best, latest, or a path. Default: the first of these that"
-        " exists.",
-    )
-    max_source_length: int | None = hp(
-        None,
-        "Maximum length of a source in tokens, EOS included; longer ones are"
-        " truncated. Default: the maximum in training. tflite computes with"
-        " this length.",
-        low=2,
-    )
-    jit_compile: bool = hp(
-        False,
-        "XLA compiles the search at each new shape. TensorFlow Serving needs"
-        " --xla_cpu_compilation_enabled for it.",
-        needs={"format": "saved_model"},
-    )
-    verify_text: str = hp(
-        "",
-        "File of sentences to verify with. Default: random entries of the"
-        " vocabulary.",
-    )
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_precision(self.format, self.precision)
-
-    @property
-    def target(self) -> pathlib.Path:
-        """The directory that appears when the export is done."""
-        output = pathlib.Path(self.output)
-        if FORMATS[self.format].has_versions:
-            return output / str(self.version)
-        return output
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +69,7 @@ class Source(typing.NamedTuple):
         languages: Source and target language, as in the work directory.
     """
 
-    translator: typing.Any
+    translator: "Translator"
     warnings: list[str]
     languages: tuple[str | None, str | None]
 
@@ -197,7 +140,9 @@ def make_description(source: Source, options: ExportOptions) -> dict:
         "source_language": source_language,
         "target_language": target_language,
         # From the work directory, which may be moved.
-        "checkpoint": os.path.relpath(translator.checkpoint, options.workdir),
+        "checkpoint": os.path.relpath(
+            translator.checkpoint or "", options.workdir
+        ),
         "checkpoint_warnings": source.warnings,
         "max_source_length": translator.max_source_length,
         "max_positions": translator.model.config.position_limit,
@@ -230,7 +175,7 @@ def versions(format_name: str) -> dict[str, str]:
     return packages
 
 
-def make_examples(translator) -> list[str]:
+def make_examples(translator: "Translator") -> list[str]:
     """Sentences of random pieces, to warm up and to verify with."""
     rng = random.Random(1)
     tokenizer = translator.tokenizer.source

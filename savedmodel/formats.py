@@ -22,6 +22,11 @@ import types
 import typing
 
 from keras_transformer.commands import flags
+from keras_transformer.fields import Fields, hp, required
+
+if typing.TYPE_CHECKING:
+    from keras_transformer.tokenization import Tokenizer, TokenizerPair
+    from keras_transformer.translator import Translator
 
 PRECISIONS = ("float32", "float16", "int16", "int8")
 SEGMENTS = ".segments.model"  # see `reload.Vocabulary`
@@ -99,7 +104,68 @@ FORMATS = {
 }
 
 
-def save_vocabulary(tokenizer: typing.Any, directory: pathlib.Path) -> None:
+@dataclasses.dataclass(frozen=True)
+class ExportOptions(Fields):
+    """The export."""
+
+    workdir: str = required("DIR", "Directory that trainers.wmt made.")
+    format: str = hp("saved_model", "Export format.", choices=tuple(FORMATS))
+    output: str = required("DIR", "Directory to make.")
+    overwrite: bool = hp(False, "Replace an existing export.")
+    precision: str = hp(
+        "float32",
+        "Precision of the stored weights. tflite, onnx: float32, float16, int8;"
+        " ctranslate2: these and int16; huggingface: float32, float16;"
+        " saved_model: float32.",
+        choices=PRECISIONS,
+    )
+    version: int = hp(
+        1,
+        "The version's directory under --output; TensorFlow Serving serves the"
+        " highest one.",
+        low=1,
+        needs={"format": "saved_model"},
+    )
+    checkpoint: str | None = hp(
+        None,
+        "averaged, best, latest, or a path. Default: the first of these that"
+        " exists.",
+    )
+    max_source_length: int | None = hp(
+        None,
+        "Maximum length of a source in tokens, EOS included; longer ones are"
+        " truncated. Default: the maximum in training. tflite computes with"
+        " this length.",
+        low=2,
+    )
+    jit_compile: bool = hp(
+        False,
+        "XLA compiles the search at each new shape. TensorFlow Serving needs"
+        " --xla_cpu_compilation_enabled for it.",
+        needs={"format": "saved_model"},
+    )
+    verify_text: str = hp(
+        "",
+        "File of sentences to verify with. Default: random entries of the"
+        " vocabulary.",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_precision(self.format, self.precision)
+
+    @property
+    def target(self) -> pathlib.Path:
+        """The directory that appears when the export is done."""
+        output = pathlib.Path(self.output)
+        if FORMATS[self.format].has_versions:
+            return output / str(self.version)
+        return output
+
+
+def save_vocabulary(
+    tokenizer: "Tokenizer | TokenizerPair", directory: pathlib.Path
+) -> None:
     """Writes the files of a vocabulary that `reload.Vocabulary` reads."""
     for name, of_side in tokenizer.files.items():
         path = directory / name
@@ -132,7 +198,7 @@ def check_requirements(name: str) -> None:
         )
 
 
-def check_model(name: str, translator: typing.Any) -> None:
+def check_model(name: str, translator: "Translator") -> None:
     """Raises CommandError unless a format can hold a model and its search."""
     fixed, config = FORMATS[name].fixed, translator.model.config
     if fixed is None:

@@ -11,10 +11,12 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+# Axes, free (`str`) or of a size, and one sentence, of an input or output.
+Axes = tuple[list[str | int], str]
 HALVED_SIZE = 1024  # elements from which an initializer is stored in float16
 
 
-def hoist_constants(model):
+def hoist_constants(model: onnx.ModelProto) -> int:
     """Removes constants from the state of every loop; returns their number."""
     return sum(
         _hoist(model.graph, node, attribute.g)
@@ -25,7 +27,7 @@ def hoist_constants(model):
     )
 
 
-def halve_weights(model):
+def halve_weights(model: onnx.ModelProto) -> None:
     """Stores large float32 weights as float16; they are computed in float32."""
     casts = []
     for tensor in model.graph.initializer:
@@ -42,7 +44,12 @@ def halve_weights(model):
     _replace(model.graph.node, [*casts, *model.graph.node])
 
 
-def document(model, tensors, text, metadata):
+def document(
+    model: onnx.ModelProto,
+    tensors: dict[str, Axes],
+    text: str,
+    metadata: dict[str, str],
+) -> None:
     """Names the axes, and describes the model and its tensors.
 
     `tensors` has for each input and output its axes, `str` (free) or `int`, and
@@ -59,7 +66,9 @@ def document(model, tensors, text, metadata):
         value.type.CopyFrom(new)
 
 
-def _hoist(graph, loop, body):
+def _hoist(
+    graph: onnx.GraphProto, loop: onnx.NodeProto, body: onnx.GraphProto
+) -> int:
     """`hoist_constants` of one loop, a node, and its body, a graph."""
     made_from = {
         node.output[0]: node.input[0]
@@ -67,7 +76,7 @@ def _hoist(graph, loop, body):
         if node.op_type == "Identity"
     }
 
-    def origin(name):
+    def origin(name: str) -> str:
         while name in made_from:
             name = made_from[name]
         return name

@@ -77,7 +77,7 @@ def check_target(target: pathlib.Path, overwrite: bool) -> None:
         raise ValueError(f"{target} exists; --overwrite replaces it")
 
 
-def _remove_leftovers(parent):
+def _remove_leftovers(parent: pathlib.Path) -> None:
     """Removes the remains of killed exports from a directory."""
     for path in parent.glob(f".*{UNFINISHED}/{LOCK}"):
         try:
@@ -91,7 +91,7 @@ def _remove_leftovers(parent):
             continue
 
 
-def _restore(workshop):
+def _restore(workshop: pathlib.Path) -> None:
     """Gives an old export its name back if the new one did not get it."""
     name = workshop.name.removeprefix(".").removesuffix(UNFINISHED)
     target, new = workshop.with_name(name), workshop / name

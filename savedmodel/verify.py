@@ -22,6 +22,8 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import typing
+from collections.abc import Sequence
 
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
@@ -36,6 +38,9 @@ from keras_transformer.fields import (
 from keras_transformer.vocabulary import UNK
 from savedmodel import reload
 from savedmodel.formats import FORMATS, check_precision
+
+if typing.TYPE_CHECKING:
+    from keras_transformer.translator import Translator
 
 TIE = 1e-3  # two searches may part where scores are closer than this
 FAR = 0.25  # between scores: more than quantized weights explain
@@ -133,7 +138,9 @@ class Comparison:
         return f"{text}. Expected: {allowed}"
 
 
-def compare(translator, directory, sentences: list[str]) -> Comparison:
+def compare(
+    translator: "Translator", directory: str | os.PathLike, sentences: list[str]
+) -> Comparison:
     """Compares an export with the live translator.
 
     Args:
@@ -161,14 +168,22 @@ def compare(translator, directory, sentences: list[str]) -> Comparison:
     return dataclasses.replace(comparison, greedy=tuple(sorted(wrong)))
 
 
-def _compare_search(translator, directory, description, sentences, beam_size):
+def _compare_search(
+    translator: "Translator",
+    directory: str | os.PathLike,
+    description: dict[str, typing.Any],
+    sentences: list[str],
+    beam_size: int | None,
+) -> Comparison:
     """The `Comparison` of one search; the beam size is as in `run`."""
     if beam_size is not None:
         translator = translator.with_decoding(beam_size=beam_size)
     expected = translator.search(sentences)
     found = run(directory, sentences, beam_size)
     drops_unknown = FORMATS[description["format"]].drops_unknown
-    kinds = {kind: [] for kind in ("ties", "different", "far", "texts")}
+    kinds: dict[str, list[int]] = {
+        kind: [] for kind in ("ties", "different", "far", "texts")
+    }
     to_strings = translator.tokenizer.target.to_strings
     for number, (translation, result) in enumerate(
         zip(expected, found["translations"], strict=True), 1
@@ -190,7 +205,11 @@ def _compare_search(translator, directory, description, sentences, beam_size):
     )
 
 
-def run(directory, sentences, beam_size=None) -> dict:
+def run(
+    directory: str | os.PathLike,
+    sentences: Sequence[str],
+    beam_size: int | None = None,
+) -> dict:
     """Runs an export in a process of its own; see `reload.py`.
 
     Args:
@@ -222,7 +241,7 @@ def run(directory, sentences, beam_size=None) -> dict:
     return json.loads(process.stdout)
 
 
-def read_description(directory) -> dict:
+def read_description(directory: str | os.PathLike) -> dict:
     """The checked `export.json` of an export."""
     path = reload.find_export(directory) / reload.DESCRIPTION
     try:
@@ -253,7 +272,7 @@ def read_description(directory) -> dict:
     return description
 
 
-def checksums(directory) -> dict[str, str]:
+def checksums(directory: str | os.PathLike) -> dict[str, str]:
     """SHA-256 of each file of an export but its description, by path."""
     directory = pathlib.Path(directory)
     sums = {}
@@ -266,7 +285,9 @@ def checksums(directory) -> dict[str, str]:
     return sums
 
 
-def check_files(directory, description) -> None:
+def check_files(
+    directory: str | os.PathLike, description: dict[str, typing.Any]
+) -> None:
     """Raises ExportError if a file is missing, or has not its checksum."""
     found = checksums(reload.find_export(directory))
     for name, expected in description["sha256"].items():
@@ -278,7 +299,7 @@ def check_files(directory, description) -> None:
             )
 
 
-def read_sentences(path) -> list[str]:
+def read_sentences(path: str | os.PathLike) -> list[str]:
     """Lines of a file, without their ends."""
     text = pathlib.Path(path).read_text(encoding="utf-8")
     # Not by splitlines: it splits at more characters than line feeds.
@@ -288,7 +309,7 @@ def read_sentences(path) -> list[str]:
     return lines
 
 
-def load_translator(options):
+def load_translator(options: VerifyOptions) -> "Translator":
     """The `Translator` behind an export."""
     description = read_description(options.export)
     return load("keras_transformer.translator").Translator.load(

@@ -18,6 +18,7 @@ import contextlib
 import importlib
 import pathlib
 import re
+import types
 from collections.abc import Iterator
 
 from keras_transformer.importers.files import read_json
@@ -67,7 +68,9 @@ def named_pointers(directory: pathlib.Path) -> Iterator[None]:
         raise
 
 
-def find_importer(directory: pathlib.Path, name: str | None = None):
+def find_importer(
+    directory: pathlib.Path, name: str | None = None
+) -> types.ModuleType:
     """The module of the format that a directory holds: see `read_model`."""
     if not directory.is_dir():
         raise ValueError(
@@ -90,12 +93,12 @@ def find_importer(directory: pathlib.Path, name: str | None = None):
     )
 
 
-def _load(name):
+def _load(name: str) -> types.ModuleType:
     """The module of a format."""
     return importlib.import_module(f"{__name__}.{name}")
 
 
-def _find_pointers(directory):
+def _find_pointers(directory: pathlib.Path) -> list[pathlib.Path]:
     """The Git LFS pointers in a directory."""
     return [
         path
@@ -106,13 +109,13 @@ def _find_pointers(directory):
     ]
 
 
-def _head(path, size):
+def _head(path: pathlib.Path, size: int) -> bytes:
     """The first bytes of a file."""
     with path.open("rb") as file:
         return file.read(size)
 
 
-def _find_other_system(directory):
+def _find_other_system(directory: pathlib.Path) -> str | None:
     """Name of a model that cannot be imported; None if unknown."""
     pointers = _find_pointers(directory)
     if pointers:

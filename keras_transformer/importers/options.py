@@ -78,5 +78,5 @@ class Options:
             f"{self._stated(name, value)} cannot be imported: {reason}"
         )
 
-    def _stated(self, name, value):
+    def _stated(self, name: str, value: typing.Any) -> str:
         return f"{self.path}: {self._prefix}{name}={shown(value)}"

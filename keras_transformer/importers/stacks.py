@@ -84,7 +84,7 @@ def read_stacks(
     return {path: read(path, shape) for path, shape in _shapes(config)}
 
 
-def _shapes(config) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _shapes(config: TransformerConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Path and shape of every weight of both stacks."""
     width, inner = config.d_model, config.d_ff
     feed_forward = {"inner": (width, inner), "outer": (inner, width)}
@@ -103,8 +103,9 @@ def _shapes(config) -> Iterator[tuple[str, tuple[int, ...]]]:
                     yield f"{path}/{name}/kernel", shape
                     if config.attention_bias or not is_attention:
                         yield f"{path}/{name}/bias", shape[1:]
-                if config.positions == "relative" and part == "self_attention":
-                    table = 2 * config.relative_distance + 1, config.key_size
+                distance = config.relative_distance
+                if distance is not None and part == "self_attention":
+                    table = 2 * distance + 1, config.key_size
                     yield f"{path}/relative_keys", table
                     yield f"{path}/relative_values", table
                 norms.append(f"{path}_residual/norm")
@@ -143,7 +144,7 @@ def read_torch_stacks(
 ) -> dict[str, np.ndarray]:
     """`read_stacks` with the names of `torch_name`."""
 
-    def read(path, shape):
+    def read(path: str, shape: tuple[int, ...]) -> np.ndarray:
         # PyTorch's kernels have the axes (out, in).
         return tensors.take(torch_name(path, prefix), shape[::-1]).T
 

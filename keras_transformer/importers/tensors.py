@@ -4,6 +4,7 @@ Sizes are checked before memory is taken: a corrupt or hostile file cannot be
 larger in memory than on the disk.
 """
 
+import os
 import pathlib
 import typing
 import zipfile
@@ -22,7 +23,9 @@ MAX_COMPRESSION = 100
 class Tensors:
     """The tensors of a file that were not taken yet."""
 
-    def __init__(self, arrays: Mapping[str, np.ndarray], path):
+    def __init__(
+        self, arrays: Mapping[str, np.ndarray], path: str | os.PathLike
+    ):
         self._arrays = dict(arrays)
         self.path = path
 
@@ -69,12 +72,14 @@ class Tensors:
                 f" {', '.join(names[:3])}" + (" ..." if len(names) > 3 else "")
             )
 
-    def _check(self, name):
+    def _check(self, name: str) -> None:
         if name not in self._arrays:
             raise ValueError(f"{self.path}: no tensor {name}")
 
 
-def arrays_by_name(value: typing.Any, path) -> dict[str, np.ndarray]:
+def arrays_by_name(
+    value: typing.Any, path: pathlib.Path
+) -> dict[str, np.ndarray]:
     """The contents of a file, if it is arrays by name, or ValueError."""
     if not isinstance(value, dict) or not all(
         isinstance(name, str) and isinstance(array, np.ndarray)

@@ -49,7 +49,7 @@ class Side(typing.NamedTuple):
 def make_tokenizer(
     model_bytes: bytes,
     table: Sequence[str],
-    path,
+    path: pathlib.Path,
     end: str = END_OF_TABLE_WITH_CODES,
 ) -> Tokenizer:
     """A tokenizer with a SentencePiece model's segments and a table's ids.

@@ -6,6 +6,7 @@ a sequence of events, which takes no memory.
 """
 
 import pathlib
+import types
 import typing
 from collections.abc import Iterator
 
@@ -59,7 +60,9 @@ def read_strings(path: pathlib.Path) -> dict[str, str]:
     raise ValueError(f"{path}: expected strings by strings")
 
 
-def _parse(yaml, text, path) -> Iterator[typing.Any]:
+def _parse(
+    yaml: types.ModuleType, text: str | bytes, path: typing.Any
+) -> Iterator[typing.Any]:
     """The events of a text, without the marks of its beginning and end."""
     of_values = (yaml.NodeEvent, yaml.CollectionEndEvent)
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
@@ -69,7 +72,9 @@ def _parse(yaml, text, path) -> Iterator[typing.Any]:
                 yield event
 
 
-def _check_events(yaml, text, path):
+def _check_events(
+    yaml: types.ModuleType, text: str | bytes, path: typing.Any
+) -> None:
     """Refuses nesting and aliases that a loader could not bear."""
     num_values = 0
     open_values: list[tuple[typing.Any, int]] = []  # anchor, values before
@@ -97,7 +102,7 @@ def _check_events(yaml, text, path):
             raise ValueError(f"{path}: expected at most {MAX_VALUES} values")
 
 
-def _import_yaml(path):
+def _import_yaml(path: typing.Any) -> types.ModuleType:
     """PyYAML, of the extra `import`, or raises ValueError."""
     try:
         import yaml

@@ -144,7 +144,9 @@ class BatchedInference:
         has_two = self.has_static_shapes and not is_sampling
         return (True, False) if has_two else (False,)
 
-    def _search_batch(self, num_best, in_first_steps, rows):
+    def _search_batch(
+        self, num_best: int, in_first_steps: bool, rows: Sequence[Row]
+    ):
         """Ids `[B, W, T]`, scores and lengths `[B, W]` of a batch of rows."""
         sources = [row.source_ids for row in rows]
         [source_ids] = self._pad(sources)
@@ -154,7 +156,7 @@ class BatchedInference:
             targets = [row.target_ids for row in rows]
             tokens = self.shortlist.tokens(sources, targets)
 
-        def to_array(targets):
+        def to_array(targets: Sequence[Sequence[int]]) -> np.ndarray:
             longest = self.inference.output_limit(length)
             ids = pad_rows(targets, longest, PAD, num_rows)
             if tokens is None:
@@ -299,7 +301,7 @@ def room(length: int) -> int:
     return max(32, 1 << (length - 1).bit_length())
 
 
-def _free_room(length):
+def _free_room(length: int) -> int:
     """The `room` for a row of any length."""
     return room(padded_length(length))
 
@@ -331,7 +333,7 @@ def pad_rows(
     return padded
 
 
-def _count_existing(scores):
+def _count_existing(scores: np.ndarray) -> int:
     """Hypotheses that exist: the first, and those after it with a score."""
     missing = np.flatnonzero(scores[1:] <= MISSING_SCORE)
     return 1 + int(missing[0]) if missing.size else len(scores)

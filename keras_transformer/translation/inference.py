@@ -3,6 +3,8 @@
 Translators and every export run these functions.
 """
 
+import typing
+
 import keras
 from keras import ops
 
@@ -151,7 +153,9 @@ class Inference:
                 tokens, compiled, transposed
             )
 
-        def step(ids, state, index):
+        def step(
+            ids: Tensor, state: typing.Any, index: Tensor
+        ) -> tuple[Tensor, typing.Any]:
             cache, memory = state
             if tokens is not None:
                 ids = ops.take(tokens, ids, axis=0)
@@ -159,7 +163,7 @@ class Inference:
                 x, cache = self.model.step_states(ids, memory, cache, index)
             return project(x), (cache, memory)
 
-        def reorder(state, parents):
+        def reorder(state: typing.Any, parents: Tensor) -> typing.Any:
             cache, memory = state
             return self.model.reorder_cache(cache, parents), memory
 
@@ -180,7 +184,7 @@ class Inference:
             return found
         return found._replace(ids=ops.take(tokens, found.ids, axis=0))
 
-    def _softmax_size(self, tokens):
+    def _softmax_size(self, tokens: Tensor | None) -> int:
         """Numbers in the softmax matrix of all tokens, or of some."""
         config = self.model.config
         num_tokens = config.vocab_size if tokens is None else tokens.shape[0]

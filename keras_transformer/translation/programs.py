@@ -65,7 +65,9 @@ def make_program(
     raise unhandled(backend=keras.backend.backend())
 
 
-def _make_graph(method, arrays, jit_compile):
+def _make_graph(
+    method: Callable[..., Nest], arrays: Sequence[Nest], jit_compile: bool
+) -> Callable[..., Nest]:
     """A program of TensorFlow."""
     import tensorflow as tf
 
@@ -84,7 +86,7 @@ def _make_graph(method, arrays, jit_compile):
     return functools.partial(_run_graph, graph)
 
 
-def _run_graph(graph, *arrays):
+def _run_graph(graph: Callable[..., Nest], *arrays: Nest) -> Nest:
     """The result of a graph, as arrays."""
     import tensorflow as tf
 
@@ -92,7 +94,9 @@ def _run_graph(graph, *arrays):
     return tf.nest.map_structure(lambda tensor: tensor.numpy(), result)
 
 
-def _make_jax_program(method, inference, arrays):
+def _make_jax_program(
+    method: Callable[..., Nest], inference: Inference, arrays: Sequence[Nest]
+) -> Callable[..., Nest]:
     """A program of JAX.
 
     The weights are arguments of it, which therefore serves all values that they
@@ -105,7 +109,7 @@ def _make_jax_program(method, inference, arrays):
 
     program = lower(method, inference, values(), arrays).compile()
 
-    def run(*arrays):
+    def run(*arrays: Nest) -> Nest:
         result, next_seed = program(values(), arrays)
         if inference.decoding.sampling:
             inference.seed.state.assign(next_seed)
@@ -135,7 +139,9 @@ def lower(
 
     variables = variables_of(inference)
 
-    def run(values, arrays):
+    def run(
+        values: Sequence[typing.Any], arrays: Sequence[Nest]
+    ) -> tuple[Nest, typing.Any]:
         pairs = zip(variables, values, strict=True)
         with keras.StatelessScope(pairs) as scope:
             result = method(*arrays)

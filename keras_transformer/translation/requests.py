@@ -171,7 +171,12 @@ def _sources(strings, tokenizer, tags, inference):
     return [Row(ids, len(tag), [], notes) for ids, notes in rows]
 
 
-def _truncated(tokenizer, strings, max_length, first=()):
+def _truncated(
+    tokenizer: Tokenizer,
+    strings: Sequence[str],
+    max_length: int,
+    first: Sequence[int] = (),
+):
     """Yields ids and notes of each sentence, `[EOS]` if it is blank.
 
     The ids `first` are put before every sentence that is not blank.
@@ -190,7 +195,7 @@ def _truncated(tokenizer, strings, max_length, first=()):
         yield ids, notes
 
 
-def _with_prefix(row, ids, inference):
+def _with_prefix(row: Row, ids: list[int], inference: Inference) -> Row:
     """The row of a sentence whose output begins with ids, if it is so long."""
     limit = len(row.source_ids) - 1
     if limit:

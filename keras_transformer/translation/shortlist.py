@@ -78,7 +78,7 @@ class Shortlist:
             chosen[list(ids)] = True
         for id in set().union(*sources):
             chosen[self.translations[id]] = True
-        number = np.count_nonzero(chosen)
+        number = int(np.count_nonzero(chosen))
         size = _rounded(number)
         if 2 * size > self.vocab_size:
             return None
@@ -236,7 +236,7 @@ def _cells(pairs, base):
     return np.concatenate(cells), width
 
 
-def _is_word(piece):
+def _is_word(piece: str) -> bool:
     """Whether a piece has no white space."""
     return [piece] == piece.split()
 
@@ -246,7 +246,7 @@ def _ids(pieces):
     return {piece: id for id, piece in enumerate(pieces)}
 
 
-def _rounded(number):
+def _rounded(number: int) -> int:
     """The next of few sizes, of which there are two for each power of two.
 
     >>> [_rounded(number) for number in (3, 1025, 1537, 2049)]

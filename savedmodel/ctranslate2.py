@@ -147,12 +147,6 @@ def _set_alignment(
     spec: Spec, config: TransformerConfig, decoding: DecodingConfig
 ) -> None:
     """The layer of the attention that is returned, and its first heads."""
-    if decoding.alignment_head > 1:
-        raise CommandError(
-            "format=ctranslate2 returns the attention of the first head or of"
-            " all: alignment_head must be 1 or 0. Received:"
-            f" alignment_head={decoding.alignment_head}"
-        )
     layer = find_alignment_layer(config, decoding)
     spec.alignment_layer = np.int16(layer - 1)
     spec.alignment_heads = np.int16(decoding.alignment_head)  # 0: all of them

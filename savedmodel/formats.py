@@ -22,11 +22,11 @@ import types
 import typing
 
 from keras_transformer.commands import flags
+from keras_transformer.config import DecodingConfig, TransformerConfig
 from keras_transformer.fields import Fields, hp, required
 
 if typing.TYPE_CHECKING:
     from keras_transformer.tokenization import Tokenizer, TokenizerPair
-    from keras_transformer.translator import Translator
 
 PRECISIONS = ("float32", "float16", "int16", "int8")
 SEGMENTS = ".segments.model"  # see `reload.Vocabulary`
@@ -42,9 +42,9 @@ class Format:
             format installs them.
         has_versions: Whether the export is a directory for a version, below
             the output.
-        fixed: If another program's model and search run it: the fields of
-            model and search that have one value there. Only greedy search can
-            then be compared token by token.
+        fixed: If another program's model and search run it: the value, or
+            tuple of values, that fields of model and search can have there.
+            Only greedy search can then be compared token by token.
         greedy_search: Whether the export has a greedy search beside the one of
             the translator; it is verified, too.
         drops_unknown: Whether its runtime leaves unknown tokens out of a text.
@@ -83,7 +83,11 @@ FORMATS = {
     "ctranslate2": Format(
         precisions=PRECISIONS,
         requirements=("ctranslate2",),
-        fixed={"attention_window": None, "no_repeat_ngram": 0},
+        fixed={
+            "attention_window": None,
+            "no_repeat_ngram": 0,
+            "alignment_head": (0, 1),  # it returns the first head or all
+        },
         holds_shortlist=True,
     ),
     "huggingface": Format(
@@ -144,10 +148,18 @@ class ExportOptions(Fields):
         " --xla_cpu_compilation_enabled for it.",
         needs={"format": "saved_model"},
     )
+    verify: str = hp(
+        "quick",
+        "How the export is verified, by a process without this package. quick:"
+        " 8 short sentences; full: 32 sentences, also by tflite's greedy"
+        " search; none: it is not run.",
+        choices=("full", "quick", "none"),
+    )
     verify_text: str = hp(
         "",
         "File of sentences to verify with. Default: random entries of the"
         " vocabulary.",
+        needs={"verify": ("full", "quick")},
     )
 
     def __post_init__(self):
@@ -198,16 +210,19 @@ def check_requirements(name: str) -> None:
         )
 
 
-def check_model(name: str, translator: "Translator") -> None:
+def check_model(
+    name: str, config: TransformerConfig, decoding: DecodingConfig
+) -> None:
     """Raises CommandError unless a format can hold a model and its search."""
-    fixed, config = FORMATS[name].fixed, translator.model.config
+    fixed = FORMATS[name].fixed
     if fixed is None:
         return
-    received = {**vars(config), **vars(translator.decoding)}
+    received = {**vars(config), **vars(decoding)}
     for field, value in fixed.items():
-        if received[field] != value:
+        values = value if isinstance(value, tuple) else (value,)
+        if received[field] not in values:
             raise flags.CommandError(
-                f"format={name} needs {field}={value}."
+                f"format={name} needs {field}={' or '.join(map(str, values))}."
                 f" Received: {field}={received[field]!r}"
             )
     sizes = {config.key_size, config.value_size}

@@ -122,7 +122,7 @@ class Comparison:
             "wrong answer of the greedy search": self.greedy,
         }
         text = "passed" if self.passed else "failed"
-        text += f": {same} of {self.number} translations identical"
+        text += f": {same} of {self.number} sentences equal"
         if self.computed_in:
             text += f", computed in {self.computed_in}"
         for kind, lines in kinds.items():
@@ -139,7 +139,10 @@ class Comparison:
 
 
 def compare(
-    translator: "Translator", directory: str | os.PathLike, sentences: list[str]
+    translator: "Translator",
+    directory: str | os.PathLike,
+    sentences: list[str],
+    both_searches: bool = True,
 ) -> Comparison:
     """Compares an export with the live translator.
 
@@ -147,6 +150,8 @@ def compare(
         translator: The `Translator`, with the decoding of the export.
         directory: The export.
         sentences: List of `str`.
+        both_searches: Whether a second, greedy search of the export is
+            compared, too, with the first sentences.
 
     Returns:
         A `Comparison`.
@@ -161,7 +166,7 @@ def compare(
     beam_size = 1 if format.own_search else None
     arguments = translator, directory, description
     comparison = _compare_search(*arguments, sentences, beam_size)
-    if not format.greedy_search:
+    if not (format.greedy_search and both_searches):
         return comparison
     other = _compare_search(*arguments, sentences[:NUM_GREEDY], beam_size=1)
     wrong = () if other.passed else {*other.different, *other.texts}

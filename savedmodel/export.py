@@ -57,7 +57,7 @@ if typing.TYPE_CHECKING:
 # Sentences of random pieces: their number, and the pieces of the longest. Those
 # of "quick" are so short that the translator compiles one program for all.
 WARM_UP = 8, 20
-SAMPLES = {"quick": (6, 5), "full": (30, 20)}
+SAMPLES = {"quick": (2, 5), "full": (30, 20)}
 # More: without tokens, and with text that vocabularies treat differently.
 OTHER_SAMPLES = ("", "\x85 ß\u3000>>x<< C:\\x ''☃☃ ä日本 ")
 # Errors of the disk, and of other processes that write to the same place.

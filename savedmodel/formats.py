@@ -151,7 +151,7 @@ class ExportOptions(Fields):
     verify: str = hp(
         "quick",
         "How the export is verified, by a process without this package. quick:"
-        " 8 short sentences; full: 32 sentences, also by tflite's greedy"
+        " 4 short sentences; full: 32 sentences, also by tflite's greedy"
         " search; none: it is not run.",
         choices=("full", "quick", "none"),
     )

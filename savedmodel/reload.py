@@ -334,6 +334,7 @@ def load_huggingface(directory: pathlib.Path, description: dict) -> Translate:
     import torch
     from transformers import MarianMTModel, MarianTokenizer
 
+    torch.set_num_threads(1)  # they wait for each other at every layer
     decoding = description["decoding"]
     tokenizer = MarianTokenizer.from_pretrained(directory)
     model = MarianMTModel.from_pretrained(directory, dtype=torch.float32)

@@ -102,6 +102,12 @@ def test_a_saved_model_has_one_thread_within_an_operation(own, tmp_path):
 
 
 @pytest.mark.parametrize("format_name", ("saved_model", *OTHER_FORMATS))
+def test_an_export_warns_of_nothing(format_name):
+    directory, _ = exports.exported(format_name)
+    assert directory.with_suffix(".warned").read_text() == ""
+
+
+@pytest.mark.parametrize("format_name", ("saved_model", *OTHER_FORMATS))
 def test_an_export_describes_itself(format_name):
     directory = reload.find_export(exports.exported(format_name)[0])
     description = verify.read_description(directory)

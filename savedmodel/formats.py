@@ -45,6 +45,7 @@ class Format:
         fixed: If another program's model and search run it: the value, or
             tuple of values, that fields of model and search can have there.
             Only greedy search can then be compared token by token.
+        limits: Upper bounds of fields of the model.
         greedy_search: Whether the export has a greedy search beside the one of
             the translator; it is verified, too.
         drops_unknown: Whether its runtime leaves unknown tokens out of a text.
@@ -58,6 +59,7 @@ class Format:
     requirements: tuple[str, ...] = ()
     has_versions: bool = False
     fixed: dict[str, typing.Any] | None = None
+    limits: dict[str, float] = dataclasses.field(default_factory=dict)
     greedy_search: bool = False
     drops_unknown: bool = False
     holds_shortlist: bool = False
@@ -102,6 +104,7 @@ FORMATS = {
             "source_eos": True,
             "no_repeat_ngram": 0,
         },
+        limits={"layer_norm_epsilon": 1e-5},  # Marian's own
         drops_unknown=True,
         verified_with=("torch", "transformers"),
     ),
@@ -224,6 +227,12 @@ def check_model(
             raise flags.CommandError(
                 f"format={name} needs {field}={' or '.join(map(str, values))}."
                 f" Received: {field}={received[field]!r}"
+            )
+    for field, limit in FORMATS[name].limits.items():
+        if received[field] > limit:
+            raise flags.CommandError(
+                f"format={name} needs {field} of {limit:g} or less."
+                f" Received: {field}={received[field]:g}"
             )
     sizes = {config.key_size, config.value_size}
     if sizes != {config.d_model / config.num_heads}:

@@ -21,7 +21,6 @@ import numpy as np
 from absl import logging
 from safetensors.numpy import save_file
 
-from keras_transformer.commands.flags import CommandError
 from keras_transformer.config import TransformerConfig
 from keras_transformer.importers.stacks import torch_name
 from keras_transformer.permutation import reorder, to_blocks
@@ -31,7 +30,6 @@ from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
 from savedmodel.formats import ExportOptions
 
 EXCLUDED = -1e3  # a bias that excludes a token: see `importers`
-MAX_EPSILON = 1e-5
 ACTIVATIONS = {
     "relu": "relu",
     "swish": "swish",
@@ -50,12 +48,7 @@ def write(
 ) -> None:
     """Writes the folder; see `formats`."""
     model, tokenizer = translator.model, translator.tokenizer
-    epsilon, decoding = model.config.layer_norm_epsilon, translator.decoding
-    if epsilon > MAX_EPSILON:
-        raise CommandError(
-            f"format=huggingface needs layer_norm_epsilon of {MAX_EPSILON:g} or"
-            f" less. Received: layer_norm_epsilon={epsilon:g}"
-        )
+    decoding = translator.decoding
     if decoding.length_normalization != "power" and decoding.length_penalty:
         logging.warning(
             "transformers divides scores by length ^ length_penalty, not by"

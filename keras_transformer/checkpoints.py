@@ -17,7 +17,6 @@ import re
 import typing
 from collections.abc import Iterable
 
-import keras
 import numpy as np
 from absl import logging
 from safetensors import SafetensorError, safe_open
@@ -26,6 +25,9 @@ from safetensors.numpy import save_file
 FORMAT_VERSION = "2"
 ENDING = ".safetensors"
 NAME = r"ckpt-(0|[1-9]\d*)"  # ckpt-0006 is none: no step is spelled so
+
+if typing.TYPE_CHECKING:
+    import keras
 
 Groups: typing.TypeAlias = dict[str, dict[str, typing.Any] | list[typing.Any]]
 
@@ -256,12 +258,12 @@ def step_of(prefix: str) -> int:
 # Weights of a model
 
 
-def named_weights(model: keras.Model) -> dict[str, keras.Variable]:
+def named_weights(model: "keras.Model") -> dict[str, "keras.Variable"]:
     """The weights of a Keras model by their names, as a checkpoint has them."""
     return {weight_name(weight): weight for weight in model.weights}
 
 
-def weight_name(weight: keras.Variable) -> str:
+def weight_name(weight: "keras.Variable") -> str:
     """The name of a weight of a model, as a checkpoint has it."""
     return ".".join(weight.path.split("/")[1:])
 
@@ -278,7 +280,7 @@ def assign(checkpoint: Checkpoint, group: str, variables: dict | list) -> None:
 
 
 def check_weights(
-    weights: dict[str, keras.Variable],
+    weights: dict[str, "keras.Variable"],
     prefix: str,
     config_path: str | os.PathLike,
 ) -> Checkpoint:

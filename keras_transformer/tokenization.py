@@ -319,11 +319,11 @@ class Tokenizer:
             and (processor.is_unused(id) or processor.is_control(id))
         ]
 
-    def _split_code(self, string):
+    def _split_code(self, string: str) -> tuple[str, str]:
         """The language code that a string begins with, or ""; and the rest."""
         found = self.has_table and re.fullmatch(LANGUAGE_CODE, string)
         if found and (self.codes is None or found[1] in self.codes):
-            return found.groups()
+            return found[1], found[2]
         return "", string
 
     def tokens(self, strings: Sequence[str]) -> list[list[Token]]:
@@ -337,15 +337,15 @@ class Tokenizer:
         """
         return [self._tokens_of(string) for string in strings]
 
-    def _tokens_of(self, string):
+    def _tokens_of(self, string: str) -> list[Token]:
         """The `Token`s of one string."""
         code, text = self._split_code(string)
         encoded = self._segmenter.encode(text, out_type="serialized_proto")
         pieces = sentencepiece_pb2.SentencePieceText.FromString(encoded).pieces
         word_ends, size, read = [], 0, 0  # pieces have positions in bytes
-        for word in re.finditer(r"\S+", string):
-            size += len(string[read : word.end()].encode())
-            read = word.end()
+        for found in re.finditer(r"\S+", string):
+            size += len(string[read : found.end()].encode())
+            read = found.end()
             word_ends.append(size)
         tokens, start, data = [], 0, string.encode()
         if code:
@@ -443,12 +443,7 @@ def save_tokenizer(
 def load_tokenizer(
     directory: str | os.PathLike,
 ) -> Tokenizer | TokenizerPair:
-    """The tokenizer or pair that `save_tokenizer` wrote.
-
-    Raises:
-        FileNotFoundError: There is neither one file nor a pair.
-        ValueError: There are both, or a file cannot be used.
-    """
+    """The tokenizer or pair that `save_tokenizer` wrote."""
     directory = pathlib.Path(directory)
     paths = [directory / name for name in PAIR_FILES]
     if not any(path.exists() for path in paths):

@@ -644,7 +644,7 @@ def _check_finite(numbers, string):
         )
 
 
-def _check_precision(precision):
+def _check_precision(precision: str) -> None:
     """Refuses another dtype than those of `PRECISIONS`."""
     if precision not in PRECISIONS:
         raise ValueError(

@@ -27,7 +27,6 @@ import tempfile
 import typing
 from collections.abc import Iterator
 
-import keras
 from absl import logging
 
 from keras_transformer.checkpoints import (
@@ -51,6 +50,9 @@ from keras_transformer.tokenization import (
     load_tokenizer,
     save_tokenizer,
 )
+
+if typing.TYPE_CHECKING:
+    import keras
 
 FORMAT_VERSION = 2
 LOCK = ".lock"
@@ -247,6 +249,16 @@ class WorkDirectory:
             f" workdir={str(self.path)!r}, which is a file or below one"
         )
 
+    def check_checkpoint(self, choice: str | None) -> None:
+        """Raises ValueError if there is no such checkpoint, intact or not."""
+        if choice in (None, *CHECKPOINT_KINDS):
+            kinds = CHECKPOINT_KINDS if choice is None else (choice,)
+            found = any(getattr(self, kind).prefixes() for kind in kinds)
+        else:
+            found = is_there(str(choice).removesuffix(ENDING))
+        if not found:
+            raise self._no_checkpoint(choice)
+
     def choose_checkpoint(self, choice: str | None = None) -> str:
         """The checkpoint to translate with.
 
@@ -266,19 +278,12 @@ class WorkDirectory:
             prefix = str(choice).removesuffix(ENDING)
             reason = corruption(prefix)
             if not is_there(prefix):
-                raise ValueError(
-                    "no such checkpoint: expected"
-                    f" {', '.join(CHECKPOINT_KINDS)}, or a checkpoint's path."
-                    f" Received: checkpoint={choice!r}"
-                )
+                raise self._no_checkpoint(choice)
             if reason:
                 raise ValueError(f"corrupt checkpoint {prefix}: {reason}")
             logging.info("using the checkpoint %s", prefix)
             return prefix
-        problem = ValueError(
-            f"no {choice or 'usable'} checkpoint yet."
-            f" Received: workdir={str(self.path)!r}"
-        )
+        problem = self._no_checkpoint(choice)
         skipped = []
         for name in CHECKPOINT_KINDS if choice is None else (choice,):
             checkpoints = getattr(self, name)
@@ -294,8 +299,20 @@ class WorkDirectory:
                 return prefix
         raise problem
 
+    def _no_checkpoint(self, choice: str | None) -> ValueError:
+        """The error of a checkpoint that does not exist."""
+        if choice in (None, *CHECKPOINT_KINDS):
+            return ValueError(
+                f"no {choice or 'usable'} checkpoint yet."
+                f" Received: workdir={str(self.path)!r}"
+            )
+        return ValueError(
+            f"no such checkpoint: expected {', '.join(CHECKPOINT_KINDS)}, or a"
+            f" checkpoint's path. Received: checkpoint={choice!r}"
+        )
+
     def restore_weights(
-        self, weights: dict[str, keras.Variable], choice: str | None = None
+        self, weights: dict[str, "keras.Variable"], choice: str | None = None
     ) -> str:
         """Sets weights from the checkpoint that `choose_checkpoint` finds.
 

@@ -240,7 +240,7 @@ def test_a_saved_model_of_two_vocabularies_answers_in_text(
         "dog " * 9,
     ]
     comparison = verify.compare(joint, tmp_path, lines)
-    assert str(comparison) == "passed: 6 of 6 translations identical"
+    assert str(comparison) == "passed: 6 of 6 sentences equal"
     signatures = tf.saved_model.load(str(tmp_path)).signatures
     assert_answers(signatures, joint, lines)
     texts = joint.translate(lines)

@@ -438,16 +438,10 @@ def _check_map(kind, weights, num_queries, num_keys):
 
 
 def quantize(weights: np.ndarray) -> np.ndarray:
-    """Rows that sum to 1 as whole numbers that sum to `WHOLE`.
+    """Rows [..., S] that sum to 1 as uint16 numbers that sum to `WHOLE`.
 
     Each number is the weight's share rounded down, or up where rounding down
     loses most.
-
-    Args:
-        weights: float `[..., S]`.
-
-    Returns:
-        uint16 of the same shape.
 
     >>> quantize(np.array([[0.5, 0.25, 0.25]])).tolist()
     [[32767, 16384, 16384]]

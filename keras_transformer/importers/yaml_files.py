@@ -6,6 +6,7 @@ a sequence of events, which takes no memory.
 """
 
 import pathlib
+import types
 import typing
 from collections.abc import Iterator
 
@@ -22,12 +23,7 @@ MAX_SCALAR = 10_000  # characters
 
 
 def read_options(path: pathlib.Path) -> dict[str, typing.Any]:
-    """The options in a file: numbers and booleans are read as such.
-
-    Raises:
-        ValueError: It is not YAML, not options by name, or too large.
-        OSError: It cannot be read.
-    """
+    """The options in a file: numbers and booleans are read as such."""
     return parse_options(read_text(path), path)
 
 
@@ -47,12 +43,7 @@ def parse_options(text: str | bytes, path: typing.Any) -> dict[str, typing.Any]:
 
 
 def read_strings(path: pathlib.Path) -> dict[str, str]:
-    """A mapping from strings to strings; YAML's numbers are read as strings.
-
-    Raises:
-        ValueError: It is not YAML, or not such a mapping.
-        OSError: It cannot be read.
-    """
+    """A mapping from strings to strings; YAML's numbers are read as strings."""
     yaml = _import_yaml(path)
     events = _parse(yaml, read_text(path), path)
     found: dict[str, str] = {}
@@ -69,7 +60,9 @@ def read_strings(path: pathlib.Path) -> dict[str, str]:
     raise ValueError(f"{path}: expected strings by strings")
 
 
-def _parse(yaml, text, path) -> Iterator[typing.Any]:
+def _parse(
+    yaml: types.ModuleType, text: str | bytes, path: typing.Any
+) -> Iterator[typing.Any]:
     """The events of a text, without the marks of its beginning and end."""
     of_values = (yaml.NodeEvent, yaml.CollectionEndEvent)
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
@@ -79,7 +72,9 @@ def _parse(yaml, text, path) -> Iterator[typing.Any]:
                 yield event
 
 
-def _check_events(yaml, text, path):
+def _check_events(
+    yaml: types.ModuleType, text: str | bytes, path: typing.Any
+) -> None:
     """Refuses nesting and aliases that a loader could not bear."""
     num_values = 0
     open_values: list[tuple[typing.Any, int]] = []  # anchor, values before
@@ -107,12 +102,8 @@ def _check_events(yaml, text, path):
             raise ValueError(f"{path}: expected at most {MAX_VALUES} values")
 
 
-def _import_yaml(path):
-    """PyYAML, of the extra `import`.
-
-    Raises:
-        ValueError: It is not installed.
-    """
+def _import_yaml(path: typing.Any) -> types.ModuleType:
+    """PyYAML, of the extra `import`, or raises ValueError."""
     try:
         import yaml
     except ImportError:

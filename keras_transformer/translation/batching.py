@@ -27,11 +27,7 @@ Result = typing.TypeVar("Result")
 
 
 class BatchedInference:
-    """An `Inference` on rows: batches, programs, threads.
-
-    Args:
-        inference: The `Inference`.
-        batch_tokens, jit_compile, num_threads, shortlist: As in `Translator`.
+    """An `Inference` on rows: batches, programs, threads; see `Translator`.
 
     Attributes:
         has_static_shapes: Whether no shape may change while a program runs.
@@ -60,11 +56,10 @@ class BatchedInference:
     def search(
         self, rows: Sequence[Row], num_best: int
     ) -> list[tuple[list[list[int]], np.ndarray]]:
-        """The hypotheses of each row, best first.
+        """Ids and scores of the hypotheses of each row, best first.
 
-        Returns:
-            For each row the ids and the scores of its hypotheses, NaN if the
-            search failed. A blank sentence has one, `[]` with the score 0.
+        The scores are NaN if the search failed. A blank sentence has one
+        hypothesis, `[]` with the score 0.
         """
         results = [([list[int]()], np.zeros(1)) for _ in rows]
         sizes = [len(row.source_ids) for row in rows]
@@ -161,7 +156,9 @@ class BatchedInference:
         has_two = self.has_static_shapes and not is_sampling
         return (True, False) if has_two else (False,)
 
-    def _search_batch(self, num_best, in_first_steps, rows):
+    def _search_batch(
+        self, num_best: int, in_first_steps: bool, rows: Sequence[Row]
+    ):
         """Ids `[B, W, T]`, scores and lengths `[B, W]` of a batch of rows."""
         sources = [row.source_ids for row in rows]
         [source_ids] = self._pad(sources)
@@ -171,7 +168,7 @@ class BatchedInference:
             targets = [row.target_ids for row in rows]
             tokens = self.shortlist.tokens(sources, targets)
 
-        def to_array(targets):
+        def to_array(targets: Sequence[Sequence[int]]) -> np.ndarray:
             longest = self.inference.output_limit(length)
             ids = pad_rows(targets, longest, PAD, num_rows)
             if tokens is None:
@@ -213,13 +210,9 @@ def batches_of(
 
     Rows of different lengths may share a batch, which costs less than a search
     for each length, but none is padded to more than twice its `padded_length`.
-    No batch has more than a thread's equal share of the rows.
-
-    Args:
-        lengths: Tokens of each row; rows of length 0 are skipped.
-        batch_tokens: Maximum number of tokens in a batch, padding included; a
-            single row may have more.
-        num_threads: Threads that will share the batches.
+    No batch has more than a thread's equal share of the rows, nor more than
+    `batch_tokens`, padding included, unless it is a single row. Rows of length
+    0 are skipped.
 
     >>> batches_of([3, 0, 40, 5, 2], batch_tokens=16)
     [[4], [0, 3], [2]]
@@ -251,12 +244,7 @@ def full_rows(length: int, batch_tokens: int) -> int:
 
 
 def padded_count(number: int, full: int, factor: int) -> int:
-    """The number of rows that a batch is padded to.
-
-    Args:
-        number: Its rows.
-        full: The rows of a full batch.
-        factor: `BatchedInference.row_factor`.
+    """The number of rows that a batch is padded to, `full` if it is a full one.
 
     >>> [padded_count(n, 64, factor=2) for n in (1, 3, 64)]
     [1, 4, 64]
@@ -325,7 +313,7 @@ def room(length: int) -> int:
     return max(32, 1 << (length - 1).bit_length())
 
 
-def _free_room(length):
+def _free_room(length: int) -> int:
     """The `room` for a row of any length."""
     return room(padded_length(length))
 
@@ -338,11 +326,9 @@ def pad_rows(
 ) -> np.ndarray:
     """Rows of ids as int32 `[B, T]`, then `PAD`, in one of a few shapes.
 
-    Args:
-        rows: The ids of each row.
-        longest: Upper bound of T and of the length of any row, if any.
-        filler: The first id of the rows that are added to reach B.
-        num_rows: B; by default a power of two. XLA compiles for each B.
+    No row, and no T, is longer than `longest`. `filler` is the first id of the
+    rows that are added to reach B, by default a power of two: XLA compiles for
+    each B.
 
     >>> pad_rows([[5, 2], [6, 7, 2], [8, 2]]).shape
     (4, 8)
@@ -359,7 +345,7 @@ def pad_rows(
     return padded
 
 
-def _count_existing(scores):
+def _count_existing(scores: np.ndarray) -> int:
     """Hypotheses that exist: the first, and those after it with a score."""
     missing = np.flatnonzero(scores[1:] <= MISSING_SCORE)
     return 1 + int(missing[0]) if missing.size else len(scores)

@@ -3,6 +3,8 @@
 Translators and every export run these functions.
 """
 
+import typing
+
 import keras
 from keras import ops
 
@@ -35,11 +37,9 @@ MOST_TRANSPOSED = 1 << 22
 class Inference:
     """A model with its search (sec. 6.1), on ids.
 
-    Args:
-        model: A `Transformer`; the weights it has at a call are used.
-        decoding: The `DecodingConfig`.
-        max_source_length: Maximum length of a source in tokens, EOS included.
-        seed: Seed for sampling; every call draws new samples.
+    The weights are those that the model has at a call. Sources, EOS included,
+    have at most `max_source_length` tokens. The seed is for sampling; every
+    call draws new samples.
     """
 
     def __init__(
@@ -71,8 +71,7 @@ class Inference:
     def output_limit(self, source_length: int) -> int:
         """Maximum length of the output of a source in tokens, EOS included.
 
-        Args:
-            source_length: Tokens of the source, EOS excluded.
+        The length of the source is without EOS.
         """
         limits = (
             source_length + self.decoding.extra_length,
@@ -82,17 +81,11 @@ class Inference:
         return min(limit for limit in limits if limit is not None)
 
     def output_limits(self, source_ids: Tensor) -> tuple[Tensor, int]:
-        """The maximum length of each output, in tokens, EOS included.
+        """The maximum length of each output, int32 `[B]`, and an upper bound.
 
-        As many tokens as the source has, EOS excluded, and `extra_length` more
-        (sec. 6.1); at most `max_output_length` and the number of learned
-        positions. A row without a source has no output.
-
-        Args:
-            source_ids: int32 `[B, S]`.
-
-        Returns:
-            int32 `[B]`, and an int, their upper bound.
+        In tokens, EOS included: as many as the source has, EOS excluded, and
+        `extra_length` more (sec. 6.1); at most `max_output_length` and the
+        number of learned positions. A row without a source has no output.
         """
         special = (source_ids == PAD) | (source_ids == EOS)
         lengths = ops.sum(ops.cast(~special, "int32"), axis=1)
@@ -114,9 +107,11 @@ class Inference:
     ) -> SearchResult:
         """Searches for the outputs of sources, or samples them.
 
+        The scores of a failed search are NaN.
+
         Args:
             source_ids: int32 `[B, S]`; rows end with `EOS`, then `PAD`.
-            constraints: The `Constraints` of the sentences.
+            constraints: Of the sentences.
             tokens: Ids, int32 `[C]`, ascending, all special tokens among them.
                 The outputs have these tokens only, and `constraints` have
                 places in this list. Probabilities are those among the tokens.
@@ -127,12 +122,6 @@ class Inference:
                 "growing": caches grow. "static": none, as XLA requires.
                 If B is known, no shape changes.
             max_steps: As in `decoding.search`; not for samples.
-
-        Returns:
-            A `SearchResult`; a failed search has scores NaN.
-
-        Raises:
-            ValueError: `shapes` is not one of `SHAPES`.
         """
         if shapes not in SHAPES:
             raise ValueError(
@@ -164,7 +153,9 @@ class Inference:
                 tokens, compiled, transposed
             )
 
-        def step(ids, state, index):
+        def step(
+            ids: Tensor, state: typing.Any, index: Tensor
+        ) -> tuple[Tensor, typing.Any]:
             cache, memory = state
             if tokens is not None:
                 ids = ops.take(tokens, ids, axis=0)
@@ -172,7 +163,7 @@ class Inference:
                 x, cache = self.model.step_states(ids, memory, cache, index)
             return project(x), (cache, memory)
 
-        def reorder(state, parents):
+        def reorder(state: typing.Any, parents: Tensor) -> typing.Any:
             cache, memory = state
             return self.model.reorder_cache(cache, parents), memory
 
@@ -193,7 +184,7 @@ class Inference:
             return found
         return found._replace(ids=ops.take(tokens, found.ids, axis=0))
 
-    def _softmax_size(self, tokens):
+    def _softmax_size(self, tokens: Tensor | None) -> int:
         """Numbers in the softmax matrix of all tokens, or of some."""
         config = self.model.config
         num_tokens = config.vocab_size if tokens is None else tokens.shape[0]
@@ -202,12 +193,8 @@ class Inference:
     def score_ids(self, source_ids: Tensor, labels: Tensor) -> Tensor:
         """Log-probability of every token of given translations.
 
-        Args:
-            source_ids: int32 `[B, S]`; rows end with `EOS`, then `PAD`.
-            labels: int32 `[B, T]`, likewise.
-
-        Returns:
-            float32 `[B, T]`, 0 where `labels` is `PAD`.
+        Both are int32 rows that end with `EOS`, then `PAD`: `[B, S]` and
+        `[B, T]`. Returns float32 `[B, T]`, 0 where `labels` is `PAD`.
         """
         memory = self.model.encode(source_ids)
         logits = self.model.decode(shift_right(labels), memory)
@@ -218,15 +205,11 @@ class Inference:
     def alignment_ids(self, source_ids: Tensor, labels: Tensor) -> Tensor:
         """The attention of given translations' tokens to the source.
 
-        Args:
-            source_ids: int32 `[B, S]`; rows end with `EOS`, then `PAD`.
-            labels: int32 `[B, T]`, likewise.
-
-        Returns:
-            float32 `[B, T - 1, S]`, of all tokens but the last: attention of
-            the decoder's alignment layer, of the alignment head or the mean of
-            all heads, when it reads the token or, as `aligns_when_read` says,
-            writes it; 0 where the source is `EOS` or `PAD`.
+        Both are rows as in `score_ids`. Returns float32 `[B, T - 1, S]`, of
+        all tokens but the last: attention of the decoder's alignment layer, of
+        the alignment head or the mean of all heads, when it reads the token or,
+        as `aligns_when_read` says, writes it; 0 where the source is `EOS` or
+        `PAD`.
         """
         layer = find_alignment_layer(self.model.config, self.decoding)
         block = self.model.decoder.blocks[layer - 1]

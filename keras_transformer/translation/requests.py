@@ -57,11 +57,7 @@ class Row(typing.NamedTuple):
 
 
 class UntaggedError(ValueError):
-    """A source without a tag, for a model of several target languages.
-
-    Attributes:
-        index: Its index among the sources.
-    """
+    """A source, with its index, without a tag, for several target languages."""
 
     def __init__(self, index: int, source: str, tags: Sequence[str]):
         super().__init__(
@@ -79,9 +75,7 @@ def make_requests(
 ) -> list[Request]:
     """A `Request` for each sentence, with the prefixes, if there are any.
 
-    Raises:
-        TypeError: An argument is not a list of `str` or of `Request`s.
-        ValueError: There are not as many prefixes as strings.
+    Raises TypeError for anything but lists of `str` or of `Request`s.
     """
     _check_strings(strings, (str, Request))
     requests = [Request(s) if isinstance(s, str) else s for s in strings]
@@ -122,10 +116,7 @@ def encode(
     """A `Row` for each sentence, truncated to the limits of an `Inference`.
 
     A single tag is put before every sentence that is not blank; of several,
-    each such sentence begins with one.
-
-    Raises:
-        UntaggedError: There are several tags, and a sentence has none.
+    each such sentence begins with one, or `UntaggedError` is raised.
     """
     rows = _sources([r.text for r in requests], tokenizer, tags, inference)
     prefixes = [request.prefix for request in requests]
@@ -144,11 +135,7 @@ def encode_pairs(
     tags: Sequence[str],
     inference: Inference,
 ) -> list[Row]:
-    """As `encode`, for pairs of a sentence and a given translation.
-
-    Raises:
-        TypeError: It is not a list of pairs of `str`.
-    """
+    """As `encode`, for pairs of a sentence and a given translation."""
     _check_list(
         "pairs must be a list of (source, translation), both str",
         pairs,
@@ -197,7 +184,12 @@ def _sources(strings, tokenizer, tags, inference):
     return [Row(ids, len(tag), [], notes) for ids, notes in rows]
 
 
-def _truncated(tokenizer, strings, max_length, first=()):
+def _truncated(
+    tokenizer: Tokenizer,
+    strings: Sequence[str],
+    max_length: int,
+    first: Sequence[int] = (),
+):
     """Yields ids and notes of each sentence, `[EOS]` if it is blank.
 
     The ids `first` are put before every sentence that is not blank.
@@ -216,7 +208,7 @@ def _truncated(tokenizer, strings, max_length, first=()):
         yield ids, notes
 
 
-def _with_prefix(row, ids, inference):
+def _with_prefix(row: Row, ids: list[int], inference: Inference) -> Row:
     """The row of a sentence whose output begins with ids, if it is so long."""
     limit = len(row.source_ids) - 1
     if limit:

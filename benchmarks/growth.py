@@ -259,7 +259,7 @@ def make_step(point):
     import tensorflow as tf
 
     import keras_transformer as kt
-    from keras_transformer.data.batches import shift_right
+    from keras_transformer.data.labels import shift_right
     from keras_transformer.training.step import TrainStep
 
     model = make_model(point)

@@ -44,7 +44,7 @@ import functools
 import tensorflow as tf
 
 from keras_transformer import graph_tokenization
-from keras_transformer.data.batches import shift_right
+from keras_transformer.data.labels import shift_right
 from keras_transformer.decoding import Constraints
 from keras_transformer.graph_tokenization import truncate
 from keras_transformer.vocabulary import EOS, PAD

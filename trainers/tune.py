@@ -16,9 +16,10 @@ from keras_transformer.config import DecodingConfig
 from keras_transformer.fields import Fields, check_values, hp
 from trainers.run.options import (
     LanguageOptions,
-    MetricOptions,
+    TranslatorChoice,
     TranslatorOptions,
 )
+from trainers.scoring.options import MetricOptions
 
 LENGTH_PENALTIES = tuple(tenths / 10 for tenths in range(0, 21, 2))
 
@@ -87,12 +88,17 @@ def main(argv: list[str] | None = None) -> None:
             MetricOptions,
             DecodingConfig,
         )
+        translator = TranslatorChoice.of(arguments)
         options = arguments.build(Options)
-        arguments.build(MetricOptions)  # refused now if it is wrong
+        metric = arguments.build(MetricOptions)
         flags.check_streams("stdout")
-        arguments.build(TranslatorOptions).prepare_process()
+        translator.options.prepare_process()
         load("trainers.scoring.tuning").run(
-            arguments, options.valid_files, *options.grid(), options.save
+            translator,
+            metric,
+            options.valid_files,
+            *options.grid(),
+            options.save,
         )
 
 

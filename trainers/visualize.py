@@ -168,11 +168,7 @@ def main(argv: list[str] | None = None) -> None:
     with flags.exit_status("trainers.visualize"):
         arguments = flags.parse(argv, __doc__, Options, DecodingConfig)
         options = arguments.build(Options)
-        search = {
-            field.name: arguments.given[field.name]
-            for field in dataclasses.fields(DecodingConfig)
-            if field.name in arguments.given
-        }
+        search = arguments.given_of(DecodingConfig)
         check_search(options, search)
         with flags.user_errors():
             flags.check_output(options.output)

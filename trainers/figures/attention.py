@@ -27,12 +27,10 @@ def run(
     """Writes the attention of the model in a work directory.
 
     Args:
-        workdir: The work directory.
-        text: The sentence.
+        workdir, text, output: As the flags.
         reference: A translation to force; empty for the model's own.
         checkpoint: As in `Translator.load`.
         search: Values that override the work directory's `DecodingConfig`.
-        output: The file.
         choice: Arguments of `AttentionFigure.save`.
 
     Raises:

@@ -5,45 +5,26 @@ import types
 
 import keras
 
-from trainers.run.config import TrainingConfig
-from trainers.run.engine import Devices
-
 ENGINES = {
     "jax": "trainers.run.jax_engine",
     "tensorflow": "trainers.run.tensorflow_engine",
 }
 
 
-def open_devices(
-    training: TrainingConfig, device: str | None = None
-) -> Devices:
-    """The `Devices` of a recipe.
-
-    Args:
-        training: The recipe.
-        device: Kind of device that must compute, or None.
-
-    Raises:
-        ValueError: There are no such devices, or no such workers.
-    """
-    return _engine().open_devices(training, device)
-
-
 def count_searches(device: str | None = None) -> int:
     """How many batches of sentences are best translated at the same time.
 
+    As many as the CPU cores of this process; 1 with an accelerator.
+
     Args:
         device: Kind of device that must compute, or None.
-
-    Returns:
-        The CPU cores of this process; 1 with an accelerator.
 
     Raises:
         ValueError: There is no such device.
     """
-    return _engine().count_searches(device)
+    return engine_module().count_searches(device)
 
 
-def _engine() -> types.ModuleType:
-    """The module with the engine of the Keras backend."""
+def engine_module() -> types.ModuleType:
+    """The module of the backend, with `open_devices` and `count_searches`."""
     return importlib.import_module(ENGINES[keras.backend.backend()])

@@ -72,15 +72,7 @@ class Options(Fields):
 
 
 def collect(options: Options, given: Mapping[str, typing.Any]) -> None:
-    """Joins the shards.
-
-    Args:
-        options: The options.
-        given: All values on the command line, by name.
-
-    Raises:
-        CommandError: There are options of the translator, which have no effect.
-    """
+    """Joins the shards; refuses all other options that are given."""
     others = sorted(given.keys() - names_of(Options))
     if others:
         received = ", ".join(f"{name}={given[name]!r}" for name in others)

@@ -44,11 +44,7 @@ class Options(Fields):
         self.grid()
 
     def grid(self) -> tuple[list[int], list[float]]:
-        """Beam sizes and length penalties to try, as numbers.
-
-        Raises:
-            ValueError: One is not a number, or out of range.
-        """
+        """Beam sizes and length penalties to try, as numbers, checked."""
         beam_sizes = read_numbers("beam_sizes", self.beam_sizes, int)
         for beam_size in beam_sizes:
             check_values(DecodingConfig, beam_size=beam_size)
@@ -61,11 +57,7 @@ class Options(Fields):
 
 
 def read_numbers(name: str, texts: Sequence[str], kind: type) -> list:
-    """The numbers of a flag that is a list.
-
-    Raises:
-        ValueError: One of them is not a number of that kind.
-    """
+    """The numbers of a flag that is a list, checked."""
     try:
         return [kind(text) for text in texts]
     except ValueError:

@@ -141,12 +141,7 @@ def check_search(options: Options, given: typing.Collection[str]) -> None:
 
 
 def draw(options: Options, search: dict[str, typing.Any]) -> None:
-    """Writes the figure.
-
-    Args:
-        options: The options.
-        search: The flags of the search that are given.
-    """
+    """Writes the figure; `search` has the flags of the search."""
     if options.plot == "attention":
         load("trainers.figures.attention").run(
             options.workdir,

@@ -168,11 +168,7 @@ class TranslatorChoice(typing.NamedTuple):
 
     @classmethod
     def of(cls, arguments: Arguments) -> "TranslatorChoice":
-        """The choice of a command line with some of these options.
-
-        Raises:
-            CommandError: A value is outside its range or choices.
-        """
+        """The choice of a command line with some of these options."""
         return cls(
             arguments.build(TranslatorOptions),
             arguments.given_of(DecodingConfig),

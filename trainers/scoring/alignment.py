@@ -26,13 +26,7 @@ Gold = Sequence[tuple[Links, Links]]  # of each pair, sure and possible ones
 
 
 def read_gold(path: str, pairs: Sequence[tuple[str, str]]) -> Gold:
-    """The sure and the possible links of each pair; sure links are possible.
-
-    Raises:
-        ValueError: The file is not UTF-8 or has not a line for each pair, or a
-            link is malformed or beyond the words of its pair.
-        OSError: It cannot be read.
-    """
+    """The sure and the possible links of each pair; sure links are possible."""
     lines = read_text(path)
     check_lines(path, lines, pairs)
     found = []
@@ -85,9 +79,6 @@ def choose_layer(
 
     Without gold, anchors decide. Also returns `layer`, `criterion`, and its
     value for each layer in `layers`.
-
-    Raises:
-        CommandError: There is neither gold nor an anchor.
     """
     anchors = [find_anchors(*pair) for pair in pairs]
     num_anchors = sum(map(len, anchors))
@@ -122,12 +113,7 @@ def output_lines(
     gold: Gold | None,
     given: int | None,
 ) -> Iterator[str]:
-    """Yields the lines of the command, of a given layer or of the best.
-
-    Raises:
-        CommandError: No layer can be chosen.
-        RunError: The model's attention is not finite.
-    """
+    """Yields the lines of the command, of a given layer or of the best."""
     try:
         if given is None:
             alignments, summary = choose_layer(translator, pairs, gold)

@@ -40,12 +40,8 @@ def read_systems(
 ) -> dict[str, list[str] | None]:
     """The translations of the systems to compare, by path.
 
-    A work directory, which has not translated yet, has None.
-
-    Raises:
-        ValueError: A file has another number of lines, a work directory has
-            other languages, or a system is named twice.
-        OSError: A file cannot be read.
+    A work directory, which has not translated yet, has None. Lines and
+    languages must be those of the sources, names distinct.
     """
     if len(set(paths)) < len(paths):
         raise ValueError(
@@ -73,11 +69,7 @@ def read_systems(
 def files_read(
     data: DataConfig, test: TestOptions, others: Sequence[str]
 ) -> list[typing.Any]:
-    """The files that the command reads, which no output may replace.
-
-    Raises:
-        FileNotFoundError: One is missing.
-    """
+    """The files that the command reads, which no output may replace."""
     prefixes = test.test_files or (() if test.test_set else data.test_files)
     pairs = [
         find_file(prefix, language)

@@ -22,11 +22,7 @@ def score_lines(
     show_tokens: bool,
     chunk_size: int = CHUNK,
 ) -> Iterator[str]:
-    """Yields the lines of the command, `chunk_size` pairs scored together.
-
-    Raises:
-        RunError: The model's logits are not finite.
-    """
+    """Yields the lines of the command, `chunk_size` pairs scored together."""
     pieces = translator.tokenizer.target.pieces
     pairs = iter(pairs)
     total, num_tokens, num_pairs, truncated = 0.0, 0, 0, 0

@@ -21,11 +21,7 @@ def run(
     max_length: int,
     num_translations: int,
 ) -> None:
-    """Makes the shortlist of a work directory; arguments as the flags.
-
-    Raises:
-        CommandError: The work directory or the pairs cannot be used.
-    """
+    """Makes the shortlist of a work directory; arguments as the flags."""
     started = time.monotonic()
     directory = WorkDirectory(workdir)
     with flags.user_errors():

@@ -125,10 +125,6 @@ def check_lines(path: str, lines: Sequence, sources: Sequence) -> None:
 
 
 def read_data(workdir: str, target_language: str | None) -> DataConfig:
-    """The data of a work directory; with a target language, of one direction.
-
-    Raises:
-        ValueError: There is no such data, or no such direction.
-    """
+    """The data of a work directory, of one direction if a language is given."""
     data = WorkDirectory(workdir).read_section("data", DataConfig)
     return data if target_language is None else data.into(target_language)

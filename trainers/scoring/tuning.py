@@ -84,9 +84,7 @@ def table(trials: Sequence[Trial], label: str) -> list[str]:
 def save_decoding(workdir: WorkDirectory, decoding: DecodingConfig) -> None:
     """Writes options of the search into `config.json` and `flags.txt`.
 
-    Raises:
-        ValueError: A training is running there, which would overwrite them.
-        OSError: They cannot be written.
+    ValueError: a training is running there, which would overwrite them.
     """
     with workdir.claimed():
         workdir.replace_section("decoding", decoding)

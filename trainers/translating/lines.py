@@ -35,11 +35,7 @@ def open_translator(
     target_language: str | None = None,
     shortlist: bool = False,
 ) -> Translator:
-    """The translator of a `TranslatorChoice`, which has these values.
-
-    Raises:
-        CommandError: The work directory or an option is wrong.
-    """
+    """The translator of a `TranslatorChoice`, which has these values."""
     with flags.user_errors():
         workdir = WorkDirectory(options.workdir)
         before = workdir.read_section("decoding", DecodingConfig)
@@ -73,9 +69,6 @@ def read_lines(
 
     Bytes that are not UTF-8 become U+FFFD, with a warning; `name` is the file's
     name in it, `first` the number of the first line.
-
-    Raises:
-        RunError: The file cannot be read.
     """
     lines = iter(file)
     for number in itertools.count(first):
@@ -110,12 +103,8 @@ def translate_lines(
 ) -> Iterator[str]:
     """Yields the output of input lines, `chunk_size` translated together.
 
-    Args:
-        translator: The `Translator`.
-        lines: The lines.
-        n_best, alignments: As in `OutputOptions`.
-        first: Number of the first line.
-        warn: Called as `logging.warning`, for each truncation.
+    `n_best` and `alignments` are as in `OutputOptions`; `first` is the number
+    of the first line, for `warn`, which truncations call.
 
     Raises:
         RunError: The model's logits are not finite.
@@ -199,9 +188,6 @@ def write_lines(lines: Iterable[str], file: typing.BinaryIO) -> None:
     """Writes lines to a binary file, each at once.
 
     If the reader has closed the output, as `| head` does, it returns quietly.
-
-    Raises:
-        RunError: The lines cannot be written, for example to a full disk.
     """
     with flags.output_errors(file):
         for line in lines:

@@ -74,9 +74,6 @@ def run(
     """Translates the unfinished shards of a file on a runner of Beam.
 
     `settings` are as in `shards.make_settings`, the rest as the flags.
-
-    Raises:
-        CommandError, RunError: As `shards.translate_file`.
     """
     with flags.user_errors():
         beam_options = PipelineOptions(shlex.split(f"--runner={runner}"))

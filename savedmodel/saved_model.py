@@ -47,7 +47,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from keras_transformer import graph_tokenization
-from keras_transformer.data.batches import shift_right
+from keras_transformer.data.labels import shift_right
 from keras_transformer.decoding import Constraints, SearchResult
 from keras_transformer.graph_tokenization import truncate
 from keras_transformer.tokenization import Tokenizer

@@ -32,6 +32,8 @@ from trainers import (
     phrasebook,
     score,
     translate,
+    translate_corpus,
+    translate_document,
     tune,
     visualize,
     wmt,
@@ -420,16 +422,32 @@ def test_translate_puts_the_tag_there(run, translator, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "given, message",
+    "main, given, message",
     [
-        ([], "line 3, without --target_language: a source must begin with"),
-        (["--target_language=cs"], "translates into: de, fr. Received:"),
-        (["--document"], "a document needs --target_language: the model has"),
-        (["--input=IN", "--output=OUT"], "line 3, without --target_language"),
+        (
+            translate.main,
+            [],
+            "line 3, without --target_language: a source must begin with",
+        ),
+        (
+            translate.main,
+            ["--target_language=cs"],
+            "translates into: de, fr. Received:",
+        ),
+        (
+            translate_document.main,
+            [],
+            "a document needs --target_language: the model has",
+        ),
+        (
+            translate_corpus.main,
+            ["--input=IN", "--output=OUT"],
+            "line 3, without --target_language",
+        ),
     ],
 )
 def test_translate_refuses_a_text_without_direction(
-    run, capsys, monkeypatch, tmp_path, given, message
+    run, capsys, monkeypatch, tmp_path, main, given, message
 ):
     text = "<2de> a dog\n\na dog\n"
     (tmp_path / "in").write_text(text)
@@ -440,7 +458,7 @@ def test_translate_refuses_a_text_without_direction(
     paths = {"--input=IN": f"--input={tmp_path}/in"}
     paths["--output=OUT"] = f"--output={tmp_path}/out"
     argv = [paths.get(flag, flag) for flag in given]
-    error = fails(translate.main, [f"--workdir={run.path}", *argv], capsys)
+    error = fails(main, [f"--workdir={run.path}", *argv], capsys)
     assert message in error and ("de" in error and "fr" in error)
 
 
@@ -450,8 +468,8 @@ def test_a_document_and_shards_have_a_direction(
     argv = [f"--workdir={run.path}", "--target_language=fr"]
     [expected] = translator.translate(["<2fr> The dog sees a house."])
     found = lines_of(
-        translate.main,
-        [*argv, "--document"],
+        translate_document.main,
+        argv,
         capsys,
         monkeypatch,
         "The dog sees a house.",
@@ -459,11 +477,11 @@ def test_a_document_and_shards_have_a_direction(
     assert "\n".join(found) == expected
     (tmp_path / "in").write_text("The dog sees a house.\n")
     shards = [f"--input={tmp_path}/in", f"--output={tmp_path}/out"]
-    translate.main([*argv, *shards])
-    translate.main([shards[1], f"--collect={tmp_path}/collected"])
+    translate_corpus.main([*argv, *shards])
+    translate_corpus.main([shards[1], f"--collect={tmp_path}/collected"])
     assert (tmp_path / "collected").read_text() == f"{expected}\n"
     german = [argv[0], "--target_language=de", *shards]
-    message = fails(translate.main, german, capsys)
+    message = fails(translate_corpus.main, german, capsys)
     assert "source_tags was ['<2fr>'] and is ['<2de>']" in message
 
 

@@ -96,14 +96,14 @@ def loaded():
 def quick(monkeypatch, loaded):
     """Translators are loaded once for each search; shards have 10 lines."""
 
-    def load(arguments):
-        key = str({**arguments.given, "config": None})
+    def load(*choice):
+        key = str(choice)
         if key not in loaded:
-            loaded[key] = load_translator(arguments)
+            loaded[key] = open_translator(*choice)
         return loaded[key]
 
-    load_translator = steps.load_translator
-    monkeypatch.setattr(steps, "load_translator", load)
+    open_translator = steps.open_translator
+    monkeypatch.setattr(steps, "open_translator", load)
     monkeypatch.setattr(steps, "SHARD_LINES", 10)
 
 

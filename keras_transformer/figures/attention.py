@@ -17,7 +17,7 @@ import tensorflow as tf
 from absl import logging
 
 from keras_transformer.config import find_alignment_layer
-from keras_transformer.data.batches import shift_right
+from keras_transformer.data.labels import shift_right
 from keras_transformer.fields import unhandled
 from keras_transformer.figures import saving
 from keras_transformer.figures.colors import head_color

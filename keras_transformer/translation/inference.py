@@ -15,7 +15,7 @@ from keras_transformer.config import (
     aligns_when_read,
     find_alignment_layer,
 )
-from keras_transformer.data.batches import shift_right
+from keras_transformer.data.labels import shift_right
 from keras_transformer.decoding import (
     UNCONSTRAINED,
     Constraints,

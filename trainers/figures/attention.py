@@ -26,19 +26,8 @@ def run(
 ) -> None:
     """Writes the attention of the model in a work directory.
 
-    Args:
-        workdir: The work directory.
-        text: The sentence.
-        reference: A translation to force; empty for the model's own.
-        checkpoint: As in `Translator.load`.
-        search: Values that override the work directory's `DecodingConfig`.
-        output: The file.
-        choice: Arguments of `AttentionFigure.save`.
-
-    Raises:
-        CommandError: The work directory, the sentence or the output cannot be
-            used.
-        RunError: The model's logits are not finite.
+    `search` overrides the work directory's `DecodingConfig`, `choice` are
+    arguments of `AttentionFigure.save`, the rest is as the flags.
     """
     with flags.user_errors():
         figure = make_figure(workdir, text, reference, checkpoint, search)
@@ -54,12 +43,7 @@ def make_figure(
     checkpoint: str | None,
     search: Mapping[str, typing.Any],
 ) -> AttentionFigure:
-    """The figure; arguments as in `run`.
-
-    Raises:
-        ValueError, OSError: The work directory or the sentence cannot be used.
-        RunError: The model's logits are not finite.
-    """
+    """The figure; arguments as in `run`."""
     workdir = WorkDirectory(path)
     before = workdir.read_section("decoding", DecodingConfig)
     decoding = dataclasses.replace(before, **search)

@@ -12,10 +12,10 @@ from keras_transformer.workdir import WorkDirectory
 from trainers.parsing.linearization import is_tree, repair
 from trainers.parsing.trees import write_tree
 from trainers.parsing.words import escape_brackets, split_words
-from trainers.run.options import TranslatorOptions
+from trainers.run.options import TranslatorChoice
 from trainers.translating.lines import (
     CHUNK,
-    load_translator,
+    open_translator,
     read_lines,
     translate_lines,
     write_lines,
@@ -36,10 +36,10 @@ def check_is_parser(workdir: WorkDirectory) -> None:
 
 def load_parser(arguments: flags.Arguments) -> Translator:
     """The `Translator` of a command line, from sentences to linear trees."""
-    workdir = arguments.build(TranslatorOptions).workdir
+    choice = TranslatorChoice.of(arguments)
     with flags.user_errors():
-        check_is_parser(WorkDirectory(workdir))
-    return load_translator(arguments)
+        check_is_parser(WorkDirectory(choice.options.workdir))
+    return open_translator(*choice)
 
 
 def parse_sentences(

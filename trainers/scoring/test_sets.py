@@ -8,9 +8,10 @@ from sacrebleu import utils as sacrebleu_sets
 from sacrebleu.dataset import DATASETS
 
 from keras_transformer.data.pairs import read_lines
+from keras_transformer.workdir import WorkDirectory
 from trainers.run.corpora import read_split
 from trainers.run.data_config import DataConfig
-from trainers.run.options import TestOptions
+from trainers.scoring.options import TestOptions
 
 
 def read_test_pairs(
@@ -121,3 +122,9 @@ def check_lines(path: str, lines: Sequence, sources: Sequence) -> None:
             f"{path} must have {len(sources):,} lines, one for each source."
             f" Received: {len(lines):,} lines"
         )
+
+
+def read_data(workdir: str, target_language: str | None) -> DataConfig:
+    """The data of a work directory, of one direction if a language is given."""
+    data = WorkDirectory(workdir).read_section("data", DataConfig)
+    return data if target_language is None else data.into(target_language)

@@ -280,7 +280,7 @@ def read_plan(directory: str | os.PathLike) -> Plan:
         content = (path / PLAN).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(
-            "expected a directory that trainers.translate --input made, with a"
+            "expected a directory that trainers.translate_corpus made, with a"
             f" {PLAN}. Received: output={str(path)!r}"
         ) from None
     if values.get("format_version") != FORMAT_VERSION:

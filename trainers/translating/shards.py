@@ -1,4 +1,4 @@
-"""Translates the shards of a plan: the work of `trainers.translate --input`.
+"""Translates the shards of a plan: the work of `trainers.translate_corpus`.
 
 Other code calls `translate_file`.
 """
@@ -21,10 +21,11 @@ from keras_transformer.commands import flags
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import TOKENIZER_SUMS
 from trainers.preparing.folder import run_errors, write_json
+from trainers.run.options import TranslatorChoice
 from trainers.translating.lines import (
     CHUNK,
     check_n_best,
-    load_translator,
+    open_translator,
     read_lines,
     translate_lines,
 )
@@ -42,7 +43,7 @@ METER = "{n:,} of {total:,} lines, {rate_fmt}, {remaining} left"
 
 
 def run(
-    arguments: flags.Arguments,
+    choice: TranslatorChoice,
     input: str,
     output: str,
     **options: typing.Any,
@@ -50,11 +51,11 @@ def run(
     """Translates a file, together with other processes on the same plan.
 
     Args:
-        arguments: The command line.
+        choice: The translator.
         input, output: As the flags.
         **options: As in `translate_file`.
     """
-    plan = translate_file(load_translator(arguments), input, output, **options)
+    plan = translate_file(open_translator(*choice), input, output, **options)
     tell_state(plan)
 
 
@@ -113,7 +114,7 @@ def make_settings(
     Args:
         translator: A `Translator` of a work directory.
         shard_lines: Lines of a shard.
-        n_best, alignments: As the flags of `trainers.translate`.
+        n_best, alignments: As in `OutputOptions`.
         seed: Seed of samples; each shard has its own, made from this one.
     """
     check_n_best(n_best, translator.decoding)

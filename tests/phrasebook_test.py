@@ -5,10 +5,11 @@ import re
 
 import pytest
 
-from trainers import phrasebook
-from trainers.phrasebook import read_split
-from trainers.run.built_in import FOLDER
-from trainers.run.corpora import read_split as read_split_of_run
+from trainers import phrasebook as command
+from trainers.datasets import phrasebook
+from trainers.datasets.built_in import FOLDER
+from trainers.datasets.dataset import read_split as read_split_of_run
+from trainers.datasets.phrasebook import read_split
 from trainers.run.data_config import DataConfig
 
 # Number of pairs of a split, and the SHA-256 of their lines. The scores of the
@@ -70,7 +71,7 @@ def test_other_sizes_and_splits_are_refused(name, size, message):
 def test_a_run_can_read_all_pairs_and_no_more(splits):
     everything = DataConfig(phrasebook_pairs=60_000)
     for name in SPLITS:
-        assert read_split_of_run(everything, name) == splits[name]
+        assert list(read_split_of_run(everything, name)) == splits[name]
     with pytest.raises(ValueError, match="phrasebook_pairs must be from 1 to"):
         read_split_of_run(DataConfig(phrasebook_pairs=60_001), "train")
 
@@ -81,10 +82,10 @@ def words_in(text):
 
 
 def test_the_command_lists_words_and_constructions(splits, capsys):
-    phrasebook.main([])
+    command.main([])
     out = capsys.readouterr().out
     assert out == (FOLDER / "phrasebook.txt").read_text("utf-8")
-    assert phrasebook.limits()[:2] == out.splitlines()[:2]
+    assert phrasebook.Phrasebook().limits()[:2] == out.splitlines()[:2]
     of_corpus = words_in(" ".join(map(" ".join, splits["train"])))
     kinds = re.findall(r"^([a-z ]+) \((\d+)\): (.+?)\n\n", out, re.M | re.S)
     assert len(kinds) == 11

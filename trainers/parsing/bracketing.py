@@ -10,8 +10,8 @@ import collections
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from trainers.parsing.linearization import PUNCTUATION
-from trainers.parsing.trees import TOP, TRACE, Leaf, Node, leaves, walk
+from trainers.datasets.constituency import TOP, TRACE, Leaf, Node, leaves, walk
+from trainers.datasets.linearization import PUNCTUATION
 
 DELETED = frozenset((TOP, TRACE, *PUNCTUATION))
 EQUIVALENT = {"PRT": "ADVP"}

@@ -20,20 +20,19 @@ from keras_transformer.training.token_losses import GuidedHead
 from keras_transformer.translation.inference import shortened_outputs
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
+from trainers.datasets.dataset import SPLITS, read_split
 from trainers.run.budget import counted
 from trainers.run.config import Configuration
 from trainers.run.corpora import (
-    SPLITS,
     encode_valid_corpus,
     open_links,
     open_mixture,
-    open_tokenizer,
     open_train_corpus,
-    read_split,
 )
 from trainers.run.engine import Devices
 from trainers.run.freezing import freeze
 from trainers.run.optimization import make_optimizer, make_schedule
+from trainers.run.vocabularies import open_tokenizer
 
 
 @dataclasses.dataclass

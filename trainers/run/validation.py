@@ -5,7 +5,7 @@ import dataclasses
 from keras_transformer.data.languages import with_tag
 from keras_transformer.metrics import Scores
 from keras_transformer.translator import Translator
-from trainers import phrasebook
+from trainers.datasets.dataset import find_dataset
 
 SAMPLES = 3  # translations shown when training ends
 
@@ -89,9 +89,8 @@ def show_result(experiment, workdir, log):
         log(f"  source:    {source}")
         log(f"  reference: {reference}")
         log(f"  ours:      {output}")
-    if experiment.data.dataset == "phrasebook":
-        for line in phrasebook.limits():
-            log(line)
+    for line in find_dataset(experiment.data.dataset).limits():
+        log(line)
     metric = experiment.metric
     log(
         f"{name} {metric.label} {metric.score(outputs, pairs)}"

@@ -39,8 +39,7 @@ def run(
             f" {' '.join(translator.source_tags)}. Received: no target_language"
         )
     workdir = WorkDirectory(arguments.build(WorkdirOptions).workdir)
-    data = workdir.read_config().get("data", {})
-    language = data.get("source_language") or "en"
+    language = workdir.read_languages().source_language or "en"
     try:
         document = documents.parse(
             text, format, language, translator.fits, retranslate

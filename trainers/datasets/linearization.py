@@ -13,7 +13,7 @@ it is scored, and a tree made from it can be written for EVALB.
 import re
 from collections.abc import Sequence
 
-from trainers.parsing.trees import Leaf, Node, TreeBuilder, walk
+from trainers.datasets.constituency import Leaf, Node, TreeBuilder, walk
 
 WORD = "XX"
 # The tags of words that EVALB leaves out, in its COLLINS.prm.
@@ -57,7 +57,7 @@ def repair(sequence: str, words: Sequence[str]) -> Node:
     Returns:
         A tree.
 
-    >>> from trainers.parsing.trees import write_tree
+    >>> from trainers.datasets.constituency import write_tree
     >>> write_tree(repair("(S (NP XX )VP XX", ["Anna", "slept", "well"]))
     '(TOP (S (NP (XX Anna) (XX slept) (XX well))))'
     """

@@ -1,4 +1,4 @@
-"""Makes the work directory of a model of another system."""
+"""The work of `trainers.import_model`: a model becomes a work directory."""
 
 import contextlib
 import os
@@ -8,21 +8,79 @@ import uuid
 from collections.abc import Iterator
 
 from keras_transformer.checkpoints import named_weights
-from keras_transformer.importers.imported import Imported, assign
+from keras_transformer.commands import flags
+from keras_transformer.hub import find_model
+from keras_transformer.importers import read_model
+from keras_transformer.importers.imported import (
+    Imported,
+    assign,
+    describe_tables,
+)
 from keras_transformer.model import Transformer
 from keras_transformer.workdir import WorkDirectory
+from trainers.datasets.imported import IMPORTED
 from trainers.run.checkpoints import write
 from trainers.run.config import TrainingConfig
-from trainers.run.data_config import IMPORTED, DataConfig
+from trainers.run.data_config import DataConfig
 
 STEP = 0  # of the checkpoint: it was trained elsewhere
+
+
+def run(
+    source: str,
+    workdir: str,
+    format: str | None,
+    source_language: str | None,
+    target_language: str | None,
+) -> None:
+    """Imports a model, and shows what it is; arguments as the options.
+
+    Raises:
+        CommandError: The source is no model that can be imported, or the work
+            directory exists, or a file cannot be read or written.
+    """
+    with flags.user_errors():
+        check_new(workdir)
+        format_name, model = read_model(find_model(source), format)
+        model = with_languages(model, source_language, target_language)
+        write_workdir(model, workdir)
+    config = model.config
+    size = sum(array.size for array in model.weights.values())
+    flags.show(
+        f"{workdir}: {size:,} parameters, {config.num_layers} +"
+        f" {config.decoder_depth} layers, vocabulary {config.vocab_size:,},"
+        f" from {source} ({format_name})",
+        *describe_tables(model.tokenizer),
+        *model.notes,
+    )
+
+
+def with_languages(
+    model: Imported, source_language: str | None, target_language: str | None
+) -> Imported:
+    """A model with the given languages, else those of its files."""
+    if source_language is not None:
+        model = model._replace(source_language=source_language)
+    if target_language is not None:
+        model = model._replace(target_language=target_language)
+    given = source_language is not None or target_language is not None
+    language = model.source_language
+    if given or not language or language != model.target_language:
+        return model
+    # Files of test data, PREFIX.gem and PREFIX.gem, would be the same.
+    note = (
+        f"both languages are {language}: here they are named source and target,"
+        " unless --source_language and --target_language say otherwise"
+    )
+    notes = [*model.notes, note]
+    return model._replace(source_language="", target_language="", notes=notes)
 
 
 def write_workdir(imported: Imported, path: str | os.PathLike) -> None:
     """Makes the work directory of an imported model, whole or not at all.
 
     Args:
-        imported: The `Imported`.
+        imported: The model.
         path: A directory that does not exist, or is empty.
 
     Raises:

@@ -11,12 +11,8 @@ from keras_transformer.checkpoints import named_weights
 from keras_transformer.commands import flags
 from keras_transformer.hub import find_model
 from keras_transformer.importers import read_model
-from keras_transformer.importers.imported import (
-    Imported,
-    assign,
-    describe_tables,
-)
-from keras_transformer.model import Transformer
+from keras_transformer.importers.imported import Imported, describe_tables
+from keras_transformer.importers.pretrained import make_model
 from keras_transformer.workdir import WorkDirectory
 from trainers.datasets.imported import IMPORTED
 from trainers.run.checkpoints import write
@@ -79,10 +75,6 @@ def with_languages(
 def write_workdir(imported: Imported, path: str | os.PathLike) -> None:
     """Makes the work directory of an imported model, whole or not at all.
 
-    Args:
-        imported: The model.
-        path: A directory that does not exist, or is empty.
-
     Raises:
         ValueError: The weights do not fit the model that `config` makes,
             or the path is in use.
@@ -104,8 +96,7 @@ def write_workdir(imported: Imported, path: str | os.PathLike) -> None:
             data=data,
             training=TrainingConfig(),
         )
-        weights = named_weights(Transformer(imported.config))
-        assign(weights, imported.weights)
+        weights = named_weights(make_model(imported))
         write(workdir.averaged, {"weights": weights}, STEP, keep=1)
 
 

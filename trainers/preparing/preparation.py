@@ -40,10 +40,7 @@ def run(
 ) -> None:
     """Prepares a corpus, or resumes its preparation.
 
-    Args:
-        output, corpus, cleaning_options: The options.
-        vocab_size: The number of entries if it was given, which that of a given
-            tokenizer must be.
+    A given tokenizer must have `vocab_size` entries, unless that is None.
     """
     start = time.monotonic()
     tokenizer, corpus = open_given_tokenizer(corpus, vocab_size)
@@ -67,7 +64,7 @@ def run(
     flags.show(
         f"{counts.read:>15,} pairs read",
         *(
-            f"{-number:>15,} with {cleaning.REASONS[reason]} ({reason})"
+            f"{-number:>15,} with {shards.REASONS[reason]} ({reason})"
             for reason, number in counts.dropped.items()
         ),
         f"{counts.kept:>15,} pairs kept ({counts.kept / counts.read:.1%})",
@@ -205,11 +202,7 @@ class Preparation:
 
     Each part is on disk before the next one begins; existing ones are skipped.
 
-    Args:
-        folder: The output, its settings written.
-        pairs: The pairs of the corpus.
-        tokenizer: The vocabulary.
-        output, cleaning_options: The options.
+    The settings are in the folder already.
     """
 
     def __init__(
@@ -332,7 +325,7 @@ class Preparation:
             {
                 "tokenizer_sha256": self._tokenizer_sha256,
                 "read": sum(read for (_, read), _ in chunks),
-                "dropped": {name: dropped[name] for name in cleaning.REASONS},
+                "dropped": {name: dropped[name] for name in shards.REASONS},
                 "shard": record,
             },
         )
@@ -351,7 +344,7 @@ class Preparation:
             sum(part["read"] for part in parts),
             {
                 reason: sum(part["dropped"][reason] for part in parts)
-                for reason in cleaning.REASONS
+                for reason in shards.REASONS
             },
         )
         if not counts.kept:

@@ -5,11 +5,11 @@ import itertools
 
 import numpy as np
 
-from keras_transformer.data import cleaning
+from keras_transformer.data import cleaning, shards
 from keras_transformer.data.cleaning import KEPT
 
 REASONS = {
-    **cleaning.REASONS,
+    **shards.REASONS,
     "language": "a side in another language",
     "improbable": "an improbable translation",
 }

@@ -43,12 +43,7 @@ PARSERS = "parse"  # prefix of the recipes of trainers.parse
 
 
 def recipe_names(of_parsers: bool = False) -> tuple[str, ...]:
-    """The names of the recipes that are installed.
-
-    Args:
-        of_parsers: Whether to list recipes of trainers.parse instead of
-            trainers.wmt.
-    """
+    """The installed recipes of trainers.wmt, or those of trainers.parse."""
     names = [path.name for path in RECIPES.iterdir()]
     return tuple(
         sorted(
@@ -94,12 +89,9 @@ def read_arguments(
     description: str = __doc__,
     sections: tuple[type, ...] = SECTIONS,
 ) -> tuple[flags.Arguments, Options]:
-    """`Arguments` of a command line and of its recipe, and the `Options`.
+    """The arguments of a command line and of its recipe, and the `Options`.
 
-    Args:
-        argv: As in `flags.parse`.
-        description: Description of the command, for `--help`.
-        sections: Dataclasses whose fields are flags; the first is `Options`.
+    Arguments as in `flags.parse`; the first of the sections is `Options`.
     """
     argv = sys.argv[1:] if argv is None else list(argv)
     arguments = flags.parse(argv, description, *sections)
@@ -189,10 +181,6 @@ def prepare_process(arguments: flags.Arguments, default_tokens: int) -> None:
 
     With several workers its network logs errors from several threads;
     `Workers.watch` sums them up in one line.
-
-    Args:
-        arguments: The command line.
-        default_tokens: The default of `batch_tokens`.
     """
     options = arguments.build(DeviceOptions)
     choose_backend(options.backend, options.device)

@@ -102,7 +102,8 @@ class CorpusConfig(Languages):
     )
     train_files: tuple[str, ...] = hp(
         (),
-        "; ".join(f"With {n}: {DATASETS[n].train_files}" for n in OF_FILES)
+        "Training pairs. "
+        + "; ".join(f"{n}: {DATASETS[n].train_files}" for n in OF_FILES)
         + ".",
         needs={"dataset": OF_FILES},
         changeable=True,

@@ -50,13 +50,6 @@ def repair(sequence: str, words: Sequence[str]) -> Node:
     - words beyond the last leaf belong to the constituent that is open at the
       end, or else to the last one below the root.
 
-    Args:
-        sequence: Tokens, separated by spaces: a model's output.
-        words: The words of the sentence.
-
-    Returns:
-        A tree.
-
     >>> from trainers.datasets.constituency import write_tree
     >>> write_tree(repair("(S (NP XX )VP XX", ["Anna", "slept", "well"]))
     '(TOP (S (NP (XX Anna) (XX slept) (XX well))))'

@@ -54,10 +54,7 @@ def run(
 ) -> None:
     """Parses the sentences of trees, and shows the scores.
 
-    Args:
-        options, search: As in `load_parser`.
-        trees: Files of trees; none for the test trees of the parser's data.
-        output: File for the parser's trees, or None.
+    Without files of trees, they are the test trees of the parser's data.
     """
     workdir = WorkDirectory(options.workdir)
     with flags.user_errors():

@@ -38,15 +38,7 @@ def check_is_parser(workdir: WorkDirectory) -> None:
 def load_parser(
     options: TranslatorOptions, search: Mapping[str, typing.Any]
 ) -> Translator:
-    """The translator from sentences to linear trees.
-
-    Args:
-        options: Of its work directory.
-        search: Fields of `DecodingConfig` that override the work directory's.
-
-    Raises:
-        CommandError: The work directory or an option is wrong.
-    """
+    """The translator from sentences to linear trees: see `open_translator`."""
     with flags.user_errors():
         check_is_parser(WorkDirectory(options.workdir))
     return open_translator(options, search)
@@ -57,10 +49,7 @@ def parse_sentences(
 ) -> Iterator[str]:
     """Yields a tree for each sentence, blank for one without words.
 
-    Args:
-        translator: From sentences to linear trees.
-        sentences: Lists of words.
-        chunk_size: Sentences parsed together.
+    Sentences are lists of words; `chunk_size` of them are parsed together.
 
     Raises:
         RunError: The model's logits are not finite.
@@ -87,12 +76,7 @@ def run(
     search: Mapping[str, typing.Any],
     tokenized: bool,
 ) -> None:
-    """Parses standard input.
-
-    Args:
-        options, search: As in `load_parser`.
-        tokenized: Whether lines are words, separated by spaces.
-    """
+    """Parses standard input; `tokenized` lines are words and spaces."""
     translator = load_parser(options, search)
     chunk_size = 1 if sys.stdin.isatty() else CHUNK
     lines = read_lines(sys.stdin.buffer)

@@ -1,6 +1,7 @@
 """The pairs of a run as ids, with their word links and their mixture."""
 
 import contextlib
+from collections.abc import Iterable
 
 from keras_transformer.data.batches import AnyCorpus
 from keras_transformer.data.corpus import Corpus, encode_corpus
@@ -27,11 +28,7 @@ def open_train_corpus(
 ) -> AnyCorpus:
     """The training pairs as ids: encoded now or before, or in every epoch.
 
-    Args:
-        data: The options.
-        pairs: The training pairs; of a data set that holds ids, none.
-        tokenizer: The vocabulary.
-        seed: Of `subword_sampling` and `modifiers`.
+    The seed is that of `subword_sampling` and `modifiers`.
 
     Raises:
         ValueError: No pair is left, or ids do not fit: see `Dataset.read_ids`.
@@ -107,7 +104,7 @@ def open_mixture(
 
 def encode_valid_corpus(
     data: DataConfig,
-    pairs: Pairs,
+    pairs: Iterable[tuple[str, str]],
     tokenizer: Tokenizer | TokenizerPair,
 ) -> Corpus:
     """The validation pairs as ids, for the validation loss.

@@ -18,13 +18,14 @@ class DataConfig(CorpusConfig, LengthConfig):
 
     valid_files: tuple[str, ...] = hp(
         (),
-        "Prefixes of the validation pairs. Without them, no validation.",
+        "Validation pairs, as train_files; with prepared: as with files."
+        " Without them, no validation.",
         needs={"dataset": OF_FILES},
         changeable=True,
     )
     test_files: tuple[str, ...] = hp(
         (),
-        "Prefixes of the test pairs, translated when training ends.",
+        "The same of test pairs, translated when training ends.",
         needs={"dataset": OF_FILES},
         changeable=True,
     )

@@ -21,18 +21,11 @@ UNKNOWN_LANGUAGES = ("source", "target")
 
 
 class Parent(typing.NamedTuple):
-    """The configuration of the work directory that a run begins with.
-
-    Attributes:
-        path: Path of the directory.
-        model: Its `TransformerConfig`.
-        data: Its `DataConfig`, or the data of another task.
-        decoding: Its `DecodingConfig`.
-    """
+    """The configuration of the work directory that a run begins with."""
 
     path: str
     model: TransformerConfig
-    data: typing.Any
+    data: typing.Any  # a `DataConfig`, or the data of another task
     decoding: DecodingConfig
 
     def data_defaults(self) -> dict[str, typing.Any]:
@@ -54,15 +47,7 @@ class Parent(typing.NamedTuple):
     def change_model(
         self, wanted: Mapping[str, typing.Any]
     ) -> TransformerConfig:
-        """Its model, with other dropouts if they are wanted.
-
-        Args:
-            wanted: Fields of the model that the command line sets.
-
-        Raises:
-            ValueError: Another field is not the parent's, or a value is
-                invalid.
-        """
+        """Its model with the wanted dropouts; other fields must be its own."""
         dropouts = names_of(TransformerConfig, changeable=True)
         own = {n: value for n, value in wanted.items() if n in dropouts}
         others = {n: value for n, value in wanted.items() if n not in dropouts}
@@ -94,12 +79,7 @@ def read_parent(
     """The work directory that a run begins with, or None.
 
     A run that has begun has its own copy: if the other directory is gone, its
-    own configuration counts.
-
-    Args:
-        training: The recipe of the run.
-        own_path: Its work directory; empty if it has none.
-        data_section: The dataclass of the data.
+    own configuration counts, at `own_path`.
 
     Raises:
         ValueError: There is no such work directory, or it belongs to the run

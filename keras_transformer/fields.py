@@ -326,7 +326,9 @@ class Fields:
 
     def __init_subclass__(cls, changeable: bool = False) -> None:
         super().__init_subclass__()
-        fields = dict(getattr(cls, "__dataclass_fields__", {}))  # inherited
+        fields: dict[str, dataclasses.Field] = {}
+        for base in reversed(cls.__mro__[1:]):
+            fields |= getattr(base, "__dataclass_fields__", {})
         own = {n: vars(cls)[n] for n in inspect.get_annotations(cls)}
         for field in own.values():
             if field.metadata["changeable"] is None:

@@ -6,6 +6,7 @@ Validation, `trainers.evaluate`, `trainers.translate` and every exporter use a
 
 import copy
 import dataclasses
+import importlib
 import os
 import typing
 from collections.abc import Callable, Sequence
@@ -22,10 +23,6 @@ from keras_transformer.config import (
     check_position_limit,
 )
 from keras_transformer.fields import check_positive
-from keras_transformer.hub import find_model
-from keras_transformer.importers import named_pointers, read_model
-from keras_transformer.importers.files import read_json
-from keras_transformer.importers.imported import assign
 from keras_transformer.model import Transformer
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.translation.alignment import (
@@ -48,6 +45,8 @@ from keras_transformer.translation.requests import (
 )
 from keras_transformer.translation.shortlist import Shortlist
 from keras_transformer.workdir import WorkDirectory
+
+PRETRAINED = "keras_transformer.importers.pretrained"
 
 
 class Translation(typing.NamedTuple):
@@ -266,20 +265,19 @@ class Translator:
             OSError: It cannot be read or downloaded.
         """
         _check_precision(precision)
-        directory = find_model(name)
-        with named_pointers(directory):
-            if _is_workdir(directory):
+        # A shelf: most translators need no importer.
+        pretrained = importlib.import_module(PRETRAINED)
+        with pretrained.opened(name) as (directory, imported):
+            if imported is None:
                 return cls.load(
                     directory, decoding, precision=precision, **options
                 )
-            if options.pop("shortlist", False):
-                raise ValueError(
-                    "shortlist needs a work directory, which"
-                    f" trainers.import_model makes. Received: {name}"
-                )
-            _, imported = read_model(directory)
-        model = Transformer(imported.config)
-        assign(named_weights(model), imported.weights)
+        if options.pop("shortlist", False):
+            raise ValueError(
+                "shortlist needs a work directory, which"
+                f" trainers.import_model makes. Received: {name}"
+            )
+        model = pretrained.make_model(imported)
         options = {"max_source_length": imported.max_length, **options}
         translator = cls(
             imported.tokenizer,
@@ -672,9 +670,3 @@ def _read_shortlist(directory, tokenizer):
             " such file"
         )
     return Shortlist.read(path, tokenizer)
-
-
-def _is_workdir(directory):
-    """Whether a directory's config.json is one of this package."""
-    path = directory / "config.json"
-    return path.is_file() and "format_version" in read_json(path)

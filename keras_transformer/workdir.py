@@ -39,6 +39,7 @@ from keras_transformer.checkpoints import (
     step_of,
 )
 from keras_transformer.config import CHECKPOINT_KINDS, LengthConfig
+from keras_transformer.data.languages import Languages
 from keras_transformer.fields import REMOVED_FIELDS, from_values, kinds_of
 from keras_transformer.files import read_json, write_atomically
 from keras_transformer.locking import lock_file, without_empty_directories
@@ -114,17 +115,28 @@ class WorkDirectory:
         """
         return self._build(name, section, self._read_fields(name))
 
+    def read_languages(self) -> Languages:
+        """The languages of the model; empty if it is not for translation.
+
+        Raises:
+            ValueError: As `read_section`.
+        """
+        return self._read_known("data", Languages)
+
     def read_max_length(self) -> int:
         """The longest sentence in training, in tokens, EOS included.
 
         Raises:
             ValueError: As `read_section`.
         """
-        # The trainers own the section; the library knows this field of it.
-        known = kinds_of(LengthConfig)
-        fields = self._read_fields("data").items()
+        return self._read_known("data", LengthConfig).max_length
+
+    def _read_known(self, name, section):
+        """The fields that the library knows of a section of the trainers."""
+        known = kinds_of(section)
+        fields = self._read_fields(name).items()
         values = {name: value for name, value in fields if name in known}
-        return self._build("data", LengthConfig, values).max_length
+        return self._build(name, section, values)
 
     def _build(self, name, section, values):
         """A dataclass of values from a section of `config.json`."""

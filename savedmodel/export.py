@@ -234,8 +234,8 @@ def load_source(
             options.checkpoint,
             **others,
         )
-    data = workdir.read_config().get("data", {})
-    languages = data.get("source_language"), data.get("target_language")
+    found = workdir.read_languages()
+    languages = found.source_language or None, found.target_language or None
     return Source(translator, warnings, languages)
 
 

@@ -40,8 +40,9 @@ from savedmodel import (
     tflite,
 )
 from trainers import import_model, translate_document, visualize, wmt
+from trainers.datasets import dataset
 from trainers.parse import Options as ParseOptions
-from trainers.run import corpora, devices, strategies
+from trainers.run import devices, strategies
 from trainers.run.config import Configuration, TrainingConfig
 from trainers.run.data_config import DataConfig
 from trainers.run.optimization import make_optimizer, make_schedule
@@ -242,5 +243,5 @@ def test_a_format_knows_its_precisions_and_no_others(name):
 
 
 def test_a_data_set_of_an_unknown_kind():
-    with pytest.raises(NotImplementedError, match="dataset='unheard'"):
-        corpora.read_split(replaced(DataConfig(), "dataset", "unheard"), "test")
+    with pytest.raises(ValueError, match="dataset='unheard'"):
+        dataset.read_split(replaced(DataConfig(), "dataset", "unheard"), "test")

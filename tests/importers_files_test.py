@@ -36,8 +36,9 @@ from keras_transformer.importers.tensors import (
 from keras_transformer.importers.torch_pickle import Plain, read_torch
 from keras_transformer.importers.vocabularies import make_tokenizer, start_name
 from keras_transformer.tokenization import Tokenizer
-from trainers import import_model, phrasebook
-from trainers.run.importing import check_new, new_directory
+from trainers import import_model
+from trainers.datasets import phrasebook
+from trainers.importing.workdir import check_new, new_directory
 
 # PyTorch --------------------------------------------------------------------
 

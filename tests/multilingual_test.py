@@ -29,7 +29,6 @@ from savedmodel import export
 from trainers import (
     align,
     evaluate,
-    phrasebook,
     score,
     translate,
     translate_corpus,
@@ -38,8 +37,9 @@ from trainers import (
     visualize,
     wmt,
 )
+from trainers.datasets import phrasebook
+from trainers.datasets.dataset import read_split
 from trainers.run import validation
-from trainers.run.corpora import read_split
 from trainers.run.data_config import DataConfig
 from trainers.run.options import TranslatorOptions
 from trainers.serving import libretranslate, pairs

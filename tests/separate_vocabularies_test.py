@@ -20,7 +20,8 @@ from keras_transformer.vocabulary import EOS
 from keras_transformer.workdir import WorkDirectory
 from savedmodel import export, formats, reload, verify
 from savedmodel.search import make_search
-from trainers import phrasebook, wmt
+from trainers import wmt
+from trainers.datasets import phrasebook
 from trainers.run.config import Configuration, TrainingConfig
 from trainers.run.data_config import DataConfig
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
-from keras_transformer.data.languages import tags_of
 from keras_transformer.figures.attention import (
     AttentionFigure,
     attention_figure,
@@ -47,18 +46,17 @@ def make_figure(
     workdir = WorkDirectory(path)
     before = workdir.read_section("decoding", DecodingConfig)
     decoding = dataclasses.replace(before, **search)
-    data = workdir.read_config().get("data", {})
-    target = data.get("target_language", "")
-    tags = tags_of(target)
+    languages = workdir.read_languages()
     translator = Translator.load(path, decoding, checkpoint)
-    languages = {tag: language for language, tag in tags.items()}
-    target = languages.get(text.split()[0], target)
+    target = languages.directions.get(
+        text.split()[0], languages.target_language
+    )
     try:
         return attention_figure(
-            translator.with_source_tags(list(tags.values())),
+            translator.with_source_tags(languages.choose_tags(None)),
             text,
             reference or None,
-            (data.get("source_language"), target or None),
+            (languages.source_language or None, target or None),
         )
     except FloatingPointError as error:
         raise flags.RunError(str(error)) from error

@@ -155,7 +155,7 @@ def run(
     result: dict[str, typing.Any] = results[0]
     if data.tags:
         result = {
-            "bleu": sum(one["bleu"] for one in results) / len(results),
+            "bleu": sum(float(one["bleu"]) for one in results) / len(results),
             "directions": dict(zip(data.tags, results, strict=True)),
         }
     if compare:

@@ -10,7 +10,6 @@ import numpy as np
 
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
-from keras_transformer.data.languages import tags_of
 from keras_transformer.figures.attention import attention_figure
 from keras_transformer.translation.requests import Request, text_tokenizer
 from keras_transformer.translator import Translation, Translator
@@ -154,10 +153,10 @@ def load_pairs(
     for path in filter(None, workdir.split(",")):
         one = options if path == workdir else options.in_workdir(path)
         translator = open_translator(one, search)
-        data = WorkDirectory(path).read_config().get("data", {})
-        source = data.get("source_language", "source")
-        target = data.get("target_language", "target")
-        tags = tags_of(target)
+        languages = WorkDirectory(path).read_languages()
+        source = languages.source_language or "source"
+        target = languages.target_language or "target"
+        tags = languages.tags
         for language in tags or [target]:
             if (source, language) in pairs:
                 raise flags.CommandError(

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from keras_transformer.data import cleaning
+from keras_transformer.data import cleaning, shards
 from keras_transformer.data.cleaning import KEPT
 from keras_transformer.data.pairs import Pairs
 from trainers.synthesis.plan import Filters
 
 REASONS = {
-    **cleaning.REASONS,
+    **shards.REASONS,
     "language": "a side in another language",
     "improbable": "an improbable translation",
 }

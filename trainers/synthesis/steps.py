@@ -119,7 +119,8 @@ def make_step(
 
 def settings_of(plan: Plan, step: Step) -> Record:
     """The settings that determine the pairs of a step, as JSON values."""
-    files = [*step.options.text, *sum(plan.corpus.find_files().values(), [])]
+    files: list[str | os.PathLike] = list(step.options.text)
+    files += sum(plan.corpus.find_files().values(), [])
     settings = {
         **dataclasses.asdict(step.options),
         **step.decoding,

@@ -35,8 +35,8 @@ def run(
             "a document needs --target_language: the model has the languages of"
             f" {' '.join(translator.source_tags)}. Received: no target_language"
         )
-    data = WorkDirectory(choice.options.workdir).read_config().get("data", {})
-    language = data.get("source_language") or "en"
+    workdir = WorkDirectory(choice.options.workdir)
+    language = workdir.read_languages().source_language or "en"
     try:
         document = documents.parse(
             text, format, language, translator.fits, retranslate

@@ -15,7 +15,6 @@ from absl import logging
 
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
-from keras_transformer.data.languages import choose_tags
 from keras_transformer.translation.requests import (
     Request,
     UntaggedError,
@@ -46,8 +45,7 @@ def open_translator(
         }
         if options.max_source_length is not None:
             others["max_source_length"] = options.max_source_length
-        data = workdir.read_config().get("data", {})
-        tags = choose_tags(data.get("target_language", ""), target_language)
+        tags = workdir.read_languages().choose_tags(target_language)
         translator = Translator.load(
             options.workdir,
             dataclasses.replace(before, **search),

@@ -9,6 +9,7 @@ is written under another name and renamed. The path of a checkpoint is given
 without its ending.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -23,8 +24,11 @@ from absl import logging
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from keras_transformer.files import naming, new_file
+
 FORMAT_VERSION = "2"
 ENDING = ".safetensors"
+READ_BYTES = 1 << 20
 NAME = r"ckpt-(0|[1-9]\d*)"  # ckpt-0006 is none: no step is spelled so
 
 Groups: typing.TypeAlias = dict[str, dict[str, typing.Any] | list[typing.Any]]
@@ -43,10 +47,12 @@ class Checkpoints:
     def prefixes(self) -> list[str]:
         """Paths without ending, newest first; intact or not."""
         steps = set()
-        for path in self.directory.glob("ckpt-*"):
-            match = re.fullmatch(NAME + re.escape(ENDING), path.name)
-            if match and path.exists():  # and not a link that leads nowhere
-                steps.add(int(match[1]))
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            for name in os.listdir(self.directory):
+                match = re.fullmatch(NAME + re.escape(ENDING), name)
+                # And not a link that leads nowhere.
+                if match and is_there(self._prefix(match[1])):
+                    steps.add(int(match[1]))
         return [self._prefix(step) for step in sorted(steps, reverse=True)]
 
     def newer_than(self, prefix: str) -> list[str]:
@@ -93,7 +99,7 @@ class Checkpoints:
         """The newest intact checkpoint, or None if there is none.
 
         Raises:
-            ValueError: There are checkpoints, and all are corrupt.
+            ValueError, OSError: As `intact`.
         """
         found = self.intact(1)
         return found[0] if found else None
@@ -105,6 +111,7 @@ class Checkpoints:
 
         Raises:
             ValueError: There are checkpoints, and all are corrupt.
+            OSError: One cannot be read, which says nothing about its contents.
         """
         while True:
             found, corrupt, removed = [], [], []
@@ -183,7 +190,7 @@ class Checkpoint:
 
 
 def _write(prefix, groups, progress):
-    """Writes a checkpoint under another name, then renames it."""
+    """Writes a checkpoint."""
     arrays = {}
     for group, members in groups.items():
         if isinstance(members, list):
@@ -195,13 +202,25 @@ def _write(prefix, groups, progress):
         "progress": json.dumps(progress),
         "sha256": json.dumps({n: _sha256(a) for n, a in arrays.items()}),
     }
-    unfinished = f"{prefix}_{os.getpid()}"
-    try:
-        save_file(arrays, unfinished, header)
-        os.replace(unfinished, prefix + ENDING)
-    except (OSError, SafetensorError) as error:
-        pathlib.Path(unfinished).unlink(missing_ok=True)
-        raise OSError(str(error)) from error
+    write_safetensors(prefix + ENDING, arrays, header)
+
+
+def write_safetensors(
+    path: str | os.PathLike,
+    arrays: dict[str, np.ndarray],
+    metadata: dict[str, str],
+) -> None:
+    """A `new_file` by safetensors, whose own files only their owner can read.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    with new_file(path) as file:
+        try:
+            save_file(arrays, file.name, metadata)  # makes another file
+        except SafetensorError as error:
+            raise OSError(str(error)) from error
+        os.chmod(file.name, os.fstat(file.fileno()).st_mode)
 
 
 def as_array(value: typing.Any) -> np.ndarray:
@@ -219,15 +238,23 @@ def corruption(prefix: str) -> str | None:
     """Why a checkpoint cannot be used, in one line; None if it is intact.
 
     Reads every array and compares its checksum; weights must be finite.
+
+    Raises:
+        OSError: It cannot be read, as of another user or a failing disk.
     """
     try:
+        with naming(prefix + ENDING), open(prefix + ENDING, "rb") as file:
+            # safetensors maps the file into memory, where an error of the disk
+            # is a signal that ends the process.
+            while file.read(READ_BYTES):
+                pass
         checkpoint = Checkpoint(prefix)
         for name in checkpoint.shapes:
             array = checkpoint.read(name)
             group, _, weight = name.partition("/")
             if group == "weights" and not is_finite(array):
                 return f"{weight} is not finite"
-    except (OSError, ValueError) as error:
+    except (FileNotFoundError, NotADirectoryError, ValueError) as error:
         return " ".join(str(error).split()) or type(error).__name__
     return None
 
@@ -245,7 +272,11 @@ def is_finite(array: np.ndarray) -> bool:
 
 def is_there(prefix: str) -> bool:
     """Whether there is a checkpoint at a path, intact or not."""
-    return os.path.exists(prefix + ENDING)
+    try:
+        os.stat(prefix + ENDING)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def step_of(prefix: str) -> int:

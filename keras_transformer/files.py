@@ -26,17 +26,25 @@ def new_file(path: str | os.PathLike) -> Iterator[typing.BinaryIO]:
     # A process id is not unique where machines share a directory.
     unfinished = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
     try:
-        with open(unfinished, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    except OSError as error:
-        if error.errno and not error.filename:  # as of a full disk
-            error.filename = str(path)
-        raise
+        with naming(path):
+            with open(unfinished, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def naming(path: str | os.PathLike) -> Iterator[None]:
+    """Names a file in errors of the system that name none, as of a disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno and not error.filename:
+            error.filename = str(path)
+        raise
 
 
 def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
@@ -55,7 +63,9 @@ def read_json(path: str | os.PathLike) -> dict:
         ValueError: It is not a JSON object.
     """
     try:
-        value = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+        with naming(path):
+            text = pathlib.Path(path).read_text(encoding="utf-8")
+        value = json.loads(text)
     except RecursionError:
         raise ValueError(f"{path}: not JSON: nested too deeply") from None
     except ValueError as error:

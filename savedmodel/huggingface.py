@@ -17,8 +17,8 @@ import json
 
 import numpy as np
 from absl import logging
-from safetensors.numpy import save_file
 
+from keras_transformer import checkpoints
 from keras_transformer.commands.flags import CommandError
 from keras_transformer.importers.stacks import torch_name
 from keras_transformer.permutation import reorder, to_blocks
@@ -189,7 +189,7 @@ def write_safetensors(path, tensors, precision):
         name: np.asarray(array, DTYPES[precision], order="C")
         for name, array in tensors.items()
     }
-    save_file(arrays, path, {"format": "pt"})
+    checkpoints.write_safetensors(path, arrays, {"format": "pt"})
 
 
 def _write_ids(path, pieces, order):

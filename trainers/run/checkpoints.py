@@ -150,9 +150,12 @@ def write(checkpoints, groups, step, keep, progress=None):
 
 def last_good(checkpoints: Checkpoints) -> str:
     """A sentence that names the newest intact checkpoint, if there is one."""
-    for prefix in checkpoints.prefixes():
-        if corruption(prefix) is None:
-            return f"The last good checkpoint is {prefix}"
+    try:
+        for prefix in checkpoints.prefixes():
+            if corruption(prefix) is None:
+                return f"The last good checkpoint is {prefix}"
+    except OSError as error:
+        return f"Earlier ones cannot be read: {error}"
     return "There is no checkpoint yet"
 
 

@@ -4,9 +4,9 @@
 
 Any backend writes and reads them. An array is named GROUP/NAME, such as
 weights/encoder.layer_0.feed_forward.inner.kernel. The header of the file has
-the progress and the SHA-256 of each array. A file is complete or not there: it
-is written under another name and renamed. The path of a checkpoint is given
-without its ending.
+the step, the progress, the SHA-256 of each array with its dtype and shape, and
+a checksum of all these. A file is complete or not there: it is written under
+another name and renamed. The path of a checkpoint is given without its ending.
 """
 
 import contextlib
@@ -24,9 +24,21 @@ from absl import logging
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from keras_transformer.files import naming, new_file
+from keras_transformer.files import (
+    CHECKSUM,
+    check_checksum,
+    naming,
+    new_file,
+    with_checksum,
+)
 
-FORMAT_VERSION = "2"
+FORMAT_VERSION = "3"
+# The header by version, with nothing else: a version 3 whose number has become
+# 2 is refused, too. Version 2, of 0.2.0, had sums of the bytes of arrays only.
+HEADERS = {
+    "2": {"format_version", "progress", "sha256"},
+    "3": {"format_version", "progress", "sha256", "step", CHECKSUM},
+}
 ENDING = ".safetensors"
 READ_BYTES = 1 << 20
 NAME = r"ckpt-(0|[1-9]\d*)"  # ckpt-0006 is none: no step is spelled so
@@ -35,11 +47,7 @@ Groups: typing.TypeAlias = dict[str, dict[str, typing.Any] | list[typing.Any]]
 
 
 class Checkpoints:
-    """The checkpoints in one directory, named by their step.
-
-    Args:
-        directory: The directory; it need not exist.
-    """
+    """The checkpoints in a directory, which need not exist, by their step."""
 
     def __init__(self, directory: str | os.PathLike):
         self.directory = pathlib.Path(directory)
@@ -70,23 +78,10 @@ class Checkpoints:
 
         Checkpoints of later steps are dropped, too: training goes back to an
         earlier step only if they are corrupt.
-
-        Args:
-            groups: Dictionaries or lists of variables or NumPy arrays, by the
-                name of the group.
-            step: The step of the checkpoint.
-            keep: Number of checkpoints to keep.
-            progress: `Checkpoint.progress`.
-
-        Returns:
-            The path, without ending.
-
-        Raises:
-            OSError: The checkpoint cannot be written.
         """
         prefix = self._prefix(step)
         self.directory.mkdir(parents=True, exist_ok=True)
-        _write(prefix, groups, progress or {})
+        _write(prefix, groups, step, progress or {})
         past = [p for p in self.prefixes() if step_of(p) <= step]
         kept = {os.path.basename(p) for p in past[:keep]}
         for path in self.directory.iterdir():
@@ -96,11 +91,7 @@ class Checkpoints:
         return prefix
 
     def find_intact(self) -> str | None:
-        """The newest intact checkpoint, or None if there is none.
-
-        Raises:
-            ValueError, OSError: As `intact`.
-        """
+        """The newest intact checkpoint, or None; raises as `intact`."""
         found = self.intact(1)
         return found[0] if found else None
 
@@ -141,9 +132,6 @@ class Checkpoints:
 class Checkpoint:
     """A checkpoint on disk.
 
-    Args:
-        prefix: Its path.
-
     Attributes:
         shapes: The shape of each array, by GROUP/NAME.
         progress: Numbers and strings by name; empty if it has weights only.
@@ -157,39 +145,52 @@ class Checkpoint:
         try:
             self._file = safe_open(prefix + ENDING, framework="numpy")
             header = self._file.metadata() or {}
-            version = header.get("format_version")
-            if version != FORMAT_VERSION:
+            self._version = header.get("format_version")
+            if header.keys() != HEADERS.get(self._version):
                 raise ValueError(
-                    f"expected format_version {FORMAT_VERSION}. Received:"
-                    f" format_version={version}"
+                    f"expected a header of format_version {FORMAT_VERSION}."
+                    f" Received: format_version={self._version!r} with"
+                    f" {', '.join(sorted(header))}"
                 )
+            if self._version == FORMAT_VERSION:
+                check_checksum(header)
             self.progress: dict[str, typing.Any] = json.loads(
                 header["progress"]
             )
-            self._sums = json.loads(header["sha256"])
-        except (SafetensorError, KeyError) as error:
+            self._sums: dict[str, str] = json.loads(header["sha256"])
+            for values in (self.progress, self._sums):
+                if not isinstance(values, dict) or not all(
+                    isinstance(value, int | float | str)
+                    for value in values.values()
+                ):
+                    raise ValueError("expected numbers and strings by name")
+        except (SafetensorError, RecursionError, ValueError) as error:
             raise ValueError(f"not a checkpoint: {error}") from error
         self.shapes: dict[str, tuple[int, ...]] = {
             name: tuple(self._file.get_slice(name).get_shape())
             for name in self._file.keys()
         }
+        if self.shapes.keys() != self._sums.keys():
+            raise ValueError("expected an array for each checksum")
+        step = header.get("step", self.progress.get("step"))
+        named = re.fullmatch(NAME, os.path.basename(prefix))
+        if named and step is not None and named[1] != str(step):
+            raise ValueError(
+                f"expected the step of its name. Received: step={step}"
+            )
 
     def read(self, name: str) -> np.ndarray:
-        """An array, compared with its checksum.
-
-        Raises:
-            ValueError: The array is missing, or its checksum does not match.
-        """
+        """An array; ValueError if it is missing or has another checksum."""
         try:
             array = self._file.get_tensor(name)
         except SafetensorError as error:
             raise ValueError(str(error)) from error
-        if _sha256(array) != self._sums.get(name):
+        if _sha256(array, self._version) != self._sums[name]:
             raise ValueError(f"checksum mismatch in {name}")
         return array
 
 
-def _write(prefix, groups, progress):
+def _write(prefix, groups, step, progress):
     """Writes a checkpoint."""
     arrays = {}
     for group, members in groups.items():
@@ -199,10 +200,11 @@ def _write(prefix, groups, progress):
             arrays[f"{group}/{name}"] = as_array(member)
     header = {
         "format_version": FORMAT_VERSION,
+        "step": str(step),
         "progress": json.dumps(progress),
         "sha256": json.dumps({n: _sha256(a) for n, a in arrays.items()}),
     }
-    write_safetensors(prefix + ENDING, arrays, header)
+    write_safetensors(prefix + ENDING, arrays, with_checksum(header))
 
 
 def write_safetensors(
@@ -210,11 +212,7 @@ def write_safetensors(
     arrays: dict[str, np.ndarray],
     metadata: dict[str, str],
 ) -> None:
-    """A `new_file` by safetensors, whose own files only their owner can read.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """A `new_file` by safetensors, whose own files are private."""
     with new_file(path) as file:
         try:
             save_file(arrays, file.name, metadata)  # makes another file
@@ -228,10 +226,12 @@ def as_array(value: typing.Any) -> np.ndarray:
     return np.asarray(value.numpy() if hasattr(value, "numpy") else value)
 
 
-def _sha256(array):
-    """The checksum of an array, in hexadecimal digits."""
-    flat = np.ascontiguousarray(array).reshape(-1)
-    return hashlib.sha256(flat.view(np.uint8)).hexdigest()
+def _sha256(array, version=FORMAT_VERSION):
+    """The checksum of an array in a version, in hexadecimal digits."""
+    kind = f"{array.dtype.name} {array.shape} " if version != "2" else ""
+    digest = hashlib.sha256(kind.encode())
+    digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return digest.hexdigest()
 
 
 def corruption(prefix: str) -> str | None:
@@ -313,18 +313,10 @@ def check_weights(
     prefix: str,
     config_path: str | os.PathLike,
 ) -> Checkpoint:
-    """Compares names and shapes of weights with those in a checkpoint.
-
-    Args:
-        weights: The result of `named_weights`.
-        prefix: Path of the checkpoint, without ending.
-        config_path: File that the model was made from, for the error.
-
-    Returns:
-        The checkpoint.
+    """The checkpoint, if names and shapes of its weights are those of a model.
 
     Raises:
-        ValueError: They are not the same, or it cannot be read.
+        ValueError: They are not, or it cannot be read.
     """
     checkpoint = Checkpoint(prefix)
     found = {

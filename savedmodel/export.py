@@ -33,6 +33,7 @@ from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
 from keras_transformer.config import DecodingConfig, SearchConfig
 from keras_transformer.fields import Fields, hp, names_of, required
+from keras_transformer.files import with_checksum
 from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
 from savedmodel import publishing, verify
 from savedmodel.formats import (
@@ -212,7 +213,8 @@ def make_description(source: Source, options: ExportOptions) -> dict:
 def write_description(directory: pathlib.Path, description: dict) -> None:
     """Writes `export.json`."""
     path = directory / publishing.DESCRIPTION
-    path.write_text(json.dumps(description, indent=2) + "\n")
+    text = json.dumps(with_checksum(description), indent=2)
+    path.write_text(text + "\n")
 
 
 def versions(format_name: str) -> dict[str, str]:

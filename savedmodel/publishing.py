@@ -37,9 +37,7 @@ def published(
     that were made for it. So are the remains of killed exports beside the
     target.
 
-    Args:
-        target: The directory to publish; a link is followed.
-        overwrite: Whether an existing export may be replaced.
+    A link is followed.
 
     Raises:
         ValueError: Something is there that must not be lost, or another process

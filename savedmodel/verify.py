@@ -25,14 +25,9 @@ import tempfile
 
 from keras_transformer.commands import flags
 from keras_transformer.commands.startup import load
-from keras_transformer.config import DecodingConfig, TransformerConfig
-from keras_transformer.fields import (
-    TYPE_NAMES,
-    Fields,
-    check_values,
-    is_of_kind,
-    required,
-)
+from keras_transformer.config import DecodingConfig
+from keras_transformer.fields import Fields, required
+from keras_transformer.files import check_checksum, read_json
 from keras_transformer.vocabulary import UNK
 from savedmodel import reload
 from savedmodel.formats import FORMATS, check_precision
@@ -40,15 +35,6 @@ from savedmodel.formats import FORMATS, check_precision
 TIE = 1e-3  # two searches may part where scores are closer than this
 FAR = 0.25  # between scores: more than quantized weights explain
 NUM_GREEDY = 16  # sentences that a second, greedy search is compared with
-# The required fields of `export.json`, with their types.
-FIELDS = {
-    "format": str,
-    "precision": str,
-    "checkpoint": str,
-    "max_source_length": int,
-    "decoding": dict,
-    "sha256": dict,
-}
 
 
 class ExportError(flags.RunError):
@@ -134,15 +120,7 @@ class Comparison:
 
 
 def compare(translator, directory, sentences: list[str]) -> Comparison:
-    """Compares an export with the live translator.
-
-    Args:
-        translator: The `Translator`, with the decoding of the export.
-        directory: The export.
-        sentences: List of `str`.
-
-    Returns:
-        A `Comparison`.
+    """Compares an export with the live translator, with the same decoding.
 
     Raises:
         ValueError: There is no export.
@@ -193,11 +171,7 @@ def _compare_search(translator, directory, description, sentences, beam_size):
 def run(directory, sentences, beam_size=None) -> dict:
     """Runs an export in a process of its own; see `reload.py`.
 
-    Args:
-        directory: The export.
-        sentences: List of `str`.
-        beam_size: The beam size, for formats that leave the choice; by default
-            the export's.
+    The beam size is for formats that leave the choice.
 
     Raises:
         ExportError: It cannot be loaded or run.
@@ -226,32 +200,16 @@ def read_description(directory) -> dict:
     """`export.json` of an export.
 
     Raises:
-        ValueError: There is none, a field is missing, or a value cannot be
-            used: another version of this package wrote it.
+        ValueError: There is none, its checksum does not match, or another
+            version of this package wrote it.
     """
     path = reload.find_export(directory) / reload.DESCRIPTION
+    description = read_json(path)
     try:
-        description = json.loads(path.read_text())
-        if missing := [name for name in FIELDS if name not in description]:
-            raise ValueError(f"without {', '.join(missing)}")
-        for name, kind in FIELDS.items():
-            value = description[name]
-            if value == "" or not is_of_kind(value, kind):
-                raise ValueError(
-                    f"{name} must be {TYPE_NAMES.get(kind, 'an object')}."
-                    f" Received: {name}={value!r}"
-                )
-        if description["format"] not in FORMATS:
-            raise ValueError(
-                f"format must be one of {', '.join(FORMATS)}."
-                f" Received: format={description['format']!r}"
-            )
+        check_checksum(description)
         check_precision(description["format"], description["precision"])
         DecodingConfig(**description["decoding"])
-        check_values(
-            TransformerConfig, max_positions=description.get("max_positions")
-        )
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError) as error:
         raise ValueError(
             f"{path} does not describe an export: {error}"
         ) from error
@@ -303,11 +261,7 @@ def read_sentences(path) -> list[str]:
 
 
 def load_translator(options):
-    """The `Translator` behind an export.
-
-    Raises:
-        ValueError: There is no export, or the work directory is another one.
-    """
+    """The `Translator` behind an export."""
     description = read_description(options.export)
     return load("keras_transformer.translator").Translator.load(
         options.workdir,

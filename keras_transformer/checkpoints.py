@@ -145,7 +145,7 @@ class Checkpoint:
         try:
             self._file = safe_open(prefix + ENDING, framework="numpy")
             header = self._file.metadata() or {}
-            self._version = header.get("format_version")
+            self._version = header.get("format_version", "")
             if header.keys() != HEADERS.get(self._version):
                 raise ValueError(
                     f"expected a header of format_version {FORMAT_VERSION}."

@@ -441,7 +441,7 @@ def lose_text(shard):
 
 def lose_record(shard):
     (shard / "record.json").unlink()
-    return f"No such file or directory: '{shard}/record.json'"
+    return f"[Errno 2] No such file or directory: '{shard}/record.json'"
 
 
 def edit(path, **changes):
@@ -506,6 +506,19 @@ def test_a_corrupt_shard_is_named_and_can_be_made_again(job, capsys, damage):
     shutil.rmtree(job.output / "00003")
     translate.main(job.argv())
     assert job.collect() == job.expected
+
+
+@pytest.mark.parametrize("name", ["translation.txt", "record.json"])
+def test_a_disk_that_fails_is_not_a_corrupt_shard(job, capsys, name):
+    """/proc/self/mem opens, and fails when it is read, as a bad disk does."""
+    translate.main(job.argv())
+    path = job.output / "00003" / name
+    path.unlink()
+    path.symlink_to("/proc/self/mem")
+    collect = [f"--output={job.output}", f"--collect={job.collected}"]
+    assert fails(translate.main, collect, capsys, code=1) == (
+        f"trainers.translate: Input/output error: '{path}'\n"
+    )
 
 
 def test_shards_that_have_changed_places_are_not_joined(job, capsys):

@@ -46,6 +46,7 @@ from keras_transformer import __version__
 from keras_transformer.commands import flags
 from keras_transformer.files import (
     CHECKSUM,
+    naming,
     new_file,
     read_checked_json,
     with_checksum,
@@ -100,8 +101,9 @@ class Plan:
     def is_input(self, path: pathlib.Path) -> bool:
         """Whether a file is the input, or equal to it, and not empty."""
         size = self.input_stamp[0]
-        may_be = size and path.is_file() and path.stat().st_size == size
-        return may_be and _sha256(path) == self.settings["input_sha256"]
+        if not size or not path.is_file() or path.stat().st_size != size:
+            return False
+        return _sha256(path) == self.settings["input_sha256"]
 
     def unfinished(self) -> list[Shard]:
         """The shards that are not finished yet."""
@@ -168,9 +170,12 @@ class Plan:
 
     def read_record(self, shard: Shard) -> dict[str, typing.Any]:
         """The record of a finished shard: counts and checksums."""
-        path = self.path / shard.name / RECORD
         with flags.user_errors():
-            return read_checked_json(path, FORMAT_VERSION)
+            return self._read_record(shard)
+
+    def _read_record(self, shard):
+        path = self.path / shard.name / RECORD
+        return read_checked_json(path, FORMAT_VERSION)
 
     def write_record(
         self, shard: Shard, directory: pathlib.Path, **values: typing.Any
@@ -211,9 +216,9 @@ class Plan:
     def _find_problem(self, shard):
         """Why a finished shard is corrupt, or None."""
         try:
-            record = self.read_record(shard)
+            record = self._read_record(shard)
             found = _sha256(self.path / shard.name / TRANSLATION)
-        except (OSError, flags.CommandError) as error:
+        except (FileNotFoundError, NotADirectoryError, ValueError) as error:
             return " ".join(str(error).split())
         if record["plan_checksum"] != self.checksum:
             return "made by another plan"
@@ -344,7 +349,7 @@ def _stamp(path):
 
 
 def _sha256(path):
-    with open(path, "rb") as file:
+    with naming(path), open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

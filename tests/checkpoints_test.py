@@ -173,6 +173,12 @@ def test_the_file_of_another_step_is_refused(prefix, tmp_path, caplog):
     assert corruption(str(other)) == reason
     assert Checkpoints(tmp_path).find_intact() == prefix
     assert f"corrupt checkpoint {other}: {reason}" in caplog.text
+    # Averages have no progress.
+    Checkpoints(tmp_path / "averaged").save({}, 3, keep=1)
+    average = tmp_path / "averaged/ckpt-3"
+    assert corruption(str(average)) is None
+    os.rename(file_of(average), file_of(tmp_path / "ckpt-4"))
+    assert "Received: step=3" in corruption(str(tmp_path / "ckpt-4"))
     # A name that is not of this form says nothing.
     os.rename(file_of(other), file_of(tmp_path / "mine"))
     assert corruption(str(tmp_path / "mine")) is None
@@ -199,3 +205,14 @@ def test_another_progress_of_0_2_0_is_one_line(tmp_path, progress):
     header = {"format_version": "2", "progress": "{}", "sha256": progress}
     write_safetensors(f"{prefix}.safetensors", {}, header)
     assert corruption(prefix).startswith("not a checkpoint: ")
+
+
+def test_the_newest_intact_ones_up_to_a_number(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    for step in range(1, 5):
+        checkpoints.save({"weights": {"a": np.zeros(2)}}, step, keep=9)
+    file_of(tmp_path / "ckpt-3").write_bytes(b"")
+    expected = [str(tmp_path / f"ckpt-{step}") for step in (4, 2, 1)]
+    for count in (1, 2, 3):
+        assert checkpoints.intact(count) == expected[:count]
+    assert checkpoints.intact(9) == expected

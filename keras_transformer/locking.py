@@ -38,7 +38,7 @@ def lock_file(
     for _ in range(ATTEMPTS):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         except FileNotFoundError as error:
             # Its owner may just have removed the directory; but there are also
             # directories, as in /proc, where no file can be made.

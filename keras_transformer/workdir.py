@@ -66,11 +66,7 @@ SHOWN = 60  # characters of a wrong value that a message shows
 
 
 class WorkDirectory:
-    """The paths in a work directory, and its configuration file.
-
-    Args:
-        path: The directory; it need not exist.
-    """
+    """The paths in a work directory, which need not exist, and its files."""
 
     def __init__(self, path: str | os.PathLike):
         self.path = pathlib.Path(path)
@@ -176,11 +172,7 @@ class WorkDirectory:
         self._write(config)
 
     def replace_section(self, name: str, section: typing.Any) -> None:
-        """Writes another dataclass as one section of `config.json`.
-
-        Raises:
-            ValueError: As `read_config`.
-        """
+        """Writes another dataclass as one section of `config.json`."""
         config = self.read_config()
         config[name] = dataclasses.asdict(section)
         self._write(config)
@@ -280,11 +272,9 @@ class WorkDirectory:
             choice: "averaged", "best", "latest", or a checkpoint's path with or
                 without its ending; None for the first of these that exists.
 
-        Returns:
-            The path, without ending.
-
         Raises:
             ValueError: There is no such checkpoint, or it is corrupt.
+            OSError: One cannot be read: no other one takes its place.
         """
         if choice not in (None, *CHECKPOINT_KINDS):
             prefix = str(choice).removesuffix(ENDING)
@@ -330,16 +320,9 @@ class WorkDirectory:
 
         Chooses again if a training that runs beside removes it meanwhile.
 
-        Args:
-            weights: The result of `named_weights`.
-            choice: As in `choose_checkpoint`.
-
-        Returns:
-            The path, without ending.
-
         Raises:
-            ValueError: As `choose_checkpoint`, or the weights belong to another
-                model.
+            ValueError, OSError: As `choose_checkpoint`, or the weights belong
+                to another model.
         """
         while True:
             prefix = self.choose_checkpoint(choice)

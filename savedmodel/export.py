@@ -39,6 +39,7 @@ from keras_transformer.config import (
     check_position_limit,
 )
 from keras_transformer.fields import names_of
+from keras_transformer.files import with_checksum
 from keras_transformer.vocabulary import BOS, EOS, PAD, SPECIAL_IDS, UNK
 from keras_transformer.workdir import WorkDirectory
 from savedmodel import publishing, verify
@@ -173,7 +174,8 @@ def make_description(source: Source, options: ExportOptions) -> dict:
 def write_description(directory: pathlib.Path, description: dict) -> None:
     """Writes `export.json`."""
     path = directory / publishing.DESCRIPTION
-    path.write_text(json.dumps(description, indent=2) + "\n")
+    text = json.dumps(with_checksum(description), indent=2)
+    path.write_text(text + "\n")
 
 
 def versions(format_name: str) -> dict[str, str]:

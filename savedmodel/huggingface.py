@@ -19,8 +19,8 @@ import typing
 
 import numpy as np
 from absl import logging
-from safetensors.numpy import save_file
 
+from keras_transformer import checkpoints
 from keras_transformer.config import TransformerConfig
 from keras_transformer.importers.stacks import torch_name
 from keras_transformer.permutation import reorder, to_blocks
@@ -205,7 +205,7 @@ def write_safetensors(
         name: np.asarray(array, DTYPES[precision], order="C")
         for name, array in tensors.items()
     }
-    save_file(arrays, path, {"format": "pt"})
+    checkpoints.write_safetensors(path, arrays, {"format": "pt"})
 
 
 def _write_ids(path: pathlib.Path, pieces: list[str], order: list[int]) -> None:

@@ -57,6 +57,8 @@ def published(
             directory = workshop / target.name
             directory.mkdir()
             yield directory
+            for path in filter(pathlib.Path.is_dir, directory.rglob("*")):
+                path.chmod(directory.stat().st_mode)  # TensorFlow's are 0755
             if overwrite and target.exists():
                 os.rename(target, f"{directory}{REPLACED}")
             # Replaces an empty directory, and nothing else.

@@ -24,6 +24,7 @@ from echo import Echo
 
 from keras_transformer.commands import flags
 from keras_transformer.config import DecodingConfig
+from keras_transformer.files import checksum_of, with_checksum
 from trainers import translate, translate_corpus
 from trainers.run.options import TranslatorChoice, TranslatorOptions
 from trainers.translating import lines as translating
@@ -172,6 +173,7 @@ def test_an_empty_file(job):
     job.input.write_bytes(b"")
     translate_corpus.main(job.argv())
     assert job.collect() == ""
+    assert job.collect() == ""  # also where a file is that equals the input
 
 
 def test_a_shard_is_read_without_those_before_it(job):
@@ -444,20 +446,44 @@ def lose_text(shard):
 
 def lose_record(shard):
     (shard / "record.json").unlink()
-    return f"No such file or directory: '{shard}/record.json'"
+    return f"[Errno 2] No such file or directory: '{shard}/record.json'"
+
+
+def edit(path, **changes):
+    """Changes values of a file with a checksum, and that, too."""
+    values = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps(with_checksum(values)))
 
 
 def lose_lines(shard):
-    path = shard / "record.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"lines": 39}))
+    edit(shard / "record.json", lines=39)
     return "39 lines instead of 40"
 
 
 def take_from_another_plan(shard):
-    path = shard / "record.json"
-    record = json.loads(path.read_text()) | {"plan_sha256": "another"}
-    path.write_text(json.dumps(record))
+    edit(shard / "record.json", plan_checksum="another")
     return "made by another plan"
+
+
+def take_from_another_place(shard):
+    edit(shard / "record.json", shard=4)
+    return "it is shard 00004"
+
+
+def take_from_other_lines(shard):
+    edit(shard / "record.json", source_sha256="another")
+    return "made from other lines"
+
+
+def change_record(shard):
+    path = shard / "record.json"
+    values = json.loads(path.read_text())
+    path.write_text(json.dumps(values | {"notes": 5}))
+    return (
+        f"{path}: expected the checksum"
+        f" {checksum_of(values | {'notes': 5})}. Received:"
+        f" checksum='{values['checksum']}'"
+    )
 
 
 @pytest.mark.parametrize(
@@ -468,6 +494,9 @@ def take_from_another_plan(shard):
         lose_record,
         lose_lines,
         take_from_another_plan,
+        take_from_another_place,
+        take_from_other_lines,
+        change_record,
     ],
 )
 def test_a_corrupt_shard_is_named_and_can_be_made_again(job, capsys, damage):
@@ -482,6 +511,94 @@ def test_a_corrupt_shard_is_named_and_can_be_made_again(job, capsys, damage):
     shutil.rmtree(job.output / "00003")
     translate_corpus.main(job.argv())
     assert job.collect() == job.expected
+
+
+@pytest.mark.parametrize("name", ["translation.txt", "record.json"])
+def test_a_disk_that_fails_is_not_a_corrupt_shard(job, capsys, name):
+    """/proc/self/mem opens, and fails when it is read, as a bad disk does."""
+    translate.main(job.argv())
+    path = job.output / "00003" / name
+    path.unlink()
+    path.symlink_to("/proc/self/mem")
+    collect = [f"--output={job.output}", f"--collect={job.collected}"]
+    assert fails(translate.main, collect, capsys, code=1) == (
+        f"trainers.translate: Input/output error: '{path}'\n"
+    )
+
+
+def test_shards_that_have_changed_places_are_not_joined(job, capsys):
+    translate.main(job.argv())
+    for old, new in (("00003", "x"), ("00004", "00003"), ("x", "00004")):
+        (job.output / old).rename(job.output / new)
+    collect = [f"--output={job.output}", f"--collect={job.collected}"]
+    assert fails(translate.main, collect, capsys) == (
+        f"trainers.translate: {job.output}: corrupt shards: 00003 (it is shard"
+        " 00004), 00004 (it is shard 00003). Remove their directories and"
+        " translate again\n"
+    )
+    assert not job.collected.parent.exists()
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda plan: plan.pop("shards"), "expected the checksum "),
+        (lambda plan: plan.update(lines=9), "expected the checksum "),
+        (lambda plan: plan["shards"][3].update(offset=1), "expected the check"),
+        (lambda plan: plan.pop("checksum"), "expected the checksum "),
+        (lambda plan: plan.clear(), "expected format_version 2. Received: for"),
+        (lambda plan: plan.update(format_version=1), "expected format_version"),
+    ],
+)
+def test_a_corrupt_plan_is_one_line(job, capsys, change, message):
+    translate.main(job.argv())
+    path = job.output / "plan.json"
+    plan = json.loads(path.read_text())
+    change(plan)
+    path.write_text(json.dumps(plan))
+    for argv in (
+        [f"--output={job.output}", f"--collect={job.collected}"],
+        job.argv(),
+    ):
+        error = fails(translate.main, argv, capsys)
+        assert error.startswith(f"trainers.translate: {path}: {message}")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["plan.lock", "plan.json", "00003/record.json", "00003/notes.txt", "new"],
+)
+def test_a_collection_is_not_written_into_its_directory(job, capsys, name):
+    translate.main(job.argv())
+    target = job.output / name
+    before = target.exists() and target.read_bytes()
+    link = job.workdir / "link"
+    link.symlink_to(target)
+    for path in (target, link):
+        argv = [f"--output={job.output}", f"--collect={path}"]
+        assert fails(translate.main, argv, capsys) == (
+            "trainers.translate: collect must not be in output. Received:"
+            f" collect='{path}', output='{job.output}'\n"
+        )
+    assert (target.exists() and target.read_bytes()) == before
+    assert job.collect() == job.expected
+
+
+def test_a_collection_is_not_written_over_the_input(job, capsys, tmp_path):
+    translate.main(job.argv())
+    copy = tmp_path / "copy"
+    shutil.copy(job.input, copy)
+    for path in (job.input, copy):
+        argv = [f"--output={job.output}", f"--collect={path}"]
+        assert fails(translate.main, argv, capsys) == (
+            "trainers.translate: collect must not be the input. Received:"
+            f" collect='{path}'\n"
+        )
+    text = job.input.read_text()
+    copy.write_text(text.swapcase())  # as long, and another file
+    translate.main([f"--output={job.output}", f"--collect={copy}"])
+    assert copy.read_text() == job.expected
+    assert job.input.read_text() == text
 
 
 def test_a_corrupt_gz_leaves_nothing(job, capsys):

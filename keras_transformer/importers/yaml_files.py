@@ -5,7 +5,9 @@ itself for each nested list until the stack is full. So a file is first read as
 a sequence of events, which takes no memory.
 """
 
+import collections
 import pathlib
+import re
 import types
 import typing
 from collections.abc import Iterator
@@ -23,7 +25,11 @@ MAX_SCALAR = 10_000  # characters
 
 
 def read_options(path: pathlib.Path) -> dict[str, typing.Any]:
-    """The options in a file: numbers and booleans are read as such."""
+    """The options in a file: numbers and booleans are read as such.
+
+    YAML 1.1's numbers in base 60 and 8 are text: 1:30 is not 90, 010 not 8. A
+    name twice is refused.
+    """
     return parse_options(read_text(path), path)
 
 
@@ -33,7 +39,10 @@ def parse_options(text: str | bytes, path: typing.Any) -> dict[str, typing.Any]:
     _check_events(yaml, text, path)
     # A tag such as !!bool before another scalar may raise nearly anything.
     with named_errors(path, "not YAML: "):
-        found = yaml.safe_load(text)
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        _check_node(yaml, node)
+        found = loader.construct_document(node) if node else None
     if not isinstance(found, dict):
         raise ValueError(
             f"{path}: expected options by name. Received:"
@@ -56,6 +65,8 @@ def read_strings(path: pathlib.Path) -> dict[str, str]:
                 value, yaml.ScalarEvent
             ):
                 break
+            if key.value in found:
+                raise ValueError(f"{path}: {shown(key.value)} occurs twice")
             found[key.value] = value.value
     raise ValueError(f"{path}: expected strings by strings")
 
@@ -100,6 +111,22 @@ def _check_events(
             raise ValueError(f"{path}: expected at most {MAX_NESTING} levels")
         if num_values > MAX_VALUES:
             raise ValueError(f"{path}: expected at most {MAX_VALUES} values")
+
+
+def _check_node(yaml: types.ModuleType, node: typing.Any) -> None:
+    """Refuses a name that an object has twice; makes text of some numbers."""
+    if isinstance(node, yaml.MappingNode):
+        names = collections.Counter(str(key.value) for key, _ in node.value)
+        for name, number in names.most_common(1):
+            if number > 1:
+                raise ValueError(f"{shown(name)} occurs twice")
+    if isinstance(node, yaml.CollectionNode):
+        for child in node.value:
+            for part in child if isinstance(child, tuple) else [child]:
+                _check_node(yaml, part)
+    elif node and node.tag.endswith((":int", ":float")):
+        if re.search(r":|^[-+]?0[0-7_]+$", node.value):
+            node.tag = "tag:yaml.org,2002:str"
 
 
 def _import_yaml(path: typing.Any) -> types.ModuleType:

@@ -16,7 +16,7 @@ import os
 import pathlib
 import shutil
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from keras_transformer.commands.flags import DISK_ERRORS, RunError
 from keras_transformer.data import cleaning, shards
@@ -25,15 +25,7 @@ from keras_transformer.locking import lock_file, without_empty_directories
 
 
 class Folder:
-    """The output directory, with finished and unfinished files.
-
-    Args:
-        path: The directory; it need not exist.
-
-    Attributes:
-        index, tokenizer: Paths of finished files.
-        unfinished: Folder of unfinished files, with their `settings`.
-    """
+    """The output directory, with finished and unfinished files."""
 
     def __init__(self, path: str | os.PathLike):
         self.path = pathlib.Path(path)
@@ -49,9 +41,6 @@ class Folder:
 
         If the directory is empty in the end, it is removed, and so are those of
         its parents that were made for it.
-
-        Raises:
-            ValueError: Another process prepares here.
         """
         with without_empty_directories(self.path):
             descriptor = lock_file(self._lock)
@@ -73,17 +62,11 @@ class Folder:
             os.replace(self.unfinished / name, self.path / name)
 
     def check(self, settings: dict[str, typing.Any], overwrite: bool) -> str:
-        """Compares the settings with those of earlier work, if any.
-
-        Args:
-            settings: As `settings_of` makes them.
-            overwrite: Whether they may differ.
-
-        Returns:
-            "new", "begun" or "finished".
+        """Whether the directory is "new", or "begun" or "finished" with these.
 
         Raises:
-            ValueError: They differ, or the directory has other files.
+            ValueError: It has other settings, which may not be overwritten, or
+                other files.
         """
         if self.index.exists():
             state, before = "finished", shards.read_index(self.path)["settings"]
@@ -125,7 +108,7 @@ class Folder:
 
 
 def describe_differences(
-    before: Mapping[str, typing.Any], after: Mapping[str, typing.Any]
+    before: dict[str, typing.Any], after: dict[str, typing.Any]
 ) -> str:
     """The entries in which two dictionaries differ, as text.
 

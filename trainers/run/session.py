@@ -69,7 +69,8 @@ def run(
             f" train_minutes={configuration.training.train_minutes:g}"
         )
     else:
-        averaged, _ = average(workdir, configuration.training.average_last)
+        with flags.user_errors():
+            averaged, _ = average(workdir, configuration.training.average_last)
         plural = "s" * (len(averaged) > 1)
         log(f"averaged {len(averaged)} checkpoint{plural}")
         show_result(trainer.experiment, log)

@@ -34,7 +34,7 @@ from keras_transformer.data.pairs import (
     with_single_spaces,
 )
 from keras_transformer.decoding.rules import length_penalty
-from keras_transformer.files import read_json
+from keras_transformer.files import read_checked_json, with_checksum
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.workdir import WorkDirectory
 from trainers.preparing.folder import describe_file, run_errors, write_json
@@ -48,6 +48,7 @@ from trainers.translating.lines import CHUNK, open_translator
 from trainers.translating.shards import translate_file
 
 ORDERS = {"forward": 1, "backward": -1}  # of a pair: source and target
+FORMAT_VERSION = 1  # of the record of a step
 SHARD_LINES = 10_000  # of which a killed command translates some again
 MIXED_EPOCHS = 10  # with back-translations, if the user does not change it
 Record = dict[str, typing.Any]  # of a step, by name, as JSON
@@ -96,7 +97,8 @@ def make_step(
         for language in plan.corpus.languages
     ]
     if all(path.exists() for path in (record, *files)):
-        before = read_json(record)
+        with flags.user_errors():
+            before = read_checked_json(record, FORMAT_VERSION)
         if before["settings"] == settings:
             flags.show(f"{folder} is finished already")
             return before
@@ -112,7 +114,8 @@ def make_step(
     )
     counts = write_pairs(step.options, parts, pair_filter, files)
     counts["minutes"] = round((time.monotonic() - start) / 60, 2)
-    made = {**counts, "settings": settings}
+    counts |= {"settings": settings, "format_version": FORMAT_VERSION}
+    made = with_checksum(counts)
     write_json(record, made)
     return made
 

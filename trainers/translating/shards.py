@@ -20,7 +20,7 @@ from keras_transformer.checkpoints import ENDING
 from keras_transformer.commands import flags
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import TOKENIZER_SUMS
-from trainers.preparing.folder import run_errors, write_json
+from trainers.preparing.folder import run_errors
 from trainers.run.options import TranslatorChoice
 from trainers.translating.lines import (
     CHUNK,
@@ -31,7 +31,6 @@ from trainers.translating.lines import (
 )
 from trainers.translating.plan import (
     NOTES,
-    RECORD,
     TRANSLATION,
     Plan,
     Shard,
@@ -48,13 +47,7 @@ def run(
     output: str,
     **options: typing.Any,
 ) -> None:
-    """Translates a file, together with other processes on the same plan.
-
-    Args:
-        choice: The translator.
-        input, output: As the flags.
-        **options: As in `translate_file`.
-    """
+    """Translates a file, together with other processes on the same plan."""
     plan = translate_file(open_translator(*choice), input, output, **options)
     tell_state(plan)
 
@@ -204,15 +197,7 @@ def translate_shard(
 ) -> None:
     """Translates one shard, whoever else may work on it.
 
-    Args:
-        plan: The `Plan`.
-        shard: One of its shards.
-        translator: A `Translator` with the settings of the plan.
-        report: Called with the number of translated lines of the shard.
-
-    Raises:
-        CommandError, RunError: As `translate_file`.
-        OSError: The disk is full.
+    `report` is called with the number of its lines that are translated.
     """
     notes: list[str] = []
 
@@ -236,10 +221,9 @@ def translate_shard(
     )
     with plan.publish(shard) as directory:
         record = _write(outputs, directory / TRANSLATION)
-        record |= {"notes": len(notes), "plan_sha256": plan.sha256}
         if notes:
             _write(notes, directory / NOTES)
-        write_json(directory / RECORD, record)
+        plan.write_record(shard, directory, **record, notes=len(notes))
 
 
 def _reported(lines: Iterable[str], report) -> Iterator[str]:

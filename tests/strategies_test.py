@@ -682,6 +682,5 @@ def test_tf_config(config, cluster, monkeypatch):
     ],
 )
 def test_wrong_strategy(flag, message, tmp_path, capsys):
-    assert message in fails(
-        wmt.main, [f"--workdir={tmp_path}/run", flag], capsys
-    )
+    argv = ["--recipe=quickstart", f"--workdir={tmp_path}/run", flag]
+    assert message in fails(wmt.main, argv, capsys)

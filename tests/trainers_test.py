@@ -527,9 +527,12 @@ def test_checkpoints_without_a_configuration(command, changed, capsys):
 
 
 def test_an_averaged_checkpoint_among_the_others(command, changed, capsys):
-    for path in (changed / "averaged").glob("ckpt-8.*"):
-        name = path.name.replace("ckpt-8", "ckpt-9")
-        shutil.copy(path, changed / "checkpoints" / name)
+    weights = {
+        name.removeprefix("weights/"): value
+        for name, value in tensors(changed / "averaged/ckpt-8").items()
+    }
+    latest = WorkDirectory(changed).latest
+    latest.save({"weights": weights}, 9, keep=9, progress={"step": 9})
     message = fails(wmt.main, [*command, f"--workdir={changed}"], capsys)
     assert "checkpoints/ckpt-9 holds weights only" in message
 

@@ -516,23 +516,23 @@ def test_a_corrupt_shard_is_named_and_can_be_made_again(job, capsys, damage):
 @pytest.mark.parametrize("name", ["translation.txt", "record.json"])
 def test_a_disk_that_fails_is_not_a_corrupt_shard(job, capsys, name):
     """/proc/self/mem opens, and fails when it is read, as a bad disk does."""
-    translate.main(job.argv())
+    translate_corpus.main(job.argv())
     path = job.output / "00003" / name
     path.unlink()
     path.symlink_to("/proc/self/mem")
     collect = [f"--output={job.output}", f"--collect={job.collected}"]
-    assert fails(translate.main, collect, capsys, code=1) == (
-        f"trainers.translate: Input/output error: '{path}'\n"
+    assert fails(translate_corpus.main, collect, capsys, code=1) == (
+        f"trainers.translate_corpus: Input/output error: '{path}'\n"
     )
 
 
 def test_shards_that_have_changed_places_are_not_joined(job, capsys):
-    translate.main(job.argv())
+    translate_corpus.main(job.argv())
     for old, new in (("00003", "x"), ("00004", "00003"), ("x", "00004")):
         (job.output / old).rename(job.output / new)
     collect = [f"--output={job.output}", f"--collect={job.collected}"]
-    assert fails(translate.main, collect, capsys) == (
-        f"trainers.translate: {job.output}: corrupt shards: 00003 (it is shard"
+    assert fails(translate_corpus.main, collect, capsys) == (
+        f"trainers.translate_corpus: {job.output}: corrupt shards: 00003 (it is shard"
         " 00004), 00004 (it is shard 00003). Remove their directories and"
         " translate again\n"
     )
@@ -551,7 +551,7 @@ def test_shards_that_have_changed_places_are_not_joined(job, capsys):
     ],
 )
 def test_a_corrupt_plan_is_one_line(job, capsys, change, message):
-    translate.main(job.argv())
+    translate_corpus.main(job.argv())
     path = job.output / "plan.json"
     plan = json.loads(path.read_text())
     change(plan)
@@ -560,8 +560,8 @@ def test_a_corrupt_plan_is_one_line(job, capsys, change, message):
         [f"--output={job.output}", f"--collect={job.collected}"],
         job.argv(),
     ):
-        error = fails(translate.main, argv, capsys)
-        assert error.startswith(f"trainers.translate: {path}: {message}")
+        error = fails(translate_corpus.main, argv, capsys)
+        assert error.startswith(f"trainers.translate_corpus: {path}: {message}")
 
 
 @pytest.mark.parametrize(
@@ -569,15 +569,15 @@ def test_a_corrupt_plan_is_one_line(job, capsys, change, message):
     ["plan.lock", "plan.json", "00003/record.json", "00003/notes.txt", "new"],
 )
 def test_a_collection_is_not_written_into_its_directory(job, capsys, name):
-    translate.main(job.argv())
+    translate_corpus.main(job.argv())
     target = job.output / name
     before = target.exists() and target.read_bytes()
     link = job.workdir / "link"
     link.symlink_to(target)
     for path in (target, link):
         argv = [f"--output={job.output}", f"--collect={path}"]
-        assert fails(translate.main, argv, capsys) == (
-            "trainers.translate: collect must not be in output. Received:"
+        assert fails(translate_corpus.main, argv, capsys) == (
+            "trainers.translate_corpus: collect must not be in output. Received:"
             f" collect='{path}', output='{job.output}'\n"
         )
     assert (target.exists() and target.read_bytes()) == before
@@ -585,18 +585,18 @@ def test_a_collection_is_not_written_into_its_directory(job, capsys, name):
 
 
 def test_a_collection_is_not_written_over_the_input(job, capsys, tmp_path):
-    translate.main(job.argv())
+    translate_corpus.main(job.argv())
     copy = tmp_path / "copy"
     shutil.copy(job.input, copy)
     for path in (job.input, copy):
         argv = [f"--output={job.output}", f"--collect={path}"]
-        assert fails(translate.main, argv, capsys) == (
-            "trainers.translate: collect must not be the input. Received:"
+        assert fails(translate_corpus.main, argv, capsys) == (
+            "trainers.translate_corpus: collect must not be the input. Received:"
             f" collect='{path}'\n"
         )
     text = job.input.read_text()
     copy.write_text(text.swapcase())  # as long, and another file
-    translate.main([f"--output={job.output}", f"--collect={copy}"])
+    translate_corpus.main([f"--output={job.output}", f"--collect={copy}"])
     assert copy.read_text() == job.expected
     assert job.input.read_text() == text
 

@@ -154,6 +154,7 @@ PLACES = {
         reload.LOADERS.__getitem__,
     ],
     (export.ExportOptions, "precision"): [],  # below: each format has its own
+    (export.ExportOptions, "verify"): [export.SAMPLES.__getitem__],
     (import_model.Options, "format"): [importers._load],
     (translate_document.Options, "format"): [lambda value: parse("a", value)],
     (TranslationRequest, "format"): [lambda value: parse("a", value)],

@@ -1,7 +1,7 @@
 """Markup and placeholders of real messages, before and after translation.
 
     python benchmarks/document_markup.py --workdir=DIR --catalogues=FOLDER
-        [--failures] [--record]
+        [--record]
 
 FOLDER contains compiled catalogues (.mo); Debian's package libreoffice-l10n-de
 has some. DIR is a work directory that translates from English. Each message

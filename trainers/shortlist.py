@@ -3,10 +3,10 @@
     python -m trainers.shortlist --workdir=DIR --train_files=PREFIX[,PREFIX...]
 
 It writes DIR/shortlist.txt, from sentence pairs in the languages of the model.
-With --shortlist, trainers.translate and trainers.evaluate then score each batch
-against some thousand tokens instead of the whole vocabulary. That pays on a
-CPU, for a vocabulary above 16,000 tokens. See docs/training.md. The last line
-is a JSON object.
+With --shortlist, the commands that translate and trainers.evaluate then score
+each batch against some thousand tokens instead of the whole vocabulary. That
+pays on a CPU, for a vocabulary above 16,000 tokens. See docs/training.md. The
+last line is a JSON object.
 """
 
 import dataclasses

@@ -154,7 +154,9 @@ PLACES = {
         reload.LOADERS.__getitem__,
     ],
     (export.ExportOptions, "precision"): [],  # below: each format has its own
-    (export.ExportOptions, "verify"): [export.SAMPLES.__getitem__],
+    (export.ExportOptions, "verify"): [
+        lambda value: value == "none" or export.SAMPLES[value],
+    ],
     (import_model.Options, "format"): [importers._load],
     (translate_document.Options, "format"): [lambda value: parse("a", value)],
     (TranslationRequest, "format"): [lambda value: parse("a", value)],

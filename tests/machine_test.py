@@ -199,7 +199,7 @@ def test_a_backend_that_no_command_has(monkeypatch, tmp_path, capsys):
 
 
 def test_a_wanted_device_that_is_not_there(tmp_path, capsys):
-    argv = [f"--workdir={tmp_path}/run", "--device=gpu"]
+    argv = ["--recipe=quickstart", f"--workdir={tmp_path}/run", "--device=gpu"]
     message = fails(wmt.main, argv, capsys)
     assert "device=gpu is not available. Received: device: CPU, " in message
     assert not (tmp_path / "run").exists()

@@ -62,6 +62,12 @@ class Options(Fields):
         "Also replace existing translations.",
         needs={"document": True, "format": WITH_TRANSLATIONS},
     )
+    charset: str = hp(
+        "",
+        "Charset of the document. By default its byte order mark, then what it"
+        " declares, else UTF-8.",
+        needs={"document": True},
+    )
     n_best: int = hp(
         0,
         "Write this many translations of each line, best first, each as"
@@ -184,7 +190,7 @@ def main(argv: list[str] | None = None) -> None:
         names: tuple[str, ...] = ("n_best", "alignments")
         if options.document:
             work = load("trainers.translating.documents")
-            names = ("format", "document_map", "retranslate")
+            names = ("format", "document_map", "retranslate", "charset")
         elif bulk.input:
             names += ("input", "output", "shard_lines", "seed")
             if bulk.runner:

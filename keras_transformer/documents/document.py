@@ -1,59 +1,80 @@
 """A document as its sentences and everything that stays as it is."""
 
-import itertools
-import uuid
+import collections
+import typing
 from collections.abc import Callable, Iterator, Sequence
 
+import regex
+
+from keras_transformer.documents.pieces import Left, write
 from keras_transformer.documents.sentences import Sentence
 from keras_transformer.translation.alignment import SpanLink
 
+LINE_END = regex.compile(r"\r\n|[\r\n]")
 
-class Block:
-    """Pieces of a document that are written together.
 
-    Args:
-        pieces: Texts, which stay as they are, `Sentence`s and `Block`s.
-        finish: From the written pieces, joined, to the text of the block.
+class Unread(typing.NamedTuple):
+    """A text that is left as it is.
+
+    Attributes:
+        line: Where it begins.
+        reason: Why.
+        text: The text.
     """
 
-    def __init__(
-        self,
-        pieces: Sequence["str | Sentence | Block"],
-        finish: Callable[[str], str] = str,
-    ):
-        self.pieces = list(pieces)
-        self._finish = finish
-
-    def walk(self) -> Iterator[Sentence]:
-        """Yields the sentences in order."""
-        for piece in self.pieces:
-            if isinstance(piece, Block):
-                yield from piece.walk()
-            elif isinstance(piece, Sentence):
-                yield piece
-
-    def write(self, written: Iterator[str]) -> str:
-        """The block's text, with what is written for each of its sentences."""
-        parts = []
-        for piece in self.pieces:
-            if isinstance(piece, Block):
-                piece = piece.write(written)
-            elif isinstance(piece, Sentence):
-                piece = next(written)
-            parts.append(piece)
-        return self._finish("".join(parts))
+    line: int
+    reason: str
+    text: str
 
 
 class Document:
     """A document whose sentences can be replaced by their translations.
 
     Args:
-        pieces: As of a `Block`.
+        pieces: What it consists of, in order; see `pieces`.
+        finish: From the text of each piece to the bytes of the document and
+            their charset.
+
+    Attributes:
+        lines: The line of each sentence, from 1.
+        left: The `Unread` texts.
     """
 
-    def __init__(self, pieces: Sequence[str | Sentence | Block]):
-        self._block = Block(pieces)
-        self._sentences = list(self._block.walk())
+    def __init__(
+        self,
+        pieces: Sequence[typing.Any],
+        finish: Callable[[list[str]], tuple[bytes, str]],
+    ):
+        self._pieces = pieces
+        self._finish = finish
+        self._sentences: list[Sentence] = []
+        self._before: list[list[str]] = [[]]
+        self.lines: list[int] = []
+        self.left: list[Unread] = []
+        self._walk(pieces, 1)
+
+    def _walk(self, pieces, line, inside=False):
+        """Notes sentences and what is left; returns the line after them."""
+        for piece in pieces:
+            if isinstance(piece, str):
+                if isinstance(piece, Left):
+                    self.left.append(Unread(line, piece.reason, str(piece)))
+                if not inside:
+                    self._before[-1].append(piece)
+                line += len(LINE_END.findall(piece))
+                continue
+            if isinstance(piece, Sentence):
+                self._sentences.append(piece)
+                self._before.append([])
+                self.lines.append(line)
+            is_sentence = inside or isinstance(piece, Sentence)
+            after = self._walk(piece.pieces, line, is_sentence)
+            source = getattr(piece, "source", None)
+            if source is None:
+                line = after
+            else:
+                line += len(LINE_END.findall(source))
+        return line
 
     @property
     def sentences(self) -> list[str]:
@@ -67,8 +88,7 @@ class Document:
 
     def texts_before(self) -> list[str]:
         """What stands before each sentence."""
-        mark = uuid.uuid4().hex  # no text has it
-        return self._block.write(itertools.repeat(mark)).split(mark)[:-1]
+        return ["".join(parts) for parts in self._before[:-1]]
 
     def hide_placeholders(self, translations: Sequence[str]) -> list[int]:
         """Takes placeholders that a translation lost out of their sentence.
@@ -88,14 +108,14 @@ class Document:
             if not self._sentences[i].keeps_placeholders(translation)
         ]
         for i in hidden:
-            self._sentences[i] = self._sentences[i].without_placeholders()
+            self._sentences[i].hide_placeholders()
         return hidden
 
-    def write(
+    def write_bytes(
         self,
         translations: Sequence[str],
         alignments: Sequence[Sequence[SpanLink]] = (),
-    ) -> str:
+    ) -> tuple[bytes, str]:
         """The document with its sentences translated.
 
         A sentence whose translation is its text stays as it is written.
@@ -106,6 +126,9 @@ class Document:
                 alignment, from `Translator.align_spans`. By default markup
                 keeps its relative position.
 
+        Returns:
+            The bytes and their charset.
+
         Raises:
             ValueError: There are not as many translations as sentences.
         """
@@ -115,12 +138,35 @@ class Document:
                 f" Received: {len(translations)} and {len(self._sentences)}"
             )
         links = iter(alignments)
-        return self._block.write(
-            sentence.write(
-                translation,
-                next(links, ()) if sentence.needs_alignment else (),
-            )
-            for sentence, translation in zip(
-                self._sentences, translations, strict=True
+        written: Iterator = (
+            (translation, next(links, ()) if needs_alignment else ())
+            for translation, needs_alignment in zip(
+                translations, self.needs_alignment, strict=True
             )
         )
+        return self._finish(write(self._pieces, written))
+
+    def write(
+        self,
+        translations: Sequence[str],
+        alignments: Sequence[Sequence[SpanLink]] = (),
+    ) -> str:
+        """The text of `write_bytes`."""
+        data, charset = self.write_bytes(translations, alignments)
+        return data.decode(charset)
+
+    def summary(self) -> str:
+        """How many texts are left for each reason, and the first lines.
+
+        "; left: 2 code (lines 3, 8), 1 math (line 9)", or "".
+        """
+        found = collections.defaultdict(list)
+        for unread in self.left:
+            found[unread.reason].append(unread.line)
+        parts = []
+        for reason, lines in found.items():
+            first = ", ".join(str(line) for line in sorted(set(lines))[:3])
+            more = ", ..." if len(set(lines)) > 3 else ""
+            word = "lines" if len(set(lines)) > 1 else "line"
+            parts.append(f"{len(lines)} {reason} ({word} {first}{more})")
+        return f"; left: {', '.join(parts)}" if parts else ""

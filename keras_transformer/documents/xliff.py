@@ -1,83 +1,78 @@
-"""XLIFF 1.2 and 2: the exchange format of translation tools."""
+"""XLIFF 1.2 and 2: the exchange format of translation tools.
 
+lxml reads the elements; it does not say where they are in the text, which their
+tags do, in the same order.
+"""
+
+import itertools
 from collections.abc import Iterator
-from xml.parsers import expat
 
 import regex
 
-from keras_transformer.documents.html import escape
-from keras_transformer.documents.markup import Event, entity_item
-from keras_transformer.documents.placement import (
-    ALONE,
-    CLOSE,
-    OPEN,
+from keras_transformer.documents.markup import (
+    escape,
+    plain_text,
+    read_events,
 )
-from keras_transformer.documents.sentences import (
-    Item,
-    Sentence,
-    Split,
-    plain_items,
-)
+from keras_transformer.documents.pieces import Block, Left
+from keras_transformer.documents.placement import ALONE, CLOSE, OPEN
+from keras_transformer.documents.sentences import Item, Split
 
-PAIRED = ("g", "mrk", "pc")  # inline elements around translated text
-# XLIFF 1.2 has a state for translations by a machine.
-TARGET = ' state="needs-review-translation" state-qualifier="mt-suggestion"'
+# The inline elements of both versions that are a range, or begin or end one;
+# all others stand alone. The halves of a range have an attribute in common.
+RANGES = ("g", "mrk", "pc")
+HALVES = {
+    **dict.fromkeys(("bpt", "bx", "sc", "sm"), OPEN),
+    **dict.fromkeys(("ept", "ex", "ec", "em"), CLOSE),
+}
+PARTNER = ("rid", "startRef", "id")
+SEGMENT = "segment"  # the kind of a tag where sentences begin or end
+# Targets of XLIFF 1.2 and segments of XLIFF 2 have states.
+REVIEW = 'state="needs-review-translation"'
+UNTRANSLATED = ("new", "needs-translation", "initial")
+STATE = regex.compile(rf"\bstate\s*=\s*([\"'])(?:{'|'.join(UNTRANSLATED)})\1")
 
 
-def _events(text):
-    """The `Event`s of an XML text: all of its characters, in order."""
-    data = text.encode()
-    found = []  # (offset, kind, name, attributes)
-    parser = expat.ParserCreate("utf-8")
+def parse_xml(text: str) -> tuple:
+    """The root of an XML text, its `Event`s, and where its elements are.
 
-    def add(kind, name="", attributes=None):
-        offset = parser.CurrentByteIndex
-        found.append((offset, kind, name.rpartition(":")[2], attributes or {}))
+    Returns:
+        The root of lxml; the events; a dictionary from each element to the
+        indices of the events of its tags.
 
-    def add_text(_):
-        # The parser reports a text line by line.
-        if found and found[-1][1] == "text":
-            begins = {
-                data[i : i + 1] for i in (found[-1][0], parser.CurrentByteIndex)
-            }
-            if b"&" not in begins:
-                return
-        add("text")
+    Raises:
+        ValueError: It is not well-formed, or has a DOCTYPE, which could define
+            entities; the message has the line.
+    """
+    from lxml import etree  # an extra
 
-    def refuse(*_):
-        raise ValueError(
-            f"line {parser.CurrentLineNumber}: XLIFF must not have a DOCTYPE"
-        )
-
-    parser.StartElementHandler = lambda name, values: add("open", name, values)
-    parser.EndElementHandler = lambda name: add("close", name)
-    parser.CharacterDataHandler = add_text
-    parser.StartDoctypeDeclHandler = refuse
-    for name in ("Comment", "ProcessingInstruction", "Default"):
-        setattr(parser, f"{name}Handler", lambda *_: add("other"))
-    parser.StartCdataSectionHandler = lambda: add("open", "cdata")
-    parser.EndCdataSectionHandler = lambda: add("close", "cdata")
+    parser = etree.XMLParser(
+        encoding="utf-8", resolve_entities=False, no_network=True
+    )
     try:
-        parser.Parse(data, True)
-    except expat.ExpatError as error:
-        message = expat.ErrorString(error.code)
-        raise ValueError(f"line {error.lineno}: {message}") from error
-    ends = [offset for offset, *_ in found[1:]] + [len(data)]
-    return [
-        Event(kind, data[offset:end].decode(), name, attributes)
-        for (offset, kind, name, attributes), end in zip(
-            found, ends, strict=True
-        )
-    ]
+        root = etree.fromstring(text.encode(), parser)
+    except etree.XMLSyntaxError as error:
+        raise ValueError(f"line {error.lineno}: {error.msg}") from error
+    if root.getroottree().docinfo.doctype:
+        line = text[: text.find("<!DOCTYPE")].count("\n") + 1
+        raise ValueError(f"line {line}: the XML must not have a DOCTYPE")
+    events = list(read_events(text, is_xml=True))
+    elements = root.iter(etree.Element)
+    spans: dict = {}
+    opened = []
+    for i, event in enumerate(events):
+        if event.kind == "open":
+            element = next(elements)
+            spans[element] = (i, i)
+            if not event.raw.endswith("/>"):
+                opened.append(element)
+        elif event.kind == "close":
+            element = opened.pop()
+            spans[element] = (spans[element][0], i)
+    return root, events, spans
 
 
-def _raw(events):
-    return "".join(event.raw for event in events)
-
-
-def read(
-    text: str, split: Split, replace: bool = False
-) -> Iterator[str | Sentence]:
+def read(text: str, split: Split, replace: bool = False) -> Iterator:
     """The pieces of an XLIFF file.
 
     Args:
@@ -88,100 +83,168 @@ def read(
         ValueError: It is not well-formed XML, or not XLIFF; the message has the
             line.
     """
-    events = _events(text)
-    root = next(event for event in events if event.kind == "open")
-    if root.name != "xliff":
-        raise ValueError(f"expected the element xliff. Received: {root.name}")
-    is_version_2 = not root.attributes.get("version", "").startswith("1")
-    unit = "segment" if is_version_2 else "trans-unit"
-    translated = [True]  # of the elements that are open
-    begin = None
-    for i, event in enumerate(events):
-        if event.kind == "open":
-            wish = event.attributes.get("translate")
-            translated.append(wish == "yes" if wish else translated[-1])
-            if event.name == unit and translated[-1]:
-                begin = i
-        elif event.kind == "close":
-            translated.pop()
-        if begin is None:
-            yield event.raw
-        elif event.kind == "close" and event.name == unit:
-            yield from _read_unit(
-                events[begin : i + 1],
-                "" if is_version_2 else TARGET,
-                split,
-                replace,
-            )
-            begin = None
+    root, events, spans = parse_xml(text.removeprefix("\ufeff"))
+    if _name(root) != "xliff":
+        raise ValueError(f"expected the element xliff. Received: {_name(root)}")
+    read_to = 0
+    for unit in root.iter("{*}trans-unit", "{*}segment"):
+        begin, end = spans[unit]
+        yield _raw(events[read_to:begin])
+        yield from _Unit(unit, events, spans, split).read(replace)
+        read_to = end + 1
+    yield _raw(events[read_to:])
 
 
-def _read_unit(events, attributes, split, replace):
-    """The pieces of a unit: its source stays, its target is written."""
-    unchanged = [_raw(events)]
-    source, after_source = _content(events, "source")
-    target, after_target = _content(events, "target")
-    if source is None or (target and _raw(target).strip() and not replace):
-        return unchanged
-    pieces = split(_items(source), escape)
-    if all(isinstance(piece, str) for piece in pieces):
-        return unchanged
-
-    if target is None:
-        _, after_segments = _content(events, "seg-source")
-        begin = end = max(after_source, after_segments)
-        at = after_source - len(source) - 2  # the source's tag
-        space = events[at - 1].raw if at else ""
-        tag = regex.sub("source.*", "target", events[at].raw, flags=regex.S)
-        opening = f"{space if space.isspace() else ''}{tag}{attributes}>"
-        closing = f"</{tag[1:]}>"
-    else:
-        begin, end = after_target - len(target) - 2, after_target
-        opening, closing = events[begin].raw, events[end - 1].raw
-        if opening.endswith("/>"):
-            name = regex.match(r"<([^\s/>]+)", opening)[1]
-            opening, closing = opening[:-2].rstrip() + ">", f"</{name}>"
-    return [_raw(events[:begin]), opening, *pieces, closing, _raw(events[end:])]
+def _raw(events):
+    return "".join(event.raw for event in events)
 
 
-def _content(events, name):
-    """The events inside an element, and the index after it.
+class _Unit:
+    """A source and its translation."""
 
-    None and 0 without such an element. In one with its own units, such as
-    alternative translations, it is not searched.
-    """
-    begin, depth = None, 0
-    for i, event in enumerate(events):
-        depth += {"open": 1, "close": -1}.get(event.kind, 0)
-        if event.kind == "open" and event.name == name and depth == 2:
-            begin = i
-        if event.kind == "close" and begin is not None and depth == 1:
-            return events[begin + 1 : i], i + 1
-    return None, 0
+    def __init__(self, element, events, spans, split):
+        self._element = element
+        self._events = events
+        self._spans = spans
+        self._split = split
+        self._is_version_2 = _name(element) == "segment"
 
-
-def _items(events):
-    """The items of a source."""
-    items, depth, opaque = [], 0, []
-    for event in events:
-        protected = event.name == "mrk" and (
-            event.attributes.get("translate") == "no"
-            or event.attributes.get("mtype") == "protected"
+    def read(self, replace):
+        """Its pieces: its source stays, its target is written."""
+        begin, end = self._spans[self._element]
+        unchanged = self._raw_of(self._element)
+        source, target, segmented = (
+            self._element.find(f"{{*}}{name}")
+            for name in ("source", "target", "seg-source")
         )
-        if not (opaque or protected):
-            if event.name in PAIRED:
-                kind = OPEN if event.kind == "open" else CLOSE
-                items.append(Item(event.raw, "", kind, event.name))
-                continue
-            if event.raw.startswith("&"):
-                items.append(entity_item(event.raw))
-                continue
-            if event.kind == "text":
-                items += plain_items(event.raw)
-                continue
-        opaque.append(event.raw)
-        depth += {"open": 1, "close": -1}.get(event.kind, 0)
-        if not depth:
-            items.append(Item("".join(opaque), "", ALONE))
-            opaque = []
-    return items
+        if source is None:
+            return [unchanged]
+        if _wish(self._element) == "no":
+            return [Left(unchanged, "locked")]
+        holder = self._element if self._is_version_2 else target
+        is_open = holder is None or holder.get("state") in UNTRANSLATED
+        if target is not None and _text(target) and not (replace or is_open):
+            return [Left(unchanged, "already translated")]
+        read = source if segmented is None else segmented
+        pieces = self._translation(read)
+        if all(isinstance(piece, str) for piece in pieces):
+            reason = "without words"
+            return [Left(unchanged, reason) if _text(source) else unchanged]
+        if target is None:
+            first = last = self._spans[read][1] + 1
+            opening, closing = self._new_tags(source)
+        else:
+            first, last = self._spans[target][0], self._spans[target][1] + 1
+            opening, closing = self._tags(target)
+        tag = self._events[begin].raw
+        if self._is_version_2:
+            tag = STATE.sub('state="translated"', tag)
+        return [
+            tag,
+            self._raw(begin + 1, first),
+            Block([opening, *pieces, closing], source=self._raw(first, last)),
+            self._raw(last, end + 1),
+        ]
+
+    def _raw(self, begin, end):
+        return _raw(self._events[begin:end])
+
+    def _raw_of(self, element):
+        begin, end = self._spans[element]
+        return self._raw(begin, end + 1)
+
+    def _new_tags(self, source):
+        """The tags of a target that is not there yet."""
+        at = self._spans[source][0]
+        name = regex.sub("source$", "target", self._events[at].name)
+        space = self._events[at - 1].raw
+        space = space if space.isspace() else ""
+        state = f' {REVIEW} state-qualifier="mt-suggestion"'
+        state = "" if self._is_version_2 else state
+        return f"{space}<{name}{state}>", f"</{name}>"
+
+    def _tags(self, target):
+        """The tags of a target, which is no longer untranslated."""
+        begin, end = self._spans[target]
+        opening, closing = self._events[begin].raw, self._events[end].raw
+        if begin == end:
+            opening = opening[:-2].rstrip() + ">"
+            closing = f"</{self._events[begin].name}>"
+        return STATE.sub(REVIEW, opening), closing
+
+    def _translation(self, source):
+        """The pieces that translate the content of an element."""
+        begin, end = self._spans[source]
+        parts = list(self._content(source))
+        texts = [part for part in parts if isinstance(part, str)]
+        make_items, write = plain_text("".join(texts))
+        if all(e.kind == "cdata" for e in self._events[begin + 1 : end]):
+            pieces = self._split(make_items("".join(texts)), write)
+            return ["<![CDATA[", *pieces, "]]>"]
+        pieces, items = [], []
+        for part in [*parts, Item("", "", SEGMENT)]:
+            if isinstance(part, str):
+                items += itertools.chain(*map(_escaped, make_items(part)))
+            elif part.kind == SEGMENT:
+                pieces += self._split(items, lambda t: escape(write(t)))
+                pieces.append(part.raw)
+                items = []
+            else:
+                items.append(part)
+        return pieces
+
+    def _content(self, element):
+        """Yields texts and codes, as items, inside an element."""
+        yield element.text or ""
+        for child in element:
+            begin, end = self._spans.get(child, (0, 0))
+            if not end:  # a comment
+                yield Item(_written(child), "", ALONE)
+            elif _name(child) in RANGES and begin < end and not _locked(child):
+                is_segment = child.get("mtype") == "seg"
+                kinds = (SEGMENT, SEGMENT) if is_segment else (OPEN, CLOSE)
+                yield Item(self._events[begin].raw, "", kinds[0], f"{begin}")
+                yield from self._content(child)
+                yield Item(self._events[end].raw, "", kinds[1], f"{begin}")
+            else:
+                raw = self._raw_of(child)
+                raw = Left(raw, "locked") if _locked(child) else raw
+                name = next(filter(None, map(child.get, PARTNER)), "")
+                kind = HALVES.get(_name(child), ALONE)
+                yield Item(raw, "", kind, f"id {name}")
+            yield child.tail or ""
+
+
+def _escaped(item):
+    """An item as XML writes it; plain text can be divided between signs."""
+    if item.raw != item.text:
+        return [item._replace(raw=escape(item.raw))]
+    signs = regex.findall(r"[&<>]|[^&<>]+", item.text)
+    return [item._replace(raw=escape(s), text=s) for s in signs]
+
+
+def _name(element):
+    return element.tag.rpartition("}")[2]
+
+
+def _text(element):
+    """The text inside an element."""
+    return element.xpath("string()").strip()
+
+
+def _written(comment):
+    from lxml import etree  # an extra
+
+    return etree.tostring(comment, with_tail=False, encoding="unicode")
+
+
+def _wish(element):
+    """The value of `translate` for an element, or ""."""
+    wishes = (e.get("translate") for e in (element, *element.iterancestors()))
+    return next(filter(None, wishes), "")
+
+
+def _locked(element):
+    return _name(element) == "mrk" and (
+        element.get("translate") == "no" or element.get("mtype") == "protected"
+    )

@@ -1,0 +1,180 @@
+"""Subtitles: SubRip, WebVTT, and Advanced SubStation Alpha (.ass).
+
+pysubs2 and webvtt-py write times and tags in their own way and lose others, so
+only what they take for the text of a cue is the same here.
+"""
+
+from collections.abc import Iterator
+
+import regex
+
+from keras_transformer.documents.markup import (
+    entity_item,
+    escape,
+    plain_text,
+)
+from keras_transformer.documents.pieces import Left
+from keras_transformer.documents.placement import ALONE, CLOSE, OPEN
+from keras_transformer.documents.sentences import (
+    SPACE,
+    Item,
+    Split,
+    plain_items,
+    separate,
+)
+from keras_transformer.documents.text import line_items
+
+LINE_END = r"(?:\r\n|[\r\n])"
+# The line with a cue's times.
+TIMES = regex.compile(
+    r"^[ \t]*(?:\d+:)?\d+:\d+(?:[.,:]\d*)?[ \t]*-->[ \t]*\d.*$", regex.MULTILINE
+)
+# The number of the next cue, read backwards.
+NUMBER = regex.compile(r"(?r)(?:\A|[\r\n])[ \t]*\d++\s*\Z")
+VTT_BLOCK_END = regex.compile(rf"{LINE_END}(?:[ \t]*{LINE_END})+")
+VTT_CODE = regex.compile(
+    r"<(?<close>/?)(?<name>[a-z]*+)[^<>]*+>|(?<entity>&\#?\w{1,31};)"
+)
+RUBY = regex.compile(r"<rt\b[^<>]*+>[^<>]*+</rt>")
+# A new line is a new sentence only if another speaker begins.
+SPEAKER = regex.compile(rf"{LINE_END}+(?=[ \t]*(?:<[^<>]*>)*[-\u2013\u2014])")
+DASH = regex.compile(r"[ \t]*[-\u2013\u2014][ \t]*")
+ASS_CODE = regex.compile(r"\{[^{}]*+\}|\\[Nnh]")
+DRAWING = regex.compile(r"\\p[1-9]")
+
+
+def read(text: str, split: Split) -> Iterator:
+    """The pieces of a file of SubRip or WebVTT.
+
+    Args:
+        text, split: As of every reader.
+
+    Raises:
+        ValueError: It has text but no cue.
+    """
+    is_vtt = text.lstrip("\ufeff").startswith("WEBVTT")
+    cues = list(TIMES.finditer(text))
+    if text.strip("\ufeff \t\r\n") and not (cues or is_vtt):
+        raise ValueError(
+            "line 1: subtitles must have lines such as"
+            " '00:00:01,000 --> 00:00:02,500'. Received: no such line"
+        )
+    ends = [cue.start() for cue in cues] + [len(text)]
+    yield from _read_blocks(text[: ends[0]])
+    for number, cue in enumerate(cues):
+        yield cue.group()
+        rest = text[cue.end() : ends[number + 1]]
+        if is_vtt:
+            between = VTT_BLOCK_END.search(rest)
+            end = between.start() if between else len(rest)
+            make_items, write = _vtt_items, escape
+        else:
+            is_last = number + 1 == len(cues)
+            end = len(rest) if is_last else _end_of_cue(rest)
+            make_items, write = plain_text(rest)[0], str
+        yield from _read_cue(rest[:end], split, make_items, write)
+        yield from _read_blocks(rest[end:]) if is_vtt else [rest[end:]]
+
+
+def _end_of_cue(rest):
+    """Where the text of a cue ends that another one follows."""
+    number = NUMBER.search(rest)
+    return number.start() if number else len(rest)
+
+
+def _read_cue(text, split, make_items, write):
+    """The pieces of a cue."""
+    if not text.strip():
+        yield Left(text, "cue without text")
+        return
+    for line, separator in separate(text, SPEAKER):
+        dash = DASH.match(line.lstrip("\r\n"))
+        if dash:
+            begin = len(line) - len(line.lstrip("\r\n")) + dash.end()
+            yield line[:begin]
+            line = line[begin:]
+        yield from split(line_items(line, make_items), write)
+        yield separator
+
+
+def _read_blocks(text):
+    """The pieces of what stands between the cues of WebVTT."""
+    for block, separator in separate(text, VTT_BLOCK_END):
+        words = block.split(maxsplit=1)
+        is_last = not separator  # then it is the identifier of a cue
+        if words and words[0] == "NOTE":
+            yield Left(block, "NOTE")
+        elif is_last or words[0] in ("WEBVTT", "STYLE", "REGION"):
+            yield block
+        else:
+            yield Left(block, "text outside cues")
+        yield separator
+
+
+def _vtt_items(line):
+    """The items of a line of WebVTT."""
+    items, read = [], 0
+    annotations = {match.start(): match for match in RUBY.finditer(line)}
+    for match in VTT_CODE.finditer(line):
+        if match.start() < read:
+            continue
+        items += plain_items(line[read : match.start()])
+        annotation = annotations.get(match.start())
+        read = (annotation or match).end()
+        if match["entity"]:
+            items.append(entity_item(match.group()))
+        elif annotation:
+            items.append(Item(Left(annotation.group(), "ruby"), "", ALONE))
+        elif match["name"]:
+            kind = CLOSE if match["close"] else OPEN
+            items.append(Item(match.group(), "", kind, match["name"]))
+        else:  # a time
+            items.append(Item(match.group(), "", ALONE))
+    return items + plain_items(line[read:])
+
+
+def read_ass(text: str, split: Split) -> Iterator:
+    """The pieces of a file of Advanced SubStation Alpha.
+
+    Args:
+        text, split: As of every reader.
+
+    Raises:
+        ValueError: It has text but no line of dialogue.
+    """
+    num_fields, has_dialogue = 10, False
+    for line, line_end in separate(text, regex.compile(LINE_END)):
+        key, _, value = line.partition(":")
+        if key == "Format":  # the last one is that of events
+            num_fields = value.count(",") + 1
+        fields = value.split(",", num_fields - 1)
+        if key == "Dialogue" and len(fields) == num_fields:
+            has_dialogue = True
+            words = fields[-1]
+            yield line[: len(line) - len(words)]
+            if DRAWING.search(words):
+                yield Left(words, "drawing")
+            else:
+                yield from split(_ass_items(words))
+        else:
+            yield line
+        yield line_end
+    if text.strip() and not has_dialogue:
+        raise ValueError(
+            "line 1: subtitles must have lines that begin with 'Dialogue:'."
+            " Received: no such line"
+        )
+
+
+def _ass_items(words):
+    """The items of a line of dialogue."""
+    items, read = [], 0
+    for match in ASS_CODE.finditer(words):
+        items += plain_items(words[read : match.start()])
+        read = match.end()
+        code = match.group()
+        is_space = code.startswith("\\")
+        items.append(
+            Item(code, " ", SPACE) if is_space else Item(code, "", ALONE)
+        )
+    return items + plain_items(words[read:])

@@ -26,7 +26,7 @@ _XML = r"\A\s*+<\?xml\b[^>]*?\bencoding\s*=\s*[\"'](?<name>[^\"']++)"
 # Where each kind of format declares its charset.
 XML_DECLARATION = regex.compile(_XML)
 HTML_DECLARATION = regex.compile(
-    rf"{_XML}|<meta\b[^>]*?\bcharset\s*=\s*[\"']?+\s*+(?<name>[^\s\"'/>;]++)",
+    rf"{_XML}|<meta\b[^>]*?\bcharset\s*=\s*[\"']?+\s*+(?<name>[\w.:+-]++)",
     regex.I,
 )
 PO_DECLARATION = regex.compile(

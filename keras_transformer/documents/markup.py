@@ -38,7 +38,7 @@ VOID = ("area", "br", "embed", "hr", "img", "input", "source", "track", "wbr")
 # R&D, &amp;, max_length.
 ACCELERATOR_MARK = regex.compile(
     r"(?<![A-Z](?=&[A-Z]))[&~](?=[^\W\d_])|(?<!\w)_(?=\w)"
-    r"|(?<=\b\p{Lu}\p{L}*+)_(?=\p{L}++(?!_))"
+    r"|(?<=\b\p{Lu}\p{L}*)_(?=\p{L}++(?!_))"
 )
 RAW_TEXT = ("script", "style", "textarea", "xmp", "iframe", "noembed")
 # Each token ends with the text if its end is missing, as in HTML; so none is
@@ -47,7 +47,7 @@ TOKEN = r"""
     <!--(?:-?>|.*?(?:--!?>|\Z)) | CDATA
     | <[!?][^>]*+(?:>|\Z) | </(?!START)[^>]*+(?:>|\Z)
     | (?<tag><(?<close>/)?(?<name>START[^\s/>]*+)
-      (?<attributes>(?:[\s/]++|[^\s/>][^\s/>=]*+
+      (?<attributes>(?:[\s/]++|\{%[^%]*+%\}|\{\{[^}]*+\}\}|[^\s/>][^\s/>=]*+
         (?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|(?!["'])[^\s>]*+))?+)*+)
       (?:>|\Z))
     | (?<entity>ENTITY;?)

@@ -162,7 +162,12 @@ class Sentence:
 
     def _break_lines(self, translation):
         """Yields an edit for each line break, at the proportional place."""
-        spaces = [m.start() for m in regex.finditer(" ", translation)]
+        whole = _placeholder_spans(translation)
+        spaces = [
+            match.start()
+            for match in regex.finditer(" ", translation)
+            if not _span_around(whole, match.start())
+        ]
         used = 0
         for item, begin in zip(self._items, self._begins, strict=True):
             if item.kind == SPACE and regex.search(r"[\r\n\\]", item.raw):

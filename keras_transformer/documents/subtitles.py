@@ -29,12 +29,11 @@ LINE_END = r"(?:\r\n|[\r\n])"
 TIMES = regex.compile(
     r"^[ \t]*(?:\d+:)?\d+:\d+(?:[.,:]\d*)?[ \t]*-->[ \t]*\d.*$", regex.MULTILINE
 )
-# The number of the next cue, read backwards.
-NUMBER = regex.compile(r"(?r)(?:\A|[\r\n])[ \t]*\d++\s*\Z")
 VTT_BLOCK_END = regex.compile(rf"{LINE_END}(?:[ \t]*{LINE_END})+")
 VTT_CODE = regex.compile(
     r"<(?<close>/?)(?<name>[a-z]*+)[^<>]*+>|(?<entity>&\#?\w{1,31};)"
 )
+NO_TEXT = ("WEBVTT", "STYLE", "REGION")
 RUBY = regex.compile(r"<rt\b[^<>]*+>[^<>]*+</rt>")
 # A new line is a new sentence only if another speaker begins.
 SPEAKER = regex.compile(rf"{LINE_END}+(?=[ \t]*(?:<[^<>]*>)*[-\u2013\u2014])")
@@ -60,7 +59,8 @@ def read(text: str, split: Split) -> Iterator:
             " '00:00:01,000 --> 00:00:02,500'. Received: no such line"
         )
     ends = [cue.start() for cue in cues] + [len(text)]
-    yield from _read_blocks(text[: ends[0]])
+    head = text[: ends[0]]
+    yield from _read_blocks(head) if is_vtt else [head]
     for number, cue in enumerate(cues):
         yield cue.group()
         rest = text[cue.end() : ends[number + 1]]
@@ -78,8 +78,9 @@ def read(text: str, split: Split) -> Iterator:
 
 def _end_of_cue(rest):
     """Where the text of a cue ends that another one follows."""
-    number = NUMBER.search(rest)
-    return number.start() if number else len(rest)
+    kept = rest.rstrip()
+    begin = max(kept.rfind("\n"), kept.rfind("\r")) + 1
+    return begin if kept[begin:].strip().isdecimal() else len(rest)
 
 
 def _read_cue(text, split, make_items, write):
@@ -104,7 +105,7 @@ def _read_blocks(text):
         is_last = not separator  # then it is the identifier of a cue
         if words and words[0] == "NOTE":
             yield Left(block, "NOTE")
-        elif is_last or words[0] in ("WEBVTT", "STYLE", "REGION"):
+        elif is_last or not words or words[0] in NO_TEXT:
             yield block
         else:
             yield Left(block, "text outside cues")

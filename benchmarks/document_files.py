@@ -10,9 +10,10 @@ byte without translation, that are not well-formed after it, or lost a
 placeholder, and the share of letters that were left, with reasons.
 
 Well-formed: of PO what msgfmt accepts (the package gettext), if it accepts
-messages as their translations; of XLIFF what lxml reads; of HTML the same tags for lxml, of
-Markdown the same tree for markdown-it-py, but for text; of subtitles the same
-number of cues and times for pysubs2. --show prints the files with faults.
+messages as their translations; of XLIFF what lxml reads; of HTML the same tags
+for lxml, of Markdown the same tree for markdown-it-py, but for text; of
+subtitles the same number of cues and times for pysubs2. --show prints the files
+with faults.
 """
 
 import argparse
@@ -175,7 +176,9 @@ def form(format, data):
             tree = lxml.html.document_fromstring(data)
         except (lxml.etree.ParserError, ValueError):
             return None
-        return [(e.tag, sorted(e.keys())) for e in tree.iter(lxml.etree.Element)]
+        return [
+            (e.tag, sorted(e.keys())) for e in tree.iter(lxml.etree.Element)
+        ]
     text = data.decode(errors="replace")
     if format == "markdown":
         parser = markdown_it.MarkdownIt("commonmark").enable("table")

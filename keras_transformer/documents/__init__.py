@@ -162,7 +162,13 @@ def parse(
     content, found = decode(data, reader.declaration, charset)
     mark = BYTE_ORDER_MARK * content.startswith(BYTE_ORDER_MARK)
     pieces = reader.read(content.removeprefix(mark), divide, **options)
-    return Document([mark, *pieces], lambda texts: found.encode("".join(texts)))
+
+    def finish(texts):
+        text = "".join(texts)
+        # Some charsets have two codes for a character.
+        return (data, found.name) if text == content else found.encode(text)
+
+    return Document([mark, *pieces], finish)
 
 
 def detect(name: str, data: bytes) -> str:

@@ -72,6 +72,11 @@ def read(text: str, split: Split) -> Iterator:
                 yield from read_html(block, split)
             else:
                 yield Left(block, LEFT.get(token.type, "HTML block"))
+        elif token.type == "container_any_open" and " " in token.info.strip():
+            first, last = (starts[token.map[0] + i] for i in (0, 1))
+            yield text[read_to:first]
+            yield Left(text[first:last], "title of a container")
+            read_to = last
         elif token.type == "inline" and token.content:
             offsets = _offsets(token, text, starts, read_to)
             if offsets is None:

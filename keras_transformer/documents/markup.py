@@ -159,7 +159,13 @@ def plain_text(
         items += plain_items(part[read:])
         return _mark_accelerator(items) if accelerators else items
 
-    return make_items, escape if is_html else str
+    def write(part):
+        written = escape(part)
+        if "&nbsp;" in text:
+            written = written.replace("\u00a0", "&nbsp;")
+        return written
+
+    return make_items, write if is_html else str
 
 
 def _mark_accelerator(items):

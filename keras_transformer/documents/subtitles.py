@@ -27,7 +27,7 @@ from keras_transformer.documents.text import line_items
 LINE_END = r"(?:\r\n|[\r\n])"
 # The line with a cue's times.
 TIMES = regex.compile(
-    r"^[ \t]*(?:\d+:)?\d+:\d+(?:[.,:]\d*)?[ \t]*-->[ \t]*\d.*$", regex.MULTILINE
+    r"^[ \t]*(?:\d+:)?\d+:\d+(?:[.,:]\d*)?[ \t]*-->[ \t]*\d[^\r\n]*", regex.M
 )
 VTT_BLOCK_END = regex.compile(rf"{LINE_END}(?:[ \t]*{LINE_END})+")
 VTT_CODE = regex.compile(

@@ -5,8 +5,8 @@ and read `\\033` as four characters. So gettext's few tokens are read here;
 babel knows the plural forms of languages.
 """
 
+import codecs
 import gettext
-import typing
 from collections.abc import Iterator
 
 import regex
@@ -19,132 +19,92 @@ from keras_transformer.documents.sentences import Split
 from keras_transformer.documents.text import line_items
 from keras_transformer.documents.text import read as read_text
 
-TOKEN = regex.compile(
-    r"(?<space>\s++)|(?<comment>\#[^\n]*+)"
-    r"|(?<keyword>domain|msgctxt|msgid_plural|msgid|msgstr"
-    r"(?:[ \t]*+\[[ \t]*+\d++[ \t]*+\])?+)"
-    r'|"(?<string>(?:[^"\\\n]++|\\[^\n])*+)"'
+# Comments, and a keyword with its strings.
+GAP = regex.compile(r"(?:\s++|\#[^\n]*+)*+")
+STRING = r'"(?:[^"\\\n]++|\\[^\n])*+"'
+FIELD = regex.compile(
+    r"(?<keyword>domain|msgctxt|msgid_plural|msgid|msgstr(?:\s*\[\s*\d+\s*\])?)"
+    rf"{GAP.pattern}(?<strings>(?:{GAP.pattern}{STRING})++)"
 )
-NUMBER = r"\\([0-7]{1,3})|\\x([0-9A-Fa-f]+)"
+# C's escapes of bytes, and of signs.
 ESCAPE = regex.compile(
-    r"\\(?<sign>[abfnrtv\\\"'?])"
-    rf"|(?:{NUMBER})+"
+    r"(?:\\(?:[0-3]?[0-7]{1,2}|x[0-9A-Fa-f]{2}))+|\\[abfnrtv\\\"']"
 )
-SIGNS = dict(zip("abfnrtv", b"\a\b\f\n\r\t\v", strict=True))
-UNSAFE = regex.compile(r'[\0-\x1f\x7f"\\]')
-WRITTEN = {value: "\\" + sign for sign, value in SIGNS.items()}
+WRITTEN = {
+    **{number: f"\\{number:03o}" for number in (*range(32), 127)},
+    **{ord(c): repr(c)[1:-1] for c in "\n\r\t\\"},
+    **{number: "\\" + sign for number, sign in enumerate("ab", 7)},
+    **{number: "\\" + sign for number, sign in enumerate("vf", 11)},
+    ord('"'): '\\"',
+}
+FLAGS = regex.compile(r"^[ \t]*#,[^\r\n]*", regex.M)
 HEADER = regex.compile(r"^(Language|Plural-Forms):\s*+(.*+)$", regex.M)
-PLURAL = regex.compile(r"nplurals\s*=\s*(\d+)\s*;\s*plural\s*=([^;]+)")
-
-
-class _Field(typing.NamedTuple):
-    """A keyword of an entry and its strings.
-
-    `begin` and `end` are of the strings in the catalogue.
-    """
-
-    keyword: str
-    at: int
-    text: str
-    begin: int
-    end: int
+PLURAL = regex.compile(r"nplurals\s*=\s*\d+\s*;\s*plural\s*=([^;]+)")
 
 
 def read(text: str, split: Split, replace: bool = False) -> Iterator:
-    """The pieces of a message catalogue.
+    """The pieces of a catalogue; a translation is fuzzy: nobody has read it.
 
-    A translation is marked as fuzzy: nobody has read it yet. A plural form that
-    is only for 1 translates the singular, all others the plural.
-
-    Args:
-        text, split: As of every reader.
-        replace: Whether to translate messages that have a translation.
-
-    Raises:
-        ValueError: The text is no catalogue; the message has the line.
+    A plural form that is only for 1, or that keeps the number, translates the
+    singular, all others the plural.
     """
-    read_to, singular = 0, None
+    singular, end = None, 0
+    ending = "\r\n" if "\r\n" in text else "\n"
     for begin, fields in _entries(text):
-        begin = max(text.rfind("\n", 0, begin) + 1, read_to)
-        messages = {f.keyword: f.text for f in fields}
+        end = fields[-1].end()
+        keywords = [regex.sub(r"\s", "", field["keyword"]) for field in fields]
+        values = [_text_of(field["strings"]) for field in fields]
+        messages = dict(zip(keywords, values, strict=True))
         if "msgid" not in messages:
-            line = text.count("\n", 0, fields[0].at) + 1
-            raise ValueError(f"line {line}: expected msgid")
-        if not messages.get("msgid") and "msgctxt" not in messages:
-            if singular is None:
-                singular = _singular_form(messages.get("msgstr", ""))
+            _refuse(text, begin, "expected a message with msgid")
+        comments = text[begin : fields[0].start()]
+        if not (messages["msgid"] or "msgctxt" in messages):
+            singular = singular or _singular_form(messages.get("msgstr", ""))
+            yield text[begin:end]
             continue
-        pieces, position = [], fields[0].at
-        for field in fields:
-            if not field.keyword.startswith("msgstr"):
+        pieces, read_to = [], fields[0].start()
+        for field, keyword, value in zip(fields, keywords, values, strict=True):
+            if not keyword.startswith("msgstr"):
                 continue
-            found = _translation(
-                field, messages, singular or (0, True), split, replace
-            )
-            raw = text[field.begin : field.end]
-            pieces.append(text[position : field.begin])
-            position = field.end
-            if isinstance(found, Left):
-                pieces.append(Left(raw, found.reason))
+            strings = field["strings"].lstrip()
+            found: list | str = "already translated"
+            if not value or replace:
+                message = _message(keyword, messages, singular or (0, True))
+                found = _translation(message, split)
+            pieces.append(text[read_to : field.end() - len(strings)])
+            if isinstance(found, str):
+                pieces.append(Left(strings, found))
             else:
-                ending = "\r\n" if "\r\n" in text[begin:position] else "\n"
                 pieces.append(
-                    Block(found, lambda t, e=ending: _write_string(t, e), raw)
+                    Block(found, lambda t: _write_strings(t, ending), strings)
                 )
-        yield text[read_to:begin]
-        comments = text[begin : fields[0].at]
+            read_to = field.end()
         is_written = any(isinstance(piece, Block) for piece in pieces)
-        yield _mark_fuzzy(comments, text) if is_written else comments
+        yield _mark_fuzzy(comments, ending) if is_written else comments
         yield from pieces
-        read_to = position
-    yield text[read_to:]
+    yield text[end:]
 
 
 def _entries(text):
     """Yields where the comments of each entry begin, and its fields."""
-    begin, fields, comment = 0, [], None
-    keyword = None  # and where it is, its strings, and where these are
-    at, strings, first, last = 0, [], 0, 0
-    read = 0
-
-    def refuse(problem):
-        line = text.count("\n", 0, read) + 1
-        raise ValueError(f"line {line}: {problem}")
-
-    def end_field():
-        if keyword and not strings:
-            refuse(f"expected a string after {keyword}")
-        if keyword:
-            value = _unescape("".join(strings))
-            fields.append(_Field(keyword, at, value, first, last))
-
-    while read < len(text):
-        token = TOKEN.match(text, read)
-        if not token:
-            refuse("expected a keyword or a string of a catalogue")
-        if token["comment"] is not None and comment is None:
-            comment = read
-        if token["string"] is not None:
-            if not keyword:
-                refuse("expected a keyword before the string")
-            first = first if strings else read
-            strings.append(token["string"])
-            last, comment = token.end(), None
-        if token["keyword"]:
-            end_field()
-            keyword = regex.sub(r"\s", "", token["keyword"])
-            has_translation = fields and fields[-1].keyword.startswith("msgstr")
-            if has_translation and not keyword.startswith("msgstr"):
+    begin, fields, position = 0, [], 0
+    while (at := GAP.match(text, position).end()) < len(text):
+        field = FIELD.match(text, at)
+        if not field:
+            _refuse(text, at, "expected a keyword or a string of a catalogue")
+        is_translation = field["keyword"].startswith("msgstr")
+        if fields and not is_translation:
+            if fields[-1]["keyword"].startswith("msgstr"):
                 yield begin, fields
-                begin = read if comment is None else comment
-                fields = []
-            elif not fields:
-                begin = read if comment is None else comment
-            at, strings, comment = read, [], None
-        read = token.end()
-    end_field()
+                begin, fields = position, []
+        fields.append(field)
+        position = field.end()
     if fields:
         yield begin, fields
+
+
+def _refuse(text, at, problem):
+    raise ValueError(f"line {text.count(chr(10), 0, at) + 1}: {problem}")
 
 
 def _singular_form(header):
@@ -157,88 +117,70 @@ def _singular_form(header):
 
     values = dict(HEADER.findall(header))
     rule = PLURAL.search(values.get("Plural-Forms", ""))
-    if rule:
-        expression = rule[2].strip()
-    else:
-        try:
-            locale = Locale.parse(values.get("Language") or "en", sep="_")
-        except (ValueError, UnknownLocaleError):
-            locale = Locale("en")
-        expression = get_plural(locale).plural_expr
     try:
-        form_of = gettext.c2py(expression)
-        first, *others = (form_of(n) for n in (1, 0, *range(2, 200)))
+        locale = Locale.parse(values.get("Language") or "en")
+    except (ValueError, UnknownLocaleError):
+        locale = Locale("en")
+    try:
+        form_of = gettext.c2py(rule[1] if rule else get_plural(locale)[1])
+        first, *others = (
+            form_of(number) for number in (1, 2, 0, *range(3, 200))
+        )
     except (ValueError, ZeroDivisionError) as error:
         raise ValueError(f"Plural-Forms of the header: {error}") from error
-    return -1 if first == others[1] else first, first not in others
+    return -1 if first == others[0] else first, first not in others
 
 
-def _translation(field, messages, singular, split, replace):
-    """The pieces that translate a field; or what is `Left`."""
-    if field.text and not replace:
-        return Left("", "already translated")
+def _message(keyword, messages, singular):
+    """The message that a form translates."""
+    form, is_only = singular
     message, plural = messages["msgid"], messages.get("msgid_plural")
-    if plural is not None:
-        form, is_only = singular
-        has_all = count_placeholders(plural) <= count_placeholders(message)
-        if field.keyword != f"msgstr[{form}]" or not (is_only or has_all):
-            message = plural
+    if plural is None:
+        return message
+    has_all = count_placeholders(plural) <= count_placeholders(message)
+    is_singular = keyword == f"msgstr[{form}]" and (is_only or has_all)
+    return message if is_singular else plural
+
+
+def _translation(message, split):
+    """The pieces that translate a message, or why there are none."""
     make_items, escape = plain_text(message, accelerators=True)
     if any(find_messages(message)):
         found = split(line_items(message, make_items), escape)
     else:
         found = list(read_text(message, split, make_items, escape))
-    if all(isinstance(piece, str) for piece in found):
-        return Left("", "without words")
-    return found
+    is_left = all(isinstance(piece, str) for piece in found)
+    return "without words" if is_left else found
 
 
-def _mark_fuzzy(comments, text):
+def _mark_fuzzy(comments, ending):
     """The comments of an entry, with the flag `fuzzy`."""
     obsolete = max(comments.rfind("#~"), 0)  # which has flags of its own
-    flags = regex.compile(r"^[ \t]*#,[^\r\n]*", regex.M).search(
-        comments, obsolete
-    )
-    if flags and regex.search(r"\bfuzzy\b", flags.group()):
+    flags = FLAGS.search(comments, obsolete)
+    if not flags:
+        indent = regex.search(r"[ \t]*\Z", comments).group()
+        return f"{comments}#, fuzzy{ending}{indent}"
+    if regex.search(r"\bfuzzy\b", flags.group()):
         return comments
-    if flags:
-        return f"{comments[: flags.end()]}, fuzzy{comments[flags.end() :]}"
-    ending = "\r\n" if "\r\n" in text else "\n"
-    indent = regex.search(r"[ \t]*\Z", comments).group()
-    return f"{comments}#, fuzzy{ending}{indent}"
+    return f"{comments[: flags.end()]}, fuzzy{comments[flags.end() :]}"
 
 
-def _unescape(string):
-    """The text that a string of C stands for."""
-
-    def replace(match):
-        if match["sign"]:
-            return chr(SIGNS.get(match["sign"], ord(match["sign"])))
-        data = bytes(
-            int(octal or hexadecimal, 8 if octal else 16) & 0xFF
-            for octal, hexadecimal in regex.findall(NUMBER, match.group())
-        )
-        try:
-            return data.decode()
-        except UnicodeDecodeError:
-            return data.decode("latin-1")
-
-    return ESCAPE.sub(replace, string)
+def _text_of(strings):
+    """The text that strings stand for."""
+    parts = (match.group()[1:-1] for match in regex.finditer(STRING, strings))
+    return ESCAPE.sub(_unescape, "".join(parts))
 
 
-def _write_string(text, ending):
+def _unescape(match):
+    data, _ = codecs.escape_decode(match.group().encode())
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
+
+
+def _write_strings(text, ending):
     """A text as strings of a catalogue: one for each line."""
-    lines = [
-        '"' + UNSAFE.sub(_write_sign, line) + '"'
-        for line in regex.findall(r"[^\n]*\n|[^\n]+", text)
-    ]
-    if len(lines) > 1:
-        lines.insert(0, '""')
-    return ending.join(lines)
-
-
-def _write_sign(match):
-    sign = match.group()
-    return WRITTEN.get(ord(sign)) or (
-        "\\" + sign if sign in '"\\' else f"\\{ord(sign):03o}"
-    )
+    lines = regex.findall(r"[^\n]*\n|[^\n]+", text)
+    strings = [f'"{line.translate(WRITTEN)}"' for line in lines]
+    return ending.join(['""', *strings] if len(strings) > 1 else strings)

@@ -40,14 +40,14 @@ class Format(typing.NamedTuple):
     """A format of documents.
 
     Attributes:
-        read: From its text and `sentences.split` for its language to its
-            pieces, in order. With `is_container` from bytes and that to its
-            pieces and a function from the text of each piece to bytes.
+        read: From the text of a document and `sentences.split` for its language
+            to its pieces. With `is_container` from bytes and that to pieces,
+            and a function from the texts of all pieces to bytes and "".
         suffixes: Of the names of its files.
-        sign: What is at the beginning of its files and of no others.
+        sign: What its files begin with, and no others.
         declaration: Finds the charset that a file declares.
-        has_translations: Whether its files have source and translation: then
-            `read` has the option `replace`.
+        has_translations: Whether its files have source and translation; `read`
+            has the option `replace`.
         is_container: Whether its files are no text.
     """
 

@@ -6,14 +6,9 @@ import typing
 import regex
 
 SEARCHED = 1 << 16  # characters of a document that may have the declaration
-# Python's codecs that are no charset of files.
+# Python's codecs of text that no files have.
 NO_CHARSETS = (
-    "idna",
-    "punycode",
-    "raw-unicode-escape",
-    "undefined",
-    "unicode-escape",
-    "utf-7",
+    "idna punycode raw-unicode-escape undefined unicode-escape utf-7".split()
 )
 MARKS = (  # byte order marks; the longer ones first
     (codecs.BOM_UTF8, "utf-8"),
@@ -36,12 +31,7 @@ PO_DECLARATION = regex.compile(
 
 
 class Charset(typing.NamedTuple):
-    """How the characters of a document are written.
-
-    Attributes:
-        name: As Python calls it.
-        declaration: Finds what declares it, as its group `name`; or None.
-    """
+    """The charset of a document: Python's name, and what finds its label."""
 
     name: str
     declaration: regex.Pattern | None
@@ -65,15 +55,9 @@ class Charset(typing.NamedTuple):
 def decode(
     data: bytes, declaration: regex.Pattern | None, name: str = ""
 ) -> tuple[str, Charset]:
-    """The text of a document, and its charset.
+    """The text of a document, with its byte order mark, and its charset.
 
-    A byte order mark decides, then `name`, then the declaration; without any of
-    these it is UTF-8. The mark stays in the text.
-
-    Args:
-        data: The bytes.
-        declaration: As of a `Charset`.
-        name: A charset, or "".
+    The mark decides, then `name`, then the declaration, else it is UTF-8.
 
     Raises:
         ValueError: There is no such charset, or the bytes are not of it; the
@@ -86,8 +70,8 @@ def decode(
         label = codecs.lookup(label).name
         if label.replace("_", "-") in NO_CHARSETS:
             raise LookupError
-        "".encode(label)  # some are codecs of other things than text
-    except LookupError as error:
+        "".encode(label)
+    except LookupError as error:  # also of codecs of other things than text
         raise ValueError(
             f"expected the name of a charset. Received: charset={label!r}"
         ) from error

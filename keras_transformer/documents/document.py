@@ -14,13 +14,7 @@ LINE_END = regex.compile(r"\r\n|[\r\n]")
 
 
 class Unread(typing.NamedTuple):
-    """A text that is left as it is.
-
-    Attributes:
-        line: Where it begins.
-        reason: Why.
-        text: The text.
-    """
+    """A text that is left as it is: the line where it begins, and why."""
 
     line: int
     reason: str
@@ -31,9 +25,9 @@ class Document:
     """A document whose sentences can be replaced by their translations.
 
     Args:
-        pieces: What it consists of, in order; see `pieces`.
+        pieces: What it consists of, in order; see the module `pieces`.
         finish: From the text of each piece to the bytes of the document and
-            their charset.
+            their charset, "" if they are no text.
 
     Attributes:
         lines: The line of each sentence, from 1.
@@ -56,24 +50,24 @@ class Document:
     def _walk(self, pieces, line, inside=False):
         """Notes sentences and what is left; returns the line after them."""
         for piece in pieces:
+            source = getattr(piece, "source", None)
             if isinstance(piece, str):
+                source = piece
                 if isinstance(piece, Left):
                     self.left.append(Unread(line, piece.reason, str(piece)))
                 if not inside:
                     self._before[-1].append(piece)
-                line += len(LINE_END.findall(piece))
-                continue
-            if isinstance(piece, Sentence):
-                self._sentences.append(piece)
-                self._before.append([])
-                self.lines.append(line)
-            is_sentence = inside or isinstance(piece, Sentence)
-            after = self._walk(piece.pieces, line, is_sentence)
-            source = getattr(piece, "source", None)
-            if source is None:
-                line = after
+                after = line
             else:
-                line += len(LINE_END.findall(source))
+                is_sentence = isinstance(piece, Sentence)
+                if is_sentence:
+                    self._sentences.append(piece)
+                    self._before.append([])
+                    self.lines.append(line)
+                after = self._walk(piece.pieces, line, inside or is_sentence)
+            if source is not None:
+                after = line + len(LINE_END.findall(source))
+            line = after
         return line
 
     @property
@@ -91,16 +85,10 @@ class Document:
         return ["".join(parts) for parts in self._before[:-1]]
 
     def hide_placeholders(self, translations: Sequence[str]) -> list[int]:
-        """Takes placeholders that a translation lost out of their sentence.
+        """Makes markup of the placeholders that a translation lost.
 
-        They become markup: the sentence has another text now, which must be
-        translated again, and needs an alignment.
-
-        Args:
-            translations: One for each sentence.
-
-        Returns:
-            The indices of the sentences that changed.
+        Returns the indices of the sentences, which have another text now: they
+        must be translated again, and need an alignment.
         """
         hidden = [
             i
@@ -165,8 +153,10 @@ class Document:
             found[unread.reason].append(unread.line)
         parts = []
         for reason, lines in found.items():
-            first = ", ".join(str(line) for line in sorted(set(lines))[:3])
-            more = ", ..." if len(set(lines)) > 3 else ""
-            word = "lines" if len(set(lines)) > 1 else "line"
-            parts.append(f"{len(lines)} {reason} ({word} {first}{more})")
+            first = sorted(set(lines))
+            shown = ", ".join(
+                [*map(str, first[:3]), *["..."] * (len(first) > 3)]
+            )
+            word = "lines" if len(first) > 1 else "line"
+            parts.append(f"{len(lines)} {reason} ({word} {shown})")
         return f"; left: {', '.join(parts)}" if parts else ""

@@ -8,7 +8,6 @@ import regex
 from keras_transformer.documents.markup import (
     VOID,
     Event,
-    attributes_of,
     entity_item,
     escape,
     read_events,
@@ -37,6 +36,11 @@ OPAQUE = frozenset(
     " xmp".split()
 )
 NO_TEXT = ("script", "style")
+LOCKED = regex.compile(
+    r"(?<!\S)translate\s*=\s*[\"']?no\b"
+    r"|(?<!\S)class\s*=\s*(?:[\"'][^\"']*(?<![\w-]))?notranslate(?![\w-])",
+    regex.I,
+)
 ATTRIBUTE_TEXT = regex.compile(
     r"\b(?:alt|title|placeholder|aria-label)\s*=\s*[\"']?[^\"'>]*\p{L}",
     regex.I,
@@ -130,14 +134,7 @@ def _reason(event):
         return ""
     if event.name in OPAQUE | OPAQUE_INLINE:
         return event.name
-    if "translate" not in event.attributes.lower():
-        return ""
-    values = attributes_of(event)
-    is_locked = (
-        values.get("translate", "").lower() == "no"
-        or "notranslate" in values.get("class", "").split()
-    )
-    return "locked" if is_locked else ""
+    return "locked" if LOCKED.search(event.attributes) else ""
 
 
 def _tag(event):

@@ -66,19 +66,12 @@ HTML_TOKEN, XML_TOKEN = (
         (r"[^\s!?/>]", r"(?<cdata><!\[CDATA\[.*?\]\]>)"),
     )
 )
-ATTRIBUTE = regex.compile(
-    r"([^\s/>=]++)(?:\s*+=\s*+(?|\"([^\"]*+)\"|'([^']*+)'|([^\s>]*+)))?+"
-)
 
 
 class Event(typing.NamedTuple):
-    """A stretch of an HTML or XML text.
+    """A stretch of an HTML or XML text; of a tag also name and attributes.
 
-    Attributes:
-        kind: "open", "close", "text", "entity", "cdata" or "other".
-        raw: Its characters.
-        name: Of a tag.
-        attributes: Of a tag that opens, as they are written.
+    `kind` is "open", "close", "text", "entity", "cdata" or "other".
     """
 
     kind: str
@@ -113,24 +106,14 @@ def read_events(text: str, is_xml: bool = False) -> Iterator[Event]:
                 yield Event("other", text[begin:read])
 
 
-def attributes_of(event: Event) -> dict[str, str]:
-    """The attributes of a tag of HTML; of several with a name the first."""
-    found = ATTRIBUTE.findall(event.attributes)
-    return {
-        name.lower(): html.unescape(value) for name, value in reversed(found)
-    }
-
-
 def plain_text(
     text: str, accelerators: bool = False
 ) -> tuple[Callable[[str], list[Item]], Callable[[str], str]]:
     """How a plain text with tags is read and written.
 
-    Args:
-        text: The text. If it has a character reference, it is HTML; if not,
-            `&` stands for itself.
-        accelerators: Whether `&`, `~` or `_` before a letter marks the key of a
-            menu or button, if there is one such mark.
+    It is HTML if it has a character reference; if not, `&` stands for itself.
+    With `accelerators`, `&`, `~` or `_` before a letter marks the key of a menu
+    or button, if there is one such mark.
 
     Returns:
         A function from a part of the text to its items, and one that writes

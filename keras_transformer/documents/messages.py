@@ -4,7 +4,6 @@ Only the texts of their branches are translated. pyicumessageformat refuses what
 is not balanced and does not say where the texts of branches are.
 """
 
-import typing
 from collections.abc import Iterator
 
 import regex
@@ -19,28 +18,16 @@ END = regex.compile(r"\s*+\}")
 BRACE = regex.compile(r"''|'[{}][^']*+'|[{}]")
 DEEPEST = 5  # messages in branches of messages
 
-
-class Message(typing.NamedTuple):
-    """A message in a text.
-
-    Attributes:
-        begin: Of the message.
-        end: Of the message.
-        branches: Begin and end of the text of each branch.
-        has_number: Whether `#` stands for a number in its branches.
-    """
-
-    begin: int
-    end: int
-    branches: list[tuple[int, int]]
-    has_number: bool
+# Begin and end of a message, those of the texts of its branches, and whether
+# `#` is a number in them.
+Message = tuple[int, int, list[tuple[int, int]], bool]
 
 
 def find_messages(text: str) -> Iterator[Message]:
     """Yields the messages of a text that are not inside another one.
 
-    >>> [m.branches for m in find_messages("a {n, plural, other {# b}} c")]
-    [[(21, 24)]]
+    >>> list(find_messages("a {n, plural, other {# b}} c"))
+    [(2, 26, [(21, 24)], True)]
     """
     if not ARGUMENT.search(text):
         return
@@ -58,8 +45,8 @@ def find_messages(text: str) -> Iterator[Message]:
         end = END.match(text, read)
         if branches and end:
             read = end.end()
-            kind = argument["kind"]
-            yield Message(argument.start(), read, branches, kind != "select")
+            has_number = argument["kind"] != "select"
+            yield argument.start(), read, branches, has_number
 
 
 def _ends(text):

@@ -14,11 +14,7 @@ Written = Iterator[tuple[str, Sequence[SpanLink]]]
 
 
 class Left(str):
-    """Text for readers that is not translated.
-
-    Attributes:
-        reason: Why, in a few words: "code".
-    """
+    """Text for readers that is not translated, with the reason: "code"."""
 
     reason: str
 
@@ -35,8 +31,7 @@ class Block:
     Args:
         pieces: The pieces.
         finish: From the written pieces, joined, to the text of the block.
-        source: What the document has in place of the block, if its pieces are
-            not that.
+        source: What the document has in place of the block, if not its pieces.
     """
 
     def __init__(

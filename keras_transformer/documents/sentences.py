@@ -354,13 +354,11 @@ def _join_messages(items, split_branch):
     if not messages:
         return items
     cuts = set()
-    for message in messages:
-        cuts |= {message.begin, *itertools.chain(*message.branches)}
-        if message.has_number:
-            for match in regex.finditer(
-                "#", text[: message.end], message.begin
-            ):
-                cuts |= set(match.span())
+    for begin, end, branches, has_number in messages:
+        cuts |= {begin, *itertools.chain(*branches)}
+        if has_number:
+            numbers = regex.finditer("#", text[:end], pos=begin)
+            cuts.update(*(match.span() for match in numbers))
     items = _divide(items, begins, sorted(cuts))
     begins, _ = _join_with_signs(items)
 
@@ -369,21 +367,19 @@ def _join_messages(items, split_branch):
         return items[first:last]
 
     found, read = [], 0
-    for message in messages:
-        found += between(read, message.begin)
-        pieces, read = [], message.begin
-        for begin, end in message.branches:
+    for first, last, branches, has_number in messages:
+        found += between(read, first)
+        pieces, read = [], first
+        for begin, end in branches:
             pieces += [item.raw for item in between(read, begin)]
             pieces += split_branch(
-                _code([item])
-                if message.has_number and item.raw == "#"
-                else item
+                _code([item]) if has_number and item.raw == "#" else item
                 for item in between(begin, end)
             )
             read = end
-        pieces += [item.raw for item in between(read, message.end)]
+        pieces += [item.raw for item in between(read, last)]
         found.append(_code([Item(Block(pieces), "")]))
-        read = message.end
+        read = last
     return found + between(read, len(text))
 
 

@@ -31,29 +31,22 @@ TIMES = regex.compile(
 )
 VTT_BLOCK_END = regex.compile(rf"{LINE_END}(?:[ \t]*{LINE_END})+")
 VTT_CODE = regex.compile(
-    r"<(?<close>/?)(?<name>[a-z]*+)[^<>]*+>|(?<entity>&\#?\w{1,31};)"
+    r"(?<ruby><rt\b[^<>]*+>[^<>]*+</rt>)|(?<entity>&\#?\w{1,31};)"
+    r"|<(?<close>/?)(?<name>[a-z]*+)[^<>]*+>"
 )
 NO_TEXT = ("WEBVTT", "STYLE", "REGION")
-RUBY = regex.compile(r"<rt\b[^<>]*+>[^<>]*+</rt>")
 # A new line is a new sentence only if another speaker begins.
 SPEAKER = regex.compile(rf"{LINE_END}+(?=[ \t]*(?:<[^<>]*>)*[-\u2013\u2014])")
-DASH = regex.compile(r"[ \t]*[-\u2013\u2014][ \t]*")
+DASH = regex.compile(r"[\r\n]*[ \t]*[-\u2013\u2014][ \t]*")
 ASS_CODE = regex.compile(r"\{[^{}]*+\}|\\[Nnh]")
 DRAWING = regex.compile(r"\\p[1-9]")
 
 
 def read(text: str, split: Split) -> Iterator:
-    """The pieces of a file of SubRip or WebVTT.
-
-    Args:
-        text, split: As of every reader.
-
-    Raises:
-        ValueError: It has text but no cue.
-    """
-    is_vtt = text.lstrip("\ufeff").startswith("WEBVTT")
+    """The pieces of a file of SubRip or WebVTT."""
+    is_vtt = text.startswith("WEBVTT")
     cues = list(TIMES.finditer(text))
-    if text.strip("\ufeff \t\r\n") and not (cues or is_vtt):
+    if text.strip() and not (cues or is_vtt):
         raise ValueError(
             "line 1: subtitles must have lines such as"
             " '00:00:01,000 --> 00:00:02,500'. Received: no such line"
@@ -71,7 +64,7 @@ def read(text: str, split: Split) -> Iterator:
         else:
             is_last = number + 1 == len(cues)
             end = len(rest) if is_last else _end_of_cue(rest)
-            make_items, write = plain_text(rest)[0], str
+            make_items, write = plain_text(rest)
         yield from _read_cue(rest[:end], split, make_items, write)
         yield from _read_blocks(rest[end:]) if is_vtt else [rest[end:]]
 
@@ -89,12 +82,10 @@ def _read_cue(text, split, make_items, write):
         yield Left(text, "cue without text")
         return
     for line, separator in separate(text, SPEAKER):
-        dash = DASH.match(line.lstrip("\r\n"))
-        if dash:
-            begin = len(line) - len(line.lstrip("\r\n")) + dash.end()
-            yield line[:begin]
-            line = line[begin:]
-        yield from split(line_items(line, make_items), write)
+        dash = DASH.match(line)
+        begin = dash.end() if dash else 0
+        yield line[:begin]
+        yield from split(line_items(line[begin:], make_items), write)
         yield separator
 
 
@@ -115,34 +106,22 @@ def _read_blocks(text):
 def _vtt_items(line):
     """The items of a line of WebVTT."""
     items, read = [], 0
-    annotations = {match.start(): match for match in RUBY.finditer(line)}
     for match in VTT_CODE.finditer(line):
-        if match.start() < read:
-            continue
         items += plain_items(line[read : match.start()])
-        annotation = annotations.get(match.start())
-        read = (annotation or match).end()
+        read = match.end()
         if match["entity"]:
             items.append(entity_item(match.group()))
-        elif annotation:
-            items.append(Item(Left(annotation.group(), "ruby"), "", ALONE))
-        elif match["name"]:
+        elif match["ruby"]:
+            items.append(Item(Left(match.group(), "ruby"), "", ALONE))
+        else:
             kind = CLOSE if match["close"] else OPEN
+            kind = kind if match["name"] else ALONE  # a time
             items.append(Item(match.group(), "", kind, match["name"]))
-        else:  # a time
-            items.append(Item(match.group(), "", ALONE))
     return items + plain_items(line[read:])
 
 
 def read_ass(text: str, split: Split) -> Iterator:
-    """The pieces of a file of Advanced SubStation Alpha.
-
-    Args:
-        text, split: As of every reader.
-
-    Raises:
-        ValueError: It has text but no line of dialogue.
-    """
+    """The pieces of a file of Advanced SubStation Alpha."""
     num_fields, has_dialogue = 10, False
     for line, line_end in separate(text, regex.compile(LINE_END)):
         key, _, value = line.partition(":")
@@ -151,12 +130,11 @@ def read_ass(text: str, split: Split) -> Iterator:
         fields = value.split(",", num_fields - 1)
         if key == "Dialogue" and len(fields) == num_fields:
             has_dialogue = True
-            words = fields[-1]
-            yield line[: len(line) - len(words)]
-            if DRAWING.search(words):
-                yield Left(words, "drawing")
+            yield line[: len(line) - len(fields[-1])]
+            if DRAWING.search(fields[-1]):
+                yield Left(fields[-1], "drawing")
             else:
-                yield from split(_ass_items(words))
+                yield from split(_ass_items(fields[-1]))
         else:
             yield line
         yield line_end
@@ -169,13 +147,9 @@ def read_ass(text: str, split: Split) -> Iterator:
 
 def _ass_items(words):
     """The items of a line of dialogue."""
-    items, read = [], 0
-    for match in ASS_CODE.finditer(words):
-        items += plain_items(words[read : match.start()])
-        read = match.end()
-        code = match.group()
-        is_space = code.startswith("\\")
-        items.append(
-            Item(code, " ", SPACE) if is_space else Item(code, "", ALONE)
-        )
-    return items + plain_items(words[read:])
+    items = []
+    for part, code in separate(words, ASS_CODE):
+        items += plain_items(part)
+        kind, text = (SPACE, " ") if code.startswith("\\") else (ALONE, "")
+        items.append(Item(code, text, kind))
+    return items

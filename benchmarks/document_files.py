@@ -5,7 +5,7 @@
 It reads every file below DIR whose name is that of a format, such as those of
 unpacked source packages. The translator writes capitals, keeps placeholders and
 aligns word by word, so what else changes is the fault of a reader or writer.
-For each format it counts files that are refused, that do not come back byte for
+Existing translations are replaced. For each format it counts files that are refused, that do not come back byte for
 byte without translation, that are not well-formed after it, or lost a
 placeholder, and the share of letters that were left, with reasons.
 
@@ -74,11 +74,16 @@ def measure(format, paths, show):
         num_files += 1
         begin = time.process_time()
         try:
-            document = documents.parse(data, format, fits=fits)
+            document = documents.parse(
+                data,
+                format,
+                fits=fits,
+                replace=format in documents.WITH_TRANSLATIONS,
+            )
         except ValueError as error:
             faults["refused"] += 1
             if show:
-                print(f"{path}: refused: {error}")
+                print(f"{path}: refused: {error}", flush=True)
             continue
         num_sentences += len(document.sentences)
         letters += sum(count_letters(s) for s in document.sentences)
@@ -98,7 +103,7 @@ def measure(format, paths, show):
         for fault, is_right in checks.items():
             faults[fault] += not is_right
             if show and not is_right:
-                print(f"{path}: {fault}")
+                print(f"{path}: {fault}", flush=True)
     total = letters + sum(left.values())
     return {
         "format": format,

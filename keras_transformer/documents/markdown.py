@@ -28,7 +28,7 @@ MODULE_LINE = regex.compile(
 FIRST_CODE = regex.compile(r"\[[ xX]\](?=\s)|\[![\w-]+\][+-]?(?=\s|\Z)")
 WIKI_LINK = regex.compile(r"!?\[\[[^\[\]\n|]++(?<label>\|)?")
 # Signs that would be markup; one at the beginning, as of a heading or list.
-SIGN = regex.compile(r"[\\`*\[\]<>|]|(?<!\w)_|_(?!\w)|~(?=~)")
+SIGN = regex.compile(r"[\\`*\[\]<>|]|(?<![^\W_])_|_(?![^\W_])|~(?=~)")
 FIRST_SIGN = regex.compile(r"\A(\d{0,9})([-+#.)])(?=\s)")
 LINE = regex.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 LEFT = {  # tokens of blocks that stay
@@ -146,29 +146,26 @@ def escape(text: str) -> str:
 def _offsets(token, text, starts, least):
     """Where each character of a token's content is in the text, and its end.
 
-    None if the content is not written so in the text, such as tabs that are
-    indentation in part.
+    None if the content is not written so in the text.
     """
     offsets = []
     for i, line in enumerate(token.content.split("\n")):
         number = min(token.map[0] + i, len(starts) - 2)
         span = max(least, starts[number]), starts[number + 1]
+        words = line.lstrip()  # tabs before them may be spaces here
         # In a table, `\|` is a sign of the cell.
-        begin = text.find(line, *span)
-        written = line
-        if begin < 0:
-            written = line.replace("|", r"\|")
-            begin = text.find(written, *span)
-        if begin < 0:
+        for pattern in (words, words.replace("|", r"\|")):
+            begin = text.find(pattern, *span)
+            if begin >= 0:
+                break
+        else:
             return None
         if i:
             offsets.append(least)  # of the line end
-        least = begin + len(written)
-        if written is line:
-            offsets += range(begin, least)
-        else:
-            signs = regex.finditer(r"\\\||.", written, regex.S)
-            offsets += [begin + match.start() for match in signs]
+        offsets += [begin] * (len(line) - len(words))
+        least = begin + len(pattern)
+        signs = regex.finditer(r"\\\||." if pattern != words else ".", pattern)
+        offsets += [begin + match.start() for match in signs]
     return [*offsets, least]
 
 

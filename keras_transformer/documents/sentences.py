@@ -33,6 +33,7 @@ from keras_transformer.documents.placement import (
 
 TEXT, SPACE = "text", "space"
 CODES = (OPEN, CLOSE, ALONE, ACCELERATOR)
+LINE_BREAK = regex.compile(r"[\r\n\v\f\x85\u2028\u2029]|\\[Nn]")
 # Where a sentence that is too long may be divided, best first.
 DIVISIONS = (
     regex.compile(
@@ -170,7 +171,7 @@ class Sentence:
         ]
         used = 0
         for item, begin in zip(self._items, self._begins, strict=True):
-            if item.kind == SPACE and regex.search(r"[\r\n\\]", item.raw):
+            if item.kind == SPACE and LINE_BREAK.search(item.raw):
                 wanted = begin * len(translation) / len(self.text)
                 after = max(bisect.bisect(spaces, wanted), used)
                 nearest = range(max(after - 1, used), after + 1)

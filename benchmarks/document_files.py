@@ -5,9 +5,10 @@
 It reads every file below DIR whose name is that of a format, such as those of
 unpacked source packages. The translator writes capitals, keeps placeholders and
 aligns word by word, so what else changes is the fault of a reader or writer.
-Existing translations are replaced. For each format it counts files that are refused, that do not come back byte for
-byte without translation, that are not well-formed after it, or lost a
-placeholder, and the share of letters that were left, with reasons.
+Existing translations are replaced. For each format it counts files that are
+refused, that do not come back byte for byte without translation, that are not
+well-formed after it, or that lost a placeholder, and the share of letters that
+were left, with reasons.
 
 Well-formed: of PO what msgfmt accepts (the package gettext), if it accepts
 messages as their translations; of XLIFF what lxml reads; of HTML the same tags

@@ -131,6 +131,11 @@ PAGES = {
         "<p>A <b> </b>B <a><img><i></i></a> C<em></em></p>",
         [],
     ),
+    "codes before signs": (
+        "<p>only <b><code>x</code> y</b>, or <i>z <kbd>q</kbd></i>. (<br/>a)",
+        "<p>ONLY <b><code>x</code> Y</b>, OR <i>Z <kbd>q</kbd></i>. (<br/>A)",
+        [(1, "code"), (1, "kbd")],
+    ),
     "ICU": (
         "<p>Now {n, plural, one {<b>one</b> dog} other {# dogs}} in {x}.",
         "<p>NOW {n, plural, one {<b>ONE</b> DOG} other {# DOGS}} IN {x}.",
@@ -191,6 +196,14 @@ MARKDOWN = {
         "</p>\n\n<Tabs id={1}>\n\nexport const a = {b};\n",
         [(1, "code"), (10, "code")],
     ),
+    "labels of links": (
+        "See [the Spec]s, [b *c*][] or [d][e] in `x`.\n\nOnly **`.md` files in"
+        " `src/`**.\n\n[the spec]: u\n[b *c*]: v\n[e]: w\n",
+        "SEE [THE SPECS][the Spec], [B *C*][b *c*] OR [D][e] IN `x`.\n\nONLY"
+        " **`.md` FILES IN `src/`**.\n\n[the spec]: u\n[b *c*]: v\n[e]: w\n",
+        [(1, "code"), (3, "code"), (3, "code")],
+    ),
+    "signs": ("a ___ b_ c\n", "A \\_\\_\\_ B\\_ C\n", []),
     "definitions and containers": (
         "Term\n: Its words.\n\n:::tip Look\nHere.\n:::\n\n    code\n",
         "TERM\n: ITS WORDS.\n\n:::tip Look\nHERE.\n:::\n\n    code\n",

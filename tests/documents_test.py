@@ -431,7 +431,7 @@ def test_lost_placeholders_are_placed_by_alignment():
         ]
 
     def align(pairs):
-        assert pairs == [("Copied files to .", "Copied Dateien to .")]
+        assert pairs == [("Copied files to.", "Copied Dateien to.")]
         return [link_words(*pairs[0], [0, 1, 2, 3])]
 
     text = "Copied %s files to {name}. See a@b.org, {0}."
@@ -439,7 +439,7 @@ def test_lost_placeholders_are_placed_by_alignment():
     assert found.text == "Copied %s Dateien to {name}. See a@b.org, {0}."
     assert asked == [
         ["Copied %s files to {name}.", "See a@b.org, {0}."],
-        ["Copied files to ."],
+        ["Copied files to."],
     ]
     assert found.repeated == 1
     # A placeholder that only the translation has is left out.
@@ -533,7 +533,7 @@ def test_subtitles_and_markdown():
         " `code`.\n\n    code\n"
     )
     document = documents.parse(text, "markdown")
-    assert document.sentences == ["A title", "See the page & ."]
+    assert document.sentences == ["A title", "See the page &."]
     source, target = document.sentences[1], "Sieh die Seite & [x]."
     found = link_words(source, target, [0, 1, 2, 3, 3, 3, 3, 4])
     assert document.write(["Ein_ Titel", target], [(), found]) == (

@@ -10,7 +10,7 @@ import regex
 
 from keras_transformer.documents.html import read as read_html
 from keras_transformer.documents.markup import VOID, entity_item, read_events
-from keras_transformer.documents.pieces import Left
+from keras_transformer.documents.pieces import Label, Left
 from keras_transformer.documents.placeholders import PLACEHOLDER
 from keras_transformer.documents.placement import ALONE, CLOSE, OPEN
 from keras_transformer.documents.sentences import Item, Split, plain_items
@@ -234,7 +234,11 @@ class _Spans:
                 left = Left(raw(begin, end), LEFT_INSIDE[kind])
                 items.append(Item(left, "", ALONE))
             elif kind:
-                items.append(Item(raw(begin, end), "", kind, name))
+                name, is_label, label = name.partition(" ")
+                part = raw(begin, end)
+                if is_label:
+                    part = Label(part, f"][{label}]")
+                items.append(Item(part, "", kind, name))
             read = end
         return items
 
@@ -243,7 +247,10 @@ class _Spans:
         for begin, end, name, made in self._found:
             if name == "link":
                 yield begin, begin + 1, OPEN, "link"
-                yield made, end, CLOSE, "link"
+                # Without an address the text is the label: it gets one.
+                label = content[begin + 1 : made]
+                is_label = content[made:end] in ("]", "][]")
+                yield made, end, CLOSE, f"link {label}" if is_label else "link"
             elif name == "wiki_link":
                 label = content.find("|", begin, end) + 1
                 yield begin, label or end, OPEN if label else ALONE, name

@@ -25,6 +25,18 @@ class Left(str):
         return left
 
 
+class Label(str):
+    """What stays, or, in a sentence that is translated, another text."""
+
+    translated: str
+
+    def __new__(cls, text: str, translated: str) -> "Label":
+        """The text, and the other one."""
+        label = super().__new__(cls, text)
+        label.translated = translated
+        return label
+
+
 class Block:
     """Pieces that are written together.
 

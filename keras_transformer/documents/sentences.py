@@ -150,7 +150,7 @@ class Sentence:
         after = _neighbours(self._items[::-1], raws[::-1], 0)[::-1]
         return [
             Mark(
-                raws[i],
+                getattr(raws[i], "translated", raws[i]),
                 item.kind,
                 item.name,
                 place=min(self._begins[i], len(self.text)),
@@ -226,14 +226,16 @@ def _remove_added(translation, text):
 def _join(items):
     """Where each item begins in the text that the model reads, and the text.
 
-    White space is one space, and none at the beginning. A code between two
-    words keeps them apart.
+    White space is one space, and none at the beginning, nor before a code that
+    a sign such as "." follows. A code between two words keeps them apart.
     """
     begins, parts, length, apart = [], [], 0, False
     last = ""
-    for item in items:
+    for i, item in enumerate(items):
         text = item.text
-        if item.kind == SPACE and last in ("", " "):
+        if item.kind == SPACE and (
+            last in ("", " ") or _is_before_sign(items, i + 1)
+        ):
             text = ""
         if apart and last.isalnum() and text[:1].isalnum():
             parts.append(" ")
@@ -244,6 +246,15 @@ def _join(items):
         last = text[-1:] or last
         apart = item.kind == ALONE or (apart and not text)
     return begins, "".join(parts)
+
+
+def _is_before_sign(items, first):
+    """Whether codes begin at an index, and then a sign that has no space."""
+    for i in range(first, len(items)):
+        if items[i].kind not in (OPEN, CLOSE, ALONE):
+            kinds = {item.kind for item in items[first:i]}
+            return ALONE in kinds and items[i].text[:1] in tuple(".,;:!?)")
+    return False
 
 
 def _divide(items, begins, offsets):

@@ -60,7 +60,7 @@ def main():
         rows.append(measure(format, paths[format], bool(options.show)))
         print(rows[-1], flush=True)
     if options.record:
-        results.record("document_files", "Files of others", {"rows": rows})
+        results.record("document_files", "Documents of others", {"rows": rows})
 
 
 def measure(format, paths, show):
@@ -112,10 +112,7 @@ def measure(format, paths, show):
         "sentences": num_sentences,
         **{fault: faults[fault] for fault in FAULTS},
         "left, %": round(100 * sum(left.values()) / max(total, 1), 2),
-        "reasons": {
-            reason: round(100 * number / max(total, 1), 2)
-            for reason, number in left.most_common()
-        },
+        "mostly": ", ".join(reason for reason, _ in left.most_common(3)),
     }
 
 

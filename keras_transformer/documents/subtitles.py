@@ -36,7 +36,9 @@ VTT_CODE = regex.compile(
 )
 NO_TEXT = ("WEBVTT", "STYLE", "REGION")
 # A new line is a new sentence only if another speaker begins.
-SPEAKER = regex.compile(rf"{LINE_END}+(?=[ \t]*(?:<[^<>]*>)*[-\u2013\u2014])")
+SPEAKER = regex.compile(
+    rf"(?<![\r\n]){LINE_END}++(?=[ \t]*+(?:<[^<>]*+>)*+[-\u2013\u2014])"
+)
 DASH = regex.compile(r"[\r\n]*[ \t]*[-\u2013\u2014][ \t]*")
 ASS_CODE = regex.compile(r"\{[^{}]*+\}|\\[Nnh]")
 DRAWING = regex.compile(r"\\p[1-9]")

@@ -5,7 +5,9 @@ that every other difference is the fault of a reader or writer.
 """
 
 import collections
+import io
 import re
+import zipfile
 
 import lxml.etree
 import markdown_it
@@ -13,6 +15,8 @@ import polib
 import pytest
 
 from keras_transformer import documents
+from keras_transformer.documents import html
+from keras_transformer.documents.pieces import Block
 from keras_transformer.documents.placeholders import PLACEHOLDER
 from keras_transformer.translation.alignment import SpanLink, word_spans
 
@@ -622,3 +626,36 @@ def test_line_breaks_do_not_enter_placeholders():
     counts = collections.Counter(re.findall(r"\{%.*?%\}", found.text))
     assert counts == {"{% a b c d e f %}": 1}
     assert found.text.count("\n") == 1
+
+
+def test_a_container_of_parts(monkeypatch):
+    """The shape of formats that are zip files."""
+
+    def read(data, split):
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            parts = {name: archive.read(name) for name in archive.namelist()}
+
+        def finish(texts):
+            file = io.BytesIO()
+            with zipfile.ZipFile(file, "w") as archive:
+                for name, text in zip(parts, texts, strict=True):
+                    archive.writestr(name, text)
+            return file.getvalue(), ""
+
+        return [
+            Block(list(html.read(part.decode(), split)))
+            for part in parts.values()
+        ], finish
+
+    reader = documents.Format(read, (".zip",), r"PK", is_container=True)
+    monkeypatch.setitem(documents.READERS, "zip", reader)
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("a.xml", "<p>One <b>é</b>")
+        archive.writestr("b.xml", "<p>two")
+    document = documents.parse(file.getvalue(), "auto", name="x.zip")
+    found = documents.translate(document, capitals, align)
+    with zipfile.ZipFile(io.BytesIO(found.data)) as archive:
+        texts = [archive.read(name).decode() for name in archive.namelist()]
+    assert texts == ["<p>ONE <b>É</b>", "<p>TWO"]
+    assert found.charset == "" and len(found.pairs) == 2

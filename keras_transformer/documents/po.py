@@ -62,7 +62,8 @@ def read(text: str, split: Split, replace: bool = False) -> Iterator:
             singular = singular or _singular_form(messages.get("msgstr", ""))
             yield text[begin:end]
             continue
-        pieces, read_to = [], fields[0].start()
+        pieces: list = []
+        read_to = fields[0].start()
         for field, keyword, value in zip(fields, keywords, values, strict=True):
             if not keyword.startswith("msgstr"):
                 continue

@@ -59,14 +59,14 @@ def read(text: str, split: Split) -> Iterator:
     for number, cue in enumerate(cues):
         yield cue.group()
         rest = text[cue.end() : ends[number + 1]]
+        end = len(rest)
+        make_items, write = plain_text(rest)
         if is_vtt:
             between = VTT_BLOCK_END.search(rest)
-            end = between.start() if between else len(rest)
+            end = between.start() if between else end
             make_items, write = _vtt_items, escape
-        else:
-            is_last = number + 1 == len(cues)
-            end = len(rest) if is_last else _end_of_cue(rest)
-            make_items, write = plain_text(rest)
+        elif number + 1 < len(cues):
+            end = _end_of_cue(rest)
         yield from _read_cue(rest[:end], split, make_items, write)
         yield from _read_blocks(rest[end:]) if is_vtt else [rest[end:]]
 

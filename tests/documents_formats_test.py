@@ -184,8 +184,8 @@ MARKDOWN = {
         [(1, "front matter")],
     ),
     "math and wiki links": (
-        "For $5, $x_1$ [[is]] [[a|one]] and\n\n$$\nab\n$$\n\nNo $10.\n",
-        "FOR $5, $x_1$ [[is]] [[a|ONE]] AND\n\n$$\nab\n$$\n\nNO $10.\n",
+        "For $5, $x_1$ [[is]] [[a|one]] :+1: and\n\n$$\nab\n$$\n\nNo: $10.\n",
+        "FOR $5, $x_1$ [[is]] [[a|ONE]] :+1: AND\n\n$$\nab\n$$\n\nNO: $10.\n",
         [(1, "math"), (3, "math")],
     ),
     "tables": (
@@ -592,6 +592,8 @@ def test_charsets_that_are_refused(data, charset, message):
         ("markdown", "", b"A text\n\n## With a heading\n"),
         ("markdown", "", b"+++\nx=1\n+++\n"),
         ("text", "", b"A text.\n1 --> 2"),
+        ("markdown", "", b"# " * 2000),
+        ("text", "", b"<!-- -->" * 500),
     ],
 )
 def test_the_format_by_name_and_content(format, name, data):

@@ -59,7 +59,7 @@ class Format(typing.NamedTuple):
     is_container: bool = False
 
 
-XML_START = r"(?:<\?xml[^>]*>\s*|<!--.*?-->\s*)*"
+XML_START = r"(?:<\?xml[^>]*+>\s*+|<!--(?:(?!-->).)*+-->\s*+)*+"
 READERS: dict[str, Format] = {
     "text": Format(text.read, (".txt", ".text")),
     "html": Format(
@@ -84,7 +84,7 @@ READERS: dict[str, Format] = {
     "po": Format(
         po.read,
         (".po", ".pot"),
-        r"(?:#[^\n]*\s+)*(?:domain|msgctxt|msgid)\s+\"",
+        r"(?:#[^\n]*+\s++)*+(?:domain|msgctxt|msgid)\s+\"",
         PO_DECLARATION,
         has_translations=True,
     ),

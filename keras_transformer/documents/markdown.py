@@ -26,7 +26,10 @@ MODULE_LINE = regex.compile(
 )
 # What may stand at the beginning of a paragraph: a task, an alert.
 FIRST_CODE = regex.compile(r"\[[ xX]\](?=\s)|\[![\w-]+\][+-]?(?=\s|\Z)")
-WIKI_LINK = regex.compile(r"!?\[\[[^\[\]\n|]++(?<label>\|)?")
+WIKI_LINK = regex.compile(
+    r"!?\[\[[^\[\]\n|]{1,300}+(?:\|[^\[\]\n]{1,300}+)?\]\]"
+    r"|(?<![\w:]):[a-z0-9_+-]{2,30}+:(?![\w:])"
+)
 # Signs that would be markup; one at the beginning, as of a heading or list.
 SIGN = regex.compile(r"[\\`*\[\]<>|]|(?<![^\W_])_|_(?![^\W_])|~(?=~)")
 FIRST_SIGN = regex.compile(r"\A(\d{0,9})([-+#.)])(?=\s)")
@@ -123,13 +126,11 @@ def _make_parser():
 
 
 def _wiki_link(state, silent):
-    """A rule of the parser: `[[page]]`, `[[page|label]]`."""
+    """A rule of the parser: `[[page]]`, `[[page|label]]`, `:emoji:`."""
     match = WIKI_LINK.match(state.src, state.pos)
-    end = match and state.src.find("]]", match.end(), match.end() + 500)
-    if not match or end < 0 or (not match["label"] and end > match.end()):
-        return False
-    state.pos = end + 2
-    return True
+    if match:
+        state.pos = match.end()
+    return bool(match)
 
 
 def escape(text: str) -> str:

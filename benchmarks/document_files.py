@@ -38,7 +38,8 @@ from keras_transformer.translation.alignment import SpanLink, word_spans
 LARGEST = 2_000_000  # bytes
 OWN_PLACEHOLDER = re.compile(
     r"%\(\w+\)[sd]|%\d?\$?[sdiu]\b|\{\w*\}|\{\{ ?\w+ ?\}\}|\$\{\w+\}"
-    r"|https?://[\w./-]*\w"
+    r"|https?://[\w./-]*\w",
+    re.ASCII,
 )
 FAULTS = ("refused", "identity", "well-formed", "placeholders", "slow")
 

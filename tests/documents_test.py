@@ -458,7 +458,7 @@ def test_placeholders():
     text = (
         "%s %1$s %-5.2f %lld %d %(name)s %% %1 %n %{a} %NAME% %PRODUCTNAME {0}"
         " {n, plural, one {# x}} {{y}} ${z} $(ARG1) $name$ $var $1"
-        " https://a.b/c?d=e a.b+c@d-e.org www.x.de/y"
+        " https://a.b/c?d=e a.b+c@d-e.org www.x.de/y http://hôte/café"
     )
     expected = re.sub(r"\{n, .*?\}\}", "ICU", text).split(" ")
     found = count_placeholders(text)

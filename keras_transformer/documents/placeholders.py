@@ -12,9 +12,10 @@ for _ in range(4):
 
 PLACEHOLDER = regex.compile(
     r"""
-    # addresses
-      (?:(?:https?|ftp)://|www\.)[A-Za-z0-9\-._~:/?\#@!$&'()+,;=%\[\]]*
-      [A-Za-z0-9\-_~/\#@$&+=%]
+    # addresses; not in scripts that write no spaces
+      (?:(?:https?|ftp)://|www\.)
+      [\p{Latin}\p{Cyrillic}\p{Greek}0-9\-._~:/?\#@!$&'()+,;=%\[\]]*
+      [\p{Latin}\p{Cyrillic}\p{Greek}0-9\-_~/\#@$&+=%]
     | [\w.+-]{1,64}+@[\w-]++(?:\.[\w-]+)+
     # %(name)s, $(NAME), $name$, $NAME, $1
     | %\([^()%\n]{1,80}+\)[#0+-]{0,5}[\d.]{0,9}[diouxXeEfFgGcrsa]

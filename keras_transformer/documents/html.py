@@ -89,11 +89,7 @@ def _with_depth(events: Iterable[Event]) -> Iterator[tuple[Event, int]]:
 
 
 def read(text: str, split: Split) -> list:
-    """The pieces of an HTML page, or of a part of one.
-
-    Args:
-        text, split: As of every reader.
-    """
+    """The pieces of an HTML page, or of a part of one."""
     pieces: list = []
     items: list[Item] = []
     events = collections.deque(_with_depth(read_events(text)))

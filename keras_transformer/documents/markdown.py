@@ -46,11 +46,7 @@ LONGEST = 20_000  # characters of a paragraph; the parser may take their square
 
 
 def read(text: str, split: Split) -> Iterator:
-    """The pieces of a Markdown text. Code, math and images stay.
-
-    Args:
-        text, split: As of every reader.
-    """
+    """The pieces of a Markdown text. Code, math and images stay."""
     spans = _Spans(_make_parser())
     front = FRONT_MATTER.match(text)
     begin = front.end() if front else 0

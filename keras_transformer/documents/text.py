@@ -40,11 +40,8 @@ def read(
 
     A sentence ends with its line, unless the paragraph was wrapped: then all
     its lines but the last are full, and its sentences go on in the next line.
-
-    Args:
-        text, split: As of every reader.
-        make_items: From a text without line ends to its items.
-        escape: As of a `Sentence`.
+    `make_items` makes items of a text without line ends; `escape` is as of a
+    `Sentence`.
     """
     for paragraph, separator in separate(text, PARAGRAPH_END):
         mark = LIST_MARK.match(paragraph)
@@ -79,9 +76,7 @@ def line_items(
 ) -> list[Item]:
     """The items of a line, or of several lines that are one text.
 
-    Args:
-        text: The lines.
-        make_items: From a text without line ends to its items.
+    `make_items` makes items of a text without line ends.
     """
     return [
         item

@@ -639,8 +639,8 @@ def schema_of(described, path, field):
         ),
         (
             {"q": "a", "source": "en", "target": "de", "format": "pdf"},
-            "format must be one of 'text', 'html', 'xliff', 'srt', 'po',"
-            " 'markdown'. Received: format='pdf'",
+            "format must be one of 'text', 'html', 'xliff', 'srt', 'ass',"
+            " 'po', 'markdown', 'auto'. Received: format='pdf'",
         ),
         (
             {"q": "a", "source": "en", "target": "de", "alternatives": 4},

@@ -31,12 +31,18 @@ class Options(Fields):
     document_map: str = hp(
         "",
         "File to write: a JSON object for each sentence of the document, with"
-        " its source and its translation.",
+        " its line, its source and its translation, and for each text that is"
+        " left, with the reason.",
     )
     retranslate: bool = hp(
         False,
         "Also replace existing translations.",
         needs={"format": WITH_TRANSLATIONS},
+    )
+    charset: str = hp(
+        "",
+        "Charset of the document. By default its byte order mark, then what it"
+        " declares, else UTF-8.",
     )
 
 
@@ -61,6 +67,7 @@ def main(argv: list[str] | None = None) -> None:
             options.format,
             options.document_map,
             options.retranslate,
+            options.charset,
         )
 
 

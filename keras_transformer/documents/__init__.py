@@ -1,6 +1,6 @@
 """Documents: their sentences are translated, everything else stays.
 
-    document = documents.parse(text, "html", "en", translator.fits)
+    document = documents.parse(data, "html", "en", translator.fits)
     documents.translate(document, translator.translate, translator.align_spans)
 
 Text between sentences never changes, and a sentence whose translation equals it
@@ -10,92 +10,207 @@ stays as it is written.
 import functools
 import importlib.util
 import itertools
+import pathlib
 import typing
 from collections.abc import Callable, Generator, Sequence
 
+import regex
+
 from keras_transformer.commands.flags import how_to_install
-from keras_transformer.documents.document import Document
-from keras_transformer.documents.html import read as read_html
-from keras_transformer.documents.markdown import (
-    read as read_markdown,
+from keras_transformer.documents import (
+    html,
+    markdown,
+    po,
+    subtitles,
+    text,
+    xliff,
 )
-from keras_transformer.documents.po import read as read_po
+from keras_transformer.documents.charsets import (
+    HTML_DECLARATION,
+    PO_DECLARATION,
+    XML_DECLARATION,
+    decode,
+)
+from keras_transformer.documents.document import Document
 from keras_transformer.documents.sentences import split
-from keras_transformer.documents.srt import read as read_srt
-from keras_transformer.documents.text import read as read_text
-from keras_transformer.documents.xliff import read as read_xliff
 from keras_transformer.translation.alignment import SpanLink
 
-# A reader has a text of its format and `sentences.split` for its language. It
-# yields the text in order: `Sentence`s, `Block`s, and what stays as `str`.
-READERS: dict[str, Callable] = {
-    "text": read_text,
-    "html": read_html,
-    "xliff": read_xliff,
-    "srt": read_srt,
-    "po": read_po,
-    "markdown": read_markdown,
+
+class Format(typing.NamedTuple):
+    """A format of documents.
+
+    Attributes:
+        read: From the text of a document and `sentences.split` for its language
+            to its pieces. With `is_container` from bytes and that to pieces,
+            and a function from the texts of all pieces to bytes and "".
+        suffixes: Of the names of its files.
+        sign: What its files begin with, and no others.
+        declaration: Finds the charset that a file declares.
+        has_translations: Whether its files have source and translation; `read`
+            has the option `replace`.
+        is_container: Whether its files are no text.
+    """
+
+    read: Callable
+    suffixes: tuple[str, ...]
+    sign: str = r"(?!)"
+    declaration: regex.Pattern | None = None
+    has_translations: bool = False
+    is_container: bool = False
+
+
+XML_START = r"(?:<\?xml[^>]*+>\s*+|<!--(?:(?!-->).)*+-->\s*+)*+"
+READERS: dict[str, Format] = {
+    "text": Format(text.read, (".txt", ".text")),
+    "html": Format(
+        html.read,
+        (".html", ".htm", ".xhtml"),
+        rf"{XML_START}<(?:!DOCTYPE\s+html|(?!xliff)[a-z][a-z0-9]*(?:\s[^<]*)?>)",
+        HTML_DECLARATION,
+    ),
+    "xliff": Format(
+        xliff.read,
+        (".xlf", ".xliff"),
+        rf"{XML_START}<(?:\w+:)?xliff\b",
+        XML_DECLARATION,
+        has_translations=True,
+    ),
+    "srt": Format(
+        subtitles.read,
+        (".srt", ".vtt"),
+        r"WEBVTT\b|(?:\d+\s+)?[\d:]+[\d.,]*[ \t]*-->",
+    ),
+    "ass": Format(subtitles.read_ass, (".ass", ".ssa"), r"\[Script Info\]"),
+    "po": Format(
+        po.read,
+        (".po", ".pot"),
+        r"(?:#[^\n]*+\s++)*+(?:domain|msgctxt|msgid)\s+\"",
+        PO_DECLARATION,
+        has_translations=True,
+    ),
+    "markdown": Format(
+        markdown.read,
+        (".md", ".markdown", ".mdx"),
+        r"(?:---|\+\+\+)\r?\n|.*?(?m:\]\([^)\s]+\)"
+        r"|^(?:#{1,6} \S|```|[-*+] \[[ xX]\] |> \[!\w+\]))",
+    ),
 }
-WITH_TRANSLATIONS = ("po", "xliff")  # formats that have source and translation
-FORMATS = tuple(READERS)
+# Modules of the extra `documents`.
+LIBRARIES = ("babel", "lxml", "markdown_it", "mdit_py_plugins", "sentencex")
 BYTE_ORDER_MARK = "\ufeff"
+AUTO = "auto"
+WITH_TRANSLATIONS = (
+    *(name for name, format in READERS.items() if format.has_translations),
+    AUTO,
+)
+FORMATS = (*READERS, AUTO)
 
 
 def parse(
-    text: str,
+    data: bytes | str,
     format: str = "text",
     language: str = "en",
     fits: Callable[[str], bool] = lambda sentence: True,
     replace: bool = False,
+    charset: str = "",
+    name: str = "",
 ) -> Document:
-    """The document that a text is.
+    """The document that bytes are, or a text.
 
     Args:
-        text: The text.
-        format: One of `FORMATS`.
+        data: The document; a text as if it was UTF-8.
+        format: One of `FORMATS`; "auto" is what its name or content says.
         language: Code of its language, which decides where sentences end.
         fits: Whether the model can read a sentence. A longer one is divided at
             a clause mark, else at white space; the parts are sentences.
         replace: Whether to translate again what has a translation; only for
             `WITH_TRANSLATIONS`.
+        charset: Of bytes without a byte order mark. By default what they
+            declare, else UTF-8.
+        name: Of its file, if it has one.
 
     Raises:
-        ValueError: There is no such format, or the text is not of this format;
-            the message has the line. Or the extra `documents` is not installed.
+        ValueError: There is no such format or charset, or the document is not
+            of them; the message has the line. Or the extra `documents` is not
+            installed.
 
     >>> parse("One.  Two.\\n\\n  Three.").sentences
     ['One.', 'Two.', 'Three.']
     """
-    if format not in READERS:
+    if format not in FORMATS:
         raise ValueError(
             f"format must be one of {', '.join(FORMATS)}."
             f" Received: format={format!r}"
         )
     check_installed()
-    mark = BYTE_ORDER_MARK * text.startswith(BYTE_ORDER_MARK)
-    options = {"replace": replace} if format in WITH_TRANSLATIONS else {}
-    pieces = READERS[format](
-        text.removeprefix(mark),
-        functools.partial(split, language=language, fits=fits),
-        **options,
+    if isinstance(data, str):
+        data, charset = data.encode(), "utf-8"
+    if format == AUTO:
+        format = detect(name, data)
+    reader = READERS[format]
+    options: dict[str, typing.Any] = {}
+    if reader.has_translations:
+        options["replace"] = replace
+    elif replace:
+        raise ValueError(
+            "expected a format with translations, which can be replaced."
+            f" Received: format={format!r}"
+        )
+    divide = functools.partial(split, language=language, fits=fits)
+    if reader.is_container:
+        return Document(*reader.read(data, divide, **options))
+    content, found = decode(data, reader.declaration, charset)
+    mark = BYTE_ORDER_MARK * content.startswith(BYTE_ORDER_MARK)
+    pieces = reader.read(content.removeprefix(mark), divide, **options)
+
+    def finish(texts):
+        text = "".join(texts)
+        # Some charsets have two codes for a character.
+        return (data, found.name) if text == content else found.encode(text)
+
+    return Document([mark, *pieces], finish)
+
+
+def detect(name: str, data: bytes) -> str:
+    """The format of a document: by the suffix of its name, else its content.
+
+    >>> detect("readme.md", b""), detect("", b"<!DOCTYPE html>")
+    ('markdown', 'html')
+    """
+    suffix = pathlib.PurePath(name).suffix.lower()
+    named = (n for n, f in READERS.items() if suffix in f.suffixes)
+    # The signs are ASCII; this also reads those in UTF-16.
+    start = data[:4096].decode("latin-1").replace("\0", "")
+    start = regex.sub(r"\A(?:\xef\xbb\xbf|\xff\xfe|\xfe\xff)?\s*+", "", start)
+    signed = (
+        n
+        for n, f in READERS.items()
+        if regex.match(f.sign, start, regex.I | regex.S)
     )
-    return Document([mark, *pieces])
+    return next(itertools.chain(named, signed, ["text"]))
 
 
 class Translated(typing.NamedTuple):
     """The translation of a document.
 
     Attributes:
-        text: The document.
+        data: The document.
+        charset: Of the document; "" of one that is no text.
         pairs: Each sentence and its translation, in order, as the model read
             and wrote them.
         repeated: How many sentences were translated twice, the second time
             without placeholders.
     """
 
-    text: str
+    data: bytes
+    charset: str
     pairs: list[tuple[str, str]]
     repeated: int
+
+    @property
+    def text(self) -> str:
+        """The document as a text."""
+        return self.data.decode(self.charset)
 
 
 class Stage(typing.NamedTuple):
@@ -137,8 +252,8 @@ def stages(
     pairs = list(zip(sentences, translations, strict=True))
     marked = list(itertools.compress(pairs, document.needs_alignment))
     alignments = (yield Stage("align", marked)) if marked else []
-    text = document.write(translations, alignments)
-    yield Translated(text, pairs, len(hidden))
+    data, charset = document.write_bytes(translations, alignments)
+    yield Translated(data, charset, pairs, len(hidden))
 
 
 def translate(
@@ -163,7 +278,7 @@ def translate(
 
 def check_installed() -> None:
     """Raises ValueError if a library of the extra `documents` is missing."""
-    for name in ("sentencex", "polib", "markdown_it"):
+    for name in LIBRARIES:
         if importlib.util.find_spec(name) is None:
             raise ValueError(
                 "documents need the extra 'documents':"

@@ -1,59 +1,74 @@
 """A document as its sentences and everything that stays as it is."""
 
-import itertools
-import uuid
+import collections
+import typing
 from collections.abc import Callable, Iterator, Sequence
 
+import regex
+
+from keras_transformer.documents.pieces import Left, write
 from keras_transformer.documents.sentences import Sentence
 from keras_transformer.translation.alignment import SpanLink
 
+LINE_END = regex.compile(r"\r\n|[\r\n]")
 
-class Block:
-    """Pieces of a document that are written together.
 
-    Args:
-        pieces: Texts, which stay as they are, `Sentence`s and `Block`s.
-        finish: From the written pieces, joined, to the text of the block.
-    """
+class Unread(typing.NamedTuple):
+    """A text that is left as it is: the line where it begins, and why."""
 
-    def __init__(
-        self,
-        pieces: Sequence["str | Sentence | Block"],
-        finish: Callable[[str], str] = str,
-    ):
-        self.pieces = list(pieces)
-        self._finish = finish
-
-    def walk(self) -> Iterator[Sentence]:
-        """Yields the sentences in order."""
-        for piece in self.pieces:
-            if isinstance(piece, Block):
-                yield from piece.walk()
-            elif isinstance(piece, Sentence):
-                yield piece
-
-    def write(self, written: Iterator[str]) -> str:
-        """The block's text, with what is written for each of its sentences."""
-        parts = []
-        for piece in self.pieces:
-            if isinstance(piece, Block):
-                piece = piece.write(written)
-            elif isinstance(piece, Sentence):
-                piece = next(written)
-            parts.append(piece)
-        return self._finish("".join(parts))
+    line: int
+    reason: str
+    text: str
 
 
 class Document:
     """A document whose sentences can be replaced by their translations.
 
     Args:
-        pieces: As of a `Block`.
+        pieces: What it consists of, in order; see the module `pieces`.
+        finish: From the text of each piece to the bytes of the document and
+            their charset, "" if they are no text.
+
+    Attributes:
+        lines: The line of each sentence, from 1.
+        left: The `Unread` texts.
     """
 
-    def __init__(self, pieces: Sequence[str | Sentence | Block]):
-        self._block = Block(pieces)
-        self._sentences = list(self._block.walk())
+    def __init__(
+        self,
+        pieces: Sequence[typing.Any],
+        finish: Callable[[list[str]], tuple[bytes, str]],
+    ):
+        self._pieces = pieces
+        self._finish = finish
+        self._sentences: list[Sentence] = []
+        self._before: list[list[str]] = [[]]
+        self.lines: list[int] = []
+        self.left: list[Unread] = []
+        self._walk(pieces, 1)
+
+    def _walk(self, pieces, line, inside=False):
+        """Notes sentences and what is left; returns the line after them."""
+        for piece in pieces:
+            source = getattr(piece, "source", None)
+            if isinstance(piece, str):
+                source = piece
+                if isinstance(piece, Left):
+                    self.left.append(Unread(line, piece.reason, str(piece)))
+                if not inside:
+                    self._before[-1].append(piece)
+                after = line
+            else:
+                is_sentence = isinstance(piece, Sentence)
+                if is_sentence:
+                    self._sentences.append(piece)
+                    self._before.append([])
+                    self.lines.append(line)
+                after = self._walk(piece.pieces, line, inside or is_sentence)
+            if source is not None:
+                after = line + len(LINE_END.findall(source))
+            line = after
+        return line
 
     @property
     def sentences(self) -> list[str]:
@@ -67,20 +82,13 @@ class Document:
 
     def texts_before(self) -> list[str]:
         """What stands before each sentence."""
-        mark = uuid.uuid4().hex  # no text has it
-        return self._block.write(itertools.repeat(mark)).split(mark)[:-1]
+        return ["".join(parts) for parts in self._before[:-1]]
 
     def hide_placeholders(self, translations: Sequence[str]) -> list[int]:
-        """Takes placeholders that a translation lost out of their sentence.
+        """Makes markup of the placeholders that a translation lost.
 
-        They become markup: the sentence has another text now, which must be
-        translated again, and needs an alignment.
-
-        Args:
-            translations: One for each sentence.
-
-        Returns:
-            The indices of the sentences that changed.
+        Returns the indices of the sentences, which have another text now: they
+        must be translated again, and need an alignment.
         """
         hidden = [
             i
@@ -88,14 +96,14 @@ class Document:
             if not self._sentences[i].keeps_placeholders(translation)
         ]
         for i in hidden:
-            self._sentences[i] = self._sentences[i].without_placeholders()
+            self._sentences[i].hide_placeholders()
         return hidden
 
-    def write(
+    def write_bytes(
         self,
         translations: Sequence[str],
         alignments: Sequence[Sequence[SpanLink]] = (),
-    ) -> str:
+    ) -> tuple[bytes, str]:
         """The document with its sentences translated.
 
         A sentence whose translation is its text stays as it is written.
@@ -106,6 +114,9 @@ class Document:
                 alignment, from `Translator.align_spans`. By default markup
                 keeps its relative position.
 
+        Returns:
+            The bytes and their charset.
+
         Raises:
             ValueError: There are not as many translations as sentences.
         """
@@ -115,12 +126,37 @@ class Document:
                 f" Received: {len(translations)} and {len(self._sentences)}"
             )
         links = iter(alignments)
-        return self._block.write(
-            sentence.write(
-                translation,
-                next(links, ()) if sentence.needs_alignment else (),
-            )
-            for sentence, translation in zip(
-                self._sentences, translations, strict=True
+        written: Iterator = (
+            (translation, next(links, ()) if needs_alignment else ())
+            for translation, needs_alignment in zip(
+                translations, self.needs_alignment, strict=True
             )
         )
+        return self._finish(write(self._pieces, written))
+
+    def write(
+        self,
+        translations: Sequence[str],
+        alignments: Sequence[Sequence[SpanLink]] = (),
+    ) -> str:
+        """The text of `write_bytes`."""
+        data, charset = self.write_bytes(translations, alignments)
+        return data.decode(charset)
+
+    def summary(self) -> str:
+        """How many texts are left for each reason, and the first lines.
+
+        "; left: 2 code (lines 3, 8), 1 math (line 9)", or "".
+        """
+        found = collections.defaultdict(list)
+        for unread in self.left:
+            found[unread.reason].append(unread.line)
+        parts = []
+        for reason, lines in found.items():
+            first = sorted(set(lines))
+            shown = ", ".join(
+                [*map(str, first[:3]), *["..."] * (len(first) > 3)]
+            )
+            word = "lines" if len(first) > 1 else "line"
+            parts.append(f"{len(lines)} {reason} ({word} {shown})")
+        return f"; left: {', '.join(parts)}" if parts else ""

@@ -1,15 +1,18 @@
 """HTML, also malformed: a page is not repaired."""
 
 import collections
-import html
-import html.parser
 from collections.abc import Iterable, Iterator
+
+import regex
 
 from keras_transformer.documents.markup import (
     VOID,
     Event,
     entity_item,
+    escape,
+    read_events,
 )
+from keras_transformer.documents.pieces import Left
 from keras_transformer.documents.placement import (
     ALONE,
     CLOSE,
@@ -17,7 +20,6 @@ from keras_transformer.documents.placement import (
 )
 from keras_transformer.documents.sentences import (
     Item,
-    Sentence,
     Split,
     plain_items,
 )
@@ -32,6 +34,16 @@ OPAQUE_INLINE = frozenset("code kbd samp svg math var".split())
 OPAQUE = frozenset(
     "applet iframe noembed object pre script style template textarea"
     " xmp".split()
+)
+NO_TEXT = ("script", "style")
+LOCKED = regex.compile(
+    r"(?<!\S)translate\s*=\s*[\"']?no\b"
+    r"|(?<!\S)class\s*=\s*(?:[\"'][^\"']*(?<![\w-]))?notranslate(?![\w-])",
+    regex.I,
+)
+ATTRIBUTE_TEXT = regex.compile(
+    r"\b(?:alt|title|placeholder|aria-label)\s*=\s*[\"']?[^\"'>]*\p{L}",
+    regex.I,
 )
 # Elements without an end tag; in a plain text, <link> may have one.
 EMPTY = frozenset([*VOID, *"base col link meta param".split()])
@@ -51,81 +63,6 @@ ENDED_BY = {
     }.items()
     for name in names.split()
 }
-
-
-class _Scanner(html.parser.HTMLParser):
-    """Finds where each tag and text of a page begins."""
-
-    def __init__(self, page):
-        super().__init__(convert_charrefs=False)
-        self._page = page
-        self._line_starts = [0]
-        for line in page.split("\n"):
-            self._line_starts.append(self._line_starts[-1] + len(line) + 1)
-        self.found = []  # (offset, length or None, kind, name, attributes)
-        self.feed(page)
-        self.close()
-
-    def _offset(self):
-        line, column = self.getpos()
-        return self._line_starts[line - 1] + column
-
-    def _add(self, kind, length=None, name="", attributes=()):
-        values = {name: value or "" for name, value in attributes}
-        self.found.append((self._offset(), length, kind, name, values))
-
-    def handle_starttag(
-        self, tag: str, attrs: list[tuple[str, str | None]]
-    ) -> None:
-        self._add("open", len(self.get_starttag_text() or ""), tag, attrs)
-
-    def handle_startendtag(
-        self, tag: str, attrs: list[tuple[str, str | None]]
-    ) -> None:
-        if tag in ("svg", "math"):  # of all others, "/>" ends none
-            self._add("other", len(self.get_starttag_text() or ""))
-        else:
-            self.handle_starttag(tag, attrs)
-
-    def handle_endtag(self, tag: str) -> None:
-        self._add("close", name=tag)
-
-    def handle_data(self, data: str) -> None:
-        # The rest of a page whose last tag has no end is no text.
-        junk = data.startswith("<") and len(data) > 1
-        self._add("other" if junk else "text", len(data))
-
-    def handle_entityref(self, name: str) -> None:
-        self._add_entity("&" + name)
-
-    def handle_charref(self, name: str) -> None:
-        self._add_entity("&#" + name)
-
-    def _add_entity(self, raw):
-        ended = self._page.startswith(raw + ";", self._offset())
-        self._add("entity", len(raw) + ended)
-
-    def handle_comment(self, data: str) -> None:
-        self._add("other")
-
-    handle_pi = unknown_decl = handle_comment
-
-    def handle_decl(self, decl: str) -> None:
-        self._add("other")
-
-
-def _events(page) -> Iterator[Event]:
-    """Yields the `Event`s of a page: all of its characters, in order."""
-    found = _Scanner(page).found
-    ends = [offset for offset, *_ in found] + [len(page)]
-    yield Event("other", page[: ends.pop(0)])
-    for (begin, length, kind, name, attributes), end in zip(
-        found, ends, strict=True
-    ):
-        stop = end if length is None else min(begin + length, end)
-        yield Event(kind, page[begin:stop], name, attributes)
-        if stop < end:  # what the scanner skips, such as "</>"
-            yield Event("other", page[stop:end])
 
 
 def _with_depth(events: Iterable[Event]) -> Iterator[tuple[Event, int]]:
@@ -151,30 +88,27 @@ def _with_depth(events: Iterable[Event]) -> Iterator[tuple[Event, int]]:
             counts[name] += 1
 
 
-def read(text: str, split: Split) -> list[str | Sentence]:
-    """The pieces of an HTML page, or of a part of one.
-
-    Args:
-        text, split: As of every reader.
-    """
-    pieces: list[str | Sentence] = []
+def read(text: str, split: Split) -> list:
+    """The pieces of an HTML page, or of a part of one."""
+    pieces: list = []
     items: list[Item] = []
-    events = collections.deque(_with_depth(_events(text)))
+    events = collections.deque(_with_depth(read_events(text)))
 
-    def end_sentence():
-        pieces.extend(split(items, escape))
+    def end_sentence(*after):
+        pieces.extend([*split(items, escape), *after])
         items.clear()
 
     while events:
         event, depth = events.popleft()
         name = event.name
-        if event.kind == "open" and _is_opaque(event):
+        reason = _reason(event)
+        if event.kind == "open" and reason:
             raw = event.raw + _rest_of_element(depth, events)
+            left = raw if name in NO_TEXT else Left(raw, reason)
             if name in INLINE | OPAQUE_INLINE:
-                items.append(Item(raw, "", ALONE))
+                items.append(Item(left, "", ALONE))
             else:
-                end_sentence()
-                pieces.append(raw)
+                end_sentence(left)
         elif event.kind == "text":
             items += plain_items(event.raw)
         elif event.kind == "entity":
@@ -183,26 +117,29 @@ def read(text: str, split: Split) -> list[str | Sentence]:
             kind = {"open": OPEN, "close": CLOSE}.get(event.kind, ALONE)
             if name in VOID:
                 kind = ALONE
-            items.append(Item(event.raw, "", kind, name))
+            items.append(Item(_tag(event), "", kind, name))
         else:
-            end_sentence()
-            pieces.append(event.raw)
+            end_sentence(_tag(event))
     end_sentence()
     return pieces
 
 
-def _is_opaque(event):
-    """Whether the element that a tag opens is not translated."""
-    return event.name not in EMPTY and (
-        event.name in OPAQUE | OPAQUE_INLINE
-        or event.attributes.get("translate", "").lower() == "no"
-        or "notranslate" in event.attributes.get("class", "").split()
-    )
+def _reason(event):
+    """Why the element that a tag opens is not translated, or ""."""
+    if event.name in EMPTY:
+        return ""
+    if event.name in OPAQUE | OPAQUE_INLINE:
+        return event.name
+    return "locked" if LOCKED.search(event.attributes) else ""
 
 
-def escape(text: str) -> str:
-    """Plain text as HTML and XML write it."""
-    return html.escape(text, quote=False)
+def _tag(event):
+    """What the document has, with a reason if it has words for readers."""
+    if event.name and event.kind == "other":
+        return Left(event.raw, "unfinished tag")
+    if event.kind == "open" and ATTRIBUTE_TEXT.search(event.attributes):
+        return Left(event.raw, "text of an attribute")
+    return event.raw
 
 
 def _rest_of_element(depth, events):

@@ -1,69 +1,136 @@
-"""Markdown, with the tables and strikethrough of GitHub."""
+"""Markdown, with what GitHub and the generators of sites add to it.
+
+markdown-it-py and its plugins find blocks and markup. mdformat writes another
+text than it reads, so only sentences are replaced in the text.
+"""
 
 import typing
 from collections.abc import Iterator, Sequence
 
 import regex
 
-from keras_transformer.documents.markup import (
-    entity_item,
-    tagged_items,
-)
+from keras_transformer.documents.html import read as read_html
+from keras_transformer.documents.markup import VOID, entity_item, read_events
+from keras_transformer.documents.pieces import Label, Left
 from keras_transformer.documents.placeholders import PLACEHOLDER
-from keras_transformer.documents.placement import (
-    ALONE,
-    CLOSE,
-    OPEN,
-)
-from keras_transformer.documents.sentences import (
-    Item,
-    Sentence,
-    Split,
-    plain_items,
-)
+from keras_transformer.documents.placement import ALONE, CLOSE, OPEN
+from keras_transformer.documents.sentences import Item, Split, plain_items
 
 if typing.TYPE_CHECKING:
     from markdown_it.rules_inline import StateInline
 
 FRONT_MATTER = regex.compile(
-    r"\A---[ \t]*\n.*?^(?:---|\.\.\.)[ \t]*$", regex.M | regex.S
+    r"\A\ufeff?(---|\+\+\+)[ \t]*\r?\n(?s:.*?)^(?:\1|\.\.\.)[ \t]*\r?$", regex.M
+)
+# Of MDX: lines that import and export.
+MODULE_LINE = regex.compile(
+    r"import\s.*?[\"'][^\"'\n]+[\"'];?\s*\Z"
+    r"|export\s+(?:const|default|function|let)\b.*[={(]",
+    regex.S,
+)
+# What may stand at the beginning of a paragraph: a task, an alert.
+FIRST_CODE = regex.compile(r"\[[ xX]\](?=\s)|\[![\w-]+\][+-]?(?=\s|\Z)")
+WIKI_LINK = regex.compile(
+    r"!?\[\[[^\[\]\n|]{1,300}+(?:\|[^\[\]\n]{1,300}+)?\]\]"
+    r"|(?<![\w:]):[a-z0-9_+-]{2,30}+:(?![\w:])"
 )
 # Signs that would be markup; one at the beginning, as of a heading or list.
-SIGN = regex.compile(r"[\\`*\[\]<>|]|(?<!\w)_|_(?!\w)|~(?=~)")
+SIGN = regex.compile(r"[\\`*\[\]<>|]|(?<![^\W_])_|_(?![^\W_])|~(?=~)")
 FIRST_SIGN = regex.compile(r"\A(\d{0,9})([-+#.)])(?=\s)")
+LINE = regex.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
+LEFT = {  # tokens of blocks that stay
+    "fence": "code",
+    "code_block": "code",
+    "math_block": "math",
+    "math_block_label": "math",
+    "amsmath": "math",
+}
+LEFT_INSIDE = {"image": "image", "code_inline": "code", "math_inline": "math"}
+LONGEST = 20_000  # characters of a paragraph; the parser may take their square
 
 
-def read(text: str, split: Split) -> Iterator[str | Sentence]:
-    """The pieces of a Markdown text. Code, HTML blocks and images stay.
-
-    Args:
-        text, split: As of every reader.
-    """
-    import markdown_it  # an extra
-
-    parser = markdown_it.MarkdownIt("commonmark").enable("table")
-    parser.enable("strikethrough")
-    parser.core.ruler.disable("inline")  # which `_Spans` does
-    spans = _Spans(parser)
+def read(text: str, split: Split) -> Iterator:
+    """The pieces of a Markdown text. Code, math and images stay."""
+    spans = _Spans(_make_parser())
     front = FRONT_MATTER.match(text)
     begin = front.end() if front else 0
+    if front:
+        yield Left(front.group(), "front matter")
     body = text[begin:]
     starts = [begin]
     # The parser knows the lines of other systems by these two signs.
-    for line in regex.findall(r"[^\r\n]*(?:\r\n|\r|\n|\Z)", body):
+    for line in LINE.findall(body):
         starts.append(starts[-1] + len(line))
-    read_to = 0
+    read_to = begin
     environment: dict = {}
-    for token in parser.parse(body, environment):
-        if token.type != "inline":
-            continue
-        offsets = _offsets(token, text, starts, read_to)
-        if offsets:
+    for token in spans.parser.parse(body, environment):
+        if token.type in LEFT or token.type == "html_block":
+            first, last = (starts[line] for line in token.map)
+            if first < read_to:
+                continue
+            yield text[read_to:first]
+            read_to, block = last, text[first:last]
+            is_html = token.type == "html_block"
+            if is_html and not regex.search(r"^[ \t]*>", block, regex.M):
+                yield from read_html(block, split)
+            else:
+                yield Left(block, LEFT.get(token.type, "HTML block"))
+        elif token.type == "container_any_open" and " " in token.info.strip():
+            first, last = (starts[token.map[0] + i] for i in (0, 1))
+            yield text[read_to:first]
+            yield Left(text[first:last], "title of a container")
+            read_to = last
+        elif token.type == "inline" and token.content:
+            offsets = _offsets(token, text, starts, read_to)
+            if offsets is None:
+                first, last = (starts[line] for line in token.map)
+                first = max(first, read_to)
+                yield text[read_to:first]
+                yield Left(text[first:last], "text that is not found")
+                read_to = max(last, first)
+                continue
             yield text[read_to : offsets[0]]
-            items = spans.items(token.content, text, offsets, environment)
-            yield from split(items, escape)
             read_to = offsets[-1]
+            content = text[offsets[0] : read_to]
+            if len(content) > LONGEST:
+                yield Left(content, "paragraph that is too long")
+            elif MODULE_LINE.match(token.content):
+                yield Left(content, "code")
+            else:
+                items = spans.items(token.content, text, offsets, environment)
+                yield from split(items, escape)
     yield text[read_to:]
+
+
+def _make_parser():
+    import markdown_it  # an extra
+    from mdit_py_plugins import admon, container, deflist, dollarmath, footnote
+
+    parser = markdown_it.MarkdownIt("commonmark")
+    parser.enable(["table", "strikethrough"])
+    parser.use(
+        footnote.footnote_plugin,
+        inline=False,
+        move_to_end=False,
+        always_match_refs=True,
+    )
+    parser.use(
+        dollarmath.dollarmath_plugin, allow_space=False, allow_digits=False
+    )
+    parser.use(deflist.deflist_plugin)
+    parser.use(admon.admon_plugin)
+    parser.use(container.container_plugin, "any", validate=lambda *_: True)
+    parser.core.ruler.disable("inline")  # which `_Spans` does
+    parser.inline.ruler.before("link", "wiki_link", _wiki_link)
+    return parser
+
+
+def _wiki_link(state, silent):
+    """A rule of the parser: `[[page]]`, `[[page|label]]`, `:emoji:`."""
+    match = WIKI_LINK.match(state.src, state.pos)
+    if match:
+        state.pos = match.end()
+    return bool(match)
 
 
 def escape(text: str) -> str:
@@ -80,21 +147,26 @@ def escape(text: str) -> str:
 def _offsets(token, text, starts, least):
     """Where each character of a token's content is in the text, and its end.
 
-    None if the content is not written so in the text, such as tabs that are
-    indentation in part.
+    None if the content is not written so in the text.
     """
     offsets = []
     for i, line in enumerate(token.content.split("\n")):
-        number = token.map[0] + i
-        if number + 1 >= len(starts):
-            return None
-        begin = text.find(line, max(least, starts[number]), starts[number + 1])
-        if begin < 0:
+        number = min(token.map[0] + i, len(starts) - 2)
+        span = max(least, starts[number]), starts[number + 1]
+        words = line.lstrip()  # tabs before them may be spaces here
+        # In a table, `\|` is a sign of the cell.
+        for pattern in (words, words.replace("|", r"\|")):
+            begin = text.find(pattern, *span)
+            if begin >= 0:
+                break
+        else:
             return None
         if i:
             offsets.append(least)  # of the line end
-        least = begin + len(line)
-        offsets += range(begin, least)
+        offsets += [begin] * (len(line) - len(words))
+        least = begin + len(pattern)
+        signs = regex.finditer(r"\\\||." if pattern != words else ".", pattern)
+        offsets += [begin + match.start() for match in signs]
     return [*offsets, least]
 
 
@@ -105,7 +177,7 @@ class _Spans:
     """
 
     def __init__(self, parser):
-        self._parser = parser
+        self.parser = parser
         self._found = []  # (begin, end, rule, what the rule made)
         for name in parser.inline.ruler.get_active_rules():
             rules = parser.inline.ruler
@@ -118,7 +190,7 @@ class _Spans:
             taken = rule(state, silent)
             if taken and not silent:
                 if name == "link":
-                    label_end = self._parser.helpers.parseLinkLabel
+                    label_end = self.parser.helpers.parseLinkLabel
                     made = label_end(state, begin, True)
                 elif name == "image":
                     del self._found[noted:]  # the rules of its text
@@ -136,8 +208,14 @@ class _Spans:
     ) -> list[Item]:
         """The items of a paragraph."""
         self._found.clear()
-        self._parser.inline.parse(content, self._parser, environment, [])
-        codes = sorted(self._codes(content))
+        self.parser.inline.parse(content, self.parser, environment, [])
+        first = FIRST_CODE.match(content)
+        begin = first.end() if first else 0
+        codes = sorted(
+            code for code in self._codes(content) if code[0] >= begin
+        )
+        if first:
+            codes.insert(0, (0, begin, ALONE, ""))
         items, read = [], 0
 
         def raw(begin: int, end: int) -> str:
@@ -154,13 +232,16 @@ class _Spans:
             elif kind == "entity":
                 items.append(entity_item(raw(begin, end)))
             elif kind == "html_inline":
-                found = tagged_items(raw(begin, end))
-                alone = Item(raw(begin, end), "", ALONE)
-                items.append(found[0] if len(found) == 1 else alone)
-                if items[-1].text:
-                    items[-1] = alone
+                items.append(_html_item(raw(begin, end)))
+            elif kind in LEFT_INSIDE:
+                left = Left(raw(begin, end), LEFT_INSIDE[kind])
+                items.append(Item(left, "", ALONE))
             elif kind:
-                items.append(Item(raw(begin, end), "", kind, name))
+                name, is_label, label = name.partition(" ")
+                part = raw(begin, end)
+                if is_label:
+                    part = Label(part, f"][{label}]")
+                items.append(Item(part, "", kind, name))
             read = end
         return items
 
@@ -169,16 +250,39 @@ class _Spans:
         for begin, end, name, made in self._found:
             if name == "link":
                 yield begin, begin + 1, OPEN, "link"
-                yield made, end, CLOSE, "link"
-            elif name in ("image", "autolink") or made == "code_inline":
+                # Without an address the text is the label: it gets one.
+                label = content[begin + 1 : made]
+                is_label = content[made:end] in ("]", "][]")
+                yield made, end, CLOSE, f"link {label}" if is_label else "link"
+            elif name == "wiki_link":
+                label = content.find("|", begin, end) + 1
+                yield begin, label or end, OPEN if label else ALONE, name
+                if label:
+                    yield end - 2, end, CLOSE, name
+            elif name == "image" or made == "code_inline":
+                has_words = regex.search(
+                    r"\A!\[[^\]]*\p{L}", content[begin:end]
+                )
+                is_left = name != "image" or has_words
+                yield begin, end, made or name if is_left else ALONE, ""
+            elif name in ("autolink", "footnote_ref"):
                 yield begin, end, ALONE, ""
             elif name == "escape":
                 is_line_end = content[begin + 1] == "\n"
                 yield begin, end, ALONE if is_line_end else "escape", ""
-            elif name in ("entity", "html_inline"):
+            elif name in ("entity", "html_inline", "math_inline"):
                 yield begin, end, name, ""
             elif name in ("emphasis", "strikethrough"):
                 yield from _emphasis(made)
+
+
+def _html_item(raw):
+    """A tag, or a comment, of HTML."""
+    event = next(read_events(raw))
+    kind = {"open": OPEN, "close": CLOSE}.get(event.kind, ALONE)
+    if event.name in VOID or raw.endswith("/>"):
+        kind = ALONE
+    return Item(raw, "", kind, f"<{event.name}")
 
 
 def _tokens_between(state, begin):

@@ -1,7 +1,12 @@
-"""Markup that can stand inside a text, as the items of a sentence."""
+"""Markup as the items of a sentence, and the tags of HTML and XML.
+
+Python's parser of HTML takes a minute for 100 kB of unfinished tags; lxml and
+html5lib do not say where a tag is, and write another page.
+"""
 
 import html
 import typing
+from collections.abc import Callable, Iterator
 
 import regex
 
@@ -17,55 +22,133 @@ from keras_transformer.documents.sentences import (
     plain_items,
 )
 
-# <b>, </b>, <br/>, <a href="x">; but not "<none of these>" or "a < b".
-TAG = regex.compile(
-    r"<(?<close>/?)(?<name>[A-Za-z][\w.:-]*)"
-    r"(?:\s+[\w:.-]+\s*=\s*(?:\"[^\"]*\"|'[^']*'|[^\s\"'<>]+))*\s*(?<alone>/?)>"
-    r"|\{\\[^{}]*\}"  # of subtitles
+ENTITY = r"&(?:\#[0-9]{1,7}|\#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31})"
+# A tag or another code in plain text: <b>, </b>, <br/>, <a href="x">; but not
+# "<none of these>" or "a < b".
+CODE = regex.compile(
+    r"<(?<close>/?)(?<name>[A-Za-z][\w.:-]*+)"
+    r"(?:\s++[\w:.-]++\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'|[^\s\"'<>]++))*+\s*+"
+    r"(?<alone>/?)>"
+    r"|\{\\[^{}]*+\}"  # of subtitles
+    r"|\x1b\[[\d;]*+[A-Za-z]|[\0-\x08\x0e-\x1f\x7f]"  # of terminals
+    rf"|(?<entity>{ENTITY};)"
 )
 VOID = ("area", "br", "embed", "hr", "img", "input", "source", "track", "wbr")
-# A mark before the letter of an accelerator key: E&xit, ~File, _Open; not R&D.
-ACCELERATOR_MARK = regex.compile(r"(?<![A-Z](?=&[A-Z]))[&~_](?=[^\W_])")
+# A mark before the letter of an accelerator key: E&xit, ~File, _Open; but not
+# R&D, &amp;, max_length.
+ACCELERATOR_MARK = regex.compile(
+    r"(?<![A-Z](?=&[A-Z]))[&~](?=[^\W\d_])|(?<!\w)_(?=\w)"
+    r"|(?<=\b\p{Lu}\p{L}*)_(?=\p{L}++(?!_))"
+)
+RAW_TEXT = ("script", "style", "textarea", "xmp", "iframe", "noembed")
+# Each token ends with the text if its end is missing, as in HTML; so none is
+# read twice.
+TOKEN = r"""
+    <!--(?:-?>|.*?(?:--!?>|\Z)) | CDATA
+    | <[!?][^>]*+(?:>|\Z) | </(?!START)[^>]*+(?:>|\Z)
+    | (?<tag><(?<close>/)?(?<name>START[^\s/>]*+)
+      (?<attributes>(?:[\s/]++|\{%[^%]*+%\}|\{\{[^}]*+\}\}|[^\s/>][^\s/>=]*+
+        (?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|(?!["'])[^\s>]*+))?+)*+)
+      (?:>|\Z))
+    | (?<entity>ENTITY;?)
+    | (?<text>[^<&]++|[<&])
+"""
+FLAGS = regex.VERBOSE | regex.DOTALL
+HTML_TOKEN, XML_TOKEN = (
+    regex.compile(
+        TOKEN.replace("START", start)
+        .replace("ENTITY", ENTITY)
+        .replace("CDATA", cdata),
+        FLAGS,
+    )
+    for start, cdata in (
+        ("[A-Za-z]", "(?!)"),
+        (r"[^\s!?/>]", r"(?<cdata><!\[CDATA\[.*?\]\]>)"),
+    )
+)
 
 
 class Event(typing.NamedTuple):
-    """A stretch of an HTML or XML text.
+    """A stretch of an HTML or XML text; of a tag also name and attributes.
 
-    Attributes:
-        kind: "open", "close", "text", "entity" or "other".
-        raw: Its characters.
-        name: Of a tag.
-        attributes: Of a tag that opens.
+    `kind` is "open", "close", "text", "entity", "cdata" or "other".
     """
 
     kind: str
     raw: str
     name: str = ""
-    attributes: typing.Mapping[str, str] = {}
+    attributes: str = ""
 
 
-def tagged_items(text: str, accelerators: bool = False) -> list[Item]:
-    """The items of a plain text with tags.
+def read_events(text: str, is_xml: bool = False) -> Iterator[Event]:
+    """Yields the `Event`s of a text: all of its characters, in order."""
+    token, read = XML_TOKEN if is_xml else HTML_TOKEN, 0
+    while match := token.match(text, read):
+        read = match.end()
+        kind = match.lastgroup
+        if not match["name"]:
+            kind = kind if kind in ("text", "entity", "cdata") else "other"
+            yield Event(kind, match.group())
+            continue
+        name = match["name"] if is_xml else match["name"].lower()
+        kind = "close" if match["close"] else "open"
+        if not match.group().endswith(">"):
+            kind = "other"
+        elif name in ("svg", "math") and match.group().endswith("/>"):
+            kind, name = "other", ""  # in HTML "/>" ends no other element
+        yield Event(kind, match.group(), name, match["attributes"])
+        if kind == "open" and name in RAW_TEXT and not is_xml:
+            end = regex.compile(rf"</{name}(?=[\s/>])", regex.I).search(
+                text, read
+            )
+            begin, read = read, end.start() if end else len(text)
+            if begin < read:
+                yield Event("other", text[begin:read])
 
-    Args:
-        text: The text. It is no HTML: `&amp;` stands for itself.
-        accelerators: Whether `&`, `~` or `_` before a letter marks the key of a
-            menu or button, if there is one such mark.
 
-    >>> [item.kind for item in tagged_items("<b>a</b> <br>")]
+def plain_text(
+    text: str, accelerators: bool = False
+) -> tuple[Callable[[str], list[Item]], Callable[[str], str]]:
+    """How a plain text with tags is read and written.
+
+    It is HTML if it has a character reference; if not, `&` stands for itself.
+    With `accelerators`, `&`, `~` or `_` before a letter marks the key of a menu
+    or button, if there is one such mark.
+
+    Returns:
+        A function from a part of the text to its items, and one that writes
+        plain text as a part.
+
+    >>> [item.kind for item in plain_text("")[0]("<b>a</b> <br>")]
     ['open', 'text', 'close', 'space', 'alone']
     """
-    items, read = [], 0
-    for match in TAG.finditer(text):
-        items += plain_items(text[read : match.start()])
-        name = (match["name"] or "").lower()
-        kind = CLOSE if match["close"] else OPEN
-        if not name or match["alone"] or name in VOID:
-            kind = ALONE
-        items.append(Item(match.group(), "", kind, name))
-        read = match.end()
-    items += plain_items(text[read:])
-    return _mark_accelerator(items) if accelerators else items
+    is_html = bool(regex.search(f"{ENTITY};", text))
+
+    def make_items(part):
+        items, read = [], 0
+        for match in CODE.finditer(part):
+            if match["entity"] and not is_html:
+                continue
+            items += plain_items(part[read : match.start()])
+            read = match.end()
+            if match["entity"]:
+                items.append(entity_item(match.group()))
+                continue
+            name = (match["name"] or "").lower()
+            kind = CLOSE if match["close"] else OPEN
+            if not name or match["alone"] or name in VOID:
+                kind = ALONE
+            items.append(Item(match.group(), "", kind, name))
+        items += plain_items(part[read:])
+        return _mark_accelerator(items) if accelerators else items
+
+    def write(part):
+        written = escape(part)
+        if "&nbsp;" in text:
+            written = written.replace("\u00a0", "&nbsp;")
+        return written
+
+    return make_items, write if is_html else str
 
 
 def _mark_accelerator(items):
@@ -73,7 +156,7 @@ def _mark_accelerator(items):
     marked = [
         (i, match.start())
         for i, item in enumerate(items)
-        if item.text and not regex.search(r"://|[@%{$]", item.text)
+        if item.text == item.raw and not regex.search(r"://|[@%{$]", item.text)
         for match in ACCELERATOR_MARK.finditer(item.text)
     ]
     if len(marked) != 1:
@@ -94,3 +177,8 @@ def entity_item(raw: str) -> Item:
     if text.isspace() and text != "\u00a0":
         return Item(raw, " ", SPACE)
     return Item(raw, text)
+
+
+def escape(text: str) -> str:
+    """Plain text as HTML and XML write it."""
+    return html.escape(text, quote=False)

@@ -12,18 +12,19 @@ for _ in range(4):
 
 PLACEHOLDER = regex.compile(
     r"""
-    # addresses
-      (?:(?:https?|ftp)://|www\.)[A-Za-z0-9\-._~:/?\#@!$&'()+,;=%\[\]]*
-      [A-Za-z0-9\-_~/\#@$&+=%]
+    # addresses; not in scripts that write no spaces
+      (?:(?:https?|ftp)://|www\.)
+      [\p{Latin}\p{Cyrillic}\p{Greek}0-9\-._~:/?\#@!$&'()+,;=%\[\]]*
+      [\p{Latin}\p{Cyrillic}\p{Greek}0-9\-_~/\#@$&+=%]
     | [\w.+-]{1,64}+@[\w-]++(?:\.[\w-]+)+
     # %(name)s, $(NAME), $name$, $NAME, $1
-    | %\(\w++\)[#0+-]{0,5}[\d.]{0,9}[diouxXeEfFgGcrsa]
+    | %\([^()%\n]{1,80}+\)[#0+-]{0,5}[\d.]{0,9}[diouxXeEfFgGcrsa]
     | \$\(\w++\) | \$\w++\$ | \$[A-Za-z_]\w* | \$\d(?!\d|[.,]\d)
     # %NAME%, %NAME, %1, %L1, %%
     | %[A-Z][A-Z0-9_]+%? | %L?\d{1,2}(?!\d|\$|\.\d) | %%
     # C: %s, %1$s, %-5.2f, %lld; Qt: %n
     | %(?:\d{1,2}\$)?[#0+-]{0,5}(?:\d{1,5}|\*)?(?:\.(?:\d{1,5}|\*))?
-      (?:hh|h|ll|l|q|L|j|z|t)?[diouxXeEfFgGaAcCsSpn@]
+      (?:hh|h|ll|l|q|L|j|z|t)?[diouxXeEfFgGaAcCrsSpn@]
     # {name}, {0:.2f}, {{x}}, ${x}, %{x}, #{x}, nested as in ICU's plurals
     | [$%\#]?"""
     + BRACES,

@@ -249,6 +249,7 @@ def _choose_gap(found, free, outer, links):
 def _write(root, links, translation):
     """The edits of everything inside a range, in order."""
     edits: list[Edit] = []
+    code = Edit(-1, 0, "")  # the last mark that stands alone
 
     def begin_of(gap: int) -> int:
         return links[gap].target[0] if gap < len(links) else len(translation)
@@ -268,8 +269,10 @@ def _write(root, links, translation):
         offset = (end_of if empty and after else begin_of)(found.first)
         if found.alone:
             offset = max(offset, least)
-            spaced = _spaced(found.mark, offset, translation, edits)
-            edits.append(Edit(offset, 0, spaced))
+            before = translation[:offset] if code.offset < offset else code.text
+            spaced = _spaced(found.mark, before, translation[offset:])
+            code = Edit(offset, 0, spaced)
+            edits.append(code)
             continue
         if found.mark:
             edits.append(Edit(max(offset, least), 0, found.mark.raw))
@@ -281,14 +284,11 @@ def _write(root, links, translation):
     return edits
 
 
-def _spaced(mark, offset, translation, edits):
+def _spaced(mark, before, after):
     """A mark that stands alone, with the spaces that keep it apart."""
-    before, after = translation[:offset][-1:], translation[offset:][:1]
-    if edits and edits[-1].offset == offset:
-        before = edits[-1].text[-1:]
     apart = [
-        (before, mark.before, OPENING),
-        (after, mark.after, CLOSING),
+        (before[-1:], mark.before, OPENING),
+        (after[:1], mark.after, CLOSING),
     ]
     spaces = [
         " "

@@ -1,100 +1,187 @@
-"""Message catalogues of gettext (.po)."""
+"""Message catalogues of gettext (.po).
 
-import functools
-import itertools
+polib and babel do not say where a string is, write the file in their own way,
+and read `\\033` as four characters. So gettext's few tokens are read here;
+babel knows the plural forms of languages.
+"""
+
+import codecs
+import gettext
 from collections.abc import Iterator
 
 import regex
 
-from keras_transformer.documents.document import Block
-from keras_transformer.documents.markup import tagged_items
-from keras_transformer.documents.sentences import Sentence, Split
+from keras_transformer.documents.markup import plain_text
+from keras_transformer.documents.messages import find_messages
+from keras_transformer.documents.pieces import Block, Left
+from keras_transformer.documents.placeholders import count_placeholders
+from keras_transformer.documents.sentences import Split
+from keras_transformer.documents.text import line_items
 from keras_transformer.documents.text import read as read_text
 
-TRANSLATION = regex.compile(
-    r"^[ \t]*(?<keyword>msgstr(?:\[(?<index>\d+)\])?)[ \t]+"
-    r"(?<strings>\".*\"[ \t]*(?:\r?\n[ \t]*\".*\"[ \t]*)*)",
-    regex.MULTILINE,
+# Comments, and a keyword with its strings.
+GAP = regex.compile(r"(?:\s++|\#[^\n]*+)*+")
+STRING = r'"(?:[^"\\\n]++|\\[^\n])*+"'
+FIELD = regex.compile(
+    r"(?<keyword>domain|msgctxt|msgid_plural|msgid|msgstr(?:\s*\[\s*\d+\s*\])?)"
+    rf"{GAP.pattern}(?<strings>(?:{GAP.pattern}{STRING})++)"
 )
-FLAGS = regex.compile(r"^#,.*?(?=\r?\n)", regex.MULTILINE)
-FIRST_KEYWORD = regex.compile(r"^(?=msgctxt|msgid)", regex.MULTILINE)
+# C's escapes of bytes, and of signs.
+ESCAPE = regex.compile(
+    r"(?:\\(?:[0-3]?[0-7]{1,2}|x[0-9A-Fa-f]{2}))+|\\[abfnrtv\\\"']"
+)
+WRITTEN = {
+    **{number: f"\\{number:03o}" for number in (*range(32), 127)},
+    **{ord(c): repr(c)[1:-1] for c in "\n\r\t\\"},
+    **{number: "\\" + sign for number, sign in enumerate("ab", 7)},
+    **{number: "\\" + sign for number, sign in enumerate("vf", 11)},
+    ord('"'): '\\"',
+}
+FLAGS = regex.compile(r"^[ \t]*#,[^\r\n]*", regex.M)
+HEADER = regex.compile(r"^(Language|Plural-Forms):\s*+(.*+)$", regex.M)
+PLURAL = regex.compile(r"nplurals\s*=\s*\d+\s*;\s*plural\s*=([^;]+)")
 
 
-def read(
-    text: str, split: Split, replace: bool = False
-) -> Iterator[str | Sentence | Block]:
-    """The pieces of a message catalogue.
+def read(text: str, split: Split, replace: bool = False) -> Iterator:
+    """The pieces of a catalogue; a translation is fuzzy: nobody has read it.
 
-    A translation is marked as fuzzy: nobody has read it yet. Of plural forms
-    the first one translates the singular, all others the plural.
-
-    Args:
-        text, split: As of every reader.
-        replace: Whether to translate messages that have a translation.
-
-    Raises:
-        ValueError: The text is no catalogue; the message has the line.
+    A plural form that is only for 1, or that keeps the number, translates the
+    singular, all others the plural.
     """
-    import polib  # an extra
+    singular, end = None, 0
+    ending = "\r\n" if "\r\n" in text else "\n"
+    for begin, fields in _entries(text):
+        end = fields[-1].end()
+        keywords = [regex.sub(r"\s", "", field["keyword"]) for field in fields]
+        values = [_text_of(field["strings"]) for field in fields]
+        messages = dict(zip(keywords, values, strict=True))
+        if "msgid" not in messages:
+            _refuse(text, begin, "expected a message with msgid")
+        comments = text[begin : fields[0].start()]
+        if not (messages["msgid"] or "msgctxt" in messages):
+            singular = singular or _singular_form(messages.get("msgstr", ""))
+            yield text[begin:end]
+            continue
+        pieces: list = []
+        read_to = fields[0].start()
+        for field, keyword, value in zip(fields, keywords, values, strict=True):
+            if not keyword.startswith("msgstr"):
+                continue
+            strings = field["strings"].lstrip()
+            found: list | str = "already translated"
+            if not value or replace:
+                message = _message(keyword, messages, singular or (0, True))
+                found = _translation(message, split)
+            pieces.append(text[read_to : field.end() - len(strings)])
+            if isinstance(found, str):
+                pieces.append(Left(strings, found))
+            else:
+                pieces.append(
+                    Block(found, lambda t: _write_strings(t, ending), strings)
+                )
+            read_to = field.end()
+        is_written = any(isinstance(piece, Block) for piece in pieces)
+        yield _mark_fuzzy(comments, ending) if is_written else comments
+        yield from pieces
+    yield text[end:]
 
+
+def _entries(text):
+    """Yields where the comments of each entry begin, and its fields."""
+    begin, fields, position = 0, [], 0
+    while (at := GAP.match(text, position).end()) < len(text):
+        field = FIELD.match(text, at)
+        if not field:
+            _refuse(text, at, "expected a keyword or a string of a catalogue")
+        is_translation = field["keyword"].startswith("msgstr")
+        if fields and not is_translation:
+            if fields[-1]["keyword"].startswith("msgstr"):
+                yield begin, fields
+                begin, fields = position, []
+        fields.append(field)
+        position = field.end()
+    if fields:
+        yield begin, fields
+
+
+def _refuse(text, at, problem):
+    raise ValueError(f"line {text.count(chr(10), 0, at) + 1}: {problem}")
+
+
+def _singular_form(header):
+    """The plural form of 1, and whether no other number has it.
+
+    It is -1 if 2 has it, too.
+    """
+    from babel.core import Locale, UnknownLocaleError  # an extra
+    from babel.messages.plurals import get_plural
+
+    values = dict(HEADER.findall(header))
+    rule = PLURAL.search(values.get("Plural-Forms", ""))
     try:
-        entries = list(polib.pofile(text + "\n"))  # which is no file's name
-    except OSError as error:
-        found = regex.search(r"\(line (\d+)\)(?:: (.*))?", str(error))
-        raise ValueError(
-            f"line {found[1]}: {found[2] or 'no line of a catalogue'}"
-        ) from error
-    lines = text.splitlines(keepends=True)
-    begins = [max(entry.linenum - 1, 0) for entry in entries] + [len(lines)]
-    yield "".join(lines[: begins[0]])
-    for entry, (begin, end) in zip(
-        entries, itertools.pairwise(begins), strict=True
-    ):
-        entry_text = "".join(lines[begin:end])
-        has_translation = entry.msgstr or any(entry.msgstr_plural.values())
-        if entry.obsolete or (has_translation and not replace):
-            yield entry_text
-        else:
-            yield from _read_entry(entry, entry_text, split)
+        locale = Locale.parse(values.get("Language") or "en")
+    except (ValueError, UnknownLocaleError):
+        locale = Locale("en")
+    try:
+        form_of = gettext.c2py(rule[1] if rule else get_plural(locale)[1])
+        first, *others = (
+            form_of(number) for number in (1, 2, 0, *range(3, 200))
+        )
+    except (ValueError, ZeroDivisionError) as error:
+        raise ValueError(f"Plural-Forms of the header: {error}") from error
+    return -1 if first == others[0] else first, first not in others
 
 
-def _read_entry(entry, text, split):
-    """The pieces of an entry that is translated."""
-    pieces, read = [], 0
-    translated = _mark_fuzzy(text)
-    make_items = functools.partial(tagged_items, accelerators=True)
-    write = functools.partial(_write_string, _line_end(text))
-    for match in TRANSLATION.finditer(translated):
-        is_plural = int(match["index"] or 0)
-        message = entry.msgid_plural if is_plural else entry.msgid
-        found = list(read_text(message, split, make_items))
-        if all(isinstance(piece, str) for piece in found):
-            return [text]  # it has no words
-        pieces.append(translated[read : match.start("strings")])
-        pieces.append(Block(found, write))
-        read = match.end("strings")
-    return [*pieces, translated[read:]]
+def _message(keyword, messages, singular):
+    """The message that a form translates."""
+    form, is_only = singular
+    message, plural = messages["msgid"], messages.get("msgid_plural")
+    if plural is None:
+        return message
+    has_all = count_placeholders(plural) <= count_placeholders(message)
+    is_singular = keyword == f"msgstr[{form}]" and (is_only or has_all)
+    return message if is_singular else plural
 
 
-def _line_end(text):
-    return "\r\n" if "\r\n" in text else "\n"
+def _translation(message, split):
+    """The pieces that translate a message, or why there are none."""
+    make_items, escape = plain_text(message, accelerators=True)
+    if any(find_messages(message)):
+        found = split(line_items(message, make_items), escape)
+    else:
+        found = list(read_text(message, split, make_items, escape))
+    is_left = all(isinstance(piece, str) for piece in found)
+    return "without words" if is_left else found
 
 
-def _mark_fuzzy(text):
-    """An entry with the flag `fuzzy`."""
-    flags = FLAGS.search(text)
-    if flags:
-        if regex.search(r"\bfuzzy\b", flags.group()):
-            return text
-        return f"{text[: flags.end()]}, fuzzy{text[flags.end() :]}"
-    return FIRST_KEYWORD.sub(f"#, fuzzy{_line_end(text)}", text, count=1)
+def _mark_fuzzy(comments, ending):
+    """The comments of an entry, with the flag `fuzzy`."""
+    obsolete = max(comments.rfind("#~"), 0)  # which has flags of its own
+    flags = FLAGS.search(comments, obsolete)
+    if not flags:
+        indent = regex.search(r"[ \t]*\Z", comments).group()
+        return f"{comments}#, fuzzy{ending}{indent}"
+    if regex.search(r"\bfuzzy\b", flags.group()):
+        return comments
+    return f"{comments[: flags.end()]}, fuzzy{comments[flags.end() :]}"
 
 
-def _write_string(ending, text):
+def _text_of(strings):
+    """The text that strings stand for."""
+    parts = (match.group()[1:-1] for match in regex.finditer(STRING, strings))
+    return ESCAPE.sub(_unescape, "".join(parts))
+
+
+def _unescape(match):
+    data, _ = codecs.escape_decode(match.group().encode())
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
+
+
+def _write_strings(text, ending):
     """A text as strings of a catalogue: one for each line."""
-    import polib  # an extra
-
-    lines = [f'"{polib.escape(line)}"' for line in text.splitlines(True)]
-    if len(lines) > 1:
-        lines.insert(0, '""')
-    return ending.join(lines)
+    lines = regex.findall(r"[^\n]*\n|[^\n]+", text)
+    strings = [f'"{line.translate(WRITTEN)}"' for line in lines]
+    return ending.join(['""', *strings] if len(strings) > 1 else strings)

@@ -2,11 +2,20 @@
 
 import bisect
 import collections
+import itertools
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import regex
 
+from keras_transformer.documents.messages import DEEPEST, find_messages
+from keras_transformer.documents.pieces import (
+    Block,
+    Left,
+    Written,
+    joined,
+    write,
+)
 from keras_transformer.documents.placeholders import (
     PLACEHOLDER,
     count_placeholders,
@@ -21,17 +30,16 @@ from keras_transformer.documents.placement import (
     insert_marks,
     proportional_links,
 )
-from keras_transformer.translation.alignment import SpanLink
 
 TEXT, SPACE = "text", "space"
 CODES = (OPEN, CLOSE, ALONE, ACCELERATOR)
+LINE_BREAK = regex.compile(r"[\r\n\v\f\x85\u2028\u2029]|\\[Nn]")
 # Where a sentence that is too long may be divided, best first.
 DIVISIONS = (
     regex.compile(
         r"[,;:\u2013\u2014]\s+|[\u3001\uff0c\uff1b\uff1a\u060c\u061b]\s*"
     ),
     regex.compile(r"\s+"),
-    regex.compile(r"(?<=.)(?=.)", regex.DOTALL),
 )
 
 
@@ -39,14 +47,14 @@ class Item(typing.NamedTuple):
     """A part of a document's text.
 
     Attributes:
-        raw: As the document writes it.
+        raw: As the document writes it; a piece of the document.
         text: As the model reads it: "" for markup, " " for white space.
         kind: `TEXT`, `SPACE`, or one of `CODES`: a tag that opens or closes a
             range, a code that stands alone, the mark of an accelerator key.
         name: Of a tag: `OPEN` and `CLOSE` of the same name are a pair.
     """
 
-    raw: str
+    raw: typing.Any
     text: str
     kind: str = TEXT
     name: str = ""
@@ -84,13 +92,18 @@ class Sentence:
 
     Attributes:
         text: What the model translates.
+        pieces: What the document has in its place.
     """
 
     def __init__(self, items: Sequence[Item], escape: Callable[[str], str]):
-        self._items = list(items)
         self._escape = escape
+        self._set(items)
+
+    def _set(self, items):
+        self._items = list(items)
         self._begins, text = _join(self._items)
         self.text = text.rstrip(" ")
+        self.pieces = [item.raw for item in self._items]
 
     @property
     def needs_alignment(self) -> bool:
@@ -101,25 +114,27 @@ class Sentence:
         """Whether a translation has all placeholders of the text."""
         return count_placeholders(self.text) <= count_placeholders(translation)
 
-    def without_placeholders(self) -> "Sentence":
-        """The same sentence, with its placeholders as markup."""
-        return Sentence(_hide_placeholders(self._items), self._escape)
+    def hide_placeholders(self) -> None:
+        """Makes markup of the placeholders, which the text has no more."""
+        self._set(_join_codes(_hide_placeholders(self._items)))
 
-    def write(self, translation: str, links: Sequence[SpanLink] = ()) -> str:
+    def write(self, written: Written) -> str:
         """The translation as the document writes it, markup included.
 
         Args:
-            translation: The translation of `text`. If it is `text` itself, the
-                result is what the document has.
-            links: The `SpanLink`s of its words, if it needs an alignment.
+            written: Its next is the translation of `text`, with the `SpanLink`s
+                of its words; those of sentences inside the markup follow. If
+                it is `text` itself, the result is what the document has.
         """
+        translation, links = next(written)
+        raws = write(self.pieces, written)
         if translation == self.text:
-            return _raw(self._items)
+            return "".join(raws)
         links = _whole_placeholders(
             links or proportional_links(self.text, translation), translation
         )
         edits = [
-            *insert_marks(self.text, list(self._marks()), translation, links),
+            *insert_marks(self.text, self._marks(raws), translation, links),
             *self._break_lines(translation),
             *_remove_added(translation, self.text),
         ]
@@ -129,51 +144,74 @@ class Sentence:
             read = max(read, offset + removed)
         return "".join([*parts, self._escape(translation[read:])])
 
-    def _marks(self):
-        """Yields the `Mark`s of the codes."""
-        for i, item in enumerate(self._items):
-            if item.kind in CODES:
-                yield Mark(
-                    item.raw,
-                    item.kind,
-                    item.name,
-                    place=min(self._begins[i], len(self.text)),
-                    before=_neighbour(reversed(self._items[:i]))[-1:],
-                    after=_neighbour(self._items[i + 1 :])[:1],
-                )
+    def _marks(self, raws):
+        """The `Mark`s of the codes."""
+        before = _neighbours(self._items, raws, -1)
+        after = _neighbours(self._items[::-1], raws[::-1], 0)[::-1]
+        return [
+            Mark(
+                getattr(raws[i], "translated", raws[i]),
+                item.kind,
+                item.name,
+                place=min(self._begins[i], len(self.text)),
+                before=before[i],
+                after=after[i],
+            )
+            for i, item in enumerate(self._items)
+            if item.kind in CODES
+        ]
 
     def _break_lines(self, translation):
         """Yields an edit for each line break, at the proportional place."""
-        spaces = [m.start() for m in regex.finditer(" ", translation)]
+        whole = _placeholder_spans(translation)
+        spaces = [
+            match.start()
+            for match in regex.finditer(" ", translation)
+            if not _span_around(whole, match.start())
+        ]
+        used = 0
         for item, begin in zip(self._items, self._begins, strict=True):
-            if not spaces:
-                return
-            if item.kind == SPACE and regex.search(r"[\r\n]", item.raw):
+            if item.kind == SPACE and LINE_BREAK.search(item.raw):
                 wanted = begin * len(translation) / len(self.text)
-                place = min(spaces, key=lambda s, at=wanted: abs(s - at))
-                spaces = [space for space in spaces if space > place]
-                yield Edit(place, 1, item.raw)
+                after = max(bisect.bisect(spaces, wanted), used)
+                nearest = range(max(after - 1, used), after + 1)
+                places = [i for i in nearest if i < len(spaces)]
+                if not places:
+                    return
+                place = min(
+                    places, key=lambda i, at=wanted: abs(spaces[i] - at)
+                )
+                used = place + 1
+                yield Edit(spaces[place], 1, item.raw)
+
+
+def _placeholder_spans(text):
+    return [match.span() for match in PLACEHOLDER.finditer(text)]
+
+
+def _span_around(spans, offset):
+    """The span that has an offset, of spans in order; or None."""
+    i = bisect.bisect(spans, (offset, len(spans) and spans[-1][1] + 1)) - 1
+    return spans[i] if i >= 0 and offset < spans[i][1] else None
 
 
 def _whole_placeholders(links, translation):
     """The links; those from inside a placeholder are from all of it."""
-    spans = [match.span() for match in PLACEHOLDER.finditer(translation)]
-    begins = [begin for begin, _ in spans]
-    whole = []
-    for link in links:
-        i = bisect.bisect(begins, link.target[0]) - 1
-        if i >= 0 and link.target[0] < spans[i][1]:
-            link = link._replace(target=spans[i])
-        whole.append(link)
-    return whole
+    spans = _placeholder_spans(translation)
+    return [
+        link._replace(target=_span_around(spans, link.target[0]) or link.target)
+        for link in links
+    ]
 
 
-def _neighbour(items):
-    """The text beside a code; tags have none."""
-    for item in items:
+def _neighbours(items, raws, side):
+    """The character of the text before each item; tags have none."""
+    last, found = "", []
+    for item, raw in zip(items, raws, strict=True):
+        found.append(last)
         if item.kind not in (OPEN, CLOSE):
-            return item.text or item.raw
-    return ""
+            last = (item.text or raw)[side:][:1]
+    return found
 
 
 def _remove_added(translation, text):
@@ -188,14 +226,16 @@ def _remove_added(translation, text):
 def _join(items):
     """Where each item begins in the text that the model reads, and the text.
 
-    White space is one space, and none at the beginning. A code between two
-    words keeps them apart.
+    White space is one space, and none at the beginning, nor before a code that
+    a sign such as "." follows. A code between two words keeps them apart.
     """
     begins, parts, length, apart = [], [], 0, False
     last = ""
-    for item in items:
+    for i, item in enumerate(items):
         text = item.text
-        if item.kind == SPACE and last in ("", " "):
+        if item.kind == SPACE and (
+            last in ("", " ") or _is_before_sign(items, i + 1)
+        ):
             text = ""
         if apart and last.isalnum() and text[:1].isalnum():
             parts.append(" ")
@@ -208,9 +248,17 @@ def _join(items):
     return begins, "".join(parts)
 
 
-def _divide(items, offsets):
+def _is_before_sign(items, first):
+    """Whether codes begin at an index, and then a sign that has no space."""
+    for i in range(first, len(items)):
+        if items[i].kind not in (OPEN, CLOSE, ALONE):
+            kinds = {item.kind for item in items[first:i]}
+            return ALONE in kinds and items[i].text[:1] in tuple(".,;:!?)")
+    return False
+
+
+def _divide(items, begins, offsets):
     """The items, with texts divided at offsets of the joined text."""
-    begins, _ = _join(items)
     divided = []
     for item, begin in zip(items, begins, strict=True):
         if item.kind == TEXT and item.raw == item.text:
@@ -230,27 +278,30 @@ def _hide_placeholders(items):
 
     One with a tag inside it stays text.
     """
-    _, text = _join(items)
-    spans = [m.span() for m in PLACEHOLDER.finditer(text)]
-    items = _divide(items, [offset for span in spans for offset in span])
+    begins, text = _join(items)
+    spans = _placeholder_spans(text)
+    items = _divide(items, begins, [o for span in spans for o in span])
     begins, _ = _join(items)
-    for begin, end in reversed(spans):
-        covered = [
-            i
-            for i, item in enumerate(items)
-            # White space that is not in the text may begin there, too.
-            if item.text and begin + (item.kind == SPACE) <= begins[i] < end
-        ]
-        hidden = items[covered[0] : covered[-1] + 1]
+    shown, read = [], 0
+    for begin, end in spans:
+        first = bisect.bisect_left(begins, begin)
+        while first == len(begins) or begins[first] > begin:
+            first -= 1  # it begins inside of what cannot be divided
+        last = bisect.bisect_left(begins, end)
+        # White space and codes that are not in the text may begin there, too.
+        while not items[first].text or items[first].kind == SPACE:
+            first += 1
+        while not items[last - 1].text:
+            last -= 1
+        hidden = items[first:last]
         if not any(item.kind in CODES for item in hidden):
-            items[covered[0] : covered[-1] + 1] = [
-                Item(_raw(hidden), "", ALONE)
-            ]
-    return items
+            shown += [*items[read:first], _code(hidden)]
+            read = last
+    return shown + items[read:]
 
 
 # From items to what `split` makes of them.
-Split = Callable[..., list["str | Sentence"]]
+Split = Callable[..., list]
 
 
 def split(
@@ -259,7 +310,8 @@ def split(
     *,
     language: str,
     fits: Callable[[str], bool],
-) -> list["str | Sentence"]:
+    depth: int = 0,
+) -> list:
     """The sentences of a stretch of text, and what stands between them.
 
     Args:
@@ -268,22 +320,32 @@ def split(
         language: Code of the language, such as "en".
         fits: Whether the model can read a text; others are divided, at clause
             marks if there are any.
+        depth: Of ICU's messages around it.
 
     Returns:
-        Texts and `Sentence`s, which together have all items in order.
+        The pieces, which together have all items in order.
     """
-    items = _pair(items)
-    _, text = _join(items)
+
+    def split_branch(items):
+        return split(
+            items, escape, language=language, fits=fits, depth=depth + 1
+        )
+
+    items = list(items)
+    if depth < DEEPEST:
+        items = _join_messages(items, split_branch)
+    items = _join_codes(_pair(items))
+    begins, text = _join(items)
     offsets = [
         offset
         for begin, end in _sentence_spans(text, language)
         for offset in [begin, *_divisions(text, begin, end, fits)]
     ]
-    whole = [match.span() for match in PLACEHOLDER.finditer(text)]
-    offsets = [o for o in offsets if not any(b < o < e for b, e in whole)]
-    items = _divide(items, offsets)
+    whole = _placeholder_spans(text)
+    offsets = [o for o in offsets if (_span_around(whole, o) or (o, o))[0] == o]
+    items = _divide(items, begins, offsets)
     begins, _ = _join(items)
-    pieces: list[str | Sentence] = []
+    pieces: list = []
     group: list[Item] = []
     ends = iter([*offsets[1:], None])
     end = next(ends)
@@ -297,31 +359,111 @@ def split(
     return pieces + _sentence(group, escape)
 
 
+def _join_messages(items, split_branch):
+    """The items, with each of ICU's messages as a code that stands alone."""
+    begins, text = _join_with_signs(items)
+    messages = list(find_messages(text))
+    if not messages:
+        return items
+    cuts = set()
+    for begin, end, branches, has_number in messages:
+        cuts |= {begin, *itertools.chain(*branches)}
+        if has_number:
+            numbers = regex.finditer("#", text[:end], pos=begin)
+            cuts.update(*(match.span() for match in numbers))
+    items = _divide(items, begins, sorted(cuts))
+    begins, _ = _join_with_signs(items)
+
+    def between(begin, end):
+        first, last = (bisect.bisect_left(begins, at) for at in (begin, end))
+        return items[first:last]
+
+    found, read = [], 0
+    for first, last, branches, has_number in messages:
+        found += between(read, first)
+        pieces, read = [], first
+        for begin, end in branches:
+            pieces += [item.raw for item in between(read, begin)]
+            pieces += split_branch(
+                _code([item]) if has_number and item.raw == "#" else item
+                for item in between(begin, end)
+            )
+            read = end
+        pieces += [item.raw for item in between(read, last)]
+        found.append(_code([Item(Block(pieces), "")]))
+        read = last
+    return found + between(read, len(text))
+
+
+def _join_with_signs(items):
+    """Where each item begins in the joined text, where a code is one sign."""
+    texts = [item.text or "\ufffc" for item in items]
+    begins = itertools.accumulate(map(len, texts), initial=0)
+    return list(begins)[: len(items)], "".join(texts)
+
+
 def _pair(items):
     """The items, each pair of tags with a unique name.
 
     Tags without a partner, or that cross another pair, stand alone.
     """
     items = list(items)
-    open_tags = []
+    open_tags: list[int] = []
+    counts: collections.Counter[str] = collections.Counter()
     alone = []
     for i, item in enumerate(items):
         if item.kind == OPEN:
             open_tags.append(i)
+            counts[item.name] += 1
+        elif item.kind == CLOSE and not counts[item.name]:
+            alone.append(i)
         elif item.kind == CLOSE:
-            depths = reversed(range(len(open_tags)))
-            same = (k for k in depths if items[open_tags[k]].name == item.name)
-            depth = next(same, None)
-            if depth is None:
-                alone.append(i)
-                continue
-            alone += open_tags[depth + 1 :]
-            for j in (open_tags[depth], i):
-                items[j] = items[j]._replace(name=f"{item.name} {i}")
-            del open_tags[depth:]
+            while True:
+                j = open_tags.pop()
+                counts[items[j].name] -= 1
+                if items[j].name == item.name:
+                    break
+                alone.append(j)
+            for k in (j, i):
+                items[k] = items[k]._replace(name=f"{item.name} {i}")
     for j in alone + open_tags:
         items[j] = items[j]._replace(kind=ALONE)
     return items
+
+
+def _join_codes(items):
+    """The items; neighbours that stand alone, and pairs without words, as one.
+
+    The names of pairs are unique.
+    """
+    words, opens = 0, {}
+    change = [0] * (len(items) + 1)  # in how many such pairs the item is
+    for i, item in enumerate(items):
+        words += item.kind == TEXT or item.kind == ACCELERATOR
+        if item.kind == OPEN:
+            opens[item.name] = i, words
+        elif item.kind == CLOSE and item.name in opens:
+            begin, before = opens[item.name]
+            if before == words:
+                change[begin] += 1
+                change[i + 1] -= 1
+    depths = itertools.accumulate(change[:-1])
+    alone = [
+        d > 0 or i.kind == ALONE for i, d in zip(items, depths, strict=True)
+    ]
+    grouped = itertools.groupby(
+        zip(items, alone, strict=True), key=lambda pair: pair[1]
+    )
+    found = []
+    for is_alone, pairs in grouped:
+        group = [item for item, _ in pairs]
+        found += [_code(group)] if is_alone else group
+    return found
+
+
+def _code(items):
+    """Items as one code that stands alone."""
+    return Item(joined([item.raw for item in items]), "", ALONE)
 
 
 def _sentence_spans(text, language):
@@ -343,6 +485,7 @@ def _divisions(text, begin, end, fits):
     if end - begin < 2 or fits(text[begin:end].strip(" ")):
         return []
     middle = (begin + end) / 2
+    best = int(middle)
     for pattern in DIVISIONS:
         offsets = [
             match.end()
@@ -351,12 +494,12 @@ def _divisions(text, begin, end, fits):
         ]
         if offsets:
             best = min(offsets, key=lambda offset: abs(offset - middle))
-            return [
-                *_divisions(text, begin, best, fits),
-                best,
-                *_divisions(text, best, end, fits),
-            ]
-    return []
+            break
+    return [
+        *_divisions(text, begin, best, fits),
+        best,
+        *_divisions(text, best, end, fits),
+    ]
 
 
 def _sentence(items, escape):
@@ -384,13 +527,11 @@ def _sentence(items, escape):
             first, last = first + 1, last - 1
         else:
             break
+    raws = [item.raw for item in items]
     sentence = Sentence(items[first:last], escape)
-    words = PLACEHOLDER.sub("", sentence.text)
-    if not any(character.isalpha() for character in words):
-        return [_raw(items)]
-    return [_raw(items[:first]), sentence, _raw(items[last:])]
-
-
-def _raw(items):
-    """Items as the document writes them."""
-    return "".join(item.raw for item in items)
+    if any(map(str.isalpha, PLACEHOLDER.sub("", sentence.text))):
+        return [*raws[:first], sentence, *raws[last:]]
+    inside = joined(raws[first:last])
+    if isinstance(inside, str) and sentence.text:
+        inside = Left(inside, "without words")
+    return [*raws[:first], inside, *raws[last:]]

@@ -8,7 +8,6 @@ import regex
 from keras_transformer.documents.sentences import (
     SPACE,
     Item,
-    Sentence,
     Split,
     plain_items,
     separate,
@@ -19,6 +18,7 @@ from keras_transformer.documents.sentences import (
 LINE_END = regex.compile(
     r"(?:(?<![ \t])[ \t]++)?(?>\r\n|[\n\r\v\f\x85\u2028\u2029])[ \t]*+"
 )
+LINE_ENDS = regex.compile(rf"(?:{LINE_END.pattern})++")
 LIST_MARK = regex.compile(
     r"(?:[-*+\u2022\u2013>|]+|\d{1,3}[.)]|[A-Za-z]\))[ \t]+"
 )
@@ -34,15 +34,14 @@ def read(
     text: str,
     split: Split,
     make_items: Callable[[str], list[Item]] = plain_items,
-) -> Iterator[str | Sentence]:
+    escape: Callable[[str], str] = str,
+) -> Iterator:
     """The pieces of a plain text.
 
     A sentence ends with its line, unless the paragraph was wrapped: then all
     its lines but the last are full, and its sentences go on in the next line.
-
-    Args:
-        text, split: As of every reader.
-        make_items: From a text without line ends to its items.
+    `make_items` makes items of a text without line ends; `escape` is as of a
+    `Sentence`.
     """
     for paragraph, separator in separate(text, PARAGRAPH_END):
         mark = LIST_MARK.match(paragraph)
@@ -50,11 +49,11 @@ def read(
             yield mark.group()
             paragraph = paragraph[mark.end() :]
         lines = list(separate(paragraph, LINE_END))
-        if _is_wrapped([line for line, _ in lines]):
+        if _is_wrapped([line for line, _ in lines if line]):
             lines = [(paragraph, "")]
         for line, line_end in lines:
             for column, space in separate(line, COLUMN_END):
-                yield from split(line_items(column, make_items))
+                yield from split(line_items(column, make_items), escape)
                 yield space
             yield line_end
         yield separator
@@ -65,7 +64,7 @@ def _is_wrapped(lines):
 
     Then the first word of the next line had no room in any of its lines.
     """
-    width = max(map(len, lines))
+    width = max(map(len, lines), default=0)
     return width >= NARROWEST and all(
         len(line) + 1 + len(after.split(" ")[0]) > FULLEST * width
         for line, after in itertools.pairwise(lines)
@@ -77,13 +76,11 @@ def line_items(
 ) -> list[Item]:
     """The items of a line, or of several lines that are one text.
 
-    Args:
-        text: The lines.
-        make_items: From a text without line ends to its items.
+    `make_items` makes items of a text without line ends.
     """
     return [
         item
-        for part, line_end in separate(text, LINE_END)
+        for part, line_end in separate(text, LINE_ENDS)
         for item in [*make_items(part), Item(line_end, " ", SPACE)]
         if item.raw
     ]

@@ -1,189 +1,219 @@
-"""XLIFF 1.2 and 2: the exchange format of translation tools."""
+"""XLIFF 1.2 and 2: the exchange format of translation tools.
 
+lxml reads the elements; it does not say where they are in the text, which their
+tags do, in the same order.
+"""
+
+import itertools
 from collections.abc import Iterator
-from xml.parsers import expat
 
 import regex
 
-from keras_transformer.documents.html import escape
-from keras_transformer.documents.markup import Event, entity_item
-from keras_transformer.documents.placement import (
-    ALONE,
-    CLOSE,
-    OPEN,
+from keras_transformer.documents.markup import (
+    escape,
+    plain_text,
+    read_events,
 )
-from keras_transformer.documents.sentences import (
-    Item,
-    Sentence,
-    Split,
-    plain_items,
-)
+from keras_transformer.documents.pieces import Block, Left
+from keras_transformer.documents.placement import ALONE, CLOSE, OPEN
+from keras_transformer.documents.sentences import Item, Split
 
-PAIRED = ("g", "mrk", "pc")  # inline elements around translated text
-# XLIFF 1.2 has a state for translations by a machine.
-TARGET = ' state="needs-review-translation" state-qualifier="mt-suggestion"'
-
-
-def _events(text):
-    """The `Event`s of an XML text: all of its characters, in order."""
-    data = text.encode()
-    found = []  # (offset, kind, name, attributes)
-    parser = expat.ParserCreate("utf-8")
-
-    def add(
-        kind: str, name: str = "", attributes: dict[str, str] | None = None
-    ) -> None:
-        offset = parser.CurrentByteIndex
-        found.append((offset, kind, name.rpartition(":")[2], attributes or {}))
-
-    def add_text(_: str) -> None:
-        # The parser reports a text line by line.
-        if found and found[-1][1] == "text":
-            begins = {
-                data[i : i + 1] for i in (found[-1][0], parser.CurrentByteIndex)
-            }
-            if b"&" not in begins:
-                return
-        add("text")
-
-    def refuse(*_):
-        raise ValueError(
-            f"line {parser.CurrentLineNumber}: XLIFF must not have a DOCTYPE"
-        )
-
-    parser.StartElementHandler = lambda name, values: add("open", name, values)
-    parser.EndElementHandler = lambda name: add("close", name)
-    parser.CharacterDataHandler = add_text
-    parser.StartDoctypeDeclHandler = refuse
-    for name in ("Comment", "ProcessingInstruction", "Default"):
-        setattr(parser, f"{name}Handler", lambda *_: add("other"))
-    parser.StartCdataSectionHandler = lambda: add("open", "cdata")
-    parser.EndCdataSectionHandler = lambda: add("close", "cdata")
-    try:
-        parser.Parse(data, True)
-    except expat.ExpatError as error:
-        message = expat.ErrorString(error.code)
-        raise ValueError(f"line {error.lineno}: {message}") from error
-    ends = [offset for offset, *_ in found[1:]] + [len(data)]
-    return [
-        Event(kind, data[offset:end].decode(), name, attributes)
-        for (offset, kind, name, attributes), end in zip(
-            found, ends, strict=True
-        )
-    ]
+# The inline elements of both versions that are a range, or begin or end one;
+# all others stand alone. The halves of a range have an attribute in common.
+RANGES = ("g", "mrk", "pc")
+HALVES = {
+    **dict.fromkeys(("bpt", "bx", "sc", "sm"), OPEN),
+    **dict.fromkeys(("ept", "ex", "ec", "em"), CLOSE),
+}
+PARTNER = ("rid", "startRef", "id")
+SEGMENT = "segment"  # the kind of a tag where sentences begin or end
+# Targets of XLIFF 1.2 and segments of XLIFF 2 have states.
+REVIEW = 'state="needs-review-translation"'
+BY_MACHINE = 'state-qualifier="mt-suggestion"'
+UNTRANSLATED = ("new", "needs-translation", "initial")
+STATE = regex.compile(rf"\bstate\s*=\s*([\"'])(?:{'|'.join(UNTRANSLATED)})\1")
 
 
-def _raw(events):
-    return "".join(event.raw for event in events)
+def parse_xml(text: str) -> tuple:
+    """The root of an XML text, its `Event`s, and where its elements are.
 
-
-def read(
-    text: str, split: Split, replace: bool = False
-) -> Iterator[str | Sentence]:
-    """The pieces of an XLIFF file.
-
-    Args:
-        text, split: As of every reader.
-        replace: Whether to translate segments that have a translation.
+    The last one is a dictionary from each element of lxml to the indices of the
+    events of its tags.
 
     Raises:
-        ValueError: It is not well-formed XML, or not XLIFF; the message has the
-            line.
+        ValueError: It is not well-formed, or has a DOCTYPE, which could define
+            entities; the message has the line.
     """
-    events = _events(text)
-    root = next(event for event in events if event.kind == "open")
-    if root.name != "xliff":
-        raise ValueError(f"expected the element xliff. Received: {root.name}")
-    is_version_2 = not root.attributes.get("version", "").startswith("1")
-    unit = "segment" if is_version_2 else "trans-unit"
-    translated = [True]  # of the elements that are open
-    begin = None
+    from lxml import etree  # an extra
+
+    parser = etree.XMLParser(
+        encoding="utf-8", resolve_entities=False, no_network=True
+    )
+    try:
+        root = etree.fromstring(text.encode(), parser)
+    except etree.XMLSyntaxError as error:
+        raise ValueError(f"line {error.lineno}: {error.msg}") from error
+    if root.getroottree().docinfo.doctype:
+        line = text[: text.find("<!DOCTYPE")].count("\n") + 1
+        raise ValueError(f"line {line}: the XML must not have a DOCTYPE")
+    events = list(read_events(text, is_xml=True))
+    elements = root.iter(etree.Element)
+    spans: dict = {}
+    opened = []
     for i, event in enumerate(events):
         if event.kind == "open":
-            wish = event.attributes.get("translate")
-            translated.append(wish == "yes" if wish else translated[-1])
-            if event.name == unit and translated[-1]:
-                begin = i
+            element = next(elements)
+            spans[element] = (i, i)
+            if not event.raw.endswith("/>"):
+                opened.append(element)
         elif event.kind == "close":
-            translated.pop()
-        if begin is None:
-            yield event.raw
-        elif event.kind == "close" and event.name == unit:
-            yield from _read_unit(
-                events[begin : i + 1],
-                "" if is_version_2 else TARGET,
-                split,
-                replace,
-            )
-            begin = None
+            element = opened.pop()
+            spans[element] = (spans[element][0], i)
+    return root, events, spans
 
 
-def _read_unit(events, attributes, split, replace):
-    """The pieces of a unit: its source stays, its target is written."""
-    unchanged = [_raw(events)]
-    source, after_source = _content(events, "source")
-    target, after_target = _content(events, "target")
-    if source is None or (target and _raw(target).strip() and not replace):
-        return unchanged
-    pieces = split(_items(source), escape)
-    if all(isinstance(piece, str) for piece in pieces):
-        return unchanged
-
-    if target is None:
-        _, after_segments = _content(events, "seg-source")
-        begin = end = max(after_source, after_segments)
-        at = after_source - len(source) - 2  # the source's tag
-        space = events[at - 1].raw if at else ""
-        tag = regex.sub("source.*", "target", events[at].raw, flags=regex.S)
-        opening = f"{space if space.isspace() else ''}{tag}{attributes}>"
-        closing = f"</{tag[1:]}>"
-    else:
-        begin, end = after_target - len(target) - 2, after_target
-        opening, closing = events[begin].raw, events[end - 1].raw
-        if opening.endswith("/>"):
-            name = regex.match(r"<([^\s/>]+)", opening)[1]
-            opening, closing = opening[:-2].rstrip() + ">", f"</{name}>"
-    return [_raw(events[:begin]), opening, *pieces, closing, _raw(events[end:])]
+def read(text: str, split: Split, replace: bool = False) -> Iterator:
+    """The pieces of an XLIFF file: sources stay, targets are written."""
+    root, events, spans = parse_xml(text)
+    if _name(root) != "xliff":
+        raise ValueError(f"expected the element xliff. Received: {_name(root)}")
+    reader = _Reader(events, spans, split)
+    read_to = 0
+    for unit in root.iter("{*}trans-unit", "{*}segment"):
+        begin, end = spans[unit]
+        yield reader.raw(read_to, begin)
+        yield from reader.read_unit(unit, replace)
+        read_to = end + 1
+    yield reader.raw(read_to, len(events))
 
 
-def _content(events, name):
-    """The events inside an element, and the index after it.
+class _Reader:
+    """Reads units: a source and its translation."""
 
-    None and 0 without such an element. In one with its own units, such as
-    alternative translations, it is not searched.
-    """
-    begin, depth = None, 0
-    for i, event in enumerate(events):
-        depth += {"open": 1, "close": -1}.get(event.kind, 0)
-        if event.kind == "open" and event.name == name and depth == 2:
-            begin = i
-        if event.kind == "close" and begin is not None and depth == 1:
-            return events[begin + 1 : i], i + 1
-    return None, 0
+    def __init__(self, events, spans, split):
+        self._events = events
+        self._spans = spans
+        self._split = split
 
+    def raw(self, begin, end):
+        return "".join(event.raw for event in self._events[begin:end])
 
-def _items(events):
-    """The items of a source."""
-    items, depth, opaque = [], 0, []
-    for event in events:
-        protected = event.name == "mrk" and (
-            event.attributes.get("translate") == "no"
-            or event.attributes.get("mtype") == "protected"
+    def read_unit(self, unit, replace):
+        """The pieces of a unit."""
+        begin, end = self._spans[unit]
+        unchanged = self.raw(begin, end + 1)
+        source, target, segmented = (
+            unit.find(f"{{*}}{name}")
+            for name in ("source", "target", "seg-source")
         )
-        if not (opaque or protected):
-            if event.name in PAIRED:
-                kind = OPEN if event.kind == "open" else CLOSE
-                items.append(Item(event.raw, "", kind, event.name))
-                continue
-            if event.raw.startswith("&"):
-                items.append(entity_item(event.raw))
-                continue
-            if event.kind == "text":
-                items += plain_items(event.raw)
-                continue
-        opaque.append(event.raw)
-        depth += {"open": 1, "close": -1}.get(event.kind, 0)
-        if not depth:
-            items.append(Item("".join(opaque), "", ALONE))
-            opaque = []
-    return items
+        if source is None:
+            return [unchanged]
+        if _is_locked(unit):
+            return [Left(unchanged, "locked")]
+        is_version_2 = _name(unit) == "segment"
+        holder = unit if is_version_2 else target
+        is_open = holder is None or holder.get("state") in UNTRANSLATED
+        if target is not None and _text(target) and not (replace or is_open):
+            return [Left(unchanged, "already translated")]
+        read = source if segmented is None else segmented
+        pieces = self._translation(read)
+        if all(isinstance(piece, str) for piece in pieces):
+            is_text = bool(_text(source))
+            return [Left(unchanged, "without words") if is_text else unchanged]
+        if target is None:
+            first = last = self._spans[read][1] + 1
+            at = self._spans[source][0]
+            name = self._events[at].name.replace("source", "target")
+            space = self._events[at - 1].raw
+            state = "" if is_version_2 else f" {REVIEW} {BY_MACHINE}"
+            opening = f"{space * space.isspace()}<{name}{state}>"
+            closing = f"</{name}>"
+        else:
+            first, last = self._spans[target]
+            opening = STATE.sub(REVIEW, self._events[first].raw)
+            if first == last:
+                opening = opening[:-2].rstrip() + ">"
+            closing = f"</{self._events[first].name}>"
+            last += 1
+        tag = self._events[begin].raw
+        return [
+            STATE.sub('state="translated"', tag) if is_version_2 else tag,
+            self.raw(begin + 1, first),
+            Block([opening, *pieces, closing], source=self.raw(first, last)),
+            self.raw(last, end + 1),
+        ]
+
+    def _translation(self, source):
+        """The pieces that translate the content of an element."""
+        begin, end = self._spans[source]
+        parts = list(self._content(source))
+        text = "".join(part for part in parts if isinstance(part, str))
+        make_items, write = plain_text(text)
+        if all(e.kind == "cdata" for e in self._events[begin + 1 : end]):
+            return ["<![CDATA[", *self._split(make_items(text), write), "]]>"]
+        pieces, items = [], []
+        for part in [*parts, Item("", "", SEGMENT)]:
+            if isinstance(part, str):
+                items += itertools.chain(*map(_escaped, make_items(part)))
+            elif part.kind == SEGMENT:
+                pieces += self._split(items, lambda t: escape(write(t)))
+                pieces.append(part.raw)
+                items = []
+            else:
+                items.append(part)
+        return pieces
+
+    def _content(self, element):
+        """Yields texts and codes, as items, inside an element."""
+        yield element.text or ""
+        for child in element:
+            begin, end = self._spans.get(child, (0, 0))
+            if not end:
+                yield Item(_comment(child), "", ALONE)
+            elif _name(child) in RANGES and begin < end and not _is_code(child):
+                is_segment = child.get("mtype") == "seg"
+                opens, closes = (SEGMENT,) * 2 if is_segment else (OPEN, CLOSE)
+                yield Item(self._events[begin].raw, "", opens, f"{begin}")
+                yield from self._content(child)
+                yield Item(self._events[end].raw, "", closes, f"{begin}")
+            else:
+                raw = self.raw(begin, end + 1)
+                raw = Left(raw, "locked") if _is_code(child) else raw
+                name = next(filter(None, map(child.get, PARTNER)), "")
+                kind = HALVES.get(_name(child), ALONE)
+                yield Item(raw, "", kind, f"id {name}")
+            yield child.tail or ""
+
+
+def _name(element):
+    return element.tag.rpartition("}")[2]
+
+
+def _text(element):
+    return element.xpath("string()").strip()
+
+
+def _comment(element):
+    from lxml import etree  # an extra
+
+    return etree.tostring(element, with_tail=False, encoding="unicode")
+
+
+def _is_locked(unit):
+    wishes = (e.get("translate") for e in (unit, *unit.iterancestors()))
+    return next(filter(None, wishes), "") == "no"
+
+
+def _is_code(element):
+    """Whether the text inside a range is not translated."""
+    return _name(element) == "mrk" and (
+        element.get("translate") == "no" or element.get("mtype") == "protected"
+    )
+
+
+def _escaped(item):
+    """An item as XML writes it; plain text can be divided between signs."""
+    if item.raw != item.text:
+        return [item._replace(raw=escape(item.raw))]
+    signs = regex.findall(r"[&<>]|[^&<>]+", item.text)
+    return [item._replace(raw=escape(s), text=s) for s in signs]

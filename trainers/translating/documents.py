@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from keras_transformer import documents
 from keras_transformer.commands import flags
+from keras_transformer.documents.document import Document
 from keras_transformer.files import write_atomically
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
@@ -22,13 +23,17 @@ def run(
     format: str,
     document_map: str,
     retranslate: bool,
+    charset: str,
 ) -> None:
     """Translates standard input as one document; arguments as the flags."""
     with flags.user_errors():
         documents.check_installed()
         if document_map:
             flags.check_output(document_map)
-    text = _read_text(sys.stdin.buffer)
+    try:
+        data = sys.stdin.buffer.read()
+    except OSError as error:
+        raise flags.RunError(f"standard input: {error.strerror}") from error
     translator = open_translator(*choice)
     if len(translator.source_tags) > 1:
         raise flags.CommandError(
@@ -39,7 +44,7 @@ def run(
     language = workdir.read_languages().source_language or "en"
     try:
         document = documents.parse(
-            text, format, language, translator.fits, retranslate
+            data, format, language, translator.fits, retranslate, charset
         )
     except ValueError as error:
         raise flags.CommandError(f"standard input: {error}") from error
@@ -53,9 +58,9 @@ def run(
         raise flags.RunError(str(error)) from error
     if document_map:
         with flags.user_errors():
-            write_atomically(document_map, _map_lines(found.pairs))
+            write_atomically(document_map, _map_lines(document, found.pairs))
     with flags.output_errors(sys.stdout.buffer):
-        sys.stdout.buffer.write(found.text.encode())
+        sys.stdout.buffer.write(found.data)
         sys.stdout.buffer.flush()
     number = len(found.pairs)
     _report(
@@ -63,6 +68,7 @@ def run(
         f" {sum(document.needs_alignment)} with"
         f" markup or placeholders placed by alignment ({found.repeated}"
         " translated again without their placeholders)"
+        f"{document.summary()}"
     )
 
 
@@ -81,20 +87,17 @@ def _report(line: str) -> None:
     print(f"trainers.translate_document: {line}", file=sys.stderr, flush=True)
 
 
-def _read_text(file: typing.BinaryIO) -> str:
-    """The text of a binary file, its line ends as they are."""
-    try:
-        return file.read().decode("utf-8")
-    except OSError as error:
-        raise flags.RunError(f"standard input: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise flags.CommandError(
-            f"standard input: line {line} is not UTF-8 ({error.reason})"
-        ) from error
-
-
-def _map_lines(pairs: Iterable[tuple[str, str]]) -> str:
-    """A JSON object for each sentence."""
-    rows = [{"source": s, "translation": t} for s, t in pairs]
+def _map_lines(document: Document, pairs: Iterable[tuple[str, str]]) -> str:
+    """A JSON object for each sentence, and for each text that is left."""
+    rows: list[dict[str, typing.Any]] = [
+        {"line": line, "source": source, "translation": translation}
+        for line, (source, translation) in zip(
+            document.lines, pairs, strict=True
+        )
+    ]
+    rows += [
+        {"line": line, "source": text, "left": reason}
+        for line, reason, text in document.left
+    ]
+    rows.sort(key=lambda row: row["line"])
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

@@ -1,0 +1,208 @@
+"""Documents that were not made for this: translated by a capital translator.
+
+    python benchmarks/document_files.py --folder=DIR [--show=FORMAT] [--record]
+
+It reads every file below DIR whose name is that of a format, such as those of
+unpacked source packages. The translator writes capitals, keeps placeholders and
+aligns word by word, so what else changes is the fault of a reader or writer.
+Existing translations are replaced. For each format it counts files that are
+refused, that do not come back byte for byte without translation, that are not
+well-formed after it, or that lost a placeholder, and the share of letters that
+were left, with reasons.
+
+Well-formed: of PO what msgfmt accepts (the package gettext), if it accepts
+messages as their translations; of XLIFF what lxml reads; of HTML the same tags
+for lxml, of Markdown the same tree for markdown-it-py, but for text; of
+subtitles the same number of cues and times for pysubs2. --show prints the files
+with faults.
+"""
+
+import argparse
+import collections
+import pathlib
+import re
+import subprocess
+import tempfile
+import time
+
+import lxml.etree
+import lxml.html
+import markdown_it
+import pysubs2
+import results
+
+from keras_transformer import documents
+from keras_transformer.documents.placeholders import PLACEHOLDER
+from keras_transformer.translation.alignment import SpanLink, word_spans
+
+LARGEST = 2_000_000  # bytes
+OWN_PLACEHOLDER = re.compile(
+    r"%\(\w+\)[sd]|%\d?\$?[sdiu]\b|\{\w*\}|\{\{ ?\w+ ?\}\}|\$\{\w+\}"
+    r"|https?://[\w./-]*\w",
+    re.ASCII,
+)
+FAULTS = ("refused", "identity", "well-formed", "placeholders", "slow")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--folder", type=pathlib.Path, required=True)
+    parser.add_argument("--show", choices=list(documents.READERS))
+    results.add_flag(parser)
+    options = parser.parse_args()
+    paths = collections.defaultdict(list)
+    for path in sorted(options.folder.rglob("*")):
+        for format, reader in documents.READERS.items():
+            is_wanted = options.show in (None, format) and format != "text"
+            if is_wanted and path.suffix in reader.suffixes and path.is_file():
+                paths[format].append(path)
+    rows = []
+    for format in paths:
+        rows.append(measure(format, paths[format], bool(options.show)))
+        print(rows[-1], flush=True)
+    if options.record:
+        results.record("document_files", "Documents of others", {"rows": rows})
+
+
+def measure(format, paths, show):
+    """A row: what became of the files of a format."""
+    faults = collections.Counter()
+    left, letters = collections.Counter(), 0
+    num_files = num_sentences = 0
+    for path in paths:
+        data = path.read_bytes()
+        if not 0 < len(data) < LARGEST:
+            continue
+        num_files += 1
+        begin = time.process_time()
+        try:
+            document = documents.parse(
+                data,
+                format,
+                fits=fits,
+                replace=format in documents.WITH_TRANSLATIONS,
+            )
+        except ValueError as error:
+            faults["refused"] += 1
+            if show:
+                print(f"{path}: refused: {error}", flush=True)
+            continue
+        num_sentences += len(document.sentences)
+        letters += sum(count_letters(s) for s in document.sentences)
+        for unread in document.left:
+            left[unread.reason] += count_letters(unread.text)
+        same, _ = document.write_bytes(document.sentences)
+        found = documents.translate(document, capitals, align)
+        seconds = time.process_time() - begin
+        before = same if format == "po" else data
+        checks = {
+            "identity": fixed(format, same) == fixed(format, data),
+            "well-formed": form(format, before) == form(format, found.data),
+            "placeholders": own_placeholders(format, data)
+            == own_placeholders(format, found.data),
+            "slow": seconds < 1 + 2e-5 * len(data),
+        }
+        for fault, is_right in checks.items():
+            faults[fault] += not is_right
+            if show and not is_right:
+                print(f"{path}: {fault}", flush=True)
+    total = letters + sum(left.values())
+    return {
+        "format": format,
+        "files": num_files,
+        "sentences": num_sentences,
+        **{fault: faults[fault] for fault in FAULTS},
+        "left, %": round(100 * sum(left.values()) / max(total, 1), 2),
+        "mostly": ", ".join(reason for reason, _ in left.most_common(3)),
+    }
+
+
+def fits(sentence):
+    return len(sentence) < 400
+
+
+def capitals(sentences):
+    """Translations: capitals, but for placeholders."""
+    translations = []
+    for sentence in sentences:
+        parts, read = [], 0
+        for match in PLACEHOLDER.finditer(sentence):
+            parts += [sentence[read : match.start()].upper(), match.group()]
+            read = match.end()
+        translations.append("".join([*parts, sentence[read:].upper()]))
+    return translations
+
+
+def align(pairs):
+    """Links of words at the same index."""
+    return [
+        [
+            SpanLink(*spans)
+            for spans in zip(*map(word_spans, pair), strict=False)
+        ]
+        for pair in pairs
+    ]
+
+
+def count_letters(text):
+    return sum(map(str.isalpha, text))
+
+
+def fixed(format, data):
+    """What no translation may change."""
+    if format == "xliff":
+        pattern = rb"\s*<target\b.*?(?:/>|</target>)|\sstate=\"\w+\""
+        return re.sub(pattern, b"", data, flags=re.S)
+    if format == "po":
+        data = re.sub(rb"\s*,\s*fuzzy\b|#, fuzzy\r?\n", b"", data)
+        pattern = rb'(msgstr(?:\[\d\])?)\s*(?:".*"\s*)+'
+        return re.sub(rb"[ \t#]*\n", b"\n", re.sub(pattern, rb"\1\n", data))
+    return data
+
+
+def form(format, data):
+    """A document's form without its words; None if it has none."""
+    if format == "po":
+        with tempfile.NamedTemporaryFile(suffix=".po") as file:
+            file.write(data)
+            file.flush()
+            command = "msgfmt --check --use-fuzzy -o /dev/null".split()
+            run = subprocess.run([*command, file.name], capture_output=True)
+        return run.returncode
+    if format == "xliff":
+        try:
+            lxml.etree.fromstring(data)
+        except lxml.etree.XMLSyntaxError as error:
+            return str(error)
+        return None
+    if format == "html":
+        try:
+            tree = lxml.html.document_fromstring(data)
+        except (lxml.etree.ParserError, ValueError):
+            return None
+        return [
+            (e.tag, sorted(e.keys())) for e in tree.iter(lxml.etree.Element)
+        ]
+    text = data.decode(errors="replace")
+    if format == "markdown":
+        parser = markdown_it.MarkdownIt("commonmark").enable("table")
+        return [
+            (token.type, [t.type for t in token.children or () if t.nesting])
+            for token in parser.parse(text)
+        ]
+    try:
+        return [(e.start, e.end) for e in pysubs2.SSAFile.from_string(text)]
+    except pysubs2.exceptions.Pysubs2Error:
+        return None
+
+
+def own_placeholders(format, data):
+    """How often each placeholder is in a document."""
+    text = data.decode(errors="replace")
+    if format in documents.WITH_TRANSLATIONS:
+        return not text  # see "well-formed"
+    return collections.Counter(OWN_PLACEHOLDER.findall(text))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""The pieces that a document consists of, in order.
+
+A piece is a text, which stays as it is, or has the method `write`: a `Block`,
+or a sentence.
+"""
+
+import typing
+from collections.abc import Callable, Iterator, Sequence
+
+from keras_transformer.translation.alignment import SpanLink
+
+# The translation and the links of each sentence, in order.
+Written = Iterator[tuple[str, Sequence[SpanLink]]]
+
+
+class Left(str):
+    """Text for readers that is not translated, with the reason: "code"."""
+
+    reason: str
+
+    def __new__(cls, text: str, reason: str) -> "Left":
+        """The text, with its reason."""
+        left = super().__new__(cls, text)
+        left.reason = reason
+        return left
+
+
+class Label(str):
+    """What stays, or, in a sentence that is translated, another text."""
+
+    translated: str
+
+    def __new__(cls, text: str, translated: str) -> "Label":
+        """The text, and the other one."""
+        label = super().__new__(cls, text)
+        label.translated = translated
+        return label
+
+
+class Block:
+    """Pieces that are written together.
+
+    Args:
+        pieces: The pieces.
+        finish: From the written pieces, joined, to the text of the block.
+        source: What the document has in place of the block, if not its pieces.
+    """
+
+    def __init__(
+        self,
+        pieces: Sequence[typing.Any],
+        finish: Callable[[str], str] = str,
+        source: str | None = None,
+    ):
+        self.pieces = list(pieces)
+        self.source = source
+        self._finish = finish
+
+    def write(self, written: Written) -> str:
+        """The block's text, with what is written for each of its sentences."""
+        return self._finish("".join(write(self.pieces, written)))
+
+
+def write(pieces: Sequence[typing.Any], written: Written) -> list[str]:
+    """The text of each piece."""
+    return [
+        piece if isinstance(piece, str) else piece.write(written)
+        for piece in pieces
+    ]
+
+
+def joined(pieces: Sequence[typing.Any]) -> typing.Any:
+    """Pieces as one: a text if all are texts without a reason."""
+    if all(type(piece) is str for piece in pieces):
+        return "".join(pieces)
+    return Block(pieces)

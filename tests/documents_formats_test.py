@@ -1,0 +1,663 @@
+"""What real files have: each text is translated or counted, all else stays.
+
+The translator writes capitals, keeps placeholders and aligns word by word, so
+that every other difference is the fault of a reader or writer.
+"""
+
+import collections
+import io
+import re
+import zipfile
+
+import lxml.etree
+import markdown_it
+import polib
+import pytest
+
+from keras_transformer import documents
+from keras_transformer.documents import html
+from keras_transformer.documents.pieces import Block
+from keras_transformer.documents.placeholders import PLACEHOLDER
+from keras_transformer.translation.alignment import SpanLink, word_spans
+
+
+def capitals(sentences):
+    translations = []
+    for sentence in sentences:
+        parts, read = [], 0
+        for match in PLACEHOLDER.finditer(sentence):
+            parts += [sentence[read : match.start()].upper(), match.group()]
+            read = match.end()
+        translations.append("".join([*parts, sentence[read:].upper()]))
+    return translations
+
+
+def align(pairs):
+    return [
+        [SpanLink(*spans) for spans in zip(*map(word_spans, pair), strict=True)]
+        for pair in pairs
+    ]
+
+
+def translate(data, format, **options):
+    document = documents.parse(data, format, "en", **options)
+    same = documents.parse(data, format, "en", **options)
+    found = documents.translate(document, capitals, align)
+    if format not in documents.WITH_TRANSLATIONS:
+        data = data if isinstance(data, bytes) else data.encode()
+        assert same.write_bytes(same.sentences)[0] == data
+    return document, found
+
+
+def left(document):
+    return [(unread.line, unread.reason) for unread in document.left]
+
+
+# A source, what it becomes, and the lines and reasons of what is left.
+SUBTITLES = {
+    "no blank lines": (
+        "1\n00:00:00,333 --> 00:00:01,300\nThe child\n2\n"
+        "00:00:01,300 --> 00:00:02,400\nThe man.\n3\n"
+        "00:00:02,500 --> 00:00:03,400\n42\n",
+        "1\n00:00:00,333 --> 00:00:01,300\nTHE CHILD\n2\n"
+        "00:00:01,300 --> 00:00:02,400\nTHE MAN.\n3\n"
+        "00:00:02,500 --> 00:00:03,400\n42\n",
+        [(9, "without words")],
+    ),
+    "blank lines in cues": (
+        "1\n00:22:10,440 --> 00:22:15,195\nThe child,\n\nthe man.\n\n2\n"
+        "00:22:15,960 --> 00:22:19,157\n\nThe tea.\n\n3\n"
+        "00:22:20,000 --> 00:22:21,000\n\u2028The old.\n\n4\n"
+        "00:22:22,000 --> 00:22:23,000\nThe tired.\n",
+        "1\n00:22:10,440 --> 00:22:15,195\nTHE CHILD,\n\nTHE MAN.\n\n2\n"
+        "00:22:15,960 --> 00:22:19,157\n\nTHE TEA.\n\n3\n"
+        "00:22:20,000 --> 00:22:21,000\n\u2028THE OLD.\n\n4\n"
+        "00:22:22,000 --> 00:22:23,000\nTHE TIRED.\n",
+        [],
+    ),
+    "times without milliseconds, a cue without text": (
+        "1\r\n00:00:01 --> 00:00:02\r\nHello.\r\n\r\n2\r\n"
+        "0:03,5 --> 0:04,5 X1:3\r\n\r\n3\r\n00:00:05. --> 00:00:06\r\n- Hi.\r\n"
+        "- Who\r\nis it?",
+        "1\r\n00:00:01 --> 00:00:02\r\nHELLO.\r\n\r\n2\r\n"
+        "0:03,5 --> 0:04,5 X1:3\r\n\r\n3\r\n00:00:05. --> 00:00:06\r\n- HI.\r\n"
+        "- WHO\r\nIS IT?",
+        [(6, "cue without text")],
+    ),
+    "a number in a cue": (
+        "7\n0:01,0 --> 0:02,0\nIn\n1984\n\n8\n0:03,0 --> 0:04,0\nIt is\n12",
+        "7\n0:01,0 --> 0:02,0\nIN\n1984\n\n8\n0:03,0 --> 0:04,0\nIT IS\n12",
+        [],
+    ),
+    "WebVTT": (
+        "WEBVTT - A title\n\nNOTE A note\nto read\n\nSTYLE\n::cue {}\n\nREGION"
+        "\nid:fred\n\nintro\n00:01.000 --> 00:02.000 align:start\n"
+        "<v.loud Roger B>We &amp; <lang fr>la ville</lang> <c.red>A &lt; b</c>"
+        "\n\nlost\n\n00:02.000 --> 00:03.000\n"
+        "Now <00:02.500>it <ruby>is<rt>was</rt></ruby> here\n",
+        "WEBVTT - A title\n\nNOTE A note\nto read\n\nSTYLE\n::cue {}\n\nREGION"
+        "\nid:fred\n\nintro\n00:01.000 --> 00:02.000 align:start\n"
+        "<v.loud Roger B>WE &amp; <lang fr>LA VILLE</lang> <c.red>A &lt; B</c>"
+        "\n\nlost\n\n00:02.000 --> 00:03.000\n"
+        "NOW <00:02.500>IT <ruby>IS<rt>was</rt></ruby> HERE\n",
+        [(3, "NOTE"), (16, "text outside cues"), (19, "ruby")],
+    ),
+}
+DIALOGUE = (
+    "[Script Info]\nTitle: x\n\n[Events]\nFormat: Layer, Start, Style, Text\n"
+    "Comment: 0,0:01,Default,no\n"
+    "Dialogue: 0,0:01,Default,{}\nDialogue: 0,0:02,Default,{{\\p1}}m 0 l 1\n"
+)
+TEXTS = {
+    "wrapped, with a final line end": (
+        "When one reads a text that was copied from a\n"
+        "paper in two columns then the lines end at\n"
+        "places where no sentence ends. This is bad for\nthe translation.\n",
+        2,
+    ),
+    "two of them": (
+        "It was the best of times, it was the worst\nof times for all.\r\n\r\n"
+        "It was the age of wisdom, it was the age\nof foolishness, too.\n",
+        2,
+    ),
+    "a poem": ("The child sleeps\nThe man reads\n", 2),
+}
+PAGES = {
+    "an icon": (
+        '<button><i class="fa"></i> The child.</button>\n'
+        '<p>The man <i class="icon"></i> reads.</p>',
+        '<button><i class="fa"></i> THE CHILD.</button>\n'
+        '<p>THE MAN <i class="icon"></i> READS.</p>',
+        [],
+    ),
+    "pairs without words": (
+        "<p>a <b> </b>b <a><img><i></i></a> c<em></em></p>",
+        "<p>A <b> </b>B <a><img><i></i></a> C<em></em></p>",
+        [],
+    ),
+    "codes before signs": (
+        "<p>only <b><code>x</code> y</b>, or <i>z <kbd>q</kbd></i>. (<br/>a)",
+        "<p>ONLY <b><code>x</code> Y</b>, OR <i>Z <kbd>q</kbd></i>. (<br/>A)",
+        [(1, "code"), (1, "kbd")],
+    ),
+    "ICU": (
+        "<p>Now {n, plural, one {<b>one</b> dog} other {# dogs}} in {x}.",
+        "<p>NOW {n, plural, one {<b>ONE</b> DOG} other {# DOGS}} IN {x}.",
+        [],
+    ),
+    "attributes and templates": (
+        '<p title="a word" {% if a > b %}c{% endif %}>a < b &amp c<a "',
+        '<p title="a word" {% if a > b %}c{% endif %}>A &lt; B &amp; C<a "',
+        [(1, "text of an attribute"), (1, "unfinished tag")],
+    ),
+    "what is no text": (
+        "<style>b</style>\n<pre>code here</pre><p class=notranslate>no</p>9",
+        "<style>b</style>\n<pre>code here</pre><p class=notranslate>no</p>9",
+        [(2, "pre"), (2, "locked"), (2, "without words")],
+    ),
+}
+MARKDOWN = {
+    "badges": (
+        "[![Build](https://x.org/b.svg)](https://x.org) The man.\n\n"
+        "The child [![](a.svg)](b) [![](c.svg)](d)\n",
+        "[![Build](https://x.org/b.svg)](https://x.org) THE MAN.\n\n"
+        "THE CHILD [![](a.svg)](b) [![](c.svg)](d)\n",
+        [(1, "image")],
+    ),
+    "tasks, footnotes, alerts, admonitions": (
+        "- [ ] The child.\n- [x] The man reads[^1] a book.\n\n"
+        '> [!NOTE]\n> The woman.\n\n!!! warning "Look out"\n    It sleeps.\n\n'
+        "[^1]: The old man.\n",
+        "- [ ] THE CHILD.\n- [x] THE MAN READS[^1] A BOOK.\n\n"
+        '> [!NOTE]\n> THE WOMAN.\n\n!!! warning "LOOK OUT"\n    IT SLEEPS.\n\n'
+        "[^1]: THE OLD MAN.\n",
+        [],
+    ),
+    "front matter": (
+        "---\r\ntitle: The child\r\n---\r\n\r\nThe man.\r\n",
+        "---\r\ntitle: The child\r\n---\r\n\r\nTHE MAN.\r\n",
+        [(1, "front matter")],
+    ),
+    "front matter in TOML": (
+        '+++\ntitle = "The child"\n+++\nThe man.\n',
+        '+++\ntitle = "The child"\n+++\nTHE MAN.\n',
+        [(1, "front matter")],
+    ),
+    "math and wiki links": (
+        "For $5, $x_1$ [[is]] [[a|one]] :+1: and\n\n$$\nab\n$$\n\nNo: $10.\n",
+        "FOR $5, $x_1$ [[is]] [[a|ONE]] :+1: AND\n\n$$\nab\n$$\n\nNO: $10.\n",
+        [(1, "math"), (3, "math")],
+    ),
+    "tables": (
+        "| a | b \\| c |\n|---|---|\n| `x` d | *e* \\| f |\n",
+        "| A | B \\| C |\n|---|---|\n| `x` D | *E* \\| F |\n",
+        [(3, "code")],
+    ),
+    "MDX and HTML": (
+        "import Tabs from '@x/y';\n\nThe <kbd>A</kbd>.\n\n<p>The <b>cat</b>\n"
+        "</p>\n\n<Tabs id={1}>\n\nexport const a = {b};\n",
+        "import Tabs from '@x/y';\n\nTHE <kbd>A</kbd>.\n\n<p>THE <b>CAT</b>\n"
+        "</p>\n\n<Tabs id={1}>\n\nexport const a = {b};\n",
+        [(1, "code"), (10, "code")],
+    ),
+    "labels of links": (
+        "See [the Spec]s, [b *c*][] or [d][e] in `x`.\n\nOnly **`.md` files in"
+        " `src/`**.\n\n[the spec]: u\n[b *c*]: v\n[e]: w\n",
+        "SEE [THE SPECS][the Spec], [B *C*][b *c*] OR [D][e] IN `x`.\n\nONLY"
+        " **`.md` FILES IN `src/`**.\n\n[the spec]: u\n[b *c*]: v\n[e]: w\n",
+        [(1, "code"), (3, "code"), (3, "code")],
+    ),
+    "signs": ("a ___ b_ c\n", "A \\_\\_\\_ B\\_ C\n", []),
+    "definitions and containers": (
+        "Term\n: Its words.\n\n:::tip Look\nHere.\n:::\n\n    code\n",
+        "TERM\n: ITS WORDS.\n\n:::tip Look\nHERE.\n:::\n\n    code\n",
+        [(4, "title of a container"), (8, "code")],
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("format", "case"),
+    [
+        (format, case)
+        for format, cases in (
+            ("srt", SUBTITLES),
+            ("html", PAGES),
+            ("markdown", MARKDOWN),
+        )
+        for case in cases.values()
+    ],
+)
+def test_a_document_becomes(format, case):
+    source, expected, reasons = case
+    document, found = translate(source, format)
+    assert found.text == expected
+    assert left(document) == reasons
+
+
+def test_substation_alpha():
+    document, found = translate(
+        DIALOGUE.format("{\\i1}Hello,{\\i0} my\\Nfriend, go."), "ass"
+    )
+    assert document.sentences == ["Hello, my friend, go."]
+    words = "{\\i1}HELLO,{\\i0} MY\\NFRIEND, GO."
+    assert found.text == DIALOGUE.format(words)
+    assert left(document) == [(8, "drawing")]
+
+
+@pytest.mark.parametrize("case", TEXTS.values(), ids=TEXTS)
+def test_text(case):
+    text, number = case
+    document, found = translate(text, "text")
+    assert len(document.sentences) == number
+    assert found.text == text.upper()
+
+
+HEADER = (
+    'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n{}\n'
+)
+PLURALS = '"Plural-Forms: nplurals={}; plural={};\\n"\n'
+RUSSIAN = "n%10==1 && n%100!=11 ? 0 : n%10>=2 && n%10<=4 ? 1 : 2"
+DOG = 'msgid "One dog"\nmsgid_plural "%d dogs"\n'
+CAT = 'msgid "%d cat"\nmsgid_plural "%d cats"\n'
+# The header's lines, an entry, its translation, and reasons.
+MESSAGES = {
+    "escapes": (
+        "",
+        'msgid "\\033[1mThe child.\\033[0m"\nmsgstr ""\n',
+        'msgstr "\\033[1mTHE CHILD.\\033[0m"\n',
+        [],
+    ),
+    "bytes": (
+        "",
+        'msgid "caf\\xc3\\xa9 \\303\\251: the\\a"\nmsgstr ""\n',
+        'msgstr "CAFÉ É: THE\\a"\n',
+        [],
+    ),
+    "line ends that are none": (
+        "",
+        'msgid "a\u2028b\x85c\\vd\\fe \\"q\\" \\\\"\nmsgstr ""\n',
+        'msgstr "A\u2028B\x85C\\vD\\fE \\"Q\\" \\\\"\n',
+        [],
+    ),
+    "indented": ("", '  msgid "a b"\n  msgstr ""\n', 'msgstr "A B"\n', []),
+    "one line": ("", 'msgid "a" " b" msgstr ""\n', 'msgstr "A B"\n', []),
+    "wrapped": (
+        "",
+        'msgid ""\n"A line that was wrapped by hand since it is\\n"\n'
+        '"too long to be one.\\n"\nmsgstr ""\n',
+        'msgstr ""\n"A LINE THAT WAS WRAPPED BY HAND SINCE IT IS\\n"\n'
+        '"TOO LONG TO BE ONE.\\n"\n',
+        [],
+    ),
+    "half of the forms": (
+        PLURALS.format(2, "(n != 1)"),
+        DOG + 'msgstr[0] "Ein Hund"\nmsgstr[1] ""\n',
+        'msgstr[0] "Ein Hund"\nmsgstr[1] "%d DOGS"\n',
+        [(9, "already translated")],
+    ),
+    "one form": (
+        PLURALS.format(1, "0"),
+        DOG + 'msgstr[0] ""\n',
+        'msgstr[0] "%d DOGS"\n',
+        [],
+    ),
+    "a form of 1, 21, ...": (
+        PLURALS.format(3, RUSSIAN),
+        DOG + 'msgstr[0] ""\nmsgstr[1] ""\nmsgstr[2] ""\n\n'
+        f'{CAT}msgstr[0] ""\nmsgstr[1] ""\nmsgstr[2] ""\n',
+        'msgstr[0] "%d DOGS"\nmsgstr[1] "%d DOGS"\nmsgstr[2] "%d DOGS"\n'
+        'msgstr[0] "%d CAT"\nmsgstr[1] "%d CATS"\nmsgstr[2] "%d CATS"\n',
+        [],
+    ),
+    "the form of 1 is the second": (
+        PLURALS.format(2, "(n == 1)"),
+        DOG + 'msgstr[0] ""\nmsgstr[1] ""\n',
+        'msgstr[0] "%d DOGS"\nmsgstr[1] "ONE DOG"\n',
+        [],
+    ),
+    "forms by the language": (
+        '"Language: ja\\n"\n',
+        DOG + 'msgstr[0] ""\n',
+        'msgstr[0] "%d DOGS"\n',
+        [],
+    ),
+    "ICU": (
+        "",
+        'msgid "{n, plural, one {<b>a</b> dog}\\n"\n'
+        '"other {<b>#</b> dogs {c, select, x {y} other {}}}} now."\n'
+        'msgstr ""\n',
+        'msgstr ""\n"{n, plural, one {<b>A</b> DOG}\\n"\n'
+        '"other {<b>#</b> DOGS {c, select, x {Y} other {}}}} NOW."\n',
+        [],
+    ),
+    "ICU, quoted and without an end": (
+        "",
+        "msgid \"It's {n, select, a {'{x' y} other {z}} {m, select, a {b\"\n"
+        'msgstr ""\n',
+        "msgstr \"IT'S {n, select, a {'{X' Y} other {Z}} {M, SELECT, A {B\"\n",
+        [],
+    ),
+    "HTML": (
+        "",
+        'msgid "Tom &amp; <i></i> <b>Jerry</b>&nbsp;\\n"\nmsgstr ""\n',
+        'msgstr "TOM &amp; <i></i> <b>JERRY</b>&nbsp;\\n"\n',
+        [],
+    ),
+    "accelerators": (
+        "",
+        'msgid "A _file, B"\nmsgstr ""\nmsgid "the max_length"\nmsgstr ""\n'
+        'msgid "E_xit"\nmsgstr ""\nmsgid "R&D"\nmsgstr ""\n',
+        'msgstr "A _FILE, B"\nmsgstr "THE MAX_LENGTH"\nmsgstr "_EXIT"\n'
+        'msgstr "R&D"\n',
+        [],
+    ),
+    "no words": ("", 'msgid "%s: 1"\nmsgstr ""\n', "", [(6, "without words")]),
+}
+
+
+NOT_FOR_POLIB = ("line ends that are none", "one line")
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+@pytest.mark.parametrize("case", MESSAGES.values(), ids=MESSAGES)
+def test_a_catalogue_becomes(case, ending):
+    header, entry, expected, reasons = case
+    source = (HEADER.format(header) + entry).replace("\n", ending)
+    document, found = translate(source, "po")
+    text = found.text.replace(ending, "\n")
+    body = text.removeprefix(HEADER.format(header))
+    string = r'[ \t]*"(?:[^"\\]|\\.)*"\s*'
+    written = re.findall(rf"(msgstr(?:\[\d\])?(?:{string})+)", body)
+    filled = [
+        re.sub(r"\n[ \t]+", "\n", strings.rstrip() + "\n")
+        for strings in written
+        if strings.rstrip() not in ('msgstr ""',)
+    ]
+    assert "".join(filled) == expected
+    assert left(document) == reasons
+    # Everything else is the same.
+    pattern = rf"#, fuzzy\n|(?<=msgstr)(\[\d\])?({string})+|\s"
+    assert re.sub(pattern, "", text) == re.sub(pattern, "", source)
+    if entry not in (MESSAGES[name][1] for name in NOT_FOR_POLIB):
+        parsed = polib.pofile(text + "\n")
+        assert all(e.fuzzy for e in parsed if expected and e.translated())
+
+
+def test_flags_of_obsolete_messages_stay():
+    text = '#, fuzzy\n#~ msgid "a"\n#~ msgstr "b"\n\n#, x\nmsgid "c"\nmsgstr ""'
+    _, found = translate(text, "po")
+    expected = text.replace("#, x", "#, x, fuzzy").replace('""', '"C"')
+    assert found.text == expected
+    # The second message without text is none, either.
+    second = f'{text}\n\nmsgid ""\nmsgstr "x"\n'
+    assert translate(second, "po")[1].text.endswith('msgid ""\nmsgstr "x"\n')
+
+
+XLIFF = '<xliff version="1.2"><file><body>{}</body></file></xliff>'
+UNIT = '<trans-unit id="1">{}</trans-unit>'
+REVIEW = 'state="needs-review-translation"'
+# The content of a unit, its target, and reasons.
+UNITS = {
+    "escaped HTML": (
+        "<source>&lt;p&gt;The &lt;b&gt;child&lt;/b&gt;.&lt;/p&gt;</source>",
+        "&lt;p&gt;THE &lt;b&gt;CHILD&lt;/b&gt;.&lt;/p&gt;",
+        [],
+    ),
+    "escaped references": (
+        "<source>Tom &amp;amp; &lt;br/&gt;Jerry &amp; A&lt;B</source>",
+        "TOM &amp;amp; &lt;br/&gt;JERRY &amp;amp; A&amp;lt;B",
+        [],
+    ),
+    "CDATA": (
+        "<source><![CDATA[<p>The <b>old</b> dog &amp; I</p>]]></source>",
+        "<![CDATA[<p>THE <b>OLD</b> DOG &amp; I</p>]]>",
+        [],
+    ),
+    "empty segments": (
+        '<source>One. Two.</source><seg-source><mrk mtype="seg" mid="1">One.'
+        '</mrk> <mrk mtype="seg" mid="2">Two.</mrk></seg-source><target>'
+        '<mrk mtype="seg" mid="1"/> <mrk mtype="seg" mid="2"></mrk></target>',
+        '<mrk mtype="seg" mid="1">ONE.</mrk> <mrk mtype="seg" mid="2">TWO.'
+        "</mrk>",
+        [],
+    ),
+    "a target without a translation": (
+        '<source>The red</source><target state="new">The red</target>',
+        "THE RED",
+        [],
+    ),
+    "a translation": (
+        '<source>The red</source><target state="final">Die</target>',
+        "Die",
+        [(1, "already translated")],
+    ),
+    "halves of ranges": (
+        '<source>A <bpt id="1">[</bpt>b<ept id="1">]</ept> <g id="2"></g> '
+        '<mrk mtype="protected">no</mrk> <!-- x --> c</source>',
+        'A <bpt id="1">[</bpt>B<ept id="1">]</ept> <g id="2"></g> '
+        '<mrk mtype="protected">no</mrk> <!-- x --> C',
+        [(1, "locked")],
+    ),
+    "ICU": (
+        "<source>It has {V, plural, =1 {one dog} other "
+        '{<x id="N"/> dogs}}</source>',
+        'IT HAS {V, plural, =1 {ONE DOG} other {<x id="N"/> DOGS}}',
+        [],
+    ),
+    "ICU in escaped HTML": (
+        "<source>&lt;b&gt;{V, plural, one {a &lt;i&gt;cat&lt;/i&gt;} other "
+        "{# cats}}&lt;/b&gt;</source>",
+        "&lt;b&gt;{V, plural, one {A &lt;i&gt;CAT&lt;/i&gt;} other "
+        "{# CATS}}&lt;/b&gt;",
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNITS.values(), ids=UNITS)
+def test_a_unit_becomes(case):
+    content, expected, reasons = case
+    document, found = translate(XLIFF.format(UNIT.format(content)), "xliff")
+    [target] = re.findall(r"<target[^>]*>(.*)</target>", found.text)
+    assert target == expected
+    assert left(document) == reasons
+    root = lxml.etree.fromstring(found.data)
+    state = root.find(".//target").get("state")
+    assert (state is None) == (not reasons and "<target>" in content) or (
+        state in ("final", "needs-review-translation")
+    )
+
+
+def test_segments_of_version_2():
+    unit = (
+        '<segment state="{}"><source>A <sc id="1"/>b<ec startRef="1"/>'
+        "</source>{}"
+    )
+    units = [
+        unit.format("initial", "</segment>"),
+        unit.format("initial", "<target>A b</target></segment>"),
+        unit.format("final", "<target>x</target></segment>"),
+        unit.format("initial", "</segment>").replace(
+            "<segment", '<segment translate="no"'
+        ),
+    ]
+    text = f'<xliff version="2.0"><file>{"".join(units)}</file></xliff>'
+    document, found = translate(text, "xliff")
+    target = '<target>A <sc id="1"/>B<ec startRef="1"/></target></segment>'
+    units[:2] = [unit.format("translated", target)] * 2
+    assert found.text == (
+        f'<xliff version="2.0"><file>{"".join(units)}</file></xliff>'
+    )
+    assert left(document) == [(1, "already translated"), (1, "locked")]
+
+
+PAGE = '<meta charset="{}"><p>Café dog'
+# A format, its text, its charset, what it becomes, and the charset of that.
+CHARSETS = [
+    ("text", "Café", "utf-8", "CAFÉ", "utf-8"),
+    ("text", "\ufeffCafé", "utf-8", "\ufeffCAFÉ", "utf-8"),
+    ("text", "\ufeffCafé", "utf-16-be", "\ufeffCAFÉ", "utf-16-be"),
+    ("html", PAGE.format("latin1"), "latin-1", None, "iso8859-1"),
+    ("html", PAGE.format("koi8-r") + " ж", "koi8-r", None, "koi8-r"),
+    ("html", PAGE.format("utf-16"), "utf-8", None, "utf-8"),
+    ("html", "\ufeff" + PAGE.format("latin1"), "utf-8", None, "utf-8"),
+    ("html", "<p>‘a’", "cp1252", None, "cp1252"),
+]
+
+
+@pytest.mark.parametrize(
+    ("format", "label", "source", "expected"),
+    [
+        ("html", "us-ascii", '<meta charset="us-ascii"><p>a', "Ж"),
+        (
+            "xliff",
+            "iso-8859-1",
+            '<?xml version="1.0" encoding="iso-8859-1"?>'
+            + XLIFF.format(UNIT.format("<source>é</source>")),
+            "Ж",
+        ),
+        (
+            "po",
+            "ASCII",
+            HEADER.format("").replace("UTF-8", "ASCII")
+            + 'msgid "a"\nmsgstr ""\n',
+            "Ж",
+        ),
+    ],
+)
+def test_the_charset_of_a_document(format, label, source, expected):
+    data = source.encode(label)
+    kept = documents.parse(data, format)
+    same, charset = kept.write_bytes([kept.sentences[0]])
+    assert charset.replace("-", "") in ("ascii", "iso88591")
+    assert label in same.decode(label)
+    assert kept.write(["x"]).encode(label)
+    # Its declaration changes with it.
+    written, charset = documents.parse(data, format).write_bytes([expected])
+    assert charset == "utf-8"
+    assert expected in written.decode("utf-8")
+    assert label not in written.decode() and "UTF-8" in written.decode()
+
+
+def test_byte_order_marks_and_flags():
+    for charset in ("utf-8", "utf-16-le", "utf-16-be", "utf-32-le"):
+        data = '\ufeff<meta charset="latin1"><p>é'.encode(charset)
+        _, found = translate(data, "html")
+        assert found.data == data.decode(charset)[:-1].encode(
+            charset
+        ) + "É".encode(charset)
+    assert translate("é".encode("cp850"), "text", charset="cp850")[1].data == (
+        "É".encode("cp850")
+    )
+    # Windows' quotation marks under the name of ISO-8859-1.
+    data = b'<meta charset="iso-8859-1"><p>\x93a\x94'
+    assert translate(data, "html")[1].text.endswith("“A”")
+    # Two codes of a character.
+    data = b"\x87\x90"
+    document = documents.parse(data, charset="cp932")
+    assert document.write_bytes([])[0] == data
+
+
+@pytest.mark.parametrize(
+    ("data", "charset", "message"),
+    [
+        (b"a\n\xff", "", "line 2 is not UTF-8"),
+        (b"a", "xyz", "name of a charset. Received: charset='xyz'"),
+        (b"a", "rot13", "name of a charset"),
+        (b"a", "punycode", "name of a charset"),
+        (b'<meta charset="nope">', "", "Received: charset='nope'"),
+    ],
+)
+def test_charsets_that_are_refused(data, charset, message):
+    with pytest.raises(ValueError, match=message):
+        documents.parse(data, "html", charset=charset)
+
+
+@pytest.mark.parametrize(
+    ("format", "name", "data"),
+    [
+        ("markdown", "a/README.MD", b""),
+        ("srt", "x.vtt", b""),
+        ("po", "x.pot", b""),
+        ("text", "notes.txt", b"# no markdown"),
+        ("html", "", b"\xef\xbb\xbf <!doctype html>"),
+        ("html", "x", b"<?xml version='1.0'?><html>"),
+        ("html", "", "<p>a".encode("utf-16")),
+        ("xliff", "", b"<?xml version='1.0'?>\n<!-- <p> --><x:xliff>"),
+        ("srt", "", b"1\n00:00:01,000 --> 00:00:02,000\na"),
+        ("srt", "", b"WEBVTT\n\n"),
+        ("ass", "", b"[Script Info]\n"),
+        ("po", "", b'# a\n#, b\nmsgid ""\nmsgstr ""\n'),
+        ("markdown", "", b"A text\n\n## With a heading\n"),
+        ("markdown", "", b"+++\nx=1\n+++\n"),
+        ("text", "", b"A text.\n1 --> 2"),
+        ("markdown", "", b"# " * 2000),
+        ("text", "", b"<!-- -->" * 500),
+    ],
+)
+def test_the_format_by_name_and_content(format, name, data):
+    assert documents.detect(name, data) == format
+
+
+def test_what_is_left_is_counted():
+    document = documents.parse("`a` b\n\n" + "c `d`\n\n" * 4, "markdown")
+    assert document.summary() == "; left: 5 code (lines 1, 3, 5, ...)"
+    assert documents.parse("a").summary() == ""
+    with pytest.raises(
+        ValueError, match="format with.*Received: format='text'"
+    ):
+        documents.parse("a", "auto", replace=True)
+
+
+@pytest.mark.parametrize("case", MARKDOWN.values(), ids=MARKDOWN)
+def test_the_tree_of_markdown_stays(case):
+    def tree(text):
+        parser = markdown_it.MarkdownIt("commonmark").enable("table")
+        return [
+            (token.type, [child.type for child in token.children or ()])
+            for token in parser.parse(text)
+        ]
+
+    assert tree(case[0]) == tree(translate(case[0], "markdown")[1].text)
+
+
+def test_line_breaks_do_not_enter_placeholders():
+    text = "One two {% a b c\nd e f %} three."
+    _, found = translate(text, "html")
+    counts = collections.Counter(re.findall(r"\{%.*?%\}", found.text))
+    assert counts == {"{% a b c d e f %}": 1}
+    assert found.text.count("\n") == 1
+
+
+def test_a_container_of_parts(monkeypatch):
+    """The shape of formats that are zip files."""
+
+    def read(data, split):
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            parts = {name: archive.read(name) for name in archive.namelist()}
+
+        def finish(texts):
+            file = io.BytesIO()
+            with zipfile.ZipFile(file, "w") as archive:
+                for name, text in zip(parts, texts, strict=True):
+                    archive.writestr(name, text)
+            return file.getvalue(), ""
+
+        return [
+            Block(list(html.read(part.decode(), split)))
+            for part in parts.values()
+        ], finish
+
+    reader = documents.Format(read, (".zip",), r"PK", is_container=True)
+    monkeypatch.setitem(documents.READERS, "zip", reader)
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("a.xml", "<p>One <b>é</b>")
+        archive.writestr("b.xml", "<p>two")
+    document = documents.parse(file.getvalue(), "auto", name="x.zip")
+    found = documents.translate(document, capitals, align)
+    with zipfile.ZipFile(io.BytesIO(found.data)) as archive:
+        texts = [archive.read(name).decode() for name in archive.namelist()]
+    assert texts == ["<p>ONE <b>É</b>", "<p>TWO"]
+    assert found.charset == "" and len(found.pairs) == 2

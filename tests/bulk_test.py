@@ -532,8 +532,8 @@ def test_shards_that_have_changed_places_are_not_joined(job, capsys):
         (job.output / old).rename(job.output / new)
     collect = [f"--output={job.output}", f"--collect={job.collected}"]
     assert fails(translate_corpus.main, collect, capsys) == (
-        f"trainers.translate_corpus: {job.output}: corrupt shards: 00003 (it"
-        " is shard 00004), 00004 (it is shard 00003). Remove their directories and"
+        f"trainers.translate_corpus: {job.output}: corrupt shards:"
+        " 00003 (it is shard 00004), 00004 (it is shard 00003). Remove their directories and"
         " translate again\n"
     )
     assert not job.collected.parent.exists()
@@ -577,8 +577,8 @@ def test_a_collection_is_not_written_into_its_directory(job, capsys, name):
     for path in (target, link):
         argv = [f"--output={job.output}", f"--collect={path}"]
         assert fails(translate_corpus.main, argv, capsys) == (
-            "trainers.translate_corpus: collect must not be in output. Received:"
-            f" collect='{path}', output='{job.output}'\n"
+            "trainers.translate_corpus: collect must not be in output."
+            f" Received: collect='{path}', output='{job.output}'\n"
         )
     assert (target.exists() and target.read_bytes()) == before
     assert job.collect() == job.expected
@@ -591,8 +591,8 @@ def test_a_collection_is_not_written_over_the_input(job, capsys, tmp_path):
     for path in (job.input, copy):
         argv = [f"--output={job.output}", f"--collect={path}"]
         assert fails(translate_corpus.main, argv, capsys) == (
-            "trainers.translate_corpus: collect must not be the input. Received:"
-            f" collect='{path}'\n"
+            "trainers.translate_corpus: collect must not be the input."
+            f" Received: collect='{path}'\n"
         )
     text = job.input.read_text()
     copy.write_text(text.swapcase())  # as long, and another file

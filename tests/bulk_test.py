@@ -533,8 +533,8 @@ def test_shards_that_have_changed_places_are_not_joined(job, capsys):
     collect = [f"--output={job.output}", f"--collect={job.collected}"]
     assert fails(translate_corpus.main, collect, capsys) == (
         f"trainers.translate_corpus: {job.output}: corrupt shards:"
-        " 00003 (it is shard 00004), 00004 (it is shard 00003). Remove their directories and"
-        " translate again\n"
+        " 00003 (it is shard 00004), 00004 (it is shard 00003). Remove their"
+        " directories and translate again\n"
     )
     assert not job.collected.parent.exists()
 

@@ -41,6 +41,8 @@ FLAGS_OF_OTHERS = {
 COMMANDS = (
     "trainers.wmt",
     "trainers.translate",
+    "trainers.translate_document",
+    "trainers.translate_corpus",
     "trainers.serve",
     "trainers.evaluate",
     "trainers.tune",

@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.backend import Tensor
+from keras_transformer.decoding.phrases import Reading, first_reading, read
 from keras_transformer.decoding.rules import (
     MISSING_SCORE,
     Constraints,
@@ -91,6 +92,7 @@ class RowState(typing.NamedTuple):
         log_probs: float32 `[B]`.
         max_lengths: int32 `[B]`, constant.
         constraints: The `Constraints`, constant.
+        reading: The `Reading` of `constraints.phrases`, if there are any.
         done: bool `[B]`, whether the row is frozen.
     """
 
@@ -100,6 +102,7 @@ class RowState(typing.NamedTuple):
     log_probs: Tensor
     max_lengths: Tensor
     constraints: Constraints
+    reading: Reading | tuple[()]
     done: Tensor
 
 
@@ -122,6 +125,11 @@ def follow_rows(
         ids, id_logits = choose(logits, rules)
         ids = ops.where(state.done, PAD, ids)
         index = state.index + 1
+        if constraints.phrases:
+            reading = read(
+                state.constraints.phrases, state.reading, ids[:, None]
+            )
+            state = state._replace(reading=reading)
         state = state._replace(
             index=index,
             last_ids=ids,
@@ -143,6 +151,8 @@ def follow_rows(
         log_probs=ops.cast(zeros, "float32"),
         max_lengths=max_lengths,
         constraints=constraints,
+        reading=constraints.phrases
+        and first_reading(constraints.phrases, zeros[:, None]),
         done=max_lengths < 1,
     )
     state = run(lambda state: extend, state, cache)

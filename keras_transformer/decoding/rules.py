@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_transformer.backend import Tensor, integer_ids
 from keras_transformer.config import DecodingConfig
+from keras_transformer.decoding.phrases import Phrases, banned_tokens
 from keras_transformer.decoding.selection import (
     blockwise_top_k,
     float32_logits,
@@ -74,13 +75,26 @@ class Constraints(typing.NamedTuple):
     Attributes:
         prefix: int32 `[B, P]`, the tokens that each output begins with, then
             `PAD`. Their log-probabilities count, and they may be tokens that
-            are otherwise not emitted, or repeat n-grams.
+            are otherwise not emitted, repeat n-grams, or are in forbidden
+            phrases.
+        phrases: The `Phrases` that outputs must have, or must not.
     """
 
     prefix: Tensor | tuple[()] = ()
+    phrases: Phrases | tuple[()] = ()
+
+    @property
+    def has_terms(self) -> bool:
+        """Whether a sentence has terms."""
+        return isinstance(self.phrases, Phrases) and self.phrases.has_terms
 
     def padded(self, max_length: int) -> "Constraints":
         """The same, checked, with `prefix` int32 `[B, max_length]`."""
+        if self.phrases:
+            arrays = keras.tree.map_structure(
+                ops.convert_to_tensor, self.phrases
+            )
+            self = self._replace(phrases=arrays)
         if isinstance(self.prefix, tuple) and not self.prefix:
             return self
         prefix = ops.convert_to_tensor(self.prefix)
@@ -108,20 +122,37 @@ class Rules(typing.NamedTuple):
         index: int32 scalar, the position.
         forced: int32 `[N]`, the token that must come, `PAD` for any; None if
             all outputs are free.
+        forbidden: int32 `[N, L]`, tokens that would complete a forbidden
+            phrase, `PAD` for none; None if there are no such phrases.
+        must_go_on: bool `[N]`, whether a term is missing, so that EOS may not
+            come; None if there are no terms.
     """
 
     config: DecodingConfig
     index: Tensor
-    forced: Tensor | None
+    forced: Tensor | None = None
+    forbidden: Tensor | None = None
+    must_go_on: Tensor | None = None
 
 
 def rules_at(config, state, beam_size=1):
     """The `Rules` at the position of a state, for N = B * `beam_size` rows."""
-    prefix = state.constraints.prefix
-    if isinstance(prefix, tuple):
-        return Rules(config, state.index, None)
-    forced = ops.take(prefix, state.index, axis=1)  # [B, T] -> [B]
-    return Rules(config, state.index, ops.repeat(forced, beam_size))
+    rules = Rules(config, state.index)
+    prefix, phrases = state.constraints
+    if not isinstance(prefix, tuple):
+        forced = ops.take(prefix, state.index, axis=1)  # [B, T] -> [B]
+        rules = rules._replace(forced=ops.repeat(forced, beam_size))
+    if isinstance(phrases, tuple) and not phrases:
+        return rules
+    if phrases.has_bans:
+        banned = banned_tokens(phrases, state.reading.states)  # [B, M, L]
+        tokens = ops.where(banned, phrases.tokens[:, None], PAD)
+        tokens = ops.reshape(tokens, (-1, ops.shape(tokens)[2]))
+        rules = rules._replace(forbidden=tokens)
+    if phrases.has_terms and config.glossary_mode == "force":
+        missing = ~ops.all(state.reading.met, axis=2)  # [B, M]
+        rules = rules._replace(must_go_on=ops.reshape(missing, (-1,)))
+    return rules
 
 
 def is_banned(ids, rules):
@@ -130,6 +161,8 @@ def is_banned(ids, rules):
     min_length = rules.config.min_length
     if min_length > 1:
         banned = banned | ((ids == EOS) & (rules.index + 1 < min_length))
+    if rules.must_go_on is not None:
+        banned = banned | ((ids == EOS) & rules.must_go_on[:, None])
     if rules.forced is not None:
         forced = rules.forced[:, None]
         banned = ops.where(forced == PAD, banned, ids != forced)
@@ -160,13 +193,15 @@ def steer(logits, ids, rules):
         logits = ops.where(allowed, logits, -np.inf)
     if rules.config.no_repeat_ngram:
         logits = _forbid_repeats(logits, ids, rules)
+    if rules.forbidden is not None:
+        logits = _forbid(logits, rules.forbidden, rules.forbidden != PAD, rules)
     return logits, normalizer
 
 
 def _forbid_repeats(logits, ids, rules):
     """-inf for tokens that would repeat an n-gram: [N, V] -> [N, V]."""
     size, index = rules.config.no_repeat_ngram, rules.index
-    length, vocab_size = ids.shape[1], logits.shape[1]
+    length = ids.shape[1]
     if size > length:
         return logits
     # For every n-gram, by its start s: whether it is complete, and whether it
@@ -181,13 +216,17 @@ def _forbid_repeats(logits, ids, rules):
         )  # [N, T] -> [N]
         same = ids[:, offset : offset + length - size + 1] == last[:, None]
         repeats = repeats & same
+    return _forbid(logits, ids[:, size - 1 :], repeats, rules)
+
+
+def _forbid(logits, ids, where, rules):
+    """-inf for ids [N, S] where bool [N, S], unless a token is forced."""
     if rules.forced is not None:
-        repeats = repeats & (rules.forced == PAD)[:, None]
-    ends = ids[:, size - 1 :]  # [N, S]
-    rows = row_numbers(ids)  # [N, 1]
+        where = where & (rules.forced == PAD)[:, None]
+    vocab_size = logits.shape[1]
     counts = ops.segment_sum(  # [N * S] -> [N * V]
-        ops.reshape(ops.cast(repeats, "float32"), (-1,)),
-        ops.reshape(rows * vocab_size + ends, (-1,)),
+        ops.reshape(ops.cast(where, "float32"), (-1,)),
+        ops.reshape(row_numbers(ids) * vocab_size + ids, (-1,)),
         num_segments=ops.shape(ids)[0] * vocab_size,
     )
     counts = ops.reshape(counts, (-1, vocab_size))

@@ -21,6 +21,7 @@ from keras_transformer.config import (
     check_alignment,
     check_position_limit,
 )
+from keras_transformer.decoding.phrases import missing_terms
 from keras_transformer.fields import check_positive
 from keras_transformer.hub import find_model
 from keras_transformer.importers import named_pointers, read_model
@@ -475,8 +476,9 @@ class Translator:
             requests, rows, found, strict=True
         ):
             _check_finite(scores, request.text)
+            notes = [*row.notes, *_notes_on_terms(request, row, ids[0])]
             results.append(
-                Translation(to_strings(ids), ids, scores.tolist(), row.notes)
+                Translation(to_strings(ids), ids, scores.tolist(), notes)
             )
         return results
 
@@ -616,6 +618,17 @@ def _check_finite(numbers, string):
             f"the model's logits are not finite ({shown(string)}). Its weights"
             " are corrupt, or its training diverged"
         )
+
+
+def _notes_on_terms(request, row, ids):
+    """A note for each term that a translation must have, and has not."""
+    if row.automaton is None or not ids:
+        return []
+    return [
+        f"lacks the term {' or '.join(request.terms[number])!r} in its"
+        " translation: it does not fit, or is forbidden, too"
+        for number in missing_terms(row.automaton, ids)
+    ]
 
 
 def _check_precision(precision):

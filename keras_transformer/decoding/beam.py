@@ -257,11 +257,15 @@ def _candidates_by_terms(values, ids, state, config):
         ),
         pool._replace(log_probs=finish).best(ops.top_k(finish, beam_size)[1]),
     ]
-    both = Candidates(*(ops.concatenate(x, axis=1) for x in zip(*parts)))
+    both = Candidates(
+        *(ops.concatenate(x, axis=1) for x in zip(*parts, strict=True))
+    )
     both = both.best(ops.top_k(both.log_probs, 2 * beam_size)[1])
     best = pool.best(ops.top_k(pool.log_probs, 2 * beam_size)[1])
     has_terms = ops.any(phrases.sizes > 0, axis=1, keepdims=True)  # [B, 1]
-    return Candidates(*(ops.where(has_terms, x, y) for x, y in zip(both, best)))
+    return Candidates(
+        *(ops.where(has_terms, x, y) for x, y in zip(both, best, strict=True))
+    )
 
 
 def _of_parents(reading, parents):

@@ -157,18 +157,38 @@ def make_automaton(
     return Automaton(tokens, following, bans, ends, parts, sizes)
 
 
-def stack(automata: Sequence[Automaton]) -> Phrases:
-    """The `Phrases` of a batch. Few shapes: sizes are powers of two."""
-    num_tokens = _rounded(max(len(a.tokens) for a in automata))
-    num_states = _rounded(max(len(a.next) for a in automata))
-    num_terms = _rounded(max(len(a.sizes) for a in automata))
-    shape = len(automata), num_states
-    tokens = np.full((len(automata), num_tokens), NO_TOKEN, np.int32)
+def missing_terms(automaton: Automaton, ids: Ids) -> list[int]:
+    """The numbers of the terms that an output lacks."""
+    state, missing = 0, set(range(len(automaton.sizes)))
+    for token in ids:
+        state = automaton.next[state].get(token, 0)
+        missing -= automaton.ends[state]
+    return sorted(missing)
+
+
+def stack(
+    automata: Sequence[Automaton | None], num_rows: int | None = None
+) -> Phrases:
+    """The `Phrases` of a batch. Few shapes: sizes are powers of two.
+
+    Args:
+        automata: Of each sentence; None for one without phrases.
+        num_rows: B; sentences that are not given have no phrases.
+    """
+    given = [automaton for automaton in automata if automaton is not None]
+    num_rows = num_rows or len(automata)
+    num_tokens = _rounded(max(len(a.tokens) for a in given))
+    num_states = _rounded(max(len(a.next) for a in given))
+    num_terms = _rounded(max(len(a.sizes) for a in given))
+    shape = num_rows, num_states
+    tokens = np.full((num_rows, num_tokens), NO_TOKEN, np.int32)
     following = np.zeros((*shape, num_tokens + 1), np.int32)
     bans = np.zeros((*shape, num_tokens), np.int32)
     ends, parts = np.zeros((2, *shape, num_terms), np.int32)
-    sizes = np.zeros((len(automata), num_terms), np.int32)
+    sizes = np.zeros((num_rows, num_terms), np.int32)
     for row, automaton in enumerate(automata):
+        if automaton is None:
+            continue
         tokens[row, : len(automaton.tokens)] = automaton.tokens
         sizes[row, : len(automaton.sizes)] = automaton.sizes
         place = {token: i for i, token in enumerate(automaton.tokens)}
@@ -180,7 +200,7 @@ def stack(automata: Sequence[Automaton]) -> Phrases:
             ends[row, state, list(automaton.ends[state])] = 1
             for term, size in automaton.parts[state].items():
                 parts[row, state, term] = size
-    has_terms = any(automaton.sizes for automaton in automata)
+    has_terms = any(automaton.sizes for automaton in given)
     return Phrases(
         tokens,
         following,

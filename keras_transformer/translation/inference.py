@@ -56,6 +56,12 @@ class Inference:
             seed = keras.random.SeedGenerator(seed)
         self.seed = seed
 
+    def with_decoding(self, decoding: DecodingConfig) -> "Inference":
+        """The same model with another search."""
+        return Inference(
+            self.model, decoding, self.max_source_length, self.seed
+        )
+
     def for_sources_up_to(self, length: int) -> "Inference":
         """The same inference with another `max_source_length`.
 

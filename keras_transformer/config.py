@@ -411,6 +411,12 @@ class DecodingConfig(SearchConfig, changeable=True):
     sampling: bool = hp(
         False, "Sample from the model's distribution instead of searching."
     )
+    ensemble: str = hp(
+        "linear",
+        "With several models: search by the mean of their probabilities, or"
+        " (log_linear) of their log-probabilities.",
+        choices=("linear", "log_linear"),
+    )
     glossary_mode: str = hp(
         "force",
         "Terms of a glossary: force puts them into every translation; prefer"

@@ -9,9 +9,9 @@ import random
 import keras
 import numpy as np
 import pytest
+from decoding_test import FREE_IDS, ScriptedModel, penalty
 from keras import ops
 
-from decoding_test import FREE_IDS, ScriptedModel, penalty
 from keras_transformer import decoding
 from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding import phrases as p

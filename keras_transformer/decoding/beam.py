@@ -182,9 +182,11 @@ def _best_candidates(logits, state, sentences, config):
         values, ids = allowed_candidates(
             logits, 2 * beam_size, rules
         )  # [B * W, V] -> [B * W, k]
+        width = ids.shape[-1]
         if state.constraints.has_terms:
             values, ids = _add_terms(values, ids, logits, state, rules)
-        shape = (-1, beam_size, ops.shape(ids)[-1])
+            width = ops.shape(ids)[-1]
+        shape = (-1, beam_size, width)
         values, ids = (ops.reshape(x, shape) for x in (values, ids))
         rows = hypotheses
     else:

@@ -222,7 +222,8 @@ def first_reading(phrases: Phrases, hypotheses: Tensor) -> Reading:
     states = ops.zeros_like(hypotheses)
     if not phrases.has_terms:
         return Reading(states, ())
-    none = phrases.sizes[:, None] == 0  # [B, 1, K]
+    sizes = ops.convert_to_tensor(phrases.sizes)
+    none = sizes[:, None] == 0  # [B, 1, K]
     return Reading(states, none | (states[:, :, None] > 0))
 
 
@@ -248,7 +249,8 @@ def covered(phrases: Phrases, reading: Reading) -> Tensor:
     """
     parts = _at_states(phrases.parts, reading.states)  # [B, M, K]
     part = ops.max(ops.where(reading.met, 0, parts), axis=2)
-    whole = ops.where(reading.met, phrases.sizes[:, None], 0)
+    sizes = ops.convert_to_tensor(phrases.sizes)
+    whole = ops.where(reading.met, sizes[:, None], 0)
     return ops.sum(whole, axis=2) + part
 
 

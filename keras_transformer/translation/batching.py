@@ -218,7 +218,7 @@ class BatchedInference:
             full_rows(length, self.batch_tokens),
             self.row_factor,
         )
-        longest = self.inference.model.config.position_limit
+        longest = self.inference.position_limit
         return [pad_rows(side, longest, EOS, num_rows) for side in sides]
 
 

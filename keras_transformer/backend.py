@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import typing
+import warnings
 from collections.abc import Callable
 
 import keras
@@ -13,6 +14,7 @@ if ON_TENSORFLOW:
     import tensorflow as tf
 
 Tensor: typing.TypeAlias = typing.Any  # of the Keras backend, or NumPy's
+Shape: typing.TypeAlias = tuple[int | None, ...]
 
 
 def precise_dtype(dtype: typing.Any) -> str:
@@ -26,11 +28,7 @@ def precise_dtype(dtype: typing.Any) -> str:
 
 
 def integer_ids(ids: Tensor, name: str) -> Tensor:
-    """Ids as int32, or as int64 if int32 is too small for their dtype.
-
-    Raises:
-        ValueError: They are not integers.
-    """
+    """Ids as int32, or as int64 if int32 is too small for their dtype."""
     ids = ops.convert_to_tensor(ids)
     dtype = keras.backend.standardize_dtype(ids.dtype)
     if "int" not in dtype:
@@ -40,6 +38,14 @@ def integer_ids(ids: Tensor, name: str) -> Tensor:
         )
     is_large = dtype in ("uint32", "int64", "uint64")
     return ops.cast(ids, "int64" if is_large else "int32")
+
+
+def num_rows(x: Tensor) -> int:
+    """The size of the first axis, for a reshape; -1 if it is unknown.
+
+    JAX knows every size, and infers none beside 0.
+    """
+    return -1 if x.shape[0] is None else x.shape[0]
 
 
 def after(*tensors: Tensor) -> contextlib.AbstractContextManager[None]:
@@ -65,11 +71,9 @@ def global_norm(tensors: list[Tensor]) -> Tensor:
 def with_gradient(function: Callable) -> Callable:
     """`keras.ops.custom_gradient` with a gradient of one argument.
 
-    How Keras passes the upstream gradient depends on its backend.
-
-    Args:
-        function: Function of tensors. It returns its value and a function from
-            the gradient of the value to the gradients of the tensors.
+    The function of tensors returns its value and a function from the gradient
+    of the value to the gradients of the tensors. How Keras passes the upstream
+    gradient depends on its backend.
 
     >>> square = with_gradient(lambda x: (x * x, lambda up: 2 * x * up))
     >>> float(square(ops.array(3.0)))
@@ -81,7 +85,7 @@ def with_gradient(function: Callable) -> Callable:
     def wrapped(*tensors):
         value, gradient = function(*tensors)
 
-        def backward(*args, upstream=None):
+        def backward(*args: Tensor, upstream: Tensor | None = None):
             return gradient(args[-1] if upstream is None else upstream)
 
         return value, backward
@@ -94,7 +98,19 @@ class TracedLayer(keras.layers.Layer):
 
     Keras would skip it wherever `compute_output_shape` suffices, and inputs of
     a wrong dtype would be refused only when the functional model is run.
+
+    Its masks are arguments: it neither reads nor passes on those of Keras.
     """
+
+    def compute_mask(self, inputs, previous_mask=None):
+        if any(mask is not None for mask in keras.tree.flatten(previous_mask)):
+            # Python shows a warning once if it has no more than this text.
+            warnings.warn(
+                "masks of Keras, such as those of Embedding(mask_zero=True),"
+                " are not used: pass masks as arguments, such as"
+                " attention_mask=padding_mask(ids)",
+                stacklevel=1,
+            )
 
     def compute_output_spec(self, *args, **kwargs):
         return keras.Operation.compute_output_spec(self, *args, **kwargs)

@@ -3,14 +3,13 @@
 Every mask broadcasts to the attention scores `[B, H, T, S]`.
 """
 
-import typing
-
 from keras import ops
 
+from keras_transformer.backend import Tensor
 from keras_transformer.vocabulary import EOS, PAD
 
 
-def padding_mask(ids: typing.Any, hide_eos: bool = False) -> typing.Any:
+def padding_mask(ids: Tensor, hide_eos: bool = False) -> Tensor:
     """Hides padding from every query (sec. 3.2.3).
 
     Args:
@@ -30,11 +29,12 @@ def padding_mask(ids: typing.Any, hide_eos: bool = False) -> typing.Any:
     return mask[:, None, None, :]  # [B, S] -> [B, 1, 1, S]
 
 
-def causal_mask(length: typing.Any) -> typing.Any:
+def causal_mask(length: int | Tensor) -> Tensor:
     """Hides the future: position i attends to positions up to i (sec. 3.2.3).
 
     Args:
-        length: Number of positions T, int or int scalar tensor.
+        length: Number of positions T, int or int scalar tensor; or ids
+            `[B, T]`, whose length the functional API may not know.
 
     Returns:
         bool `[1, 1, T, T]`.
@@ -44,28 +44,30 @@ def causal_mask(length: typing.Any) -> typing.Any:
            [ True,  True, False],
            [ True,  True,  True]])
     """
-    positions = ops.arange(length, dtype="int32")
+    if length is None:
+        raise ValueError(
+            "length must be a number, or the ids [B, T] if it is unknown."
+            " Received: length=None"
+        )
+    if len(getattr(length, "shape", ())) == 2:
+        ones = ops.sum(ops.zeros_like(length), axis=0) + 1  # [B, T] -> [T]
+        positions = ops.cumsum(ones)
+    else:
+        positions = ops.arange(length, dtype="int32")
     return (positions[None, :] <= positions[:, None])[None, None]
 
 
 def band_mask(
-    num_queries: typing.Any,
-    num_keys: typing.Any,
+    num_queries: int | Tensor,
+    num_keys: int | Tensor,
     before: int,
     after: int,
-    first: typing.Any = 0,
-) -> typing.Any:
+    first: int | Tensor = 0,
+) -> Tensor:
     """Restricts each query to its neighborhood (sec. 4, Table 1).
 
-    Args:
-        num_queries: Number of queries, int or int scalar tensor.
-        num_keys: Number of keys, likewise.
-        before: How many keys before its own position a query sees.
-        after: How many keys after it.
-        first: Position of the first query.
-
-    Returns:
-        bool `[1, 1, num_queries, num_keys]`.
+    A query sees as many keys `before` and `after` its own position; `first` is
+    that of the first query. bool `[1, 1, num_queries, num_keys]`.
 
     >>> band_mask(4, 4, before=1, after=0)[0, 0].numpy()
     array([[ True, False, False, False],

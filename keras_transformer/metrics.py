@@ -29,15 +29,10 @@ SPLIT_COMPOUNDS = ("de",)  # as papers measure BLEU for German
 
 
 class Metric(Protocol):
-    """A score for the outputs of a task.
+    """A score for the outputs of a task."""
 
-    Attributes:
-        key: Short name, for example of a curve in TensorBoard: "bleu".
-        label: Name in log lines: "BLEU (13a)".
-    """
-
-    key: str
-    label: str
+    key: str  # for example of a curve in TensorBoard: "bleu"
+    label: str  # in log lines: "BLEU (13a)"
 
     def score(self, outputs: Sequence[str], references: Sequence[str]) -> float:
         """One number, 0 or more; the best checkpoint has the highest."""
@@ -49,17 +44,7 @@ class Metric(Protocol):
 
 
 class TranslationMetric:
-    """BLEU, tokenized BLEU, chrF and TER by sacreBLEU; see `Metric`.
-
-    Args:
-        target_language: Language code, as in `"de"` or `"zh-Hant"`.
-        bleu_tokenizer: A tokenizer of sacreBLEU, or "auto" for sacreBLEU's own
-            choice for the language.
-
-    Raises:
-        ValueError: The tokenizer was chosen by name, and its package is not
-            installed.
-    """
+    """BLEU, tokenized BLEU, chrF and TER by sacreBLEU; see `Metric`."""
 
     key = "bleu"
 
@@ -69,7 +54,7 @@ class TranslationMetric:
         self._language = base_language(target_language)
         self._bleu = BLEU(tokenize=self.tokenizer)
 
-    def score(self, outputs, references):
+    def score(self, outputs: Sequence[str], references: Sequence[str]) -> float:
         """Cased BLEU, in [0, 100]."""
         return self._bleu.corpus_score(outputs, [references]).score
 
@@ -81,19 +66,22 @@ class TranslationMetric:
             "TER": TER(),
         }
 
-    def measure(self, outputs, references, *more_references):
-        """All scores, each with its signature.
-
-        Args:
-            outputs: Translations.
-            references: A reference for each translation.
-            *more_references: More lists like it, for test sets with several
-                references.
-        """
+    def measure(
+        self,
+        outputs: Sequence[str],
+        references: Sequence[str],
+        *more_references: Sequence[str],
+    ) -> dict[str, float | str]:
+        """All scores, each with its signature; of several references, too."""
         streams = [references, *more_references]
         result: dict[str, float | str] = {}
 
-        def add(name, metric, outputs=outputs, streams=streams):
+        def add(
+            name: str,
+            metric: BLEU | CHRF | TER,
+            outputs: Sequence[str] = outputs,
+            streams: Sequence[Sequence[str]] = streams,
+        ):
             result[name] = metric.corpus_score(outputs, streams).score
             return metric.get_signature()
 
@@ -182,14 +170,10 @@ class Scores(typing.NamedTuple):
 
 
 class DirectionalMetric:
-    """A `Metric` for each direction of a model; most models have one.
+    """A `Metric` for each direction of a model, by the tag of its sources.
 
-    Args:
-        by_tag: The `Metric` of each direction, by the tag of its sources; a
-            single direction has the tag "".
-
-    Attributes:
-        key, label: As of a `Metric`; the mean of several directions counts.
+    Most models have one direction, with the tag "". Of several, the mean
+    counts.
     """
 
     def __init__(self, by_tag: Mapping[str, Metric]):
@@ -202,12 +186,10 @@ class DirectionalMetric:
     def score(
         self, outputs: Sequence[str], pairs: Sequence[tuple[str, str]]
     ) -> Scores:
-        """The scores of the outputs.
+        """The scores of the outputs for pairs of source and reference.
 
-        Args:
-            outputs: An output for each pair.
-            pairs: (source, reference). With several directions, sources begin
-                with tags; blank sources, which have none, do not count.
+        With several directions, sources begin with tags; blank sources, which
+        have none, do not count.
         """
         rows = [
             (*pair, output) for pair, output in zip(pairs, outputs, strict=True)
@@ -225,13 +207,7 @@ class DirectionalMetric:
 def make_metric(
     directions: Mapping[str, str], bleu_tokenizer: str
 ) -> DirectionalMetric:
-    """The metric of translations into one language or several.
-
-    Args:
-        directions: The target language of each tag; a single one has the
-            tag "".
-        bleu_tokenizer: As in `TranslationMetric`.
-    """
+    """The metric of translations into one language or several, by tag."""
     return DirectionalMetric(
         {
             tag: TranslationMetric(language, bleu_tokenizer)
@@ -241,22 +217,12 @@ def make_metric(
 
 
 def choose_tokenizer(target_language: str, choice: str = "auto") -> str:
-    """The name of sacreBLEU's tokenizer for a language.
+    """The name of sacreBLEU's tokenizer for a language, such as "zh-Hant".
 
     13a treats a sentence without spaces as one word, so that BLEU is near 0 for
-    any translation; sacreBLEU has tokenizers for three such languages.
-
-    Args:
-        target_language: Language code; only its first part counts, as "zh" in
-            "zh-Hant".
-        choice: A tokenizer of sacreBLEU, or "auto".
-
-    Returns:
-        The choice; for "auto" sacreBLEU's choice, or `FALLBACK`, with a
-        warning, if its package is not installed.
-
-    Raises:
-        ValueError: The choice needs a package that is not installed.
+    any translation; sacreBLEU has tokenizers for three such languages. "auto"
+    is sacreBLEU's choice, or `FALLBACK`, with a warning, if its package is not
+    installed. It is an error if that of a tokenizer chosen by name is not.
 
     >>> choose_tokenizer("de"), choose_tokenizer("zh_CN")
     ('13a', 'zh')
@@ -286,7 +252,7 @@ def base_language(language: str) -> str:
     return language.lower().replace("_", "-").split("-")[0]
 
 
-def _missing_package(name):
+def _missing_package(name: str) -> str | None:
     """Why a tokenizer of sacreBLEU cannot be used, or None."""
     if name in EXTRAS:
         try:

@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from keras_transformer import layers
-from keras_transformer.backend import Tensor
+from keras_transformer.backend import Shape, Tensor
 from keras_transformer.config import TransformerConfig
 from keras_transformer.layers.cache import reorder
 from keras_transformer.layers.stacks import (
@@ -22,25 +22,19 @@ from keras_transformer.layers.stacks import (
     split_config,
 )
 from keras_transformer.masking import causal_mask, padding_mask
-from keras_transformer.training.fit import TokenExactTraining
+from keras_transformer.training.fit import TokenExactTraining, check_inputs
 
 
 class AttentionMaps(typing.NamedTuple):
-    """Attention weights of every layer L and head H, before dropout.
+    """Attention weights of every layer L and head H, before dropout."""
 
-    Attributes:
-        encoder: float `[B, L, H, S, S]`, from source to source.
-        decoder: float `[B, L, H, T, T]`, from target to target.
-        cross: float `[B, L, H, T, S]`, from target to source.
-    """
-
-    encoder: Tensor
-    decoder: Tensor
-    cross: Tensor
+    encoder: Tensor  # float [B, L, H, S, S], from source to source
+    decoder: Tensor  # float [B, L, H, T, T], from target to target
+    cross: Tensor  # float [B, L, H, T, S], from target to source
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class Transformer(TokenExactTraining, keras.Model):
+class Transformer(TokenExactTraining):
     """The Transformer: Figure 1, sec. 3.
 
     One embedding matrix serves source, target and softmax (sec. 3.4). All
@@ -112,7 +106,7 @@ class Transformer(TokenExactTraining, keras.Model):
             name="softmax",
         )
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Shape | None = None) -> None:
         if self.built:
             return
         stream = (None, None, self.config.d_model)
@@ -123,9 +117,11 @@ class Transformer(TokenExactTraining, keras.Model):
             part.build(stream)
         self.encoder.build(stream)
         self.decoder.build(stream, stream)
-        self.built = True
 
-    def call(self, inputs, training=None):
+    def call(
+        self, inputs: dict[str, Tensor], training: bool | None = None
+    ) -> Tensor:
+        check_inputs(inputs)
         return self.decode(
             inputs["target_ids"], self.encode(inputs["source_ids"])
         )
@@ -174,7 +170,9 @@ class Transformer(TokenExactTraining, keras.Model):
         with layers.recorded_weights() as weights:
             self(inputs, training=False)
 
-        def stacked(blocks, name):  # L times [B, H, T, S] -> [B, L, H, T, S]
+        def stacked(
+            blocks: list[keras.Layer], name: str
+        ) -> Tensor:  # L times [B, H, T, S] -> [B, L, H, T, S]
             maps = [weights[getattr(block, name)] for block in blocks]
             return ops.stack(maps, axis=1)
 

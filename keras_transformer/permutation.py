@@ -64,16 +64,8 @@ def reorder(
 ) -> dict[str, np.ndarray]:
     """Weights whose model dimension has another order: new[i] = old[order[i]].
 
-    Args:
-        weights: Arrays by path, all of a model or some.
-        order: A permutation of D.
-
-    Returns:
-        The arrays by path, new ones where they have such a dimension.
-
-    Raises:
-        ValueError: `order` is no permutation, or a path is not one of a
-            `Transformer`, or an array is not D wide.
+    Arrays without such a dimension stay. An error if `order` is no permutation,
+    a path is not one of a `Transformer`, or an array is not D wide.
 
     >>> reorder({"encoder/final_norm/gamma": [1, 2, 3, 4]}, from_blocks(4))
     {'encoder/final_norm/gamma': array([1, 3, 2, 4])}

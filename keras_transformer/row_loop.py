@@ -12,6 +12,8 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
+from keras_transformer.backend import Tensor
+
 Nest: typing.TypeAlias = typing.Any  # of tensors
 State: typing.TypeAlias = typing.Any  # a nest with the attribute `done`
 Body: typing.TypeAlias = Callable[[State, Nest], tuple[State, Nest]]
@@ -21,17 +23,13 @@ LEAVING = 0.25  # of the rows in the loop
 
 
 def pick_rows(nest: Nest, rows: typing.Any) -> Nest:
-    """Picks rows of every tensor; scalars stay.
-
-    Args:
-        nest: Tensors `[B, ...]` and scalars.
-        rows: int32 `[b]`.
+    """Picks rows, int32 `[b]`, of tensors `[B, ...]`; scalars stay.
 
     >>> pick_rows((ops.arange(3), ops.array(7)), [2, 0])[0].numpy()
     array([2, 0], dtype=int32)
     """
 
-    def pick(tensor):
+    def pick(tensor: Tensor) -> Tensor:
         return ops.take(tensor, rows, axis=0) if len(tensor.shape) else tensor
 
     return keras.tree.map_structure(pick, nest)
@@ -45,7 +43,7 @@ def run(
     max_steps: int | None = None,
     pick: Pick | None = None,
 ) -> State:
-    """Repeats a step until all rows are done.
+    """Repeats a step until all rows are done; returns the state of all rows.
 
     Args:
         make_body: Given a state, returns the step of these rows: a function of
@@ -60,9 +58,6 @@ def run(
             cache of these rows. With it, done rows leave, which changes shapes:
             XLA and TFLite do not support it, and in a graph B must not be
             static. With None they stay.
-
-    Returns:
-        The state of all rows, in the order in which they came.
     """
     if pick is None:
         state, _ = ops.while_loop(
@@ -73,10 +68,12 @@ def run(
         )
         return state
 
-    def few_are_done(state, cache):
+    def few_are_done(state: State, cache: Nest) -> Tensor:
         return ops.mean(ops.cast(state.done, "float32")) < LEAVING
 
-    def until_some_leave(ended, places, state, cache):
+    def until_some_leave(
+        ended: State, places: Tensor, state: State, cache: Nest
+    ) -> tuple[State, Tensor, State, Nest]:
         state, cache = ops.while_loop(
             few_are_done, make_body(state), (state, cache)
         )
@@ -94,10 +91,10 @@ def run(
     return ended
 
 
-def _write_rows(nest, places, rows):
+def _write_rows(nest: Nest, places: Tensor, rows: Nest) -> Nest:
     """Writes rows `[b, ...]` to their places `[b]`; scalars are replaced."""
 
-    def write(old, new):
+    def write(old: Tensor, new: Tensor) -> Tensor:
         if not len(old.shape):
             return new
         return ops.scatter_update(old, places[:, None], new)

@@ -300,6 +300,17 @@ class Translator:
         if line:
             logging.warning("%s", line)
 
+    def __copy__(self):
+        copied = object.__new__(type(self))
+        vars(copied).update(vars(self))
+        return copied
+
+    def __reduce__(self):
+        raise TypeError(
+            "A Translator cannot be pickled: its programs belong to a process."
+            " Load it in each worker instead, by Translator.load(workdir)"
+        )
+
     def with_decoding(self, **changes) -> "Translator":
         """The same translator with other fields of its `DecodingConfig`.
 

@@ -16,7 +16,7 @@ import pytest
 
 from keras_transformer.checkpoints import Checkpoint
 from trainers import wmt
-from trainers.run import loop, session
+from trainers.run import session
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -97,9 +97,7 @@ def open_trainer(argv, try_largest=False):
 
 def largest_batch_untried():
     """Context in which trainers do not try the largest batch."""
-    return unittest.mock.patch.object(
-        loop.Trainer, "try_batches", lambda self: 1e-3
-    )
+    return unittest.mock.patch.object(session, "try_batches", lambda *_: 1e-3)
 
 
 @dataclasses.dataclass

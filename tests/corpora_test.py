@@ -54,7 +54,7 @@ def read(tmp_path):
             WorkDirectory(tmp_path / "run"),
             configuration,
             TensorFlowDevices("one_device"),
-            make_metric,
+            make_metric(configuration),
             lines.append,
         )
         return made, lines

@@ -349,6 +349,7 @@ def make_experiment(dataset, test_pairs):
         valid_pairs=[("a", "A"), ("b", "B"), ("c", "C")],
         test_pairs=test_pairs,
         metric=DirectionalMetric({"": ShareOfEqual()}),
+        workdir=types.SimpleNamespace(path="run"),
     )
 
 
@@ -369,8 +370,8 @@ def upper_case(monkeypatch):
 
 @pytest.mark.parametrize("dataset", ["files", "phrasebook"])
 def test_the_end_of_training_shows_the_experiments_metric(upper_case, dataset):
-    lines, workdir = [], types.SimpleNamespace(path="run")
-    validation.show_result(make_experiment(dataset, []), workdir, lines.append)
+    lines = []
+    validation.show_result(make_experiment(dataset, []), lines.append)
     assert lines[-1].startswith(
         "validation equal outputs 0.50 on 2 sentences, averaged"
     )
@@ -382,14 +383,14 @@ def test_the_end_of_training_shows_the_experiments_metric(upper_case, dataset):
     told = any("phrasebook is small" in line for line in lines)
     assert told == (dataset == "phrasebook")
     experiment = make_experiment(dataset, [("x", "X")])
-    validation.show_result(experiment, workdir, lines.append)
+    validation.show_result(experiment, lines.append)
     assert lines[-1].startswith("test equal outputs 1.00 on 1 sentences")
 
 
 def test_no_pairs_nothing_to_show():
     experiment = make_experiment("files", [])
     experiment.valid_pairs = []
-    validation.show_result(experiment, None, pytest.fail)
+    validation.show_result(experiment, pytest.fail)
 
 
 # ------------------------------------------------------------------- command
@@ -616,7 +617,9 @@ def test_validation_is_of_all_tokens_and_of_the_first_sentences(small_config):
     experiment.metric = DirectionalMetric({"": CountOutputs()})
     experiment.make_translator = make_translator
     loss_sums = make_loss_sums(model, smoothing)
-    found = validation.Validator(model, experiment, loss_sums).run()
+    found = validation.Validator(
+        model, experiment, experiment.valid_batches, loss_sums
+    ).run()
     loss, nll, tokens = 0.0, 0.0, 0
     assert batches.steps_per_epoch > 1
     for indices, shape in batches.epoch_order(0):

@@ -347,6 +347,45 @@ def test_masks():
     )
 
 
+def test_masks_of_symbolic_ids():
+    """Whose length the functional API does not know."""
+    ids = keras.Input((None,), dtype="int32")
+    x = keras.Input((None, 8))
+    layer = kt.EncoderLayer(d_model=8, d_ff=16, num_heads=2)
+    mask = kt.padding_mask(ids) & kt.causal_mask(ids)
+    model = keras.Model([ids, x], layer(x, mask))
+    values = np.array([[5, 2, 0], [7, 8, 2]]), random(2, 3, 8)
+    mask = kt.padding_mask(values[0]) & kt.causal_mask(3)
+    np.testing.assert_allclose(model(values), layer(values[1], mask), atol=1e-6)
+    assert kt.causal_mask(np.ones((0, 3), int)).shape == (1, 1, 3, 3)
+    with pytest.raises(ValueError, match="ids.*Received: length=None"):
+        kt.causal_mask(ops.shape(ids)[1])
+
+
+@pytest.mark.parametrize("fields", [{}, {"pre_norm": True}])
+def test_masks_of_keras_are_not_used_and_that_is_told_once(fields, recwarn):
+    ids = np.array([[5, 2, 0], [7, 8, 2]])
+    embedding = keras.layers.Embedding(9, 8, mask_zero=True)
+    layer = kt.Encoder(d_model=8, d_ff=16, num_heads=2, num_layers=2, **fields)
+    y = layer(embedding(ids))
+    assert len(recwarn) == 1
+    assert "attention_mask=padding_mask(ids)" in str(recwarn[0].message)
+    assert getattr(y, "_keras_mask", None) is None
+    expected = layer(ops.copy(embedding.embeddings.value.numpy()[ids]))
+    np.testing.assert_allclose(y, expected, atol=1e-6)
+
+
+def test_layers_say_why_they_are_not_quantized():
+    x = keras.Input((5, 8))
+    layer = kt.EncoderLayer(d_model=8, d_ff=16, num_heads=2)
+    model = keras.Model(x, keras.layers.Dense(3)(layer(x)))
+    with pytest.warns(UserWarning, match="Keras could not load") as told:
+        model.quantize("int8")
+    linear = [w for w in told if "Linear" in str(w.message)]
+    assert not linear
+    assert model.layers[-1].quantization_mode == "int8"
+
+
 @pytest.mark.parametrize(
     "make, message",
     [

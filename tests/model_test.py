@@ -678,6 +678,21 @@ def test_save_and_load_are_bit_equal(small_config, tmp_path):
     np.testing.assert_array_equal(logits_of(other), logits_of(model))
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"positions": "relative"}, {"attention_window": 3}],
+)
+def test_ids_may_be_empty(small_config, fields):
+    """No row, no position, or neither, of source, target or both."""
+    model = kt.Transformer(dataclasses.replace(small_config, **fields))
+    for rows, source, target in np.ndindex(2, 2, 2):
+        found = logits_of(
+            model, SOURCE[:rows, : 5 * source], TARGET[:rows, : 4 * target]
+        )
+        assert found.shape == (rows, 4 * target, small_config.vocab_size)
+        assert np.isfinite(found).all()
+
+
 def test_config_or_its_fields(small_config):
     fields = dataclasses.asdict(small_config)
     assert kt.Transformer(**fields).config == small_config

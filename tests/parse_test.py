@@ -243,7 +243,11 @@ def test_bad_input_is_one_line(run, tmp_path, capsys):
             "No such file or directory: 'a'",
         ),
         (parse.main, [new, "--tokenizer=a"], "No tokenizer model: a"),
-        (parse.main, [new, "--bleu_tokenizer=13a"], "trees are scored by F1"),
+        (
+            parse.main,
+            [new, "--recipe=parse", "--bleu_tokenizer=13a"],
+            "trees are scored by F1",
+        ),
         (parse.main, [new, "--recipe=quickstart"], "recipe must be one of 'pa"),
         (wmt.main, [new, "--recipe=parse"], "recipe must be one of 'fairseq"),
         (wmt.main, [f"--workdir={path}"], "in 'data': unknown fields: test_tr"),
@@ -270,7 +274,9 @@ def test_recipes_are_valid(name):
     path = ROOT / f"trainers/configs/{name}.flags"
     assert f"python -m trainers.parse --recipe={name} " in path.read_text()
     arguments, options = wmt.read_arguments(
-        [f"--recipe={name}", "--workdir=run"], parse.__doc__, parse.SECTIONS
+        [f"--recipe={name}", "--workdir=run", "--train_trees=wsj"],
+        parse.__doc__,
+        parse.SECTIONS,
     )
     configuration = parse.read_configuration(arguments, options.preset)
     decoding = configuration.decoding
@@ -282,7 +288,9 @@ def test_the_recipes_of_the_paper_have_its_numbers():
     """Sec. 6.3: 4 layers, d_model 1024, vocabularies of 16K and 32K."""
     for name, vocab_size in (("parse_wsj", 16000), ("parse_wsj_semi", 32000)):
         arguments, options = wmt.read_arguments(
-            [f"--recipe={name}", "--workdir=run"], "", parse.SECTIONS
+            [f"--recipe={name}", "--workdir=run", "--train_trees=wsj"],
+            "",
+            parse.SECTIONS,
         )
         model = parse.read_configuration(arguments, options.preset).model
         assert (model.num_layers, model.decoder_depth) == (4, 4)

@@ -4,10 +4,14 @@ import hashlib
 import re
 
 import pytest
+from commands import fails
 
-from trainers import phrasebook
+from keras_transformer.tokenization import Tokenizer
+from trainers import parse, phrasebook, wmt
+from trainers.parsing.config import TreesConfig
+from trainers.parsing.corpus import find_symbols
 from trainers.phrasebook import read_split
-from trainers.run.built_in import FOLDER
+from trainers.run.built_in import FOLDER, PHRASEBOOK, TREEBANK
 from trainers.run.corpora import read_split as read_split_of_run
 from trainers.run.data_config import DataConfig
 
@@ -50,6 +54,40 @@ def test_no_sentence_is_there_twice(splits):
 def test_fewer_pairs_are_the_first(splits):
     for name in SPLITS:
         assert read_split(name, 20) == splits[name][:20]
+
+
+@pytest.mark.parametrize(
+    "main, recipe, corpus",
+    [
+        (wmt.main, "quickstart", PHRASEBOOK),
+        (parse.main, "parse", TREEBANK),
+    ],
+)
+def test_a_vocabulary_that_a_built_in_corpus_cannot_have(
+    main, recipe, corpus, tmp_path, monkeypatch, capsys
+):
+    """It is refused before anything is loaded: defaults are the paper's."""
+    monkeypatch.setattr(wmt, "load", None)
+    monkeypatch.setattr(parse, "load", None)
+    message = fails(main, [f"--workdir={tmp_path}/run"], capsys)
+    assert f"must be at most {corpus.max_vocab_size} with" in message
+    assert f"--recipe={recipe}" in message
+    assert message.endswith(" Received: vocab_size=37000\n")
+    argv = [f"--workdir={tmp_path}/run", f"--recipe={recipe}"]
+    with pytest.raises(TypeError, match="'NoneType' object is not callable"):
+        main(argv)
+
+
+@pytest.mark.parametrize(
+    "data", [DataConfig(phrasebook_pairs=60_000), TreesConfig()]
+)
+def test_the_largest_vocabulary_of_a_built_in_corpus(data):
+    pairs = read_split_of_run(data, "train")
+    symbols = find_symbols(data, pairs)
+    limit = data.built_in.max_vocab_size
+    with pytest.raises(ValueError, match=f"must be at most {limit}, "):
+        lines = (line for pair in pairs for line in pair)
+        Tokenizer.train(lines, 37_000, symbols=symbols)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from keras_transformer.training.step import TrainStep, spread_seeds
 from keras_transformer.workdir import WorkDirectory
 from trainers import parse, phrasebook, wmt
 from trainers.run import strategies
+from trainers.run.budget import try_batches
 from trainers.run.cluster import Cluster, find_cluster, read_cluster
 from trainers.run.config import Configuration, TrainingConfig
 from trainers.run.data_config import DataConfig
@@ -405,7 +406,7 @@ def test_trying_the_largest_batch_leaves_no_trace(command, tmp_path):
     argv = [*command, "--dropout=0.3", "--remat=layers"]
     trainer = open_trainer([*argv, f"--workdir={tmp_path}"])
     before = state_of(trainer)
-    assert trainer.try_batches() > 0
+    assert try_batches(trainer.experiment, trainer.engine) > 0
     for a, b in zip(before, state_of(trainer), strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -477,7 +478,7 @@ def test_validation_computes_no_more_at_once_than_training(tmp_path):
         WorkDirectory(tmp_path / "run"),
         configuration,
         TensorFlowDevices("one_device"),
-        make_translation_metric,
+        make_translation_metric(configuration),
         log=lambda line: None,
     )
     assert experiment.rows_multiple == 4

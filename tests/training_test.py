@@ -757,6 +757,60 @@ def test_loss_weights_are_refused():
         make_model(loss_weights=2.0)
 
 
+def test_compiled_again_the_model_has_what_keras_keeps():
+    """Metrics and loss stay unless there are others."""
+    inputs, labels = batch()
+    model = make_model(metrics=[kt.TokenAccuracy()])
+    model.compile("sgd")
+    assert model.train_on_batch(inputs, labels, return_dict=True).keys() == {
+        "loss",
+        "token_accuracy",
+    }
+    assert isinstance(model._token_exact_step, TrainStep)
+    model.compile("sgd", metrics=[])
+    found = model.train_on_batch(inputs, labels, return_dict=True)
+    assert found.keys() == {"loss"}
+
+
+@pytest.mark.parametrize("options", [{}, {"num_slices": 2, "clip_norm": 1.0}])
+def test_a_model_without_trainable_weights(options, caplog):
+    """It changes nothing, says so, and its loss is that of others."""
+    inputs, labels = batch()
+    model = make_model()
+    model.trainable = False
+    model.compile("sgd", kt.SmoothedCrossEntropy(0.1))
+    before = model.get_weights()
+    if options:
+        model._token_exact_step = TrainStep(
+            model, model.optimizer, 0.1, False, accumulate_steps=3, **options
+        )
+    history = model.fit(inputs, labels, verbose=0).history
+    assert history["loss"] == pytest.approx(reference_step()[1]["loss"])
+    assert "no trainable weights" in caplog.text
+    for weight, old in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(weight, old)
+
+
+def test_inputs_of_another_form_are_refused():
+    """With every method that takes a batch."""
+    inputs, labels = batch()
+    pair = inputs["source_ids"], inputs["target_ids"]
+    model = make_model()
+    for use in (
+        model,
+        model.predict,
+        lambda x: model.fit(x, labels),
+        lambda x: model.evaluate(x, labels),
+    ):
+        with pytest.raises(ValueError, match="dictionary.*Received: a tuple"):
+            use(pair)
+        with pytest.raises(ValueError, match=r"Received: .*\['source_ids'\]"):
+            use({"source_ids": inputs["source_ids"]})
+    for use in (model.fit, model.evaluate):
+        with pytest.raises(ValueError, match="labels.*Received: labels=None"):
+            use(inputs)
+
+
 # Keras
 
 

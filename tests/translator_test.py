@@ -3,6 +3,7 @@
 import bisect
 import dataclasses
 import functools
+import pickle
 import threading
 
 import keras
@@ -119,6 +120,12 @@ def test_workers_give_the_same_answers_in_the_same_order(
         )
     with pytest.raises(ValueError, match="num_threads=0"):
         make_translator(num_threads=0)
+
+
+def test_a_translator_is_loaded_where_it_works(translator):
+    for copied in (translator, translator.with_decoding(beam_size=1)):
+        with pytest.raises(TypeError, match="in each worker.*Translator.load"):
+            pickle.dumps(copied)
 
 
 def test_an_error_of_a_worker_is_raised(translator, monkeypatch):

@@ -153,8 +153,12 @@ def read_configuration(
     training = arguments.build(TrainingConfig)
     if training.guided_alignment and not decoding.alignment_head:
         decoding = dataclasses.replace(decoding, alignment_head=1)
+    workdir = arguments.given.get("workdir", "")
     with flags.user_errors():  # the sections may not fit together
-        return Configuration(model, data, training, decoding)
+        configuration = Configuration(model, data, training, decoding)
+        if not os.path.exists(os.path.join(workdir, "config.json")):
+            configuration.check_vocabulary()  # before much is loaded
+    return configuration
 
 
 def build_model(

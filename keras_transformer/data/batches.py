@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 import keras
 import numpy as np
 
+from keras_transformer.backend import Tensor
 from keras_transformer.data.buckets import NUM_BUCKETS, choose_shapes
 from keras_transformer.data.changing_corpus import ChangingCorpus
 from keras_transformer.data.corpus import Corpus, SameEveryEpoch, TokenRows
@@ -476,13 +477,7 @@ def pad_rows(
 ) -> np.ndarray:
     """Some rows as an array, filled up with `PAD` to the right and below.
 
-    Args:
-        rows: `TokenRows`.
-        indices: Integers, which rows; at most as many as the shape has.
-        shape: `(B, T)`; no row may be longer than `T`.
-
-    Returns:
-        int32 `[B, T]`.
+    At most as many rows as the shape `(B, T)` has, none longer than T.
 
     >>> rows = TokenRows(np.array([5, 6, 2, 7, 2]), np.array([0, 3, 5]))
     >>> pad_rows(rows, [0, 1], (2, 4))
@@ -500,16 +495,10 @@ def pad_rows(
     return padded
 
 
-def shift_right(labels):
-    """The decoder's input when it predicts the labels.
+def shift_right(labels: Tensor) -> Tensor:
+    """The decoder's input when it predicts the labels `[B, T]`, of any backend.
 
-    Args:
-        labels: int `[B, T]`, a NumPy array or a tensor; rows end with `EOS`,
-            then `PAD`.
-
-    Returns:
-        The same kind of array: `BOS` first, then the labels one position
-        later, without their `EOS`.
+    `BOS` first, then the labels one position later, without their `EOS`.
 
     >>> shift_right(np.array([[5, 6, 2, 0],
     ...                       [7, 2, 0, 0]]))
@@ -522,7 +511,9 @@ def shift_right(labels):
     return ops.where(labels == PAD, ops.full_like(labels, PAD), shifted)
 
 
-def _batch_spans(counts, rows):
+def _batch_spans(
+    counts: Sequence[int], rows: Sequence[int]
+) -> list[tuple[int, int, int]]:
     """Divides pairs, sorted by bucket, into batches: `(start, stop, bucket)`.
 
     The remainder of a bucket belongs to the next; only the last span may be

@@ -15,7 +15,7 @@ def choose_shapes(
     num_buckets: int,
     rows_multiple: int,
 ) -> list[tuple[int, int]]:
-    """A few shapes of batches for pairs of these lengths.
+    """A few shapes, `(rows, length)`, of batches for pairs of these lengths.
 
     With `batch_tokens=24` and boundaries at 3 and 10:
 
@@ -23,16 +23,8 @@ def choose_shapes(
         2 rows of 10 tokens   4 to 10
 
     No shape has more rows than there are pairs. If one batch can hold all
-    pairs, there is one shape.
-
-    Args:
-        lengths: Tokens of the longer side of each pair, `[pairs]`.
-        batch_tokens: Maximum number of tokens on a side, padding included.
-        num_buckets: Maximum number of shapes.
-        rows_multiple: The rows of a batch are a multiple of this.
-
-    Returns:
-        List of `(rows, length)`, by increasing length.
+    pairs, there is one shape. Arguments are those of `make_batches`; lengths
+    are those of the longer sides.
 
     >>> choose_shapes([2, 2, 3, 9, 10] * 9, 24, num_buckets=2, rows_multiple=1)
     [(8, 3), (2, 10)]
@@ -49,7 +41,7 @@ def choose_shapes(
             f" batch_tokens={batch_tokens}"
         )
 
-    def rows_of(length):
+    def rows_of(length: int) -> int:
         return batch_tokens // length // rows_multiple * rows_multiple
 
     all_rows = -(-len(lengths) // rows_multiple) * rows_multiple
@@ -67,16 +59,11 @@ def choose_boundaries(
     """The bucket boundaries that need the least padding for these lengths.
 
     A row goes into the first bucket whose boundary is not below its length, and
-    is padded up to the boundary. Exact: dynamic programming over the histogram,
+    is padded up to the boundary. The last boundary is the maximum length. There
+    are fewer than `num_buckets` if there are fewer lengths. Exact: dynamic
+    programming over the histogram,
 
         cost[k, b] = min over a < b of cost[k - 1, a] + b * rows in (a, b]
-
-    Args:
-        lengths: Integers `[rows]`, at least 1.
-        num_buckets: Number of boundaries; fewer if there are fewer lengths.
-
-    Returns:
-        Increasing list of `int`; the last is the maximum length.
 
     >>> choose_boundaries([2, 2, 3, 9, 10], num_buckets=2)
     [3, 10]

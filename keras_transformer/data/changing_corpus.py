@@ -28,17 +28,9 @@ class ChangingCorpus(abc.ABC):
     of batches. Rows that are too long for `max_length` or, after the first
     epoch, for these shapes have their canonical ids in that epoch.
 
-    Args:
-        canonical: `Corpus` of the canonical ids.
-
-    Attributes:
-        canonical: As given.
-        first: `Corpus` of the first epoch.
-        counts: How many pairs were read, kept and dropped.
-        source, target: `TokenRows` of the first epoch.
-        longer_side: Tokens of the longer side of each pair, the maximum of the
-            canonical ids and the first epoch, int64 `[pairs]`.
-        longest: Maximum tokens of a row that was drawn, in later epochs.
+    `source` and `target` are the `TokenRows` of the first epoch, `longer_side`
+    the maximum of these and the canonical ones. `longest` is the maximum number
+    of tokens of a row that is drawn, in later epochs.
     """
 
     def __init__(self, canonical: Corpus):
@@ -116,7 +108,7 @@ class ChangingCorpus(abc.ABC):
                 daemon=True,
             ).start()
 
-    def _resolve(self, future, epoch):
+    def _resolve(self, future: concurrent.futures.Future, epoch: int) -> None:
         """Makes the `Corpus` of an epoch, or an error, a future's result."""
         try:
             corpus, self._counts[epoch] = self._draw_epoch(epoch)
@@ -126,5 +118,5 @@ class ChangingCorpus(abc.ABC):
         future.set_result(corpus)
 
 
-def _num_tokens(corpus):
+def _num_tokens(corpus: Corpus) -> int:
     return len(corpus.source.ids) + len(corpus.target.ids)

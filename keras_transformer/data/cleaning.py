@@ -18,6 +18,8 @@ import string
 import threading
 import typing
 import unicodedata
+from collections.abc import Generator, Iterable, Sequence
+from multiprocessing.connection import Connection
 
 import numpy as np
 from sentencepiece import sentencepiece_model_pb2
@@ -46,7 +48,7 @@ _REPLACEMENT = "\ufffd"  # stands for bytes that are not UTF-8
 _NO_ASCII_LETTERS = bytes(set(range(256)) - set(string.ascii_letters.encode()))
 
 
-def letter_share(text):
+def letter_share(text: str) -> float:
     """Share of letters, with their marks, among all that is not a space.
 
     >>> letter_share("No. 12"), letter_share("हिन्दी")
@@ -57,7 +59,7 @@ def letter_share(text):
     return letters / max(1, len(categories))
 
 
-def longest_word(text):
+def longest_word(text: str) -> int:
     """Characters of the longest word.
 
     A script from U+0E00 on (Thai, Khmer, Chinese, Japanese, ...) may have no
@@ -74,29 +76,18 @@ class Rules(typing.NamedTuple):
     """What drops a pair; by default, only an empty side.
 
     Token counts include EOS.
-
-    Attributes:
-        drop_unreadable: Whether control and replacement characters matter.
-        drop_identical: Whether the two sides must differ.
-        max_word_length: Most characters of a word, as `longest_word` counts;
-            0: any.
-        min_letter_share: Smallest share of letters among the characters of a
-            side, in [0, 1]; 0: a side needs no letter at all.
-        min_length: Fewest tokens of a side, at least 2.
-        max_length: Maximum number of tokens on a side, below 65,536.
-        max_ratio: Maximum tokens of the longer side for each of the shorter;
-            0: any.
     """
 
-    max_length: int
-    drop_unreadable: bool = False
+    max_length: int  # tokens on a side, below 65,536
+    drop_unreadable: bool = False  # for control and replacement characters
     drop_identical: bool = False
-    max_word_length: int = 0
+    max_word_length: int = 0  # characters, as `longest_word` counts; 0: any
+    # Share of the characters of a side; 0: a side needs no letter at all.
     min_letter_share: float = 0.0
-    min_length: int = 2
-    max_ratio: float = 0.0
+    min_length: int = 2  # tokens of a side, at least 2
+    max_ratio: float = 0.0  # longer side to the shorter, in tokens; 0: any
 
-    def judge(self, source, target):
+    def judge(self, source: str, target: str) -> str:
         """The reason to drop a pair of strings, or `KEPT`.
 
         White space must be single spaces, as `read_parallel_files` gives it.
@@ -127,7 +118,9 @@ class Rules(typing.NamedTuple):
                 return "few_letters"
         return KEPT
 
-    def judge_lengths(self, source_lengths, target_lengths):
+    def judge_lengths(
+        self, source_lengths: np.ndarray, target_lengths: np.ndarray
+    ) -> dict[str, np.ndarray]:
         """Masks of the pairs to drop by token counts, by reason; disjoint."""
         shorter = np.minimum(source_lengths, target_lengths)
         longer = np.maximum(source_lengths, target_lengths)
@@ -141,35 +134,34 @@ class Rules(typing.NamedTuple):
         }
 
 
+Tag = typing.TypeVar("Tag")
+Rows = tuple[np.ndarray, np.ndarray]  # flat ids, uint16 lengths
+
+
+class Cleaned(typing.TypedDict):
+    """The pairs of a chunk that are left."""
+
+    dropped: dict[str, int]  # the number of pairs, by reason
+    hashes: np.ndarray  # uint64 [pairs], of the text of both sides
+    source: Rows
+    target: Rows
+
+
 class Cleaner:
-    """All rules except the rule for duplicates, and the ids of kept pairs.
+    """All rules except the rule for duplicates, and the ids of kept pairs."""
 
-    Args:
-        model_bytes: A SentencePiece model, as in `Tokenizer.model_bytes`.
-        rules: The `Rules`.
-    """
-
-    def __init__(self, model_bytes, rules):
+    def __init__(self, model_bytes: bytes, rules: Rules):
         self._encoder = Encoder(model_bytes)
         self._rules = rules
 
-    def clean(self, sources, targets):
-        """The pairs that are left, as ids.
-
-        Args:
-            sources, targets: Lists of `str` of equal length.
-
-        Returns:
-            Dictionary of `dropped`, the number of pairs by reason; `hashes`,
-            uint64 `[pairs]`, by the text of both sides; and `source` and
-            `target`, each the flat ids and the uint16 lengths of its rows.
-        """
+    def clean(self, sources: Sequence[str], targets: Sequence[str]) -> Cleaned:
+        """The pairs that are left, as ids."""
         reasons = list(map(self._rules.judge, sources, targets))
         dropped = collections.Counter(reasons)
         del dropped[KEPT]
-        keep = [reason == KEPT for reason in reasons]
-        sources = list(itertools.compress(sources, keep))
-        targets = list(itertools.compress(targets, keep))
+        kept = [reason == KEPT for reason in reasons]
+        sources = list(itertools.compress(sources, kept))
+        targets = list(itertools.compress(targets, kept))
         source_ids, source_lengths = self._encoder.encode(sources)
         target_ids, target_lengths = self._encoder.encode(targets)
         keep = np.ones(len(sources), bool)
@@ -192,29 +184,20 @@ class Encoder:
 
     If pieces have a space only at their beginning, as in all vocabularies of
     `Tokenizer.train`, a word has the same ids in every sentence. Each word is
-    then encoded once and kept, which is several times faster.
-
-    Args:
-        model_bytes: A SentencePiece model, as in `Tokenizer.model_bytes`.
-
-    Attributes:
-        by_word: Whether words are encoded once; else every line is encoded.
+    then encoded once and kept, which is several times faster; else every line
+    is encoded.
     """
 
-    def __init__(self, model_bytes):
+    def __init__(self, model_bytes: bytes):
         self._tokenizer = Tokenizer(model_bytes)
         self._dtype = np.dtype(self._tokenizer.id_dtype)
         self.by_word = _is_by_word(model_bytes)
-        self._words = {}  # word -> ids, as bytes
+        self._words: dict[str, bytes] = {}  # the ids of each word
 
-    def encode(self, lines):
-        """Flat ids of the lines, each with EOS, and their lengths.
+    def encode(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Flat ids of the lines, each with EOS, and their lengths, int64.
 
-        Args:
-            lines: List of `str`, white space made single spaces.
-
-        Returns:
-            uint16 or int32 `[tokens]`, and int64 `[lines]`.
+        White space must be single spaces.
         """
         encode = self._encode_words if self.by_word else self._encode_lines
         ids = np.frombuffer(encode(lines), self._dtype)
@@ -222,28 +205,28 @@ class Encoder:
         ends = np.flatnonzero(ids == EOS)
         return ids, np.diff(ends, prepend=-1)
 
-    def _encode_lines(self, lines):
+    def _encode_lines(self, lines: Sequence[str]) -> bytes:
         """The ids of the lines as bytes, each with EOS."""
         return b"".join(map(self._pack, self._tokenizer.to_ids(lines)))
 
-    def _encode_words(self, lines):
+    def _encode_words(self, lines: Sequence[str]) -> bytes:
         """The same, with each new word encoded once."""
         words = "".join(f"{line} \n " for line in lines).split(" ")
         new = set(words) - self._words.keys()
         if len(self._words) + len(new) > MAX_WORDS:
             self._words, new = {}, set(words)
-        new = list(new - {"\n", ""})  # no line has a line break in it
-        rows = (row[:-1] for row in self._tokenizer.to_ids(new))  # no EOS
-        self._words.update(zip(new, map(self._pack, rows), strict=True))
+        added = list(new - {"\n", ""})  # no line has a line break in it
+        rows = (row[:-1] for row in self._tokenizer.to_ids(added))  # no EOS
+        self._words.update(zip(added, map(self._pack, rows), strict=True))
         self._words["\n"] = self._pack([EOS])
         self._words[""] = b""
         return b"".join(map(self._words.__getitem__, words))
 
-    def _pack(self, ids):
+    def _pack(self, ids: Sequence[int]) -> bytes:
         return np.array(ids, self._dtype).tobytes()
 
 
-def _is_by_word(model_bytes):
+def _is_by_word(model_bytes: bytes) -> bool:
     """Whether a sentence's ids are its words' ids, in order."""
     model = sentencepiece_model_pb2.ModelProto.FromString(model_bytes)
     trainer, normalizer = model.trainer_spec, model.normalizer_spec
@@ -259,7 +242,7 @@ def _is_by_word(model_bytes):
     )
 
 
-def _surely_letters(text, share):
+def _surely_letters(text: str, share: float) -> bool:
     """A quick test: true only if `letter_share` is at least `share`."""
     least = share * (len(text) - text.count(" "))
     # In most scripts of Europe, counting the ASCII letters is enough.
@@ -269,7 +252,7 @@ def _surely_letters(text, share):
     )
 
 
-def hash_pairs(pairs):
+def hash_pairs(pairs: Iterable[tuple[str, str]]) -> np.ndarray:
     """uint64 `[pairs]`; equal pairs have equal hashes, on any machine."""
     digests = b"".join(
         hashlib.blake2b(f"{source}\n{target}".encode(), digest_size=8).digest()
@@ -278,22 +261,21 @@ def hash_pairs(pairs):
     return np.frombuffer(digests, "<u8")
 
 
-def find_new(hashes, seen):
+def find_new(hashes: np.ndarray, seen: np.ndarray) -> np.ndarray:
     """Which hashes are neither seen nor equal to an earlier one: a mask.
 
     >>> find_new(np.array([7, 3, 7, 5]), seen=np.array([1, 5]))
     array([ True,  True, False, False])
     """
     values, first = np.unique(hashes, return_index=True)
-    left, right = (
-        np.searchsorted(seen, values, side) for side in ("left", "right")
-    )
+    left = np.searchsorted(seen, values, "left")
+    right = np.searchsorted(seen, values, "right")
     is_new = np.zeros(len(hashes), bool)
     is_new[first[left == right]] = True
     return is_new
 
 
-def select_rows(ids, lengths, keep):
+def select_rows(ids: np.ndarray, lengths: np.ndarray, keep: np.ndarray) -> Rows:
     """The rows where `keep` is true: flat ids, and uint16 lengths."""
     return ids[np.repeat(keep, lengths)], lengths[keep].astype(np.uint16)
 
@@ -305,24 +287,19 @@ class LostProcessError(RuntimeError):
     """A cleaning process has ended before its work was done."""
 
 
-def clean_chunks(chunks, num_processes, model_bytes, rules):
-    """Cleans chunks of pairs in separate processes.
+def clean_chunks(
+    chunks: Iterable[tuple[Tag, Sequence[str], Sequence[str]]],
+    num_processes: int,
+    model_bytes: bytes,
+    rules: Rules,
+) -> Generator[tuple[Tag, Cleaned], None, None]:
+    """Cleans chunks of pairs in separate processes, which end with the chunks.
 
-    Few chunks are in progress at a time, so that memory stays bounded.
-
-    Args:
-        chunks: Iterable of `(tag, sources, targets)`.
-        num_processes: Number of processes, which end with the chunks.
-        model_bytes, rules: Arguments of `Cleaner`.
-
-    Yields:
-        `(tag, result)` of each chunk, in order; the result is that of
-        `Cleaner.clean`.
-
-    Raises:
-        LostProcessError: A process was killed.
+    Yields tag and `Cleaner.clean` of each chunk, in order. Few chunks are in
+    progress at a time, so that memory stays bounded. Raises `LostProcessError`
+    if a process was killed.
     """
-    pending = collections.deque()
+    pending: collections.deque[tuple[Tag, _Process]] = collections.deque()
     processes = [_Process(model_bytes, rules) for _ in range(num_processes)]
     try:
         for (tag, *chunk), process in zip(chunks, itertools.cycle(processes)):
@@ -346,7 +323,7 @@ class _Process:
     its pipe: if it is killed while it sends, its parent waits forever.
     """
 
-    def __init__(self, model_bytes, rules):
+    def __init__(self, model_bytes: bytes, rules: Rules):
         context = multiprocessing.get_context("spawn")
         self._pipe, other_end = context.Pipe()
         context.Process(
@@ -356,7 +333,7 @@ class _Process:
         ).start()
         other_end.close()
 
-    def send(self, chunk):
+    def send(self, chunk: Sequence[Sequence[str]]) -> None:
         try:
             self._pipe.send(chunk)
         except OSError:
@@ -372,14 +349,14 @@ class _Process:
         self._pipe.close()
 
 
-def _run_process(pipe, model_bytes, rules):
+def _run_process(pipe: Connection, model_bytes: bytes, rules: Rules) -> None:
     """Sends the result of each chunk that it receives, until the pipe ends.
 
     Ctrl-C is left to the parent; the pipe ends when that does.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     cleaner = Cleaner(model_bytes, rules)
-    chunks = queue.SimpleQueue()
+    chunks: queue.SimpleQueue = queue.SimpleQueue()
     # Receives while this thread sends, so that the parent never waits to send.
     threading.Thread(target=_receive, args=(pipe, chunks), daemon=True).start()
     for chunk in iter(chunks.get, None):
@@ -389,7 +366,7 @@ def _run_process(pipe, model_bytes, rules):
             return
 
 
-def _receive(pipe, chunks):
+def _receive(pipe: Connection, chunks: queue.SimpleQueue) -> None:
     """Puts what the pipe has into a queue, and None at its end."""
     try:
         while True:

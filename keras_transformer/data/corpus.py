@@ -18,23 +18,20 @@ from keras_transformer.tokenization import Tokenizer, TokenizerPair
 
 
 class JoinedIds:
-    """Flat ids in several arrays, indexed as if they were one.
-
-    Args:
-        arrays: List of integers `[tokens]`, none of them empty.
+    """Flat ids in several arrays, none empty, indexed as if they were one.
 
     >>> JoinedIds([np.array([5, 6, 2]), np.array([7, 2])])[[3, 0, 4]]
     array([7, 5, 2])
     """
 
-    def __init__(self, arrays):
+    def __init__(self, arrays: Sequence[np.ndarray]):
         self._arrays = arrays
         self._ends = np.cumsum([len(array) for array in arrays])
 
     def __len__(self):
         return int(self._ends[-1])
 
-    def __getitem__(self, positions):
+    def __getitem__(self, positions: Sequence[int] | np.ndarray) -> np.ndarray:
         """The ids at some positions, integers `[N]`."""
         positions = np.asarray(positions)
         if len(self._arrays) == 1 or not len(positions):
@@ -44,7 +41,7 @@ class JoinedIds:
         counts = np.bincount(which, minlength=len(self._arrays))
         found = np.empty(len(positions), self._arrays[0].dtype)
         stop = 0
-        for number in np.flatnonzero(counts):
+        for number in np.flatnonzero(counts).tolist():
             start, stop = stop, stop + counts[number]
             array, these = self._arrays[number], order[start:stop]
             first = self._ends[number] - len(array)
@@ -63,14 +60,10 @@ class TokenRows:
 
         ids      5 6 2 7 2
         offsets  0     3   5
-
-    Attributes:
-        ids: uint16 or int32 `[tokens]`; of a prepared corpus, `JoinedIds`.
-        offsets: int64 `[rows + 1]`; first position of each row, then the end.
     """
 
-    ids: Ids
-    offsets: np.ndarray
+    ids: Ids  # uint16 or int32 [tokens]; of a prepared corpus, `JoinedIds`
+    offsets: np.ndarray  # int64 [rows + 1], of each row, then the end
 
     @classmethod
     def of_lengths(cls, ids: Ids, lengths: np.ndarray) -> TokenRows:
@@ -120,15 +113,15 @@ class SameEveryEpoch:
         """The corpus with the ids of `Tokenizer.encode`: itself."""
         return self
 
-    def of_epoch(self, epoch):
+    def of_epoch(self, epoch: int) -> typing.Self:
         """The corpus with the ids of an epoch, counted from 0: itself."""
         return self
 
-    def describe(self, epoch):
+    def describe(self, epoch: int) -> str:
         """Nothing is counted in an epoch."""
         return ""
 
-    def prepare(self, epoch):
+    def prepare(self, epoch: int) -> None:
         """Nothing is left to do for the ids of any epoch."""
 
 
@@ -256,15 +249,17 @@ def encode_pairs(
     ]
 
 
-def _flatten(rows):
+def _flatten(rows: Sequence[Sequence[int]]) -> TokenRows:
     """Lists of ids as `TokenRows`."""
     lengths = np.array([len(row) for row in rows])
-    ids = itertools.chain.from_iterable(rows)
-    ids = np.fromiter(ids, np.int32, lengths.sum())
+    flat = itertools.chain.from_iterable(rows)
+    ids = np.fromiter(flat, np.int32, lengths.sum())
     return TokenRows.of_lengths(ids, lengths)
 
 
-def _select_rows(rows, keep, dtype):
+def _select_rows(
+    rows: TokenRows, keep: np.ndarray, dtype: np.dtype
+) -> TokenRows:
     """The rows where `keep` is true."""
     ids = rows.ids[np.repeat(keep, rows.lengths)].astype(dtype)
     return TokenRows.of_lengths(ids, rows.lengths[keep])
@@ -279,13 +274,7 @@ def concatenate_rows(chunks: Iterable[TokenRows]) -> TokenRows:
 def replace_rows(
     rows: TokenRows, numbers: np.ndarray, others: TokenRows
 ) -> TokenRows:
-    """The rows, with others in place of some.
-
-    Args:
-        rows: `TokenRows`.
-        numbers: Increasing integers `[N]`, the rows to replace.
-        others: The N `TokenRows` to put there.
-    """
+    """The rows, with others in place of some, whose numbers increase."""
     lengths = rows.lengths.copy()
     replaced = np.zeros(len(lengths), bool)
     replaced[numbers] = True

@@ -17,14 +17,11 @@ STREAM = 2  # of random numbers; subword sampling has 0 and 1
 class Stage(typing.NamedTuple):
     """Some epochs in which corpora are mixed in the same way.
 
-    Attributes:
-        weights: The weight of each corpus, by its number; the first corpus
-            decides the size of an epoch.
-        end: The epoch that the next stage begins with, counted from 0.
+    The first corpus decides the size of an epoch.
     """
 
-    weights: dict[int, fractions.Fraction]
-    end: float
+    weights: dict[int, fractions.Fraction]  # of each corpus, by its number
+    end: float  # the epoch that the next stage begins with, from 0
 
 
 def parse_mixture(
@@ -32,13 +29,8 @@ def parse_mixture(
 ) -> tuple[list[Stage], list[str]]:
     """The stages of `--mixture`, and the name of each corpus there.
 
-    Args:
-        text: Such as `"original 0.5, back 0.5, until 10; original 1"`.
-        prefixes: The corpora; a name is a prefix, or its end after a slash.
-
-    Raises:
-        ValueError: The text is not of this form; or a name matches no corpus
-            or several; or a corpus is in no stage.
+    A text is such as `"original 0.5, back 0.5, until 10; original 1"`; a name
+    is one of the prefixes, or its end after a slash.
 
     >>> stages, names = parse_mixture("a 1, b 3, until 9; a 1", ["x/a", "x/b"])
     >>> stages[0], names
@@ -76,7 +68,7 @@ def parse_mixture(
     return stages, [names[number] for number in range(len(prefixes))]
 
 
-def _find_corpus(name, prefixes):
+def _find_corpus(name: str, prefixes: Sequence[str]) -> int:
     """The number of the corpus that has a name."""
     found = [i for i, prefix in enumerate(prefixes) if prefix == name]
     if not found:
@@ -96,10 +88,6 @@ def temperature_stage(sizes: Sequence[int], temperature: float) -> Stage:
     The share of a corpus of n pairs is proportional to n ** (1 / temperature):
     at 1 an epoch has every pair once; the higher the temperature, the more
     often it has the pairs of the smaller corpora, up to equal shares.
-
-    Args:
-        sizes: The number of pairs of each corpus.
-        temperature: At least 1.
 
     >>> stage = temperature_stage([100, 400], 2)
     >>> stage.weights[0] / stage.weights[1]
@@ -128,17 +116,8 @@ class Mixture:
         epoch 2    a1 a2 a3 a4  b3 b1
 
     The pairs depend on the stages, the corpora, the seed and the epoch alone.
-
-    Args:
-        stages: As `parse_mixture` returns them.
-        names: The names of the corpora.
-        read: How many pairs of each were read.
-        kept: How many of them are in the corpus of the batches, one after the
-            other.
-        seed: Non-negative.
-
-    Raises:
-        ValueError: A corpus has no pair.
+    The corpora are one after the other in the corpus of the batches, which has
+    the `kept` of the `read` pairs of each.
     """
 
     def __init__(
@@ -189,11 +168,7 @@ class Mixture:
         )
 
     def pairs_of(self, epoch: int) -> np.ndarray:
-        """The pairs of an epoch, counted from 0, corpus by corpus.
-
-        Returns:
-            int32 `[pairs of the epoch]`.
-        """
+        """The pairs of an epoch, counted from 0, corpus by corpus: int32."""
         stage = next(stage for stage in self._stages if epoch < stage.end)
         first, *others = stage.weights
         parts = [np.arange(self._kept[first]) + self._starts[first]]
@@ -216,7 +191,7 @@ class Mixture:
             begin = end
         return taken
 
-    def _sequence(self, corpus, begin, end):
+    def _sequence(self, corpus: int, begin: int, end: int) -> np.ndarray:
         """A section of that endless sequence, as numbers in the corpus."""
         size = self._kept[corpus]
         shuffles = range(begin // size, -(-end // size))

@@ -39,10 +39,6 @@ Pair = tuple[str, str]
 def parse_modifiers(text: str) -> dict[str, float]:
     """The probability of each modifier of `--modifiers`.
 
-    Raises:
-        ValueError: The text is not of this form, a modifier is unknown, or a
-            probability is above 1.
-
     >>> parse_modifiers("UpperCase 0.05, Merge 0.1")
     {'UpperCase': 0.05, 'Merge': 0.1}
     """
@@ -58,18 +54,11 @@ def parse_modifiers(text: str) -> dict[str, float]:
 
 
 class Context(typing.NamedTuple):
-    """What a modifier may use besides the pair.
-
-    Attributes:
-        random: The random generator.
-        other: Another pair of the same corpus, not modified; None if there is
-            none.
-        alphabet: The characters that the vocabulary of each side has.
-    """
+    """What a modifier may use besides the pair."""
 
     random: np.random.Generator
-    other: Pair | None
-    alphabet: Sequence[str]
+    other: Pair | None  # of the same corpus, not modified
+    alphabet: Sequence[str]  # characters that both vocabularies have
 
 
 def upper_case(pair: Pair, context: Context) -> Pair:
@@ -106,7 +95,7 @@ def add_typos(pair: Pair, context: Context) -> Pair:
     return " ".join(words), pair[1]
 
 
-def _mistype(word, random):
+def _mistype(word: str, random: np.random.Generator) -> str:
     """A word with two characters swapped, or one dropped, added or replaced.
 
     A new character is a neighbour of the old one on the keyboard, or if the
@@ -177,21 +166,10 @@ class ModifiedCorpus(ChangingCorpus):
 
     Modifiers are applied one after the other, each with its own probability. A
     pair of which a side would become too long, or empty, stays as it is in that
-    epoch.
+    epoch. The text of the pairs that are kept stays in memory.
 
-    Args:
-        pairs: Iterable of `(source, target)` strings, read once. The text of
-            those that are kept stays in memory.
-        tokenizer: The `Tokenizer`, or a `TokenizerPair`.
-        max_length: Longest side that is kept, in tokens, `EOS` included.
-        chances: As `parse_modifiers` returns them.
-        seed: Non-negative.
-        sizes: How many pairs of each corpus there are, for `Merge`; None for
-            one corpus.
-
-    Raises:
-        ValueError: No pair is left; or the vocabulary has no single characters,
-            for `Noise`.
+    `sizes` has the number of pairs of each corpus, for `Merge`; None for one
+    corpus. For `Noise` the vocabulary must have single characters.
     """
 
     def __init__(
@@ -232,7 +210,7 @@ class ModifiedCorpus(ChangingCorpus):
         content = repr((super().checksum, self._chances, self._seed))
         return zlib.crc32(content.encode())
 
-    def _draw_epoch(self, epoch):
+    def _draw_epoch(self, epoch: int) -> tuple[Corpus, dict[str, int]]:
         """The `Corpus` of an epoch, and how many pairs were modified."""
         counts = dict.fromkeys(self._chances, 0)
         chunks = list(self._modify_chunks(epoch, counts))

@@ -25,16 +25,11 @@ UNKNOWN_PENALTY = 10.0  # below the worst piece: kUnkPenalty in SentencePiece
 
 
 def make_sampler(tokenizer: Tokenizer, alpha: float) -> Sampler:
-    """The sampler of a vocabulary.
+    """The sampler of the vocabulary of a byte-pair or a unigram model.
 
-    Args:
-        tokenizer: The `Tokenizer`, a byte-pair or a unigram model.
-        alpha: In [0, 1). Byte pairs: the probability of skipping a merge.
-            Unigram: the exponent of the probability of a segmentation.
-
-    Raises:
-        ValueError: The model is of another type, or has pieces that these
-            algorithms do not support.
+    `alpha`, in [0, 1), is the probability of skipping a merge of byte pairs,
+    or the exponent of the probability of a segmentation of a unigram model. An
+    error if these algorithms do not support a piece.
     """
     if tokenizer.model_type not in SAMPLERS:
         raise ValueError(
@@ -57,13 +52,7 @@ def make_sampler(tokenizer: Tokenizer, alpha: float) -> Sampler:
 
 
 class Sampler:
-    """Samples segmentations of words, which `number_words` registers.
-
-    Args:
-        pieces: Piece -> its id and its score.
-        vocab_size: Number of ids.
-        alpha: As in `make_sampler`.
-    """
+    """Samples segmentations of words, which `number_words` registers."""
 
     def __init__(self, pieces: Pieces, vocab_size: int, alpha: float):
         self.pieces = pieces
@@ -74,14 +63,10 @@ class Sampler:
         self._arrays: tuple[np.ndarray, ...] = ()  # the same
 
     def number_words(self, strings: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers of the words of normalized strings.
+        """Numbers of the words of strings that `Tokenizer.normalize` returns.
 
-        Args:
-            strings: List of `str`, as `Tokenizer.normalize` returns them.
-
-        Returns:
-            int32 `[words]`, and int64 `[strings + 1]`: the first word of each
-            string, then the end.
+        int32 `[words]`, and int64 `[strings + 1]`: the first word of each
+        string, then the end.
         """
         numbers, ends = [], [0]
         for string in strings:
@@ -98,19 +83,13 @@ class Sampler:
     def sample(
         self, words: np.ndarray, random: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """A segmentation of each word.
+        """A segmentation of each of N words, by their numbers.
 
-        Args:
-            words: Integers `[N]`, from `number_words`.
-            random: The generator.
-
-        Returns:
-            Ids, int32 `[tokens]`, and the number of them of each word, int64
-            `[N]`.
+        Ids, int32 `[tokens]`, and how many each word has, int64 `[N]`.
         """
         raise NotImplementedError
 
-    def _add(self, word):
+    def _add(self, word: str) -> None:
         """Appends the parts of the next word to the lists."""
         raise NotImplementedError
 
@@ -151,17 +130,19 @@ class BytePairSampler(Sampler):
         # The symbols of all words; the start of each among them, then the end.
         self._lists = [], [0]
 
-    def _symbol_of(self, character):
+    def _symbol_of(self, character: str) -> int:
         return self._symbols.setdefault(
             character, self.vocab_size + len(self._symbols)
         )
 
-    def _add(self, word):
+    def _add(self, word: str) -> None:
         characters, starts = self._lists
         characters += map(self._symbol_of, word)
         starts.append(len(characters))
 
-    def sample(self, words, random):
+    def sample(
+        self, words: np.ndarray, random: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
         characters, starts = self._arrays
         first, lengths = starts[words], np.diff(starts)[words]
         counts = np.zeros(len(words), np.int64)
@@ -179,19 +160,15 @@ class BytePairSampler(Sampler):
         ids[ids >= self.vocab_size] = UNK
         return ids, counts
 
-    def _merge_all(self, rows, symbols, random):
+    def _merge_all(
+        self, rows: np.ndarray, symbols: np.ndarray, random: np.random.Generator
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
         """Merges words of one length until nothing is left to merge.
 
         Every step merges one pair in each word, so that all words at work have
-        the same number of symbols.
-
-        Args:
-            rows: Integers `[N]`, which words they are.
-            symbols: int32 `[N, L]`.
-            random: The generator.
-
-        Returns:
-            List of `(rows, symbols)`, those that ended with as many symbols.
+        the same number of symbols. `rows` are the numbers of the words, `[N]`,
+        `symbols` is int32 `[N, L]`. Returns `(rows, symbols)` of those that
+        ended with as many symbols.
         """
         finished = []
         ranks, merged = self._look_up(symbols[:, :-1], symbols[:, 1:], random)
@@ -216,7 +193,9 @@ class BytePairSampler(Sampler):
                 )
         return [*finished, (rows, symbols)]
 
-    def _look_up(self, left, right, random):
+    def _look_up(
+        self, left: np.ndarray, right: np.ndarray, random: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Ranks of pairs, `_never` if skipped, and the merged pieces."""
         keys = left.astype(np.int64) << 32 | right
         found = np.searchsorted(self._keys, keys)
@@ -244,7 +223,7 @@ class UnigramSampler(Sampler):
         # cumulative probability, the state that it goes back to, its piece.
         self._lists = [0], [], [], []
 
-    def _add(self, word):
+    def _add(self, word: str) -> None:
         starts, sums, back, ids = self._lists
         first = starts[-1]
         forward = [0.0]  # log of the sum over all segmentations up to here
@@ -269,7 +248,9 @@ class UnigramSampler(Sampler):
             sums[-1] = first + end + 1.0  # whatever rounding has lost
         starts.append(first + len(word) + 1)
 
-    def sample(self, words, random):
+    def sample(
+        self, words: np.ndarray, random: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
         first, sums, back, ids = self._arrays
         rows, states = np.arange(len(words)), first[words + 1] - 1
         counts = np.zeros(len(words), np.int64)
@@ -290,7 +271,7 @@ class UnigramSampler(Sampler):
         return tokens, counts
 
 
-def _without(array, columns):
+def _without(array: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """An array without one element of each row: [N, L] -> [N, L - 1]."""
     index = np.arange(array.shape[1] - 1)
     index = index + (index >= columns[:, None])

@@ -23,7 +23,7 @@ import zlib
 import numpy as np
 import tqdm
 
-from keras_transformer.data.cleaning import REASONS
+from keras_transformer.data.cleaning import REASONS, Rows
 from keras_transformer.data.corpus import JoinedIds, SameEveryEpoch, TokenRows
 from keras_transformer.files import read_json
 from keras_transformer.machine import count_cores
@@ -66,15 +66,10 @@ KIND_NAMES = {
 
 @dataclasses.dataclass(frozen=True)
 class PreparedCounts:
-    """How many of the pairs that were read are kept or dropped.
-
-    Attributes:
-        read: Pairs of the corpus.
-        dropped: Pairs dropped, by their reason in `REASONS`.
-    """
+    """How many of the pairs that were read are kept or dropped."""
 
     read: int
-    dropped: dict
+    dropped: dict[str, int]  # by their reason in `REASONS`
 
     @property
     def kept(self):
@@ -94,21 +89,13 @@ class PreparedCounts:
 
 @dataclasses.dataclass(frozen=True)
 class PreparedCorpus(SameEveryEpoch):
-    """The ids of a prepared corpus; `make_batches` takes it as a `Corpus`.
+    """The ids of a prepared corpus; `make_batches` takes it as a `Corpus`."""
 
-    Attributes:
-        source: `TokenRows` of the source sentences, their ids on disk.
-        target: The same of the target sentences.
-        longer_side: Tokens of the longer side of each pair, uint16 `[pairs]`.
-        counts: `PreparedCounts`.
-        checksum: A number for the contents: all ids, in their order.
-    """
-
-    source: TokenRows
+    source: TokenRows  # their ids are on disk
     target: TokenRows
-    longer_side: np.ndarray
+    longer_side: np.ndarray  # tokens of each pair, uint16 [pairs]
     counts: PreparedCounts
-    checksum: int
+    checksum: int  # of the contents: all ids, in their order
 
     def __len__(self):
         return len(self.longer_side)
@@ -117,16 +104,8 @@ class PreparedCorpus(SameEveryEpoch):
 # ------------------------------------------------------------------- writing
 
 
-def write_shard(path: str | os.PathLike, source, target) -> dict:
-    """Writes a shard: to a temporary name, then renamed.
-
-    Args:
-        path: The file.
-        source, target: `(ids, lengths)` of each side.
-
-    Returns:
-        The shard's entry in the index, a dictionary.
-    """
+def write_shard(path: str | os.PathLike, source: Rows, target: Rows) -> dict:
+    """Writes a shard, to a temporary name, then renamed; its index entry."""
     path = pathlib.Path(path)
     unfinished = path.with_name(f"{path.name}.{os.getpid()}")
     (source_ids, source_lengths), (target_ids, target_lengths) = source, target
@@ -152,12 +131,7 @@ def write_shard(path: str | os.PathLike, source, target) -> dict:
 
 
 def read_index(directory: str | os.PathLike) -> dict:
-    """The index of a prepared corpus, a dictionary.
-
-    Raises:
-        ValueError: The directory is not a finished prepared corpus, or another
-            version wrote it, or its index is corrupt.
-    """
+    """The index of a prepared corpus; an error if that is not a valid one."""
     path = pathlib.Path(directory) / INDEX
     try:
         index = read_json(path)
@@ -276,7 +250,7 @@ def _open_shard(directory, shard, dtype):
     return source, target, *(array.astype(np.uint16) for array in lengths)
 
 
-def _checksum_of(records):
+def _checksum_of(records: list[dict]) -> int:
     """A number for the contents of all shards, from their entries."""
     sizes = ("pairs", "source_tokens", "target_tokens", "crc32")
     contents = [[record[name] for name in sizes] for record in records]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from keras_transformer.data.corpus import (
     encode_corpus,
     replace_rows,
 )
-from keras_transformer.data.segmentation import make_sampler
+from keras_transformer.data.segmentation import Sampler, make_sampler
 from keras_transformer.tokenization import Tokenizer, TokenizerPair
 from keras_transformer.vocabulary import EOS, UNK
 
@@ -88,7 +88,7 @@ class SampledCorpus(ChangingCorpus):
             f" {self.describe(0)}; later epochs allow {self.longest} tokens"
         )
 
-    def _draw_epoch(self, epoch):
+    def _draw_epoch(self, epoch: int) -> tuple[Corpus, dict[str, int]]:
         """The `Corpus` of an epoch, and how many of its rows are canonical."""
         sides = [
             side.sample(self._seed, epoch, self.longest) for side in self._sides
@@ -104,7 +104,14 @@ class SampledCorpus(ChangingCorpus):
 class _Side:
     """The words of one side: `number` 0, the source, or 1, the target."""
 
-    def __init__(self, tokenizer, sampler, strings, canonical, number):
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        sampler: Sampler,
+        strings: Sequence[str],
+        canonical: TokenRows,
+        number: int,
+    ):
         self._tokenizer = tokenizer
         self._canonical = canonical
         self._sampler = sampler
@@ -113,7 +120,9 @@ class _Side:
             tokenizer.normalize(list(strings))
         )
 
-    def sample(self, seed, epoch, longest):
+    def sample(
+        self, seed: int, epoch: int, longest: int
+    ) -> tuple[TokenRows, int]:
         """`TokenRows` of an epoch, and how many rows are canonical.
 
         These would have more tokens than `longest`.
@@ -139,18 +148,9 @@ class _Side:
         ids = np.insert(ids, offsets[1:], EOS).astype(self._canonical.ids.dtype)
         return TokenRows(ids, offsets + np.arange(len(offsets)))
 
-    def check_texts(self, sampled):
-        """Checks that sampled ids decode to the text they are sampled from.
-
-        Raises:
-            ValueError: They do not: an unsupported kind of vocabulary.
-        """
-        texts, expected = (
-            self._tokenizer.to_strings(
-                np.split(rows.ids, rows.offsets[1 : CHECKED_PAIRS + 1])[:-1]
-            )
-            for rows in (sampled, self._canonical)
-        )
+    def check_texts(self, sampled: TokenRows) -> None:
+        """An error unless sampled ids decode to the text they come from."""
+        texts, expected = map(self._texts, (sampled, self._canonical))
         wrong = sum(map(operator.ne, texts, expected))
         if wrong:
             raise ValueError(
@@ -158,8 +158,15 @@ class _Side:
                 f" another text for {wrong} of {len(texts)} sentences"
             )
 
+    def _texts(self, rows):
+        """The text of the first rows."""
+        ids = np.split(rows.ids, rows.offsets[1 : CHECKED_PAIRS + 1])[:-1]
+        return self._tokenizer.to_strings(ids)
 
-def _join_unknown(ids, offsets):
+
+def _join_unknown(
+    ids: np.ndarray, offsets: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Makes neighbouring `UNK` of a row one, as SentencePiece does."""
     again = np.zeros(len(ids), bool)
     again[1:] = (ids[1:] == UNK) & (ids[:-1] == UNK)

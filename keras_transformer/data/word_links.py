@@ -34,15 +34,9 @@ class Link(typing.NamedTuple):
 def parse_links(
     line: str, num_words: Sequence[int], place: str
 ) -> Iterator[Link]:
-    """Yields the links of a line.
+    """Yields the links of a line such as `"0-0 1p2"`; `place` is for errors.
 
-    Args:
-        line: Such as `"0-0 1p2"`.
-        num_words: Words of the source and of the target.
-        place: File and line, for errors.
-
-    Raises:
-        ValueError: A link is malformed, or beyond the words of its pair.
+    A link may not be beyond the words of its pair, `num_words` on each side.
 
     >>> list(parse_links("1p0", (2, 1), "links.txt, line 1"))
     [Link(source=1, target=0, sure=False)]
@@ -65,31 +59,19 @@ def parse_links(
 
 @dataclasses.dataclass(frozen=True)
 class WordLinks:
-    """The links of sentence pairs, one after the other in a flat array.
+    """The links of sentence pairs, one after the other in a flat array."""
 
-    Attributes:
-        links: int32 `[links, 2]`, source word and target word.
-        counts: int64 `[pairs]`, number of links of each pair.
-        num_words: int32 `[pairs, 2]`, words of source and target.
-    """
-
-    links: np.ndarray
-    counts: np.ndarray
-    num_words: np.ndarray
+    links: np.ndarray  # int32 [links, 2], source word and target word
+    counts: np.ndarray  # int64 [pairs], number of links of each pair
+    num_words: np.ndarray  # int32 [pairs, 2], words of source and target
 
 
 def read_links(
     corpora: Sequence[tuple[str, Pairs]],
 ) -> WordLinks:
-    """The links of corpora; sure and possible ones count alike.
+    """The links in files, each with its corpus; possible ones count as sure.
 
-    Args:
-        corpora: The path of each file of links, and its sentence pairs.
-
-    Raises:
-        ValueError: A file has more or fewer lines than pairs, or is not UTF-8,
-            or as `parse_links`.
-        OSError: It cannot be read.
+    An error if a file has more or fewer lines than pairs, or is not UTF-8.
     """
     links, counts, num_words = (array.array("i") for _ in range(3))
     for path, pairs in corpora:
@@ -126,14 +108,8 @@ class TokenLinks:
     those of the text, because its normalization changes white space; they have
     no links.
 
-    Args:
-        words: `WordLinks` of all pairs that were read.
-        corpus: `encode_corpus` of these pairs; of a sampled corpus, the
-            canonical one.
-        tokenizer: The `Tokenizer`, or a `TokenizerPair`.
-
-    Raises:
-        ValueError: No link is left.
+    The corpus is `encode_corpus` of all pairs of `words`; of a sampled corpus,
+    the canonical one. An error if no link is left.
     """
 
     def __init__(
@@ -182,16 +158,10 @@ class TokenLinks:
     def of_batch(
         self, pairs: np.ndarray, source_ids: np.ndarray, labels: np.ndarray
     ) -> np.ndarray:
-        """The links of the tokens that the decoder reads.
+        """The links of the tokens that the decoder reads: bool `[B, T, S]`.
 
-        Args:
-            pairs: Integers, the pairs; at most B.
-            source_ids: int32 `[B, S]`.
-            labels: int32 `[B, T]`; the decoder reads the label of position t
-                at position t + 1.
-
-        Returns:
-            bool `[B, T, S]`.
+        The decoder reads the label of position t at position t + 1. There may
+        be fewer pairs than B.
         """
         source = self._words_of(source_ids, self._begins[0])
         target = self._words_of(labels, self._begins[1])
@@ -212,7 +182,7 @@ class TokenLinks:
         ]
 
     @staticmethod
-    def _words_of(ids, begins):
+    def _words_of(ids: np.ndarray, begins: np.ndarray) -> np.ndarray:
         """The word of each token, int `[B, T]`; -1 for `EOS` and `PAD`."""
         begin = begins[ids]
         begin[:, 0] = True

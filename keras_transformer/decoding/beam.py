@@ -1,12 +1,14 @@
 """Beam search (sec. 6.1): the state and the stages of one position."""
 
 import typing
+from collections.abc import Callable
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_transformer.backend import Tensor
+from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding.phrases import (
     Reading,
     allocate,
@@ -16,8 +18,12 @@ from keras_transformer.decoding.phrases import (
 )
 from keras_transformer.decoding.rules import (
     MISSING_SCORE,
+    Cache,
     Constraints,
+    Reorder,
+    Rules,
     SearchResult,
+    Step,
     allowed_candidates,
     is_banned,
     length_penalty,
@@ -33,29 +39,41 @@ from keras_transformer.decoding.selection import (
     row_numbers,
     write_column,
 )
-from keras_transformer.decoding.stopping import STOPPING_RULES, count_finished
+from keras_transformer.decoding.stopping import (
+    STOPPING_RULES,
+    BeamState,
+    Exact,
+    count_finished,
+)
+from keras_transformer.row_loop import Body
 from keras_transformer.vocabulary import BOS, EOS, PAD
 
 
 def search_beams(
-    step, cache, max_lengths, config, constraints, size, reorder, num_best, run
-):
+    step: Step,
+    cache: Cache,
+    max_lengths: Tensor,
+    config: DecodingConfig,
+    constraints: Constraints,
+    size: int,
+    reorder: Reorder,
+    num_best: int,
+    run: Callable[..., BeamState],
+) -> tuple[SearchResult, Tensor]:
     """Beam search with token buffers of a size; see `beam_search`.
 
-    `run` is the loop, `row_loop.run` with its options.
-
-    Returns:
-        The `SearchResult`, and bool [B]: whether the search has ended.
+    `run` is the loop, `row_loop.run` with its options. Also returns whether the
+    search of each sentence has ended, bool [B].
     """
     beam_size = config.beam_size
     stopping = STOPPING_RULES[config.stopping](config, num_best)
 
-    def make_grow(first):
+    def make_grow(first: BeamState) -> Body:
         sentences = row_numbers(first.done)
         limit_penalties = length_penalty(config, first.max_lengths)
         bonus = _largest_bonus(first.constraints, config)
 
-        def grow(state, cache):
+        def grow(state: BeamState, cache: Cache) -> tuple[BeamState, Cache]:
             live_ids = ops.reshape(state.live_last_ids, (-1,))  # [B * W]
             logits, cache = step(live_ids, cache, state.index)
             candidates = _best_candidates(logits, state, sentences, config)
@@ -83,59 +101,23 @@ def search_beams(
     return best, state.done
 
 
-class BeamState(typing.NamedTuple):
-    """The hypotheses of each sentence, between two positions.
-
-    There are W finished hypotheses, best score first, and W live ones, most
-    probable first. A free place has score or log-probability -inf.
-
-    Attributes:
-        index: int32 scalar, position of `live_last_ids`; number of tokens so
-            far.
-        ids: int32 `[B, 2W, T]`, tokens so far, then PAD: the finished, then the
-            live. They share a buffer so that one gather moves both.
-        finished_scores: float32 `[B, W]`.
-        live_log_probs: float32 `[B, W]`.
-        live_last_ids: int32 `[B, W]`, the next input of `step`.
-        max_lengths: int32 `[B]`, constant.
-        constraints: The `Constraints`, constant.
-        reading: The `Reading` `[B, W]` of the live hypotheses by
-            `constraints.phrases`, if there are any.
-        done: bool `[B]`, whether the sentence is frozen.
-    """
-
-    index: Tensor
-    ids: Tensor
-    finished_scores: Tensor
-    live_log_probs: Tensor
-    live_last_ids: Tensor
-    max_lengths: Tensor
-    constraints: Constraints
-    reading: Reading | tuple[()]
-    done: Tensor
-
-
 class Candidates(typing.NamedTuple):
-    """The most probable continuations of a sentence's live hypotheses.
+    """The most probable continuations of a sentence's live hypotheses."""
 
-    Attributes:
-        parents: int32 `[B, 2W]`, the live hypothesis continued, in [0, W).
-        ids: int32 `[B, 2W]`, the token that continues it.
-        log_probs: float32 `[B, 2W]`, of whole hypotheses, most probable first.
-    """
+    parents: Tensor  # int32 [B, 2W], the live hypothesis continued, in [0, W)
+    ids: Tensor  # int32 [B, 2W], the token that continues it
+    log_probs: Tensor  # float32 [B, 2W], of whole hypotheses, best first
 
-    parents: Tensor
-    ids: Tensor
-    log_probs: Tensor
-
-    def best(self, places):
+    def best(self, places: Tensor) -> "Candidates":
         """Those at places [B, k]."""
         return Candidates(
             *(ops.take_along_axis(x, places, axis=1) for x in self)
         )
 
 
-def _first_beams(max_lengths, constraints, size, beam_size):
+def _first_beams(
+    max_lengths: Tensor, constraints: Constraints, size: int, beam_size: int
+) -> BeamState:
     """One live hypothesis per sentence, BOS; all other places are free."""
     zeros = ops.zeros_like(max_lengths)[:, None]  # [B] -> [B, 1]
     places = zeros + ops.zeros((beam_size,), "int32")  # [B, 1] -> [B, W]
@@ -150,13 +132,14 @@ def _first_beams(max_lengths, constraints, size, beam_size):
         live_last_ids=places + BOS,
         max_lengths=max_lengths,
         constraints=constraints,
-        reading=constraints.phrases
-        and first_reading(constraints.phrases, places),
+        reading=first_reading(constraints.phrases, places),
         done=max_lengths < 1,
     )
 
 
-def _best_candidates(logits, state, sentences, config):
+def _best_candidates(
+    logits: Tensor, state: BeamState, sentences: Tensor, config: DecodingConfig
+) -> Candidates:
     """The 2W best continuations of W hypotheses, of W * V: `Candidates`."""
     beam_size = state.live_log_probs.shape[1]
     rules = rules_at(config, state, beam_size)
@@ -168,7 +151,7 @@ def _best_candidates(logits, state, sentences, config):
     # Logits plus these are log-probabilities of whole hypotheses: [B * W]
     offsets = ops.reshape(state.live_log_probs, (-1,)) - normalizer
 
-    def total(values, rows):
+    def total(values: Tensor, rows: Tensor) -> Tensor:
         """Log-probabilities of whole hypotheses: [..., k] of rows [...]."""
         values = values + ops.take(offsets, rows, axis=0)[..., None]
         # No comparison holds for NaN: every backend would sort it to a
@@ -208,7 +191,9 @@ def _best_candidates(logits, state, sentences, config):
     )
 
 
-def _add_terms(values, ids, logits, state, rules):
+def _add_terms(
+    values: Tensor, ids: Tensor, logits: Tensor, state: BeamState, rules: Rules
+) -> tuple[Tensor, Tensor]:
     """The tokens of terms that may come, added to candidates [N, k]."""
     tokens = state.constraints.phrases.tokens  # [B, L]
     tokens = ops.repeat(tokens, state.live_log_probs.shape[1], axis=0)
@@ -223,7 +208,9 @@ def _add_terms(values, ids, logits, state, rules):
     )
 
 
-def _candidates_by_terms(values, ids, state, config):
+def _candidates_by_terms(
+    values: Tensor, ids: Tensor, state: BeamState, config: DecodingConfig
+) -> Candidates:
     """The `Candidates` of [B, W, k], by terms and by log-probability.
 
     Where terms are forced, the W that live on are allocated by `phrases`, and
@@ -270,7 +257,7 @@ def _candidates_by_terms(values, ids, state, config):
     )
 
 
-def _of_parents(reading, parents):
+def _of_parents(reading: Reading, parents: Tensor) -> Reading:
     """The `Reading` of hypotheses [B, M], each that of a live one [B, W]."""
     met = reading.met
     if not isinstance(met, tuple):
@@ -278,7 +265,9 @@ def _of_parents(reading, parents):
     return Reading(ops.take_along_axis(reading.states, parents, axis=1), met)
 
 
-def _largest_bonus(constraints, config):
+def _largest_bonus(
+    constraints: Constraints, config: DecodingConfig
+) -> Tensor | None:
     """The bonus [B] of all terms that are preferred; None without such."""
     if not constraints.has_terms or config.glossary_mode != "prefer":
         return None
@@ -286,7 +275,9 @@ def _largest_bonus(constraints, config):
     return config.glossary_bonus * ops.cast(sizes, "float32")
 
 
-def _with_bonus(state, bonus, limit_penalties):
+def _with_bonus(
+    state: BeamState, bonus: Tensor | None, limit_penalties: Tensor
+) -> BeamState:
     """The state with the most that hypotheses may still reach by a bonus."""
     if bonus is None:
         return state
@@ -298,21 +289,23 @@ def _with_bonus(state, bonus, limit_penalties):
     )
 
 
-def _blocks_of_best(logits, size, total, hypotheses, rules):
+def _blocks_of_best(
+    logits: Tensor,
+    size: int,
+    total: Callable[[Tensor, Tensor], Tensor],
+    hypotheses: Tensor,
+    rules: Rules,
+) -> tuple[Tensor, Tensor, Tensor]:
     """The blocks of the vocabulary that have the best continuations.
 
     The 2W best continuations of a sentence are in the 2W blocks with the
     largest maxima among the blocks of its W hypotheses, the first ones among
     equals. The other blocks are not searched.
 
-    Args:
-        logits: float32 [B * W, V], in blocks of `size` tokens.
-        total: Makes log-probabilities of logits [..., k] of hypotheses [...].
-        hypotheses: int32 [B, W], their rows in the logits.
-
-    Returns:
-        Logits [B, 2W, size], -inf for tokens that may not be emitted; their
-        ids; and the rows of the hypotheses, int32 [B, 2W].
+    The hypotheses, int32 [B, W], are numbers of rows in the logits [B * W, V];
+    `total` makes log-probabilities of the logits [..., k] of rows [...].
+    Returns logits [B, 2W, size], -inf for tokens that may not be emitted; their
+    ids; and the rows of their hypotheses, int32 [B, 2W].
     """
     beam_size, num_blocks = hypotheses.shape[1], logits.shape[-1] // size
     blocks = ops.reshape(logits, (-1, size))
@@ -337,7 +330,13 @@ def _blocks_of_best(logits, size, total, hypotheses, rules):
     return ops.where(banned, -np.inf, values), ids, rows
 
 
-def _next_beams(candidates, state, sentences, config, stopping):
+def _next_beams(
+    candidates: Candidates,
+    state: BeamState,
+    sentences: Tensor,
+    config: DecodingConfig,
+    stopping: Exact,
+) -> tuple[BeamState, Tensor]:
     """The `BeamState` after a position, and the parents [B, W] of the live.
 
     The pool has 3W places: the W finished so far, then the 2W candidates. The
@@ -382,7 +381,7 @@ def _next_beams(candidates, state, sentences, config, stopping):
         live_last_ids=last_ids[:, beam_size:],
     )
     parents = rows[:, beam_size:] - beam_size
-    if state.constraints.phrases:
+    if state.constraints.phrases.exist:
         reading = read(
             state.constraints.phrases,
             _of_parents(state.reading, parents),
@@ -392,7 +391,9 @@ def _next_beams(candidates, state, sentences, config, stopping):
     return state, parents
 
 
-def _ranked_result(state, sentences, config, stopping):
+def _ranked_result(
+    state: BeamState, sentences: Tensor, config: DecodingConfig, stopping: Exact
+) -> SearchResult:
     """The finished by score, then the live by score: `SearchResult`."""
     beam_size = state.finished_scores.shape[1]
     num_finished = count_finished(state)  # [B, 1]
@@ -430,7 +431,9 @@ def _ranked_result(state, sentences, config, stopping):
     )
 
 
-def _without_incomplete(state, num_finished, sentences):
+def _without_incomplete(
+    state: BeamState, num_finished: Tensor, sentences: Tensor
+) -> BeamState:
     """Drops live hypotheses that lack a term, unless all hypotheses do."""
     beam_size = state.live_log_probs.shape[1]
     complete = ops.all(state.reading.met, axis=2)  # [B, W]
@@ -446,7 +449,7 @@ def _without_incomplete(state, num_finished, sentences):
     )
 
 
-def gather_nest(nest, parents):
+def gather_nest(nest: Cache, parents: Tensor) -> Cache:
     """Picks hypotheses in every tensor: parents [B, W] -> [B * W, ...]."""
     rows = row_numbers(parents) * parents.shape[1] + parents
     rows = ops.reshape(rows, (-1,))

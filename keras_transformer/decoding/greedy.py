@@ -1,17 +1,22 @@
 """Greedy search and sampling: a row for each sentence."""
 
 import typing
+from collections.abc import Callable
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_transformer.backend import Tensor
+from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding.phrases import Reading, first_reading, read
 from keras_transformer.decoding.rules import (
     MISSING_SCORE,
+    Cache,
     Constraints,
+    Rules,
     SearchResult,
+    Step,
     allowed_candidates,
     is_banned,
     length_penalty,
@@ -28,8 +33,11 @@ from keras_transformer.decoding.selection import (
 )
 from keras_transformer.vocabulary import BOS, EOS, PAD
 
+# Logits [N, V] -> the token of each row, and its logit.
+Choose = Callable[[Tensor, Rules], tuple[Tensor, Tensor]]
 
-def choose_best(logits, rules):
+
+def choose_best(logits: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
     """The most probable tokens and their logits: [N, V] -> [N], [N]."""
     values, ids = allowed_candidates(logits, 1, rules)
     best = ops.max(values, axis=-1, keepdims=True)
@@ -37,7 +45,9 @@ def choose_best(logits, rules):
     return value_at(ids, rank), best[:, 0]
 
 
-def make_sampler(max_lengths, max_length, seed):
+def make_sampler(
+    max_lengths: Tensor, max_length: int, seed: int | keras.random.SeedGenerator
+) -> Choose:
     """A function that samples a token of each row, for `follow_rows`."""
     # One number in [0, 1) for each token, made before the loop: a loop body
     # cannot advance a generator on every backend.
@@ -45,7 +55,7 @@ def make_sampler(max_lengths, max_length, seed):
         (ops.shape(max_lengths)[0], max_length), dtype="float32", seed=seed
     )
 
-    def choose(logits, rules):
+    def choose(logits: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
         config = rules.config
         every_id = int_range(logits.shape[-1])[None]  # [1, V]
         banned = is_banned(every_id, rules)  # [N, V]
@@ -60,7 +70,9 @@ def make_sampler(max_lengths, max_length, seed):
     return choose
 
 
-def _tokens_to_sample_from(logits, top_k, top_p):
+def _tokens_to_sample_from(
+    logits: Tensor, top_k: int, top_p: float
+) -> tuple[Tensor, Tensor]:
     """Logits [N, V] -> values and ids [N, k], sorted if need be."""
     vocab_size = logits.shape[-1]
     if top_k or top_p < 1.0:
@@ -69,7 +81,7 @@ def _tokens_to_sample_from(logits, top_k, top_p):
     return logits, ops.broadcast_to(every_id, ops.shape(logits))
 
 
-def _sampled_rank(values, number, top_p):
+def _sampled_rank(values: Tensor, number: Tensor, top_p: float) -> Tensor:
     """Samples by probability: values [N, k], number [N, 1] -> int32 [N]."""
     weights = ops.exp(values - ops.max(values, axis=-1, keepdims=True))
     mass = ops.cumsum(weights, axis=-1)
@@ -83,49 +95,38 @@ def _sampled_rank(values, number, top_p):
 
 
 class RowState(typing.NamedTuple):
-    """One hypothesis for each sentence, between two positions.
+    """One hypothesis for each sentence, between two positions."""
 
-    Attributes:
-        index: int32 scalar, position of `last_ids`; number of tokens so far.
-        last_ids: int32 `[B]`, the next input of `step`.
-        ids: int32 `[B, T]`, tokens so far, then PAD.
-        log_probs: float32 `[B]`.
-        max_lengths: int32 `[B]`, constant.
-        constraints: The `Constraints`, constant.
-        reading: The `Reading` of `constraints.phrases`, if there are any.
-        done: bool `[B]`, whether the row is frozen.
-    """
-
-    index: Tensor
-    last_ids: Tensor
-    ids: Tensor
-    log_probs: Tensor
-    max_lengths: Tensor
-    constraints: Constraints
-    reading: Reading | tuple[()]
-    done: Tensor
+    index: Tensor  # int32 scalar, of `last_ids`; number of tokens so far
+    last_ids: Tensor  # int32 [B], the next input of `step`
+    ids: Tensor  # int32 [B, T], tokens so far, then PAD
+    log_probs: Tensor  # float32 [B]
+    max_lengths: Tensor  # int32 [B], constant
+    constraints: Constraints  # constant
+    reading: Reading  # by `constraints.phrases`
+    done: Tensor  # bool [B], whether the row is frozen
 
 
 def follow_rows(
-    step, cache, max_lengths, config, constraints, size, choose, run
-):
-    """Extends one row for each sentence, a token at a time.
+    step: Step,
+    cache: Cache,
+    max_lengths: Tensor,
+    config: DecodingConfig,
+    constraints: Constraints,
+    size: int,
+    choose: Choose,
+    run: Callable[..., RowState],
+) -> tuple[SearchResult, Tensor]:
+    """Extends a row for each sentence, token by token; see `search_beams`."""
 
-    Args as in `search_beams`; `choose` is a function of logits [N, V] and
-    `Rules` that returns ids [N] and their logits [N].
-
-    Returns:
-        The `SearchResult`, and bool [B]: whether the search has ended.
-    """
-
-    def extend(state, cache):
+    def extend(state: RowState, cache: Cache) -> tuple[RowState, Cache]:
         logits, cache = step(state.last_ids, cache, state.index)
         rules = rules_at(config, state)
         logits, normalizer = steer(logits, state.ids, rules)
         ids, id_logits = choose(logits, rules)
         ids = ops.where(state.done, PAD, ids)
         index = state.index + 1
-        if constraints.phrases:
+        if constraints.phrases.exist:
             reading = read(
                 state.constraints.phrases, state.reading, ids[:, None]
             )
@@ -151,8 +152,7 @@ def follow_rows(
         log_probs=ops.cast(zeros, "float32"),
         max_lengths=max_lengths,
         constraints=constraints,
-        reading=constraints.phrases
-        and first_reading(constraints.phrases, zeros[:, None]),
+        reading=first_reading(constraints.phrases, zeros[:, None]),
         done=max_lengths < 1,
     )
     state = run(lambda state: extend, state, cache)

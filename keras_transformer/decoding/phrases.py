@@ -38,20 +38,30 @@ class Phrases(typing.NamedTuple):
         sizes: `[B, K]`, the tokens of a whole term; 0 for no term.
     """
 
-    tokens: Tensor
-    next: Tensor
-    bans: Tensor | tuple[()] = ()
-    ends: Tensor | tuple[()] = ()
-    parts: Tensor | tuple[()] = ()
-    sizes: Tensor | tuple[()] = ()
+    tokens: Tensor = ()
+    next: Tensor = ()
+    bans: Tensor = ()
+    ends: Tensor = ()
+    parts: Tensor = ()
+    sizes: Tensor = ()
+
+    @property
+    def exist(self) -> bool:
+        """Whether any sentence has a phrase."""
+        return not isinstance(self.tokens, tuple)
 
     @property
     def has_bans(self) -> bool:
+        """Whether any sentence has a forbidden phrase."""
         return not isinstance(self.bans, tuple)
 
     @property
     def has_terms(self) -> bool:
+        """Whether any sentence has a term."""
         return not isinstance(self.ends, tuple)
+
+
+NO_PHRASES = Phrases()
 
 
 class Reading(typing.NamedTuple):
@@ -62,8 +72,8 @@ class Reading(typing.NamedTuple):
         met: bool `[B, M, K]`, terms that were complete; () without terms.
     """
 
-    states: Tensor
-    met: Tensor | tuple[()]
+    states: Tensor = ()
+    met: Tensor = ()
 
 
 class Automaton(typing.NamedTuple):
@@ -218,12 +228,13 @@ def _rounded(number):
 
 
 def first_reading(phrases: Phrases, hypotheses: Tensor) -> Reading:
-    """Before the first token of hypotheses `[B, M]`."""
+    """Before the first token of hypotheses `[B, M]`; () without phrases."""
+    if not phrases.exist:
+        return Reading()
     states = ops.zeros_like(hypotheses)
     if not phrases.has_terms:
         return Reading(states, ())
-    sizes = ops.convert_to_tensor(phrases.sizes)
-    none = sizes[:, None] == 0  # [B, 1, K]
+    none = phrases.sizes[:, None] == 0  # [B, 1, K]
     return Reading(states, none | (states[:, :, None] > 0))
 
 
@@ -249,8 +260,7 @@ def covered(phrases: Phrases, reading: Reading) -> Tensor:
     """
     parts = _at_states(phrases.parts, reading.states)  # [B, M, K]
     part = ops.max(ops.where(reading.met, 0, parts), axis=2)
-    sizes = ops.convert_to_tensor(phrases.sizes)
-    whole = ops.where(reading.met, sizes[:, None], 0)
+    whole = ops.where(reading.met, phrases.sizes[:, None], 0)
     return ops.sum(whole, axis=2) + part
 
 

@@ -1,6 +1,7 @@
 """The rules of a search: which tokens may be emitted, and how results rank."""
 
 import typing
+from collections.abc import Callable
 
 import keras
 import numpy as np
@@ -8,7 +9,12 @@ from keras import ops
 
 from keras_transformer.backend import Tensor, integer_ids
 from keras_transformer.config import DecodingConfig
-from keras_transformer.decoding.phrases import Phrases, banned_tokens
+from keras_transformer.decoding.phrases import (
+    NO_PHRASES,
+    Phrases,
+    Reading,
+    banned_tokens,
+)
 from keras_transformer.decoding.selection import (
     blockwise_top_k,
     float32_logits,
@@ -17,6 +23,10 @@ from keras_transformer.decoding.selection import (
     row_numbers,
 )
 from keras_transformer.vocabulary import BOS, EOS, PAD
+
+Cache: typing.TypeAlias = typing.Any  # a nest of tensors
+Step: typing.TypeAlias = Callable[[Tensor, Cache, Tensor], tuple[Tensor, Cache]]
+Reorder: typing.TypeAlias = Callable[[Cache, Tensor], Cache]
 
 MISSING_SCORE = -1e9  # replaces -inf in results: no such hypothesis
 UNFINISHED = -1  # the length of hypotheses whose search has not ended
@@ -45,14 +55,9 @@ class SearchResult(typing.NamedTuple):
 
 
 def length_penalty(config: DecodingConfig, lengths: Tensor) -> Tensor:
-    """The divisors of log-probabilities that make hypotheses comparable.
+    """What log-probabilities are divided by: float32, shaped as the lengths.
 
-    Args:
-        config: The `DecodingConfig`.
-        lengths: int32, in tokens, EOS included.
-
-    Returns:
-        float32, of the same shape.
+    Lengths are in tokens, EOS included.
     """
     lengths = ops.cast(lengths, "float32")
     match config.length_normalization:
@@ -81,16 +86,16 @@ class Constraints(typing.NamedTuple):
     """
 
     prefix: Tensor | tuple[()] = ()
-    phrases: Phrases | tuple[()] = ()
+    phrases: Phrases = NO_PHRASES
 
     @property
     def has_terms(self) -> bool:
         """Whether a sentence has terms."""
-        return isinstance(self.phrases, Phrases) and self.phrases.has_terms
+        return self.phrases.has_terms
 
     def padded(self, max_length: int) -> "Constraints":
         """The same, checked, with `prefix` int32 `[B, max_length]`."""
-        if self.phrases:
+        if self.phrases.exist:
             arrays = keras.tree.map_structure(
                 ops.convert_to_tensor, self.phrases
             )
@@ -117,33 +122,39 @@ UNCONSTRAINED = Constraints()
 class Rules(typing.NamedTuple):
     """The rules of a search at one position.
 
-    Attributes:
-        config: The `DecodingConfig`.
-        index: int32 scalar, the position.
-        forced: int32 `[N]`, the token that must come, `PAD` for any; None if
-            all outputs are free.
-        forbidden: int32 `[N, L]`, tokens that would complete a forbidden
-            phrase, `PAD` for none; None if there are no such phrases.
-        must_go_on: bool `[N]`, whether a term is missing, so that EOS may not
-            come; None if there are no terms.
+    `forced` is the token that must come, `PAD` for any; None if all outputs are
+    free. `forbidden` are tokens that would complete a forbidden phrase, `PAD`
+    for none; `must_go_on` is whether a term is missing, so that EOS may not
+    come; both are None without such phrases.
     """
 
     config: DecodingConfig
-    index: Tensor
-    forced: Tensor | None = None
-    forbidden: Tensor | None = None
-    must_go_on: Tensor | None = None
+    index: Tensor  # int32 scalar, the position
+    forced: Tensor | None = None  # int32 [N]
+    forbidden: Tensor | None = None  # int32 [N, L]
+    must_go_on: Tensor | None = None  # bool [N]
 
 
-def rules_at(config, state, beam_size=1):
+class SearchState(typing.Protocol):
+    """What rules read of the state of a search."""
+
+    @property
+    def index(self) -> Tensor: ...
+    @property
+    def constraints(self) -> Constraints: ...
+    @property
+    def reading(self) -> Reading: ...
+
+
+def rules_at(
+    config: DecodingConfig, state: SearchState, beam_size: int = 1
+) -> Rules:
     """The `Rules` at the position of a state, for N = B * `beam_size` rows."""
     rules = Rules(config, state.index)
     prefix, phrases = state.constraints
     if not isinstance(prefix, tuple):
         forced = ops.take(prefix, state.index, axis=1)  # [B, T] -> [B]
         rules = rules._replace(forced=ops.repeat(forced, beam_size))
-    if isinstance(phrases, tuple) and not phrases:
-        return rules
     if phrases.has_bans:
         banned = banned_tokens(phrases, state.reading.states)  # [B, M, L]
         tokens = ops.where(banned, phrases.tokens[:, None], PAD)
@@ -155,7 +166,7 @@ def rules_at(config, state, beam_size=1):
     return rules
 
 
-def is_banned(ids, rules):
+def is_banned(ids: Tensor, rules: Rules) -> Tensor:
     """Whether ids [N, k] may not be emitted at a position: bool [N, k]."""
     banned = (ids == PAD) | (ids == BOS)
     min_length = rules.config.min_length
@@ -169,18 +180,15 @@ def is_banned(ids, rules):
     return banned
 
 
-def steer(logits, ids, rules):
-    """What constraints and n-grams leave of the logits of a position.
+def steer(
+    logits: Tensor, ids: Tensor | None, rules: Rules
+) -> tuple[Tensor, Tensor]:
+    """What constraints and n-grams leave of the logits [N, V] of a position.
 
-    Args:
-        logits: float [N, V].
-        ids: int32 [N, T], the tokens before; None without `no_repeat_ngram`.
-        rules: The `Rules`.
-
-    Returns:
-        Logits, float32 [N, V], -inf for forbidden tokens; and [N], what makes
-        them log-probabilities if it is subtracted, NaN where the forced token
-        is outside [0, V).
+    `ids`, int32 [N, T], are the tokens before; None without `no_repeat_ngram`.
+    Forbidden tokens have the logit -inf. Also returns what makes the logits
+    log-probabilities if it is subtracted: [N], NaN where the forced token is
+    outside [0, V).
     """
     logits = float32_logits(logits)
     normalizer = log_normalizer(logits)
@@ -198,7 +206,7 @@ def steer(logits, ids, rules):
     return logits, normalizer
 
 
-def _forbid_repeats(logits, ids, rules):
+def _forbid_repeats(logits: Tensor, ids: Tensor, rules: Rules) -> Tensor:
     """-inf for tokens that would repeat an n-gram: [N, V] -> [N, V]."""
     size, index = rules.config.no_repeat_ngram, rules.index
     length = ids.shape[1]
@@ -219,7 +227,7 @@ def _forbid_repeats(logits, ids, rules):
     return _forbid(logits, ids[:, size - 1 :], repeats, rules)
 
 
-def _forbid(logits, ids, where, rules):
+def _forbid(logits: Tensor, ids: Tensor, where: Tensor, rules: Rules) -> Tensor:
     """-inf for ids [N, S] where bool [N, S], unless a token is forced."""
     if rules.forced is not None:
         where = where & (rules.forced == PAD)[:, None]
@@ -233,12 +241,13 @@ def _forbid(logits, ids, where, rules):
     return ops.where(counts > 0.0, -np.inf, logits)
 
 
-def allowed_candidates(logits, k, rules):
+def allowed_candidates(
+    logits: Tensor, k: int, rules: Rules
+) -> tuple[Tensor, Tensor]:
     """The k best tokens that may be emitted, and up to three that may not.
 
-    Returns:
-        Logits, float32 [N, k + 3] (or [N, V], if that is less), -inf for those
-        that may not be emitted; and their ids, int32.
+    Returns logits [N, k + 3] (or [N, V], if that is less), -inf for those that
+    may not be emitted; and their ids.
     """
     # PAD and BOS, and EOS while banned, may take the best places of a row. A
     # row is searched for that many more, and they are dropped from the few
@@ -248,7 +257,7 @@ def allowed_candidates(logits, k, rules):
     return ops.where(banned, -np.inf, values), ids
 
 
-def int32_prefix(ids):
+def int32_prefix(ids: Tensor) -> Tensor:
     """Integers of any size as int32; -1 for those outside its range."""
     ids = integer_ids(ids, "prefix")
     if keras.backend.standardize_dtype(ids.dtype) == "int64":

@@ -1,8 +1,6 @@
 """The searches: their arguments, checked, and the loop that runs them."""
 
 import functools
-import typing
-from collections.abc import Callable
 
 import keras
 from keras import ops
@@ -12,6 +10,7 @@ from keras_transformer.backend import Tensor
 from keras_transformer.config import DecodingConfig
 from keras_transformer.decoding.beam import gather_nest, search_beams
 from keras_transformer.decoding.greedy import (
+    Choose,
     choose_best,
     follow_rows,
     make_sampler,
@@ -19,14 +18,13 @@ from keras_transformer.decoding.greedy import (
 from keras_transformer.decoding.rules import (
     UNCONSTRAINED,
     UNFINISHED,
+    Cache,
     Constraints,
+    Reorder,
     SearchResult,
+    Step,
 )
 from keras_transformer.fields import check_positive
-
-Cache: typing.TypeAlias = typing.Any  # a nest of tensors
-Step: typing.TypeAlias = Callable[[Tensor, Cache, Tensor], tuple[Tensor, Cache]]
-Reorder: typing.TypeAlias = Callable[[Cache, Tensor], Cache]
 
 
 def search(
@@ -46,7 +44,8 @@ def search(
     """Searches, or samples, by the rules of a `DecodingConfig`.
 
     With a beam of one it is `greedy_search`, with `sampling` it is `sample`,
-    else `beam_search`.
+    else `beam_search`. An error if an argument is outside its range, or shapes
+    do not fit.
 
     Args:
         step: The function that `keras_transformer.decoding` describes, with
@@ -56,8 +55,7 @@ def search(
             EOS included; values above `max_length` count as `max_length`.
         config: The rules. `extra_length` and `max_output_length` do not count:
             `max_lengths` replaces them.
-        max_length: T, the size of the token buffers, as an int.
-        constraints: The `Constraints` of the sentences; by default none.
+        max_length: T, the size of the token buffers.
         seed: Seed for sampling: an int, which gives the same samples at every
             call, or a `keras.random.SeedGenerator`.
         reorder: A function of the cache and of parents, int32 `[B, W]` in
@@ -65,20 +63,14 @@ def search(
             by default it picks the rows of every tensor.
         num_best: Number of hypotheses to return, by default W. The fewer, the
             earlier a search with `stopping="exact"` ends.
-        max_steps: Maximum number of decoding steps, as an int; the token
+        max_steps: Maximum number of decoding steps, by default T; the token
             buffers are no longer than that. Sentences whose search has not
             ended by then have the length `UNFINISHED`; the results of the
-            others do not change. By default T.
+            others do not change.
         pick: A function of the cache and of sentences, int32 `[b]`, that
             returns the cache of these: sentences leave the batch as their
             searches end; see `row_loop.run`. By default they stay. It excludes
             `max_steps` and sampling.
-
-    Returns:
-        A `SearchResult` of `num_best` hypotheses.
-
-    Raises:
-        ValueError: An argument is outside its range, or shapes do not fit.
     """
     beam_size = config.num_hypotheses
     num_best = beam_size if num_best is None else num_best
@@ -132,7 +124,7 @@ def search(
             run,
         )
     else:
-        choose = choose_best
+        choose: Choose = choose_best
         if config.sampling:
             if seed is None:
                 raise ValueError(
@@ -313,7 +305,7 @@ def sample(
     )
 
 
-def _check_cache(cache, max_lengths, beam_size):
+def _check_cache(cache: Cache, max_lengths: Tensor, beam_size: int) -> None:
     """Every tensor of the cache has one row for each hypothesis."""
     if max_lengths.shape[0] is None:
         return

@@ -3,10 +3,11 @@
 import numpy as np
 from keras import ops
 
+from keras_transformer.backend import Tensor
 from keras_transformer.vocabulary import PAD
 
 
-def blockwise_top_k(values, k):
+def blockwise_top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """`ops.top_k` of long rows: [N, V] -> values and positions, both [N, k].
 
     The k best of a row are in the k blocks of neighbours with the greatest
@@ -33,7 +34,7 @@ def blockwise_top_k(values, k):
     return values, blocks * size + places % size
 
 
-def block_size(length, k):
+def block_size(length: int, k: int) -> int | None:
     """Tokens of a block if k blocks are searched; None if all tokens are."""
     for size in range(32, 65):
         if length % size == 0 and length >= 4 * k * size:
@@ -41,7 +42,7 @@ def block_size(length, k):
     return None
 
 
-def first_position(hits):
+def first_position(hits: Tensor) -> Tensor:
     """Position of the first True in each row: bool [N, V] -> int32 [N]."""
     # Two plain reductions (this and the maximum before it) take XLA half the
     # time of one argmax, which it does not vectorize.
@@ -49,42 +50,42 @@ def first_position(hits):
     return ops.min(ops.where(hits, int_range(size), size - 1), axis=-1)
 
 
-def value_at(values, rank):
+def value_at(values: Tensor, rank: Tensor) -> Tensor:
     """Picks one value of each row: values [N, k], rank [N] -> [N]."""
     here = int_range(values.shape[-1]) == rank[:, None]  # [N, k]
     return ops.sum(ops.where(here, values, ops.zeros_like(values)), axis=-1)
 
 
-def gather_rows(values, rows, sentences):
+def gather_rows(values: Tensor, rows: Tensor, sentences: Tensor) -> Tensor:
     """Picks from axis 1: [B, M, ...], rows [B, k] -> [B, k, ...]."""
     num_rows = values.shape[1]
     flat = ops.reshape(values, (-1, *values.shape[2:]))
     return ops.take(flat, sentences * num_rows + rows, axis=0)
 
 
-def write_column(ids, column, index):
+def write_column(ids: Tensor, column: Tensor, index: Tensor) -> Tensor:
     """Writes ids[..., index] = column: [..., T], [...] -> [..., T]."""
     here = int_range(ids.shape[-1]) == index  # [T]
     return ops.where(here, column[..., None], ids)
 
 
-def row_numbers(values):
+def row_numbers(values: Tensor) -> Tensor:
     """0, 1, ... for each row: [B, ...] -> int32 [B, 1]."""
     return ops.arange(ops.shape(values)[0], dtype="int32")[:, None]
 
 
-def int_range(size):
+def int_range(size: int) -> Tensor:
     """0, 1, ... as int32 [size]."""
     # A tensor: PyTorch's tensors cannot be compared with NumPy's arrays.
     return ops.convert_to_tensor(np.arange(size, dtype="int32"))
 
 
-def count_tokens(ids):
+def count_tokens(ids: Tensor) -> Tensor:
     """Length of each hypothesis: ids [..., T] -> int32 [...]."""
     return ops.sum(ops.cast(ids != PAD, "int32"), axis=-1)
 
 
-def log_normalizer(logits):
+def log_normalizer(logits: Tensor) -> Tensor:
     """Logits minus this are log-probabilities: [N, V] -> [N].
 
     NaN if the logits have a NaN or +inf, or nothing but -inf: then the
@@ -95,7 +96,7 @@ def log_normalizer(logits):
     return largest[:, 0] + ops.log(mass)
 
 
-def float32_logits(logits):
+def float32_logits(logits: Tensor) -> Tensor:
     """Logits [N, V] of any float dtype -> float32, if V is known."""
     if len(logits.shape) != 2 or logits.shape[1] is None:
         raise ValueError(
@@ -105,6 +106,6 @@ def float32_logits(logits):
     return ops.cast(logits, "float32")
 
 
-def is_failure(log_probs):
+def is_failure(log_probs: Tensor) -> Tensor:
     """Whether they cannot be log-probabilities: NaN, or +inf."""
     return ops.logical_not(log_probs < np.inf)

@@ -11,7 +11,8 @@ from keras import ops
 
 from keras_transformer.backend import Tensor
 from keras_transformer.config import DecodingConfig
-from keras_transformer.decoding.rules import length_penalty
+from keras_transformer.decoding.phrases import Reading
+from keras_transformer.decoding.rules import Constraints, length_penalty
 from keras_transformer.decoding.selection import (
     count_tokens,
     gather_rows,
@@ -20,67 +21,74 @@ from keras_transformer.decoding.selection import (
 from keras_transformer.vocabulary import EOS
 
 
+class BeamState(typing.NamedTuple):
+    """The hypotheses of each sentence, between two positions.
+
+    There are W finished hypotheses, best score first, and W live ones, most
+    probable first. A free place has score or log-probability -inf. Finished and
+    live ones share the buffer `ids`, so that one gather moves both.
+    """
+
+    index: Tensor  # int32 scalar, of `live_last_ids`; number of tokens so far
+    ids: Tensor  # int32 [B, 2W, T], tokens so far, then PAD
+    finished_scores: Tensor  # float32 [B, W]
+    live_log_probs: Tensor  # float32 [B, W]
+    live_last_ids: Tensor  # int32 [B, W], the next input of `step`
+    max_lengths: Tensor  # int32 [B], constant
+    constraints: Constraints  # constant
+    reading: Reading  # [B, W], of the live, by the constraints
+    done: Tensor  # bool [B], whether the sentence is frozen
+
+
 class Survivors(typing.NamedTuple):
     """The hypotheses that may have a place.
 
     All are bool; None means all of them. An array that is the same for all
     sentences has no axis B.
-
-    Attributes:
-        finish: `[B, 2W]`, the candidates that may finish if they are EOS.
-        live: `[B, 2W]`, the candidates that may live on if they are not EOS.
-        stay: `[B, W]`, the finished ones that stay.
     """
 
-    finish: Tensor | None = None
-    live: Tensor | None = None
-    stay: Tensor | None = None
+    finish: Tensor | None = None  # [B, 2W], candidates, if they are EOS
+    live: Tensor | None = None  # [B, 2W], candidates, if they are not EOS
+    stay: Tensor | None = None  # [B, W], the finished ones
 
 
 class Exact:
     """Ends when no live hypothesis can enter the `num_best` finished ones.
 
     All candidates compete for the finished places.
-
-    Args:
-        config: The `DecodingConfig`.
-        num_best: Number of wanted hypotheses.
     """
 
     def __init__(self, config: DecodingConfig, num_best: int):
         self.config = config
         self.num_best = num_best
 
-    def survivors(self, state, scores, ends) -> Survivors:
+    def survivors(
+        self, state: BeamState, scores: Tensor, ends: Tensor
+    ) -> Survivors:
         """The `Survivors` after a position.
 
-        Args:
-            state: The `BeamState`.
-            scores: float32 `[B, 2W]`, of the candidates, whose best
-                log-probability comes first.
-            ends: bool `[B, 2W]`, whether a candidate is EOS.
+        `scores` and `ends`, whether they are EOS, are those of the candidates,
+        `[B, 2W]`, whose best log-probability comes first.
         """
         return Survivors()
 
-    def is_over(self, state, limit_penalties) -> Tensor:
+    def is_over(self, state: BeamState, limit_penalties: Tensor) -> Tensor:
         """Whether no later hypothesis counts: bool `[B]`.
 
-        Args:
-            state: The `BeamState`.
-            limit_penalties: float32 `[B]`, the penalties of the length limits.
+        `limit_penalties` are those of the length limits, float32 `[B]`.
         """
         # A log-probability only falls; its divisor is largest at the limit.
         best_possible = state.live_log_probs[:, 0] / limit_penalties
         return best_possible <= state.finished_scores[:, self.num_best - 1]
 
-    def at_limit(self, state, sentences):
+    def at_limit(self, state: BeamState, sentences: Tensor) -> BeamState:
         """The `BeamState` of searches that have ended.
 
         Live hypotheses are truncated and follow the finished ones.
         """
         return state
 
-    def scored_lengths(self, state) -> Tensor:
+    def scored_lengths(self, state: BeamState) -> Tensor:
         """The lengths behind the scores: int32 `[B, 2W]`."""
         return count_tokens(state.ids)
 
@@ -96,20 +104,22 @@ class Transformers(Exact):
     # Live ones rank as if EOS, which costs nothing, were added to each.
     extra_length = 1
 
-    def survivors(self, state, scores, ends):
+    def survivors(
+        self, state: BeamState, scores: Tensor, ends: Tensor
+    ) -> Survivors:
         beam_size = state.finished_scores.shape[1]
         return Survivors(finish=int_range(2 * beam_size) < beam_size)
 
-    def is_over(self, state, limit_penalties):
+    def is_over(self, state: BeamState, limit_penalties: Tensor) -> Tensor:
         return self._is_over_at(state, state.index)
 
-    def _is_over_at(self, state, lengths):
+    def _is_over_at(self, state: BeamState, lengths: Tensor) -> Tensor:
         """`is_over` if the live hypotheses have these lengths."""
         penalties = length_penalty(self.config, lengths)
         best_now = state.live_log_probs[:, 0] / penalties
         return best_now <= state.finished_scores[:, -1]
 
-    def at_limit(self, state, sentences):
+    def at_limit(self, state: BeamState, sentences: Tensor) -> BeamState:
         """Live ones rank with the finished, unless the search was over."""
         beam_size = state.live_log_probs.shape[1]
         lengths = count_tokens(state.ids[:, beam_size:])
@@ -129,7 +139,7 @@ class Transformers(Exact):
             live_log_probs=ops.full_like(state.live_log_probs, -np.inf),
         )
 
-    def scored_lengths(self, state):
+    def scored_lengths(self, state: BeamState) -> Tensor:
         beam_size = state.live_log_probs.shape[1]
         truncated = ~ops.any(state.ids == EOS, axis=2)  # [B, 2W]
         truncated = truncated & (int_range(2 * beam_size) < beam_size)
@@ -146,7 +156,9 @@ class Fairseq(Transformers):
     CTranslate2 ends when the most probable hypothesis has finished.
     """
 
-    def survivors(self, state, scores, ends):
+    def survivors(
+        self, state: BeamState, scores: Tensor, ends: Tensor
+    ) -> Survivors:
         beam_size = state.finished_scores.shape[1]
         ranks = int_range(2 * beam_size)
         ends = ops.cast(ends & (ranks < beam_size), "int32")
@@ -154,7 +166,7 @@ class Fairseq(Transformers):
         free = earlier < beam_size - count_finished(state)
         return Survivors(finish=free & (ranks < beam_size))
 
-    def _is_over_at(self, state, lengths):
+    def _is_over_at(self, state: BeamState, lengths: Tensor) -> Tensor:
         return state.finished_scores[:, -1] > -np.inf  # W have finished
 
     at_limit = Exact.at_limit
@@ -170,7 +182,9 @@ class Marian(Fairseq):
 
     extra_length = 0
 
-    def survivors(self, state, scores, ends):
+    def survivors(
+        self, state: BeamState, scores: Tensor, ends: Tensor
+    ) -> Survivors:
         beam_size = state.finished_scores.shape[1]
         ranks = int_range(2 * beam_size)
         counts = ranks < beam_size - count_finished(state)
@@ -185,7 +199,9 @@ class OpenNMTTF(Exact):
     The search ends when all W have finished.
     """
 
-    def survivors(self, state, scores, ends):
+    def survivors(
+        self, state: BeamState, scores: Tensor, ends: Tensor
+    ) -> Survivors:
         beam_size = state.finished_scores.shape[1]
         pool = ops.concatenate([state.finished_scores, scores], axis=1)
         _, best = ops.top_k(pool, beam_size)  # [B, 3W] -> [B, W]
@@ -195,7 +211,7 @@ class OpenNMTTF(Exact):
         new = chosen[:, beam_size:]
         return Survivors(finish=new, live=new, stay=chosen[:, :beam_size])
 
-    def is_over(self, state, limit_penalties):
+    def is_over(self, state: BeamState, limit_penalties: Tensor) -> Tensor:
         return state.live_log_probs[:, 0] == -np.inf
 
 
@@ -208,7 +224,7 @@ STOPPING_RULES: dict[str, type[Exact]] = {
 }
 
 
-def count_finished(state):
+def count_finished(state: BeamState) -> Tensor:
     """Finished hypotheses of each sentence: int32 [B, 1]."""
     finished = ops.cast(state.finished_scores > -np.inf, "int32")
     return ops.sum(finished, axis=1, keepdims=True)

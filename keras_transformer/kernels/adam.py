@@ -8,7 +8,7 @@ import typing
 
 import keras
 
-from keras_transformer.backend import ON_TENSORFLOW
+from keras_transformer.backend import ON_TENSORFLOW, Tensor
 
 if ON_TENSORFLOW:
     import tensorflow as tf
@@ -28,7 +28,11 @@ class FusedAdam(keras.optimizers.Adam):
     # beta_1^t and beta_2^t during a call of `apply`, float32 scalars.
     _powers: typing.Any = None
 
-    def apply(self, grads, trainable_variables=None):
+    def apply(
+        self,
+        grads: list[Tensor],
+        trainable_variables: list[keras.Variable] | None = None,
+    ) -> None:
         """`keras.optimizers.Adam.apply`; computes the powers of beta once."""
         if not ON_TENSORFLOW:
             return super().apply(grads, trainable_variables)
@@ -41,7 +45,9 @@ class FusedAdam(keras.optimizers.Adam):
         finally:
             self._powers = None
 
-    def update_step(self, gradient, variable, learning_rate):
+    def update_step(
+        self, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor
+    ) -> None:
         """Updates one variable and its two moments (Kingma and Ba, 2015)."""
         is_fused = (
             self._powers is not None

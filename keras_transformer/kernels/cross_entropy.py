@@ -2,18 +2,21 @@
 
 import math
 import typing
+from collections.abc import Callable
 
 from keras import ops
 
-from keras_transformer.backend import precise_dtype, with_gradient
+from keras_transformer.backend import Tensor, precise_dtype, with_gradient
 
 
-def is_in_vocabulary(labels, vocab_size):
+def is_in_vocabulary(labels: Tensor, vocab_size: int) -> Tensor:
     """Whether each label is one of the V ids: bool, shaped as the labels."""
     return ops.logical_and(labels >= 0, labels < vocab_size)
 
 
-def smoothed_cross_entropy(labels, logits, label_smoothing):
+def smoothed_cross_entropy(
+    labels: Tensor, logits: Tensor, label_smoothing: float
+) -> tuple[Tensor, Tensor]:
     """Cross-entropy to the smoothed label at each position (sec. 5.4).
 
     The target distribution is (1 - e) for the label plus e / V for every token
@@ -28,14 +31,8 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
     A label outside [0, V) makes its loss and the gradient NaN, on every backend
     and with XLA: a visible failure where none can be raised.
 
-    Args:
-        labels: int `[B, T]`.
-        logits: float `[B, T, V]`.
-        label_smoothing: e, in [0, 1).
-
-    Returns:
-        Two `[B, T]`, float64 for float64 logits, else float32: the loss, and
-        -log p(label) without smoothing.
+    Returns the loss and -log p(label) without smoothing, both `[B, T]`, float64
+    for float64 logits, else float32.
     """
     vocab_size = logits.shape[-1]
     shape = ops.shape(labels)
@@ -44,14 +41,14 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
     positions = ops.stack([rows, labels], axis=-1)  # [B * T, 2]
 
     @with_gradient
-    def losses_of(logits):
+    def losses_of(logits: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         softmax, nll, label_logits = likelihoods(labels, valid, logits)
         losses = nll
         if label_smoothing:  # else 0 times an infinite logit would be NaN
             margin = label_logits - ops.mean(logits, axis=-1)
             losses = nll + label_smoothing * margin
 
-        def gradient(upstream):
+        def gradient(upstream: Tensor) -> Tensor:
             scales = gradient_scales(
                 upstream, valid, label_smoothing, vocab_size
             )
@@ -69,20 +66,16 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
 
 
 class GradientScales(typing.NamedTuple):
-    """Factors of the parts of the gradient of each position's logits, `[N]`.
+    """Factors of the parts of the gradient of each position's logits, `[N]`."""
 
-    Attributes:
-        softmax: Factor of p, the softmax.
-        uniform: Subtracted from the gradient of every token.
-        label: Subtracted from the gradient of the label.
-    """
-
-    softmax: typing.Any
-    uniform: typing.Any
-    label: typing.Any
+    softmax: Tensor  # of p, the softmax
+    uniform: Tensor  # subtracted from the gradient of every token
+    label: Tensor  # subtracted from the gradient of the label
 
 
-def gradient_scales(upstream, valid, label_smoothing, vocab_size):
+def gradient_scales(
+    upstream: Tensor, valid: Tensor, label_smoothing: float, vocab_size: int
+) -> GradientScales:
     """`GradientScales` from the gradients of loss and -log p, `[2, N]`."""
     of_loss, of_nll = upstream[0], upstream[1]
     label = of_loss * (1 - label_smoothing) + of_nll
@@ -93,14 +86,16 @@ def gradient_scales(upstream, valid, label_smoothing, vocab_size):
     )
 
 
-def checked_labels(labels, vocab_size):
+def checked_labels(labels: Tensor, vocab_size: int) -> tuple[Tensor, Tensor]:
     """Labels int32 `[B * T]`, 0 if outside [0, V); bool, whether inside."""
     labels = ops.reshape(labels, (-1,))  # [B, T] -> [B * T]
     valid = is_in_vocabulary(labels, vocab_size)
     return ops.cast(ops.where(valid, labels, 0), "int32"), valid
 
 
-def likelihoods(labels, valid, logits):
+def likelihoods(
+    labels: Tensor, valid: Tensor, logits: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """Softmax `[N, V]`, -log p(label) and the label's logit, both `[N]`."""
     softmax = ops.softmax(logits, axis=-1)
     # The softmax at the largest logit is 1 / sum exp(l - max l).

@@ -1,5 +1,8 @@
 """Keras' layers in fewer operations: linear, normalization, dropout."""
 
+import typing
+from collections.abc import Callable
+
 import keras
 import numpy as np
 from keras import ops
@@ -7,11 +10,17 @@ from keras import ops
 from keras_transformer.backend import (
     ON_TENSORFLOW,
     Tensor,
+    num_rows,
     precise_dtype,
     with_gradient,
 )
 
 HAS_UNSIGNED = keras.backend.backend() in ("tensorflow", "jax")
+NOT_QUANTIZED = (
+    "A Transformer and its layers cannot be quantized in place, since Keras"
+    " could not load them again. Export the model quantized:"
+    " python -m savedmodel.export --precision=int8"
+)
 LEVELS = 2**16  # a unit's random number in dropout is one of these
 
 
@@ -19,29 +28,24 @@ class Linear(keras.layers.Dense):
     """x W + b for every position: `keras.layers.Dense` for sequences.
 
     It multiplies one matrix `[B * T, D]`. In a training step on TensorFlow, the
-    product of rank 3 of Keras' `Dense` has nine more operations.
-
-    Args:
-        units: Width U of the output.
-
-    Call arguments:
-        x: float `[B, T, D]`, where T may be unknown; or rows `[N, D]`.
-
-    Returns:
-        float `[B, T, U]`, or `[N, U]`, in the compute dtype.
+    product of rank 3 of Keras' `Dense` has nine more operations. It also takes
+    rows, `[N, D]`.
 
     >>> Linear(units=3)(ops.ones((2, 5, 4))).shape.as_list()
     [2, 5, 3]
     """
 
-    def call(self, x, training=None):
+    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         if len(x.shape) == 2:
             return super().call(x, training)
         rows = ops.reshape(x, (-1, x.shape[-1]))  # [B, T, D] -> [B * T, D]
         y = super().call(rows, training)
         # T as a number where it is known: other shapes follow from it.
-        length = x.shape[1] or ops.shape(x)[1]
-        return ops.reshape(y, (-1, length, self.units))  # [B, T, U]
+        length = ops.shape(x)[1] if x.shape[1] is None else x.shape[1]
+        return ops.reshape(y, (num_rows(x), length, self.units))  # [B, T, U]
+
+    def quantize(self, *args: typing.Any, **kwargs: typing.Any) -> None:
+        raise NotImplementedError(NOT_QUANTIZED)
 
 
 class LayerNorm(keras.layers.LayerNormalization):
@@ -49,21 +53,14 @@ class LayerNorm(keras.layers.LayerNormalization):
 
     Values and weights equal `keras.layers.LayerNormalization` over the
     last axis. Only the gradient differs: TensorFlow's own gradient of Keras'
-    layer has some seventy more operations.
-
-    Call arguments:
-        x: float `[B, T, D]`.
-        training: Whether there may be a gradient.
-
-    Returns:
-        float `[B, T, D]` in the compute dtype; statistics are float32, or
-        float64 with that dtype.
+    layer has some seventy more operations. Statistics are float32, or float64
+    with that dtype.
 
     >>> LayerNorm()(ops.array([[[1.0, 2.0, 3.0]]])).numpy().round(2)
     array([[[-1.22,  0.  ,  1.22]]], dtype=float32)
     """
 
-    def call(self, x, training=False):
+    def call(self, x: Tensor, training: bool | None = False) -> Tensor:
         # A custom gradient is a mark in the graph that every export would
         # have to understand.
         gamma, beta = ops.copy(self.gamma), ops.copy(self.beta)
@@ -73,14 +70,16 @@ class LayerNorm(keras.layers.LayerNormalization):
         return _affine(normal, gamma, beta, x.dtype)
 
 
-def _norm_with_gradient(epsilon):
+def _norm_with_gradient(epsilon: float) -> Callable:
     """The formula as a function of x, gamma and beta, with its gradient."""
 
     @with_gradient
-    def forward(x, gamma, beta):
+    def forward(
+        x: Tensor, gamma: Tensor, beta: Tensor
+    ) -> tuple[Tensor, Callable]:
         normal, scale = _normalized(x, epsilon)
 
-        def backward(gradient):
+        def backward(gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             gradient = ops.cast(gradient, normal.dtype)
             rows = tuple(range(len(x.shape) - 1))
             of_normal = gradient * ops.cast(gamma, normal.dtype)
@@ -100,7 +99,7 @@ def _norm_with_gradient(epsilon):
     return forward
 
 
-def _normalized(x, epsilon):
+def _normalized(x: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
     """(x - mean) / sqrt(variance + epsilon), and 1 / sqrt(...): `[B, T, 1]`."""
     x = ops.cast(x, precise_dtype(x.dtype))
     centered = x - ops.mean(x, axis=-1, keepdims=True)
@@ -129,19 +128,12 @@ class Dropout(keras.layers.Dropout):
     With a `noise_shape`, a rate of 1, or a backend other than TensorFlow and
     JAX it is Keras' layer.
 
-    Call arguments:
-        inputs: float of any shape.
-        training: Whether units are dropped.
-
-    Returns:
-        Shape and dtype of `inputs`.
-
     >>> x = Dropout(0.5, seed=1)(ops.ones((2, 50, 100)), training=True)
     >>> set(ops.convert_to_numpy(x).ravel().tolist())
     {0.0, 2.0}
     """
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: Tensor, training: bool | None = False) -> Tensor:
         threshold = round(self.rate * LEVELS)
         if (
             not HAS_UNSIGNED
@@ -156,14 +148,14 @@ class Dropout(keras.layers.Dropout):
         return _scaled_where(stays, inputs, LEVELS / (LEVELS - threshold))
 
 
-def _scaled_where(stays, x, scale):
+def _scaled_where(stays: Tensor, x: Tensor, scale: float) -> Tensor:
     """`scale * x` where it stays, else 0; stores one byte a unit, not four."""
     if not ON_TENSORFLOW:
         # JAX stores that byte by itself. It cannot compute a function again
         # (`jax.checkpoint`) that has an explicit gradient with `stays` in it.
         return ops.where(stays, x * scale, 0)
 
-    def scaled(x):
+    def scaled(x: Tensor) -> Tensor:
         return x * ops.cast(stays, x.dtype) * scale
 
     return with_gradient(lambda x: (scaled(x), scaled))(x)
@@ -172,14 +164,9 @@ def _scaled_where(stays, x, scale):
 def random_uint16(
     like: Tensor, seed: int | keras.random.SeedGenerator
 ) -> Tensor:
-    """Independent uniform numbers in [0, 2^16), enough for dropout.
+    """Independent uniform numbers in [0, 2^16), shaped as `like`: uint16.
 
-    Args:
-        like: Its shape is the shape of the result.
-        seed: A number, or a `keras.random.SeedGenerator`, which advances.
-
-    Returns:
-        uint16, of the shape of `like`.
+    They are good enough for dropout. A `SeedGenerator` advances.
     """
     keys = keras.random.randint((2,), 0, 2**31 - 1, dtype="int32", seed=seed)
     size = ops.size(like)
@@ -193,18 +180,14 @@ def random_uint16(
 
 
 def hashed(counters: Tensor, keys: Tensor) -> Tensor:
-    """A hash of each counter: uint32 `[N, 1]`.
+    """A hash of each counter: int32 `[N, 1]`, not negative -> uint32 `[N, 1]`.
 
     Rounds of multiplying by an odd number and adding the upper bits to the
     lower ones without carry: bijections of 32 bits. The multipliers are the
     golden ratio's, which spreads neighbouring counters (without it, units 128
     apart were correlated by 0.001), and two of little bias from C. Wellons'
-    "hash-prospector". The keys, which are drawn for each call, make it another
-    function each time.
-
-    Args:
-        counters: int32 `[N, 1]`, not negative.
-        keys: int32 `[2]`.
+    "hash-prospector". The keys, int32 `[2]`, which are drawn for each call,
+    make it another function each time.
     """
     first, second = ops.unstack(ops.view(keys, dtype="uint32"))
     x = ops.view(counters, dtype="uint32") * np.uint32(0x9E3779B9) + first
@@ -212,6 +195,6 @@ def hashed(counters: Tensor, keys: Tensor) -> Tensor:
     return _fold(x, 15) * np.uint32(0xD35A2D97)
 
 
-def _fold(x, shift):
+def _fold(x: Tensor, shift: int) -> Tensor:
     """The upper bits onto the lower ones, without carry."""
     return ops.bitwise_xor(x, ops.right_shift(x, np.uint32(shift)))

@@ -10,7 +10,13 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.backend import Tensor, TracedLayer, precise_dtype
+from keras_transformer.backend import (
+    Shape,
+    Tensor,
+    TracedLayer,
+    num_rows,
+    precise_dtype,
+)
 from keras_transformer.fields import check_positive
 from keras_transformer.kernels.layers import Dropout, Linear
 from keras_transformer.layers.cache import Position, Slots
@@ -26,20 +32,10 @@ HIDDEN_SCORE = -1e9
 def attention_weights(
     query: Tensor, key: Tensor, mask: Tensor | None = None
 ) -> Tensor:
-    """softmax(Q K^T / sqrt(d_k)): the weights of eq. 1.
+    """softmax(Q K^T / sqrt(d_k)): the weights of eq. 1, `[B, H, T, S]`.
 
-    Args:
-        query: float `[B, H, T, K]`.
-        key: float `[B, H, S, K]`.
-        mask: bool, broadcastable to `[B, H, T, S]`; `True` = may attend. A
-            query that may attend to nothing weighs all keys alike.
-
-    Returns:
-        `[B, H, T, S]` in the dtype of `query`; each row sums to 1.
-
-    Raises:
-        ValueError: `mask` is not bool: an additive float mask would be read
-            with the opposite meaning.
+    Arguments are those of `scaled_dot_product_attention`. A query that may
+    attend to nothing weighs all keys alike.
     """
     return masked_softmax(
         ops.matmul(scaled(query), ops.swapaxes(key, -1, -2)), mask
@@ -62,10 +58,9 @@ def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def checked_mask(mask: typing.Any) -> Tensor:
-    """A mask as a tensor.
+    """A mask as a tensor; an error if it is not bool.
 
-    Raises:
-        ValueError: It is not bool.
+    An additive float mask would be read with the opposite meaning.
     """
     mask = ops.convert_to_tensor(mask)
     dtype = keras.backend.standardize_dtype(mask.dtype)
@@ -109,8 +104,8 @@ def scaled_dot_product_attention(
 class KeyValue(typing.NamedTuple):
     """Projected keys `[B, H, S, K]` and values `[B, H, S, Vd]` of one layer."""
 
-    keys: typing.Any
-    values: typing.Any
+    keys: Tensor
+    values: Tensor
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
@@ -183,7 +178,7 @@ class MultiHeadAttention(TracedLayer):
             dropout, dtype=self.dtype_policy, name="weight_dropout"
         )
 
-    def build(self, query_shape, value_shape):
+    def build(self, query_shape: Shape, value_shape: Shape) -> None:
         self.query_projection.build(query_shape)
         self.key_projection.build(value_shape)
         self.value_projection.build(value_shape)
@@ -198,7 +193,12 @@ class MultiHeadAttention(TracedLayer):
         )
         self.weight_dropout.build((None, self.num_heads, None, None))
 
-    def call(self, query, value, attention_mask=None):
+    def call(
+        self,
+        query: Tensor,
+        value: Tensor | KeyValue,
+        attention_mask: Tensor | None = None,
+    ) -> Tensor:
         return self.attend(query, self.project(value), attention_mask)
 
     def project(self, value: Tensor | KeyValue) -> KeyValue:
@@ -277,7 +277,7 @@ class MultiHeadAttention(TracedLayer):
             `KeyValue` of `[B, H, C * W, K]` and `[B, H, C * W, Vd]`.
         """
 
-        def zeros(size):
+        def zeros(size: int) -> Tensor:
             number = slots.first_rows(batch_size)
             shape = (batch_size, self.num_heads, number, size)
             return ops.zeros(shape, self.compute_dtype)
@@ -336,33 +336,35 @@ class MultiHeadAttention(TracedLayer):
         """
         return scaled_dot_product_attention(query, *cache, position.visible)
 
-    def compute_output_shape(self, query_shape, value_shape):
+    def compute_output_shape(
+        self, query_shape: Shape, value_shape: Shape
+    ) -> Shape:
         return query_shape
 
-    def _project_query(self, query):
+    def _project_query(self, query: Tensor) -> Tensor:
         """[B, T, D] -> [B, H, T, K]."""
         return self._split_heads(self.query_projection(query), self.d_key)
 
-    def _split_heads(self, x, size):
+    def _split_heads(self, x: Tensor, size: int) -> Tensor:
         """[B, S, H * size] -> [B, H, S, size]."""
-        x = ops.reshape(x, (-1, ops.shape(x)[1], self.num_heads, size))
+        x = ops.reshape(x, (num_rows(x), ops.shape(x)[1], self.num_heads, size))
         return ops.transpose(x, (0, 2, 1, 3))
 
-    def _join_heads(self, x):
+    def _join_heads(self, x: Tensor) -> Tensor:
         """Concat(head_1, ..., head_h) W^O: [B, H, T, Vd] -> [B, T, D]."""
         x = ops.transpose(x, (0, 2, 1, 3))  # [B, T, H, Vd]
         width = self.num_heads * self.d_value
-        x = ops.reshape(x, (-1, ops.shape(x)[1], width))
+        x = ops.reshape(x, (num_rows(x), ops.shape(x)[1], width))
         return self.output_projection(x)
 
-    def _heads_of_rows(self, x, size, beam_size):
+    def _heads_of_rows(self, x: Tensor, size: int, beam_size: int) -> Tensor:
         """One position of each hypothesis: [N, H * size] -> [B, H, W, size]."""
         if beam_size == 1:
             return ops.reshape(x, (-1, self.num_heads, 1, size))
         x = ops.reshape(x, (-1, beam_size, self.num_heads, size))
         return ops.transpose(x, (0, 2, 1, 3))
 
-    def _rows_of_heads(self, x):
+    def _rows_of_heads(self, x: Tensor) -> Tensor:
         """Concat(head_1, ..., head_h) W^O: [B, H, W, Vd] -> [N, D]."""
         if x.shape[2] != 1:
             x = ops.transpose(x, (0, 2, 1, 3))  # [B, W, H, Vd]
@@ -404,12 +406,7 @@ def record_weights(
 def check_self_attention(
     layer: typing.Any, query: Tensor, keys: Tensor
 ) -> None:
-    """Raises ValueError if queries and keys cannot be of one sequence.
-
-    Args:
-        layer: The attention layer, for the message.
-        query, keys: Projected, `[B, H, T, K]`.
-    """
+    """An error if projected queries and keys are not of one sequence."""
     lengths = query.shape[2], keys.shape[2]
     if None not in lengths and lengths[0] != lengths[1]:
         raise ValueError(

@@ -21,54 +21,43 @@ from keras_transformer.backend import Tensor
 class Position(typing.NamedTuple):
     """One position of decoding, as every attention layer takes it.
 
-    Attributes:
-        index: int32 scalar, from 0.
-        visible: bool, broadcastable to `[B, 1, W, C * W]`: the rows of the
-            cache that belong to a hypothesis' own past, this position included.
-            None means all.
-        distances: int32 `[C * W]`: distance of each row of the cache from this
-            position; 0 or below for every visible row.
+    `visible` are the rows of the cache that belong to a hypothesis' own past,
+    this position included; None means all.
     """
 
-    index: Tensor
-    visible: Tensor | None
-    distances: Tensor
+    index: Tensor  # int32 scalar, from 0
+    visible: Tensor | None  # bool, broadcastable to [B, 1, W, C * W]
+    distances: Tensor  # int32 [C * W], from this position; visible ones <= 0
 
 
 class Slots(typing.NamedTuple):
     """How the positions of a cache are laid out.
 
-    Attributes:
-        num_slots: Slots C. None means that the cache begins empty and grows by
-            a slot at each position, so that early positions are cheap. Its
-            shape then changes in the loop of a search, which XLA and TFLite do
-            not support.
-        beam_size: Hypotheses of a sentence, W; they are neighbours.
-        window: Number of positions that a query sees, including its own: the
-            cache drops earlier ones. None means all.
+    A cache without a number of slots begins empty and grows by one at each
+    position, so that early positions are cheap. Its shape then changes in the
+    loop of a search, which XLA and TFLite do not support.
     """
 
-    num_slots: int | None
-    beam_size: int
-    window: int | None
+    num_slots: int | None  # C; None: it grows
+    beam_size: int  # hypotheses of a sentence, W; they are neighbours
+    window: (
+        int | None
+    )  # positions that a query sees, its own included; None: all
 
     def first_rows(self, batch_size: int | Tensor) -> int | Tensor:
         """Rows of a cache before the first position.
 
-        Args:
-            batch_size: Sentences B, int or int scalar tensor. For a cache that
-                grows in a graph it must be a tensor: a number of rows that the
-                graph knows could not change in a loop.
+        For a cache that grows in a graph, `batch_size` must be a tensor: a
+        number of rows that the graph knows could not change in a loop.
         """
         if self.num_slots is None:
             return batch_size * 0
         return self.num_slots * self.beam_size
 
     def make_lineage(self, batch_size: int | Tensor) -> Tensor | tuple[()]:
-        """The initial lineage: no history.
+        """The initial lineage, without history: bool `[B, W, C * W]`.
 
-        Returns:
-            bool `[B, W, C * W]`; (), if a sentence has one hypothesis.
+        () if a sentence has one hypothesis.
         """
         if self.beam_size == 1:
             return ()
@@ -78,15 +67,9 @@ class Slots(typing.NamedTuple):
     def enter(
         self, lineage: Tensor | tuple[()], x: Tensor, index: int | Tensor
     ) -> tuple[Position, Tensor | tuple[()]]:
-        """Begins a position and adds it to the past of each hypothesis.
+        """Begins a position and adds it to the lineage of each hypothesis.
 
-        Args:
-            lineage: The result of `make_lineage` or of the position before.
-            x: `[N, D]`, a row for each hypothesis; its values do not matter.
-            index: This position, int32 scalar.
-
-        Returns:
-            The `Position`, and the lineage with it.
+        `x` is `[N, D]`, a row for each hypothesis; its values do not matter.
         """
         width = self.beam_size
         if self.num_slots is None:
@@ -111,15 +94,9 @@ class Slots(typing.NamedTuple):
         return Position(index, lineage[:, None], distances), lineage
 
     def append(self, rows: Tensor, new: Tensor, index: int | Tensor) -> Tensor:
-        """Writes the rows of one position.
+        """Writes the rows of one position into a cache, which may grow by it.
 
-        Args:
-            rows: A cache, `[B, X, C * W, ...]`.
-            new: `[B, X, W, ...]`.
-            index: The position, int32 scalar.
-
-        Returns:
-            The cache with this position in it, one slot longer if it grows.
+        `rows` is `[B, X, C * W, ...]`, `new` `[B, X, W, ...]`.
         """
         width = self.beam_size
         if self.num_slots is None:
@@ -137,9 +114,7 @@ class Slots(typing.NamedTuple):
 def reorder(lineage: Tensor | tuple[()], parents: Tensor) -> Tensor | tuple[()]:
     """The lineage of hypotheses that continue others of the same sentence.
 
-    Args:
-        lineage: bool `[B, W, C * W]`, or ().
-        parents: int32 `[B, W]`, in [0, W).
+    `parents` is int32 `[B, W]`, in [0, W).
     """
     if isinstance(lineage, tuple):
         return lineage

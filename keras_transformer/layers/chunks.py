@@ -53,21 +53,13 @@ def last_neighborhood(size: int) -> Neighborhood:
 
 
 class Chunks(typing.NamedTuple):
-    """A sequence divided into chunks; see `divide`.
+    """A sequence divided into chunks; see `divide`."""
 
-    Attributes:
-        length: Positions n of the sequence.
-        count: Chunks G.
-        size: Queries C of a chunk.
-        before: Keys of the margin before a chunk.
-        after: Keys of the margin after it.
-    """
-
-    length: Size
-    count: Size
-    size: Size
-    before: Size
-    after: Size
+    length: Size  # positions n of the sequence
+    count: Size  # chunks G
+    size: Size  # queries C of a chunk
+    before: Size  # keys of the margin before a chunk
+    after: Size  # keys of the margin after it
 
     @property
     def width(self) -> Size:
@@ -136,10 +128,6 @@ def divide(length: Size, neighborhood: Neighborhood) -> Chunks:
     A sequence that is not much longer than a neighborhood is one chunk without
     margins: no more work than its chunks would be.
 
-    Args:
-        length: Positions n, int or int scalar tensor.
-        neighborhood: The `Neighborhood`.
-
     >>> divide(1000, Neighborhood(64, 63))
     Chunks(length=1000, count=8, size=128, before=64, after=63)
     >>> divide(100, Neighborhood(64, 63))
@@ -171,7 +159,7 @@ def by_key(x: Tensor, num_keys: Size) -> Tensor:
            [5, 6, 7]], dtype=int32)
     """
     *others, num_queries, width = ops.shape(x)
-    if _is(num_queries, 1):
+    if _is(num_queries, 0) or _is(num_queries, 1):
         return x
     # Relative shift: pad one column, flatten, reshape. Row i then starts one
     # column earlier than row i - 1.

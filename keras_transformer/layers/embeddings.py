@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.backend import (
+    Shape,
     Tensor,
     TracedLayer,
     integer_ids,
@@ -70,7 +71,7 @@ class _Softmax(keras.layers.Layer):
     softmax_matrix: typing.Any
     logits_bias: typing.Any = None  # [V]
 
-    def _add_table(self, name):
+    def _add_table(self, name: str) -> Tensor:
         """A vector `[D]` for each token; and a bias of its logit, if asked."""
         table = _add_table(self, name, self.vocab_size, self.d_model)
         if self.has_logits_bias:
@@ -85,11 +86,8 @@ class _Softmax(keras.layers.Layer):
     def logits(self, x: Tensor) -> Tensor:
         """Scores of every token, x W^T, and a bias if there is one.
 
-        Args:
-            x: float `[B, T, D]`.
-
-        Returns:
-            float32 `[B, T, V]`; float64 if that is the compute dtype.
+        float `[B, T, D]` -> float32 `[B, T, V]`; float64 if that is the compute
+        dtype.
         """
         return self.projection()(x)
 
@@ -101,17 +99,11 @@ class _Softmax(keras.layers.Layer):
     ) -> Callable[[Tensor], Tensor]:
         """`logits` for many calls: the matrix is read once.
 
-        Args:
-            ids: int32 `[C]`, the tokens that are scored; by default all.
-            compiled: Whether XLA compiles the calls. They are then written as
-                (W x^T)^T, for x `[N, D]`: XLA for CPUs would copy W^T in each
-                call if there is one row and a bias, and in bfloat16.
-            transposed: Whether the matrix is instead transposed once, which
-                takes as much memory again.
-
-        Returns:
-            A function from float `[..., D]` to float32 `[..., V]`, or
-            `[..., C]`; float64 if that is the compute dtype.
+        Of `ids`, int32 `[C]`, the logits are `[..., C]`. If XLA compiles the
+        calls, they are written as (W x^T)^T, for x `[N, D]`: XLA for CPUs would
+        copy W^T in each call if there is one row and a bias, and in bfloat16.
+        `transposed` instead transposes the matrix once, which takes as much
+        memory again.
         """
         matrix, bias = self.softmax_matrix, self.logits_bias
         if ids is not None:
@@ -122,7 +114,7 @@ class _Softmax(keras.layers.Layer):
         if transposed:
             matrix = ops.transpose(matrix)
 
-        def project(x):
+        def project(x: Tensor) -> Tensor:
             """x W^T + b in full precision."""
             x = ops.cast(x, dtype)
             if transposed:
@@ -217,11 +209,11 @@ class PositionalEmbedding(_Softmax, TracedLayer):
             dropout, dtype=self.dtype_policy, name="sum_dropout"
         )
 
-    def build(self, ids_shape=None):
+    def build(self, ids_shape: Shape | None = None) -> None:
         self.embeddings = self._add_table("embeddings")
         self.sum_dropout.build((None, None, self.d_model))
 
-    def call(self, ids, start=0):
+    def call(self, ids: Tensor, start: int | Tensor = 0) -> Tensor:
         return self.finish(self.sum(ids, start))
 
     def sum(self, ids: Tensor, start: int | Tensor = 0) -> Tensor:
@@ -259,7 +251,7 @@ class PositionalEmbedding(_Softmax, TracedLayer):
     def softmax_matrix(self):
         return self.embeddings
 
-    def compute_output_shape(self, ids_shape):
+    def compute_output_shape(self, ids_shape: Shape) -> Shape:
         return (*ids_shape, self.d_model)
 
 
@@ -296,7 +288,7 @@ class SoftmaxProjection(_Softmax):
         self.d_model = d_model
         self.has_logits_bias = logits_bias
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Shape | None = None) -> None:
         self.matrix = self._add_table("matrix")
 
     @property
@@ -304,7 +296,9 @@ class SoftmaxProjection(_Softmax):
         return self.matrix
 
 
-def _add_table(layer, name, num_rows, width):
+def _add_table(
+    layer: keras.Layer, name: str, num_rows: int, width: int
+) -> Tensor:
     """A table of vectors, normal with a standard deviation of width^-0.5."""
     return layer.add_weight(
         name=name,
@@ -355,10 +349,12 @@ class LearnedPositions(TracedLayer):
         self.max_positions = max_positions
         self.d_model = d_model
 
-    def build(self, x_shape=None, ids_shape=None):
+    def build(
+        self, x_shape: Shape | None = None, ids_shape: Shape | None = None
+    ) -> None:
         self.table = _add_table(self, "table", self.max_positions, self.d_model)
 
-    def call(self, x, ids, start=0):
+    def call(self, x: Tensor, ids: Tensor, start: int | Tensor = 0) -> Tensor:
         if ids.shape[1] is not None and ids.shape[1] > self.max_positions:
             raise ValueError(
                 f"{self.name}: expected at most max_positions ="
@@ -372,7 +368,7 @@ class LearnedPositions(TracedLayer):
         missing = ops.cast(ops.where(has_row, 0.0, np.nan), x.dtype)
         return x + ops.cast(rows, x.dtype) + missing[..., None]
 
-    def compute_output_shape(self, x_shape, ids_shape):
+    def compute_output_shape(self, x_shape: Shape, ids_shape: Shape) -> Shape:
         return x_shape
 
 

@@ -5,7 +5,7 @@ import typing
 import keras
 from keras import ops
 
-from keras_transformer.backend import Tensor
+from keras_transformer.backend import Shape, Tensor
 from keras_transformer.fields import check_positive
 from keras_transformer.layers.attention import (
     KeyValue,
@@ -61,7 +61,7 @@ class RelativeAttention(MultiHeadAttention):
         self.relative_keys: typing.Any = None  # [2 * maximum + 1, K]
         self.relative_values: typing.Any = None  # [2 * maximum + 1, Vd]
 
-    def build(self, query_shape, value_shape):
+    def build(self, query_shape: Shape, value_shape: Shape) -> None:
         super().build(query_shape, value_shape)
         number = 2 * self.max_relative_position + 1
         self.relative_keys = self.add_weight(
@@ -71,7 +71,9 @@ class RelativeAttention(MultiHeadAttention):
             name="relative_values", shape=(number, self.d_value)
         )
 
-    def weigh(self, query, keys, attention_mask):
+    def weigh(
+        self, query: Tensor, keys: Tensor, attention_mask: Tensor | None
+    ) -> Tensor:
         check_self_attention(self, query, keys)
         length = ops.shape(keys)[2]
         query = scaled(query)
@@ -80,8 +82,10 @@ class RelativeAttention(MultiHeadAttention):
         scores += by_key(_product(query, ops.transpose(vectors)), length)
         return masked_softmax(scores, attention_mask)
 
-    def weigh_values(self, weights, values):
+    def weigh_values(self, weights: Tensor, values: Tensor) -> Tensor:
         weights = self.weight_dropout(weights)
+        if values.shape[2] == 0:  # without a distance
+            return ops.matmul(weights, values)
         distances = _distances(ops.shape(values)[2])
         vectors = self._vectors(self.relative_values, distances)
         heads = ops.matmul(weights, values)
@@ -99,19 +103,20 @@ class RelativeAttention(MultiHeadAttention):
         vectors = self._vectors(self.relative_values, position.distances)
         return ops.matmul(weights, cache.values + vectors)
 
-    def _vectors(self, table, distances):
+    def _vectors(self, table: Tensor, distances: Tensor) -> Tensor:
         """The vector of each distance: int32 [N] -> [N, K]."""
         maximum = self.max_relative_position
         rows = ops.clip(distances, -maximum, maximum) + maximum
         return ops.take(ops.cast(table, self.compute_dtype), rows, axis=0)
 
 
-def _distances(length):
+def _distances(length: int | Tensor) -> Tensor:
     """Every distance of a key from a query: -(T - 1) to T - 1, [2T - 1]."""
-    return ops.arange(2 * length - 1, dtype="int32") - (length - 1)
+    # Not arange(2T - 1), which has no value for T = 0.
+    return ops.arange(2 * length, dtype="int32")[1:] - length
 
 
-def _product(x, matrix):
+def _product(x: Tensor, matrix: Tensor) -> Tensor:
     """[..., m] times a matrix [m, n], as one product: [..., n]."""
     *others, width = ops.shape(x)
     y = ops.matmul(ops.reshape(x, (-1, width)), matrix)

@@ -3,14 +3,17 @@
 import keras
 from keras import ops
 
+from keras_transformer.backend import Tensor
 from keras_transformer.fields import is_of_kind
 from keras_transformer.layers.attention import (
+    KeyValue,
     MultiHeadAttention,
     attention_weights,
     check_self_attention,
     checked_mask,
     record_weights,
 )
+from keras_transformer.layers.cache import Slots
 from keras_transformer.layers.chunks import Neighborhood, divide
 from keras_transformer.masking import band_mask
 
@@ -55,14 +58,19 @@ class RestrictedAttention(MultiHeadAttention):
         super().__init__(num_heads, d_key, d_value, **kwargs)
         self.neighborhood = _checked_neighborhood(neighborhood)
 
-    def attend(self, query, key_value, attention_mask=None):
+    def attend(
+        self,
+        query: Tensor,
+        key_value: KeyValue,
+        attention_mask: Tensor | None = None,
+    ) -> Tensor:
         query = self._project_query(query)
         check_self_attention(self, query, key_value.keys)
         chunks = divide(ops.shape(query)[2], self.neighborhood)
         # [B, H, n, K] -> [B, H, G, M, K]
         keys, values = (chunks.split_with_margins(x) for x in key_value)
         mask = band_mask(
-            chunks.size, chunks.width, *self.neighborhood, first=chunks.before
+            chunks.size, chunks.width, *self.neighborhood, chunks.before
         )  # [1, 1, C, M]
         mask = mask[:, :, None] & _chunk_mask(chunks, attention_mask)
         weights = attention_weights(chunks.split(query), keys, mask)
@@ -73,7 +81,7 @@ class RestrictedAttention(MultiHeadAttention):
         heads = self.weigh_values(weights, values)
         return self._join_heads(chunks.join(heads))
 
-    def make_cache(self, batch_size, slots):
+    def make_cache(self, batch_size: int | Tensor, slots: Slots) -> KeyValue:
         if self.neighborhood.after:
             raise ValueError(
                 f"{self.name}: a step sees no position after its own."
@@ -82,7 +90,7 @@ class RestrictedAttention(MultiHeadAttention):
         return super().make_cache(batch_size, slots)
 
 
-def _checked_neighborhood(neighborhood):
+def _checked_neighborhood(neighborhood: tuple[int, int]) -> Neighborhood:
     """A pair of numbers of positions as a `Neighborhood`."""
     pair = tuple(neighborhood)
     if len(pair) != 2 or not all(is_of_kind(n, int) and n >= 0 for n in pair):

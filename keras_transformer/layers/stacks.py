@@ -5,7 +5,7 @@ import typing
 
 import keras
 
-from keras_transformer.backend import Tensor, TracedLayer
+from keras_transformer.backend import Shape, Tensor, TracedLayer
 from keras_transformer.config import TransformerConfig
 from keras_transformer.kernels.layers import LayerNorm
 from keras_transformer.layers.attention import KeyValue, MultiHeadAttention
@@ -20,28 +20,21 @@ from keras_transformer.layers.sublayers import FeedForward, Residual
 
 
 class Memory(typing.NamedTuple):
-    """The encoder output, projected for each decoder layer.
+    """The encoder output, projected for each decoder layer."""
 
-    Attributes:
-        key_values: One `KeyValue` for each decoder layer, `[B, H, S, K]`.
-        mask: bool `[B, 1, 1, S]`, `True` where the source has a token.
-    """
-
-    key_values: tuple[KeyValue, ...]
-    mask: Tensor
+    key_values: tuple[KeyValue, ...]  # of each layer, [B, H, S, K]
+    mask: Tensor  # bool [B, 1, 1, S], True where the source has a token
 
 
 class DecoderCache(typing.NamedTuple):
     """Keys and values of the earlier target positions; see `Slots`.
 
-    Attributes:
-        layers: One `KeyValue` for each decoder layer, `[B, H, C * W, K]`.
-        lineage: bool `[B, W, C * W]`, the rows of each hypothesis' own past;
-            () if a sentence has one hypothesis.
+    The lineage has the rows of each hypothesis' own past; it is () if a
+    sentence has one hypothesis.
     """
 
-    layers: tuple[KeyValue, ...]
-    lineage: Tensor | tuple[()]
+    layers: tuple[KeyValue, ...]  # of each layer, [B, H, C * W, K]
+    lineage: Tensor | tuple[()]  # bool [B, W, C * W]
 
 
 class GrowingCache(DecoderCache):
@@ -51,17 +44,9 @@ class GrowingCache(DecoderCache):
 def split_config(
     config: TransformerConfig | None, kwargs: dict[str, typing.Any]
 ) -> tuple[TransformerConfig, dict[str, typing.Any]]:
-    """Separates the fields of `TransformerConfig` from Keras' arguments.
+    """The configuration and Keras' arguments among the arguments of a layer.
 
-    Args:
-        config: A `TransformerConfig`, or None for one from the fields.
-        kwargs: Keyword arguments of a layer or a model.
-
-    Returns:
-        The configuration, and the other keyword arguments.
-
-    Raises:
-        ValueError: Both a configuration and fields are given.
+    An error if a configuration and fields of it are given.
     """
     names = {field.name for field in dataclasses.fields(TransformerConfig)}
     fields = {name: kwargs.pop(name) for name in names & set(kwargs)}
@@ -129,7 +114,7 @@ class _Block(TracedLayer):
             name=name,
         )
 
-    def _check_width(self, x_shape):
+    def _check_width(self, x_shape: Shape) -> None:
         """Raises ValueError unless the residual stream is as wide as told."""
         if x_shape[-1] != self.config.d_model:
             raise ValueError(
@@ -137,7 +122,9 @@ class _Block(TracedLayer):
                 f" {self.config.d_model}. Received: shape {tuple(x_shape)}"
             )
 
-    def compute_output_shape(self, x_shape, memory_shape=None):
+    def compute_output_shape(
+        self, x_shape: Shape, memory_shape: Shape | None = None
+    ) -> Shape:
         return x_shape
 
 
@@ -174,14 +161,14 @@ class EncoderLayer(_Block):
         self.feed_forward = self._feed_forward()
         self.feed_forward_residual = self._residual("feed_forward_residual")
 
-    def build(self, x_shape):
+    def build(self, x_shape: Shape) -> None:
         self._check_width(x_shape)
         self.self_attention.build(x_shape, x_shape)
         self.self_attention_residual.build(x_shape)
         self.feed_forward.build(x_shape)
         self.feed_forward_residual.build(x_shape)
 
-    def call(self, x, attention_mask=None):
+    def call(self, x: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         x = self.self_attention_residual(
             x, sublayer=lambda y: self.self_attention(y, y, attention_mask)
         )
@@ -228,7 +215,7 @@ class DecoderLayer(_Block):
         self.feed_forward = self._feed_forward()
         self.feed_forward_residual = self._residual("feed_forward_residual")
 
-    def build(self, x_shape, memory_shape):
+    def build(self, x_shape: Shape, memory_shape: Shape) -> None:
         self._check_width(x_shape)
         self.self_attention.build(x_shape, x_shape)
         self.self_attention_residual.build(x_shape)
@@ -238,8 +225,12 @@ class DecoderLayer(_Block):
         self.feed_forward_residual.build(x_shape)
 
     def call(
-        self, x, memory, self_attention_mask=None, cross_attention_mask=None
-    ):
+        self,
+        x: Tensor,
+        memory: Tensor | KeyValue,
+        self_attention_mask: Tensor | None = None,
+        cross_attention_mask: Tensor | None = None,
+    ) -> Tensor:
         x = self.self_attention_residual(
             x, sublayer=lambda y: self.self_attention(y, y, self_attention_mask)
         )
@@ -330,10 +321,10 @@ class Encoder(_Stack):
         super().__init__(config, **kwargs)
         self._pile(EncoderLayer, self.config.num_layers)
 
-    def build(self, x_shape):
+    def build(self, x_shape: Shape) -> None:
         self._build_all(x_shape)
 
-    def call(self, x, attention_mask=None):
+    def call(self, x: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         for block in self.blocks:
             x = block(x, attention_mask)
         return self._finish(x)
@@ -352,12 +343,16 @@ class Decoder(_Stack):
         super().__init__(config, **kwargs)
         self._pile(DecoderLayer, self.config.decoder_depth)
 
-    def build(self, x_shape, memory_shape):
+    def build(self, x_shape: Shape, memory_shape: Shape) -> None:
         self._build_all(x_shape, memory_shape)
 
     def call(
-        self, x, memory, self_attention_mask=None, cross_attention_mask=None
-    ):
+        self,
+        x: Tensor,
+        memory: Tensor | tuple[KeyValue, ...],
+        self_attention_mask: Tensor | None = None,
+        cross_attention_mask: Tensor | None = None,
+    ) -> Tensor:
         for block, key_value in zip(
             self.blocks, self.project(memory), strict=True
         ):

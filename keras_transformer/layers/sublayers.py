@@ -7,7 +7,7 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
-from keras_transformer.backend import Tensor
+from keras_transformer.backend import Shape, Tensor, TracedLayer
 from keras_transformer.config import TransformerConfig
 from keras_transformer.fields import check_values
 from keras_transformer.kernels.layers import Dropout, LayerNorm, Linear
@@ -21,7 +21,7 @@ _ACTIVATION_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class FeedForward(keras.layers.Layer):
+class FeedForward(TracedLayer):
     """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2: eq. 2, sec. 3.3.
 
     Differs from the paper: max(0, x) may be another `activation`, for models
@@ -65,26 +65,27 @@ class FeedForward(keras.layers.Layer):
             dtype=self.dtype_policy,
             name="inner",
         )
-        self.outer = None  # as wide as the input, see build
+        # As wide as the input, see build.
+        self.outer: typing.Any = None
         self.activation_dropout = Dropout(
             dropout, dtype=self.dtype_policy, name="activation_dropout"
         )
 
-    def build(self, x_shape):
+    def build(self, x_shape: Shape) -> None:
         self.outer = Linear(x_shape[-1], dtype=self.dtype_policy, name="outer")
         self.inner.build(x_shape)
         self.outer.build((None, None, self.d_ff))
         self.activation_dropout.build((None, None, self.d_ff))
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Tensor:
         return self.outer(self.activation_dropout(self.inner(x)))
 
-    def compute_output_shape(self, x_shape):
+    def compute_output_shape(self, x_shape: Shape) -> Shape:
         return x_shape
 
 
 @keras.saving.register_keras_serializable("keras_transformer")
-class Residual(keras.layers.Layer):
+class Residual(TracedLayer):
     """LayerNorm(x + Dropout(Sublayer(x))): the frame of every sub-layer.
 
     See sec. 3.1 and 5.4.
@@ -128,11 +129,11 @@ class Residual(keras.layers.Layer):
             dropout, dtype=self.dtype_policy, name="output_dropout"
         )
 
-    def build(self, x_shape):
+    def build(self, x_shape: Shape) -> None:
         self.norm.build(x_shape)
         self.output_dropout.build(x_shape)
 
-    def call(self, x, sublayer):
+    def call(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         return self._leave(x, sublayer(self._enter(x)))
 
     def step(
@@ -142,12 +143,12 @@ class Residual(keras.layers.Layer):
         y, cache = sublayer(self._enter(x))
         return self._leave(x, y), cache
 
-    def _enter(self, x):
+    def _enter(self, x: Tensor) -> Tensor:
         return self.norm(x) if self.pre_norm else x
 
-    def _leave(self, x, y):
+    def _leave(self, x: Tensor, y: Tensor) -> Tensor:
         x = x + self.output_dropout(y)
         return x if self.pre_norm else self.norm(x)
 
-    def compute_output_shape(self, x_shape):
+    def compute_output_shape(self, x_shape: Shape) -> Shape:
         return x_shape

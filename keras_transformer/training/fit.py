@@ -6,15 +6,17 @@ loss, it trains as Keras does.
 """
 
 import typing
+from collections.abc import Callable, Mapping, MutableMapping
 
 import keras
 from absl import logging
 
-from keras_transformer.backend import ON_TENSORFLOW
+from keras_transformer.backend import ON_TENSORFLOW, Tensor
 from keras_transformer.commands.startup import prepared_slices
 from keras_transformer.kernels.cross_entropy import (
     smoothed_cross_entropy,
 )
+from keras_transformer.kernels.layers import NOT_QUANTIZED
 from keras_transformer.training.loss import (
     SmoothedCrossEntropy,
     token_weights,
@@ -37,7 +39,33 @@ SEEDS = "seeds"  # the name of the dropout seeds in a file
 OVERRIDDEN_PRIVATE_METHODS = ("_maybe_symbolic_build",)
 
 
-class TokenExactTraining:
+def check_inputs(inputs: typing.Any) -> None:
+    """An error unless they have the ids of both sides."""
+    needed = ["source_ids", "target_ids"]
+    received = f"a {type(inputs).__name__}"
+    if isinstance(inputs, Mapping):
+        received = f"inputs with the keys {sorted(inputs)}"
+        if inputs.keys() >= {*needed}:
+            return
+    raise ValueError(
+        f"inputs must be a dictionary of {' and '.join(needed)}."
+        f" Received: {received}"
+    )
+
+
+def _checked_batch(*args):
+    """Inputs, labels and sample weights of a batch."""
+    inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(*args)
+    check_inputs(inputs)
+    if labels is None:
+        raise ValueError(
+            "labels must be int [B, T], the tokens that follow target_ids."
+            " Received: labels=None"
+        )
+    return inputs, labels, weights
+
+
+class TokenExactTraining(keras.Model):
     """Gives a Keras model the `TrainStep` in `fit` and `evaluate`.
 
     Loss and metrics are means over the tokens of the global batch, and
@@ -51,6 +79,7 @@ class TokenExactTraining:
 
     _token_exact_step = None
     _needs_logits = True
+    _has_metrics = False
     _requested_jit_compile: bool | str = "auto"
     _seeds_are_spread = False
 
@@ -85,7 +114,11 @@ class TokenExactTraining:
         Raises:
             ValueError: `loss_weights` is given where it would do nothing.
         """
-        token_exact = ON_TENSORFLOW and isinstance(loss, SmoothedCrossEntropy)
+        # Keras keeps the loss of an earlier call, and its metrics.
+        own_loss = self.loss if loss is None else loss
+        token_exact = ON_TENSORFLOW and isinstance(
+            own_loss, SmoothedCrossEntropy
+        )
         if token_exact and loss_weights is not None:
             raise ValueError(
                 "loss_weights must be None with SmoothedCrossEntropy, the only"
@@ -96,7 +129,7 @@ class TokenExactTraining:
         inside_replica = token_exact and not run_eagerly
         self._token_exact_step = None
         self._requested_jit_compile = jit_compile
-        super().compile(  # type: ignore[misc]
+        super().compile(
             optimizer=optimizer,
             loss=loss,
             loss_weights=loss_weights,
@@ -110,9 +143,9 @@ class TokenExactTraining:
         # Without metrics, a step is faster and takes less memory.
         own = getattr(type(self), "compute_metrics", None)
         has_own_metrics = own is not keras.Model.compute_metrics
-        self._needs_logits = bool(
-            metrics or weighted_metrics or has_own_metrics
-        )
+        if metrics is not None or weighted_metrics is not None:
+            self._has_metrics = bool(metrics or weighted_metrics)
+        self._needs_logits = self._has_metrics or has_own_metrics
         jit_compile = inside_replica and resolve_jit_compile(jit_compile)
         num_slices = prepared_slices()
         whole = not token_exact or self._needs_logits or jit_compile
@@ -127,8 +160,8 @@ class TokenExactTraining:
         if token_exact:
             self._token_exact_step = TrainStep(
                 self,
-                self.optimizer,  # type: ignore[attr-defined]
-                loss.label_smoothing,
+                self.optimizer,
+                own_loss.label_smoothing,
                 jit_compile,
                 accumulate_steps=1,
                 clip_norm=0.0,
@@ -141,13 +174,13 @@ class TokenExactTraining:
             return config
         return {**config, "jit_compile": self._requested_jit_compile}
 
-    def compile_from_config(self, config):
+    def compile_from_config(self, config: dict) -> None:
         config = keras.saving.deserialize_keras_object(config)
         config.pop("num_slices", None)  # files of 0.2.0 have those of a machine
         self.compile(**config)
         self.optimizer.build(self.trainable_variables)
 
-    def make_train_function(self, force=False):
+    def make_train_function(self, force: bool = False) -> Callable:
         if self._token_exact_step is not None and not self._seeds_are_spread:
             with self.distribute_strategy.scope():
                 spread_seeds(self)
@@ -167,24 +200,24 @@ class TokenExactTraining:
         Keras' own calls `call`, so that the sublayers do not know `training`:
         dropout would be inactive.
         """
-        others = self.non_trainable_variables  # type: ignore[attr-defined]
+        others = self.non_trainable_variables
         pairs = zip(
-            [*self.trainable_variables, *others],  # type: ignore[attr-defined]
+            [*self.trainable_variables, *others],
             [*trainable_variables, *non_trainable_variables],
             strict=True,
         )
         with keras.StatelessScope(
             list(pairs), collect_losses=return_losses
         ) as scope:
-            outputs = self(*args, **kwargs)  # type: ignore[operator]
-            losses = self.losses if return_losses else None  # type: ignore[attr-defined]
+            outputs = self(*args, **kwargs)
+            losses = self.losses if return_losses else None
         state = [scope.get_current_value(variable) for variable in others]
         return (outputs, state, losses) if return_losses else (outputs, state)
 
     def train_step(self, *args):
         if self._token_exact_step is None:
             return super().train_step(*args)
-        inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(*args)
+        inputs, labels, weights = _checked_batch(*args)
         logits = None
         if self._needs_logits:
             sums, logits = self._token_exact_step.with_logits(
@@ -197,7 +230,7 @@ class TokenExactTraining:
     def test_step(self, *args):
         if self._token_exact_step is None:
             return super().test_step(*args)
-        inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(*args)
+        inputs, labels, weights = _checked_batch(*args)
         logits = self(inputs, training=False)
         losses = smoothed_cross_entropy(
             labels, logits, self.loss.label_smoothing
@@ -224,13 +257,13 @@ class TokenExactTraining:
         if self._token_exact_step is None:
             super()._maybe_symbolic_build(iterator, data_batch)
 
-    def save_own_variables(self, store):
+    def save_own_variables(self, store: MutableMapping[str, Tensor]) -> None:
         super().save_own_variables(store)
         seeds = seed_variables(self)
         if seeds:
             store[SEEDS] = keras.ops.stack([v.value for v in seeds])
 
-    def load_own_variables(self, store):
+    def load_own_variables(self, store: MutableMapping[str, Tensor]) -> None:
         store = {name: store[name] for name in store.keys()}
         saved = store.pop(SEEDS, ())
         super().load_own_variables(store)
@@ -260,9 +293,7 @@ class TokenExactTraining:
         if input_signature is None:
             ids = keras.InputSpec(shape=(None, None), dtype="int32")
             input_signature = [{"source_ids": ids, "target_ids": ids}]
-        super().export(  # type: ignore[misc]
-            filepath, format, verbose, input_signature, **kwargs
-        )
+        super().export(filepath, format, verbose, input_signature, **kwargs)
 
     def quantize(self, *args: typing.Any, **kwargs: typing.Any) -> None:
         """Refused: Keras could not load the file of a quantized Transformer.
@@ -270,8 +301,4 @@ class TokenExactTraining:
         Raises:
             NotImplementedError: Always.
         """
-        raise NotImplementedError(
-            "A Transformer cannot be quantized in place, since Keras could not"
-            " load it again. Export it quantized: python -m savedmodel.export"
-            " --precision=int8"
-        )
+        raise NotImplementedError(NOT_QUANTIZED)

@@ -11,6 +11,7 @@ optimizer scales the loss.
 """
 
 import typing
+from collections.abc import Callable
 
 import keras
 import tensorflow as tf
@@ -27,39 +28,28 @@ from keras_transformer.training.update import (
 
 
 class StepSums(typing.NamedTuple):
-    """Sums over the target tokens of one replica in a step.
+    """Sums over the target tokens of one replica in a step, scalars."""
 
-    Attributes:
-        loss_sum: Sum of the smoothed token losses, scalar, nats.
-        nll_sum: The same without smoothing.
-        num_tokens: Target tokens (their weights, if any), scalar.
-    """
-
-    loss_sum: tf.Tensor
-    nll_sum: tf.Tensor
-    num_tokens: tf.Tensor
+    loss_sum: tf.Tensor  # of the smoothed token losses, nats
+    nll_sum: tf.Tensor  # the same without smoothing
+    num_tokens: tf.Tensor  # their weights, if any
 
 
 class Rows(typing.NamedTuple):
-    """Rows of a batch.
+    """Rows of a batch."""
 
-    Attributes:
-        inputs: Dictionary as for `TokenLosses`.
-        labels: int `[B, T]`, `PAD` where a row has ended.
-        weights: float `[B, T]`, the weight of each position; 0 for padding.
-    """
-
-    inputs: dict[str, tf.Tensor]
-    labels: tf.Tensor
-    weights: tf.Tensor
+    inputs: dict[str, tf.Tensor]  # as for `TokenLosses`
+    labels: tf.Tensor  # int [B, T], PAD where a row has ended
+    weights: tf.Tensor  # float [B, T], of each position; 0 for padding
 
 
-Gradients: typing.TypeAlias = typing.Callable[
-    [Rows, tf.Tensor], tuple[StepSums, list[tf.Tensor]]
-]
+Share = tuple[StepSums, list[tf.Tensor]]  # of one replica
+Gradients = Callable[[Rows, tf.Tensor], Share]
 
 
-def add_losses(losses, nll, weights) -> StepSums:
+def add_losses(
+    losses: tf.Tensor, nll: tf.Tensor, weights: tf.Tensor
+) -> StepSums:
     """The sums of a batch, in the dtype of the weights; all are `[B, T]`."""
     return StepSums(
         weighted_sum(losses, weights),
@@ -69,12 +59,9 @@ def add_losses(losses, nll, weights) -> StepSums:
 
 
 class WholeGradients:
-    """Computes all rows at once.
+    """Computes all rows at once; XLA compiles both passes if asked to.
 
-    Args:
-        losses: The `TokenLosses` of the model.
-        optimizer: Its optimizer, which may scale the loss.
-        jit_compile: Whether XLA compiles forward and backward pass.
+    The optimizer may scale the loss.
     """
 
     def __init__(
@@ -90,10 +77,12 @@ class WholeGradients:
                 self._gradients_and_logits, jit_compile=True
             )
 
-    def __call__(self, rows, global_tokens):
+    def __call__(self, rows: Rows, global_tokens: tf.Tensor) -> Share:
         return self._compiled(rows, global_tokens)
 
-    def with_logits(self, rows, global_tokens):
+    def with_logits(
+        self, rows: Rows, global_tokens: tf.Tensor
+    ) -> tuple[StepSums, list[tf.Tensor], tf.Tensor]:
         """Sums, gradients, and logits `[B, T, V]` from before the update.
 
         Only of losses without R-Drop and a guided head, as `fit` has them.
@@ -129,10 +118,7 @@ class WholeGradients:
 class MicroBatchGradients:
     """Computes rows in micro-batches, one after the other, to save memory.
 
-    Args:
-        inner: Gradients of a micro-batch.
-        model: The model of these gradients.
-        num_micro_batches: The number of rows must divide by it.
+    The number of rows must divide by their number.
     """
 
     def __init__(
@@ -142,10 +128,10 @@ class MicroBatchGradients:
         self._model = model
         self._num_micro_batches = num_micro_batches
 
-    def __call__(self, rows, global_tokens):
+    def __call__(self, rows: Rows, global_tokens: tf.Tensor) -> Share:
         parts = micro_batches(rows, self._num_micro_batches)
 
-        def add_micro_batch(index, so_far):
+        def add_micro_batch(index: tf.Tensor, so_far: tuple) -> tuple:
             micro_batch = tf.nest.map_structure(lambda x: x[index], parts)
             terms = self._inner(micro_batch, global_tokens)
             return index + 1, tf.nest.map_structure(tf.add, so_far, terms)
@@ -169,13 +155,8 @@ class SliceGradients:
     On CPUs that is faster than to divide every operation among the cores. The
     slices must not wait for each other, so nothing that a slice does has a side
     effect: the seeds of dropout, which all would change, go in and come out.
-    Each slice has its own seeds.
-
-    Args:
-        inner: Gradients of a slice.
-        model: The model of these gradients, without state but its weights and
-            the seeds of its dropout.
-        num_slices: Slices, above 1.
+    Each slice has its own seeds. The model has no other state than its weights
+    and these seeds.
     """
 
     def __init__(self, inner: Gradients, model: typing.Any, num_slices: int):
@@ -184,7 +165,7 @@ class SliceGradients:
         self._num_slices = num_slices
         self._of_slice = compiled(self._with_seeds)  # traced once for all
 
-    def __call__(self, rows, global_tokens):
+    def __call__(self, rows: Rows, global_tokens: tf.Tensor) -> Share:
         seeds = [variable.value for variable in seed_variables(self._model)]
         before = [tf.convert_to_tensor(seed) for seed in seeds]
         results = []
@@ -196,7 +177,7 @@ class SliceGradients:
             seed.assign(value)
         return tf.nest.map_structure(lambda *each: tf.add_n(each), *terms)
 
-    def _slices(self, rows):
+    def _slices(self, rows: Rows) -> list[Rows]:
         """The rows of each slice, as equally many as possible."""
         sizes = slice_sizes(tf.shape(rows.labels)[0], self._num_slices)
         parts = [
@@ -216,7 +197,7 @@ class SliceGradients:
         return terms, [scope.get_current_value(v) for v in variables]
 
 
-def slice_sizes(num_rows, num_slices):
+def slice_sizes(num_rows: int | tf.Tensor, num_slices: int) -> list:
     """The number of rows of each slice: a list, as equal as possible.
 
     >>> slice_sizes(14, num_slices=3)
@@ -225,7 +206,7 @@ def slice_sizes(num_rows, num_slices):
     return [(num_rows + index) // num_slices for index in range(num_slices)]
 
 
-def compiled(function, jit_compile=False):
+def compiled(function: Callable, jit_compile: bool = False) -> Callable:
     """The function as a separate graph, which XLA compiles if asked to."""
     return tf.function(
         function,

@@ -33,46 +33,33 @@ REPLICATED = PartitionSpec()
 
 
 class State(typing.NamedTuple):
-    """The arrays that a step changes, and the frozen weights.
+    """The arrays that a step changes, and the frozen weights."""
 
-    Attributes:
-        trained: The trainable weights.
-        frozen: The other weights.
-        seeds: The states of the random generators of dropout.
-        optimizer: The variables of the optimizer.
-        averages: The moving average of the trained weights; empty without.
-    """
-
-    trained: list[typing.Any]
-    frozen: list[typing.Any]
-    seeds: list[typing.Any]
+    trained: list[typing.Any]  # the trainable weights
+    frozen: list[typing.Any]  # the other weights
+    seeds: list[typing.Any]  # of the random generators of dropout
     optimizer: list[typing.Any]
-    averages: list[typing.Any]
+    averages: list[typing.Any]  # moving, of the trained weights; may be empty
 
 
 class JaxStep:
     """The training step of a model, as a function of its state.
 
+    The variables of model and optimizer name the arrays of the state; their
+    values are not used. The optimizer is built here, and has no loss scale.
+    `shardings` is a `State` with the `NamedSharding` of each array.
+
     Args:
-        model: A built `Transformer`. Its variables name the arrays of the
-            state; their values are not used.
-        optimizer: A Keras optimizer without loss scale, built here.
         mesh: A `jax.sharding.Mesh` with the one axis `AXIS`.
-        label_smoothing: As in `SmoothedCrossEntropy`.
         accumulate_steps: Micro-batches of a device's rows, computed one after
             the other.
         clip_norm: Maximum norm of the gradient; 0 means no limit.
         r_drop: Alpha of R-Drop; see `TokenLosses`.
-        ema_decay: Decay of a moving average of the weights, as in
-            `average_changes`; 0 keeps none.
+        ema_decay: As in `average_changes`; 0 keeps no average.
         shard_parameters: Whether every device stores a part of the weights and
             of the optimizer's variables instead of all. Weights are collected
             for a step, and gradients are added up part by part.
         clock: The variable of a schedule with a clock, if it has one.
-        guided_head: The `GuidedHead` that learns to align, or None.
-
-    Attributes:
-        shardings: A `State` with the `NamedSharding` of each array.
     """
 
     def __init__(
@@ -135,10 +122,7 @@ class JaxStep:
     ) -> tuple[dict[str, jax.Array], jax.Array]:
         """This host's rows of one batch, or of several, on its devices.
 
-        Args:
-            inputs: Dictionary as for `TokenLosses`; for several batches of one
-                shape with an axis of steps before the others.
-            labels: int32 `[B, T]`, or likewise.
+        Several batches of one shape have an axis of steps before the others.
         """
         axes = (None,) * (labels.ndim - 2) + (AXIS,)
         sharding = self._sharding(PartitionSpec(*axes))
@@ -156,15 +140,11 @@ class JaxStep:
     ) -> tuple[State, jax.Array]:
         """Makes the updates of one batch, or of several; does not wait.
 
-        Args:
-            state: The `State`; its arrays cannot be used afterwards.
-            inputs, labels: As `place_rows` returns them.
-            elapsed: For a schedule with a clock: the share of the time that
-                has passed.
+        The arrays of the given state cannot be used afterwards. `elapsed` is
+        for a schedule with a clock: the share of the time that has passed.
 
-        Returns:
-            The next state, and float32 `[4]`, sums over all tokens of the
-            global batches: smoothed loss, loss, target and source tokens.
+        Also returns float32 `[4]`, sums over all tokens of the global batches:
+        smoothed loss, loss, target and source tokens.
         """
         compiled = self._programs.get(_shapes_of(inputs, labels))
         program = compiled.result() if compiled else self._compiled
@@ -176,15 +156,11 @@ class JaxStep:
         batches: Iterable[tuple[dict[str, jax.Array], jax.Array]],
         num_threads: int,
     ) -> None:
-        """Compiles the programs of batches, several at the same time.
+        """Compiles the programs of batches, a batch of each shape.
 
-        A call with such a batch raises what the compiler has raised. Programs
-        of other shapes are compiled by the call.
-
-        Args:
-            state: A `State` as in the calls; it is not changed.
-            batches: A batch of each shape, as `place_rows` returns it.
-            num_threads: Programs to compile at the same time.
+        `num_threads` programs are compiled at the same time. A call with such
+        a batch raises what the compiler has raised. Programs of other shapes
+        are compiled by the call.
         """
         pool = concurrent.futures.ThreadPoolExecutor(num_threads)
         try:
@@ -259,7 +235,11 @@ class JaxStep:
         """A device's share of the gradient, next seeds, sums of two losses."""
         compute = jax.grad(self._share_of_loss, has_aux=True)
 
-        def of_rows(seeds, inputs, labels):
+        def of_rows(
+            seeds: list[jax.Array],
+            inputs: dict[str, jax.Array],
+            labels: jax.Array,
+        ) -> tuple:
             gradients, (seeds, sums) = compute(
                 trained, frozen, seeds, inputs, labels, global_tokens
             )
@@ -268,7 +248,7 @@ class JaxStep:
         if self._accumulate_steps == 1:
             return of_rows(seeds, inputs, labels)
 
-        def add_micro_batch(so_far, rows):
+        def add_micro_batch(so_far: tuple, rows: tuple) -> tuple:
             gradients, seeds, sums = so_far
             more, seeds, more_sums = of_rows(seeds, *rows)
             added = jax.tree.map(jnp.add, (gradients, sums), (more, more_sums))

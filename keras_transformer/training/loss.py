@@ -5,26 +5,19 @@ import typing
 import keras
 from keras import ops
 
-from keras_transformer.backend import precise_dtype
+from keras_transformer.backend import Tensor, precise_dtype
 from keras_transformer.kernels.cross_entropy import smoothed_cross_entropy
 from keras_transformer.vocabulary import PAD
 
 SMALLEST_ATTENTION = 1e-6  # keeps its logarithm finite in half precision
 
 
-def token_weights(labels, sample_weight=None, dtype="float32"):
+def token_weights(
+    labels: Tensor, sample_weight: Tensor | None = None, dtype: str = "float32"
+) -> Tensor:
     """The weight of each position: 0 for padding, else 1 or as given.
 
-    Args:
-        labels: int `[B, T]`; `PAD` where a row has ended.
-        sample_weight: Optional float: `[B]` weighs rows, `[B, T]` tokens.
-        dtype: Of the result.
-
-    Returns:
-        `[B, T]`.
-
-    Raises:
-        ValueError: `sample_weight` has another rank.
+    Labels are `[B, T]`; a `sample_weight` `[B]` weighs rows, `[B, T]` tokens.
 
     >>> token_weights(ops.array([[5, 2, 0], [2, 0, 0]]), [0.5, 2.0]).numpy()
     array([[0.5, 0.5, 0. ],
@@ -45,7 +38,7 @@ def token_weights(labels, sample_weight=None, dtype="float32"):
     return weights * sample_weight
 
 
-def weighted_sum(values, weights):
+def weighted_sum(values: Tensor, weights: Tensor) -> Tensor:
     """The sum of values times weights, in the dtype of the weights.
 
     A value of weight 0 does not count, even if it is infinite: -log p(PAD) of
@@ -59,7 +52,7 @@ def weighted_sum(values, weights):
     return ops.sum(ops.where(weights == 0, 0.0, values) * weights)
 
 
-def negative_log_likelihood(labels, logits):
+def negative_log_likelihood(labels: Tensor, logits: Tensor) -> Tensor:
     """-log p(label) of each position, without smoothing: `[B, T]`.
 
     NaN for a label outside [0, V).
@@ -67,20 +60,12 @@ def negative_log_likelihood(labels, logits):
     return smoothed_cross_entropy(labels, logits, label_smoothing=0.0)[1]
 
 
-def alignment_loss(attention, links):
+def alignment_loss(attention: Tensor, links: Tensor) -> Tensor:
     """Cross-entropy of attention to the tokens that each token is linked to.
 
     -sum_s G[t, s] log A[t, s], where G spreads each token's links evenly (Garg
-    et al. 2019, sec. 3.2).
-
-    Args:
-        attention: float `[B, T, S]`, each row a distribution.
-        links: bool `[B, T, S]`, `True` where a token is linked to a source
-            token.
-
-    Returns:
-        `[B, T]`, nats, 0 for a token without links; float64 for float64, else
-        float32.
+    et al. 2019, sec. 3.2), in nats, 0 for a token without links: `[B, T]`,
+    float64 for float64, else float32. A and the links are `[B, T, S]`.
 
     >>> attention = ops.array([[[0.5, 0.25, 0.25], [1.0, 0.0, 0.0]]])
     >>> links = ops.array([[[False, True, True], [False, False, False]]])

@@ -6,6 +6,7 @@ import typing
 import keras
 from keras import ops
 
+from keras_transformer.backend import Tensor
 from keras_transformer.kernels.cross_entropy import (
     is_in_vocabulary,
 )
@@ -64,7 +65,7 @@ class TokenAccuracy(_TokenMean):
     def __init__(self, name: str = "token_accuracy", **kwargs: typing.Any):
         super().__init__(name=name, **kwargs)
 
-    def token_values(self, labels, logits):
+    def token_values(self, labels: Tensor, logits: Tensor) -> Tensor:
         best = ops.cast(ops.argmax(logits, axis=-1), labels.dtype)
         hits = ops.cast(ops.equal(best, labels), self.dtype)
         valid = is_in_vocabulary(labels, logits.shape[-1])
@@ -86,7 +87,7 @@ class Perplexity(_TokenMean):
     def __init__(self, name: str = "perplexity", **kwargs: typing.Any):
         super().__init__(name=name, **kwargs)
 
-    def token_values(self, labels, logits):
+    def token_values(self, labels: Tensor, logits: Tensor) -> Tensor:
         return negative_log_likelihood(labels, logits)
 
     def result(self) -> typing.Any:

@@ -10,19 +10,12 @@ from keras_transformer.training.update import average_changes
 class MovingAverage:
     """average = decay * average + (1 - decay) * weight, after each update.
 
-    It covers the trainable weights; others do not change. The decay begins
-    small: see `average_changes`.
+    `averages` has a float32 variable for each trainable weight; others do not
+    change. The decay begins small: see `average_changes`.
 
     Make it in the strategy's scope. Each replica keeps its own average:
     all have the same weights, so all averages are the same, and nothing has to
     be sent.
-
-    Args:
-        model: The built model; frozen weights are frozen already.
-        decay: In (0, 1).
-
-    Attributes:
-        averages: A float32 variable for each of `model.trainable_variables`.
     """
 
     def __init__(self, model: typing.Any, decay: float):
@@ -41,8 +34,7 @@ class MovingAverage:
     def update(self, updates: tf.Tensor) -> None:
         """Moves the averages towards the weights; in a replica context.
 
-        Args:
-            updates: Updates that the weights have had, integer scalar.
+        `updates` is how many the weights have had, an integer scalar.
         """
         weights = [weight.value for weight in self._weights]
         changes = average_changes(self.averages, weights, updates, self._decay)

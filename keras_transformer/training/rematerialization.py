@@ -15,11 +15,11 @@ again, and never ends in a loop.
 """
 
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import keras
 
-from keras_transformer.backend import ON_TENSORFLOW
+from keras_transformer.backend import ON_TENSORFLOW, Tensor
 from keras_transformer.training.seeds import seed_variables
 
 if ON_TENSORFLOW:
@@ -29,32 +29,26 @@ else:
 
 
 def rematerialize(model: typing.Any) -> None:
-    """Makes the layers of a built `Transformer` recompute in training.
-
-    Args:
-        model: The model; its outputs do not change.
-    """
+    """Makes the layers of a built `Transformer` recompute in training."""
     for block in [*model.encoder.blocks, *model.decoder.blocks]:
         block.call = _recomputed(block)
 
 
+Arguments = tuple[tuple, dict[str, typing.Any]]  # by place, by name
 REMATERIALIZE = {"none": lambda model: None, "layers": rematerialize}
 
 
 class WithTraining(keras.layers.Layer):
-    """A function of `training`, which Keras makes known in layers only.
+    """A function of `training`, which Keras makes known in layers only."""
 
-    Args:
-        function: A part of a layer, called with `arguments` and `training`.
-        dtype: The layer's policy.
-    """
-
-    def __init__(self, function, dtype):
+    def __init__(self, function: Callable, dtype: keras.DTypePolicy):
         super().__init__(dtype=dtype)
         self._function = function
         self.built = True
 
-    def call(self, arguments, training=None):
+    def call(
+        self, arguments: Arguments, training: bool | None = None
+    ) -> Tensor:
         return self._function(arguments, training)
 
 
@@ -67,8 +61,10 @@ def _recomputed(block):
         lambda arguments, training: call(*arguments[0], **arguments[1]), policy
     )
 
-    def compute(arguments, training):
-        def of_values(values, arguments):
+    def compute(arguments: Arguments, training: bool | None) -> Tensor:
+        def of_values(
+            values: list[Tensor], arguments: Arguments
+        ) -> tuple[Tensor, list[Tensor]]:
             pairs = zip(variables, values, strict=True)
             with keras.StatelessScope(pairs) as scope:
                 output = as_before(arguments, training=training)
@@ -87,15 +83,14 @@ def _recomputed(block):
 def _checkpoint(function: Callable) -> Callable:
     """`jax.checkpoint`, or the same under TensorFlow.
 
-    Args:
-        function: Pure function of nested tensors and None. It returns a float
-            tensor, and a list of integer tensors.
+    The function is a pure one of nested tensors and None. It returns a float
+    tensor, and a list of integer tensors.
     """
     if not ON_TENSORFLOW:
         return jax.checkpoint(function)
 
     def checkpoint(*arguments):
-        def compute(tensors):
+        def compute(tensors: Iterable[Tensor]) -> tuple[Tensor, list[Tensor]]:
             left = iter(tensors)
             return function(
                 *tf.nest.map_structure(
@@ -105,12 +100,12 @@ def _checkpoint(function: Callable) -> Callable:
 
         @tf.custom_gradient
         def recomputed(*tensors):
-            def gradient(upstream, *_):
+            def gradient(upstream: Tensor, *_: Tensor) -> list[Tensor | None]:
                 again = _after(upstream, tensors)
                 floats = [x for x in again if x.dtype.is_floating]
                 with tf.GradientTape() as tape:
                     tape.watch(floats)
-                    output, _ = compute(again)
+                    output = compute(again)[0]
                 gradients = iter(tape.gradient(output, floats, upstream))
                 return [
                     next(gradients) if x.dtype.is_floating else None

@@ -13,6 +13,7 @@ import typing
 
 import keras
 import tensorflow as tf
+from absl import logging
 
 from keras_transformer.backend import precise_dtype
 from keras_transformer.training.gradients import (
@@ -40,33 +41,22 @@ class TrainStep:
     The update is that of `update.py`, whether the rows of a batch are spread
     over replicas, over workers, over slices, or over micro-batches.
 
-    Call it in a replica context.
+    Call it in a replica context. Its result are the replica's `StepSums`. The
+    optimizer is built here. A `LossScaleOptimizer` sees the same gradients on
+    every replica, so that all of them skip an update, or none.
 
     Args:
-        model: A built `Transformer`.
-        optimizer: A Keras optimizer; built here for the model's variables. A
-            `LossScaleOptimizer` sees the same gradients on every replica, so
-            that all of them skip an update, or none.
-        label_smoothing: As in `SmoothedCrossEntropy`.
         jit_compile: Whether XLA compiles forward and backward in the replica.
         accumulate_steps: Micro-batches of a replica's rows, whose number must
-            divide by it; see `MicroBatchGradients`.
+            divide by it.
         clip_norm: Maximum norm of the gradient of all weights together; 0 means
             no limit.
         r_drop: Alpha of R-Drop; see `TokenLosses`.
-        moving_average: A `MovingAverage` of the weights to keep, or None.
-        num_slices: Parts of a micro-batch that are computed at the same time;
-            see `SliceGradients`.
-        guided_head: The `GuidedHead` that learns to align, or None.
+        num_slices: Parts of a micro-batch that are computed at the same time.
 
     Call arguments:
-        inputs: Dictionary as for `TokenLosses`.
-        labels: int `[B, T]`, `PAD` where a row has ended.
         sample_weight: Optional float weights of rows, `[B]`, or of tokens,
             `[B, T]`.
-
-    Returns:
-        The replica's `StepSums`.
     """
 
     def __init__(
@@ -108,21 +98,24 @@ class TrainStep:
         self._update(gradients)
         return sums
 
-    def gradients(self, inputs, labels, sample_weight=None):
-        """The step without its update.
-
-        Returns:
-            The replica's `StepSums`, and its share of the gradient for each
-            trainable variable; see `gradients.py`.
-        """
+    def gradients(
+        self,
+        inputs: dict[str, tf.Tensor],
+        labels: tf.Tensor,
+        sample_weight: tf.Tensor | None = None,
+    ) -> tuple[StepSums, list[tf.Tensor]]:
+        """The step without its update: sums, and its share of the gradient."""
         return self._gradients(*self._weighted(inputs, labels, sample_weight))
 
-    def with_logits(self, inputs, labels, sample_weight=None):
+    def with_logits(
+        self,
+        inputs: dict[str, tf.Tensor],
+        labels: tf.Tensor,
+        sample_weight: tf.Tensor | None = None,
+    ) -> tuple[StepSums, tf.Tensor]:
         """The same step, with the whole batch at once, for metrics of it.
 
-        Returns:
-            The replica's `StepSums`, and logits `[B, T, V]` from before the
-            update.
+        Also returns the logits `[B, T, V]` from before the update.
         """
         sums, gradients, logits = self._whole.with_logits(
             *self._weighted(inputs, labels, sample_weight)
@@ -141,6 +134,9 @@ class TrainStep:
 
     def _update(self, gradients):
         """Applies each replica's share of the gradient."""
+        if not gradients:
+            logging.warning("the model has no trainable weights: no update")
+            return
         self.optimizer.apply_gradients(
             zip(
                 self._same_on_every_replica(gradients),

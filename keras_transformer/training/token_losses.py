@@ -19,49 +19,28 @@ from keras_transformer.training.loss import alignment_loss
 
 
 class GuidedHead(typing.NamedTuple):
-    """The head that learns to align, and the weight of its loss.
+    """The head that learns to align, and the weight of its loss."""
 
-    Attributes:
-        attention: Attention to the source of a decoder layer.
-        number: The head of it, counted from 1.
-        weight: Factor of the loss.
-    """
-
-    attention: MultiHeadAttention
-    number: int
-    weight: float
+    attention: MultiHeadAttention  # to the source, of a decoder layer
+    number: int  # the head of it, counted from 1
+    weight: float  # factor of the loss
 
 
 class TokenLosses(keras.layers.Layer):
     """`smoothed_cross_entropy` of a model's logits, which are never made.
 
     Less time and memory than `model(inputs)` and its loss, with the same values
-    and gradients; see `projected_cross_entropy`.
+    and gradients; see `projected_cross_entropy`. Both losses are `[B, T]`,
+    float32 (float64 if that is the model's dtype).
 
     With R-Drop (Liang et al. 2021) every row is computed twice, with different
     dropout, and the loss includes the divergence of both distributions of a
-    token; see `projected_r_drop`.
+    token, times `r_drop`; see `projected_r_drop`.
 
     With a guided head the loss of a position includes its `alignment_loss`
-    (Chen et al. 2016). Links are those of the token that the decoder reads
-    there: one position after it is predicted, where an alignment is read, too.
-
-    Args:
-        model: A built `Transformer`.
-        label_smoothing: As in `SmoothedCrossEntropy`, in [0, 1).
-        r_drop: Alpha of R-Drop; 0 turns it off.
-        guided_head: The `GuidedHead`, or None.
-
-    Call arguments:
-        inputs: Dictionary of `source_ids` `[B, S]` and `target_ids` `[B, T]`;
-            with a guided head also `links`, bool `[B, T, S]`.
-        labels: int `[B, T]`, the token that follows each of `target_ids`.
-        training: Whether dropout is active.
-
-    Returns:
-        Two `[B, T]`, float32 (float64 if that is the model's dtype): the
-        smoothed cross-entropy and -log p(label), in nats; NaN for a label
-        outside [0, V).
+    (Chen et al. 2016), for the `links` among the inputs, bool `[B, T, S]`.
+    Links are those of the token that the decoder reads there: one position
+    after it is predicted, where an alignment is read, too.
     """
 
     def __init__(

@@ -42,9 +42,8 @@ def micro_batches(rows: typing.Any, number: int) -> typing.Any:
 def clipped(gradients: list[Tensor], clip_norm: float | Tensor) -> list[Tensor]:
     """The gradient of all weights, scaled to a norm of at most `clip_norm`.
 
-    Args:
-        gradients: The sums over all devices, one for each trainable weight.
-        clip_norm: Maximum norm; in the scale of the loss, if there is one.
+    Gradients are the sums over all devices. The norm is in the scale of the
+    loss, if there is one.
 
     >>> [float(g) for g in clipped([ops.array(3.0), ops.array(4.0)], 2.5)]
     [1.5, 2.0]
@@ -68,10 +67,7 @@ def average_changes(
 
         min(ema_decay, (1 + updates) / (10 + updates))
 
-    Args:
-        averages, weights: An array for each trainable weight.
-        updates: Updates that the weights have had, integer scalar.
-        ema_decay: In (0, 1).
+    `updates` is how many the weights have had, an integer scalar.
     """
     updates = ops.cast(updates, "float32")
     decay = ops.minimum(ema_decay, (1.0 + updates) / (10.0 + updates))

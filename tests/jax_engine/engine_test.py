@@ -150,6 +150,32 @@ def test_fit_has_dropout():
     assert model.evaluate(inputs, ids, verbose=0) == pytest.approx(exact)
 
 
+@pytest.mark.parametrize(
+    "fields", [{}, {"positions": "relative"}, {"attention_window": 3}]
+)
+def test_ids_may_be_empty(fields):
+    """As under TensorFlow: JAX infers no size beside 0."""
+    config = kt.preset("tiny", vocab_size=40, num_layers=1, **fields)
+    model = kt.Transformer(config)
+    ids = np.full((2, 3), 5, "int32")
+    for source, target in ((ids[:, :0], ids), (ids, ids[:, :0])):
+        logits = model(
+            {"source_ids": source, "target_ids": target}, training=True
+        )
+        assert logits.shape == (*target.shape, 40)
+        assert np.isfinite(logits).all()
+
+
+def test_fit_without_trainable_weights():
+    model = kt.Transformer(kt.preset("tiny", vocab_size=40, num_layers=1))
+    model.trainable = False
+    model.compile("sgd", kt.SmoothedCrossEntropy(0.1))
+    ids = np.full((2, 3), 5, "int32")
+    inputs = {"source_ids": ids, "target_ids": ids}
+    loss = model.fit(inputs, ids, verbose=0).history["loss"][0]
+    assert np.isfinite(loss)
+
+
 def test_a_moving_average(exact, tmp_path):
     """What is saved as weights is the average, by its formula."""
     argv = [*exact, "--checkpoint_steps=1", "--keep_checkpoints=4"]

@@ -4,7 +4,7 @@ import dataclasses
 
 from keras_transformer.config import DecodingConfig, LengthConfig
 from keras_transformer.fields import GIVEN, hp, same_field
-from trainers.run.built_in import TREEBANK
+from trainers.run.built_in import TREEBANK, BuiltIn
 from trainers.run.data_config import DataConfig
 
 DATASET = "trees"  # the value of `TreesConfig.dataset`
@@ -55,6 +55,11 @@ class TreesConfig(LengthConfig, changeable=True):
     def tags(self) -> dict[str, str]:
         """As `DataConfig.tags`: trees have none."""
         return {}
+
+    @property
+    def built_in(self) -> BuiltIn | None:
+        """As `DataConfig.built_in`."""
+        return None if self.train_trees else TREEBANK
 
     @property
     def given_tokenizers(self) -> dict[str, str]:

@@ -1,84 +1,19 @@
-"""The cost of a training, shown before it begins."""
+"""The cost of a training, tried and shown before it begins."""
 
 import math
+from collections.abc import Sequence
 
-from trainers.run.progress import span
+import keras
+
+from keras_transformer.commands.flags import CommandError
+from keras_transformer.data.batches import Shape
+from trainers.run.engine import Engine, OutOfMemoryError, Task
+from trainers.run.progress import counted, span
 
 MIB = 2**20
 
 
-def budget_lines(
-    experiment, num_parameters, memory, num_programs, seconds_per_step
-):
-    """The budget of a training, as lines.
-
-    Args:
-        experiment: The `Experiment`.
-        num_parameters: Parameters of the model.
-        memory: `memory_of_replica`.
-        num_programs: Number of programs that XLA compiles; 0 without XLA.
-        seconds_per_step: Seconds of a step with one of the `largest_shapes`.
-
-    Returns:
-        List of `str`.
-    """
-    batches, config = experiment.train_batches, experiment.training
-    steps = batches.steps_per_epoch
-    source, target = (n / steps for n in batches.tokens_per_epoch)
-    replicas = experiment.devices.num_replicas
-    shapes = " and ".join(
-        f"{rows} x {length}" for rows, length in largest_shapes(batches.shapes)
-    )
-    epochs = config.train_steps / steps
-    sizes = ", ".join(f"{k} {n / MIB:,.0f} MiB" for k, n in memory.items())
-    seconds = seconds_per_step * config.train_steps
-    time = f"about {span(seconds)} for {config.train_steps:,} steps"
-    if 0 < config.train_minutes * 60 < seconds:
-        affordable = config.train_minutes * 60 / seconds_per_step
-        time = f"about {affordable:,.0f} in {span(config.train_minutes * 60)}"
-    xla = "is not used"
-    if num_programs:
-        xla = f"compiles {counted(num_programs, 'program')}"
-    return [
-        f"budget: {num_parameters:,} parameters;"
-        f" {config.train_steps:,} steps are {epochs:.1f} epochs of {steps:,}",
-        f"  a step: {source:,.0f} source and {target:,.0f} target tokens on"
-        f" average, on {counted(replicas, 'replica')} in"
-        f" {counted(config.accumulate_steps, 'micro-batch', 'micro-batches')}"
-        " each",
-        f"  {counted(len(batches.shapes), 'shape')} of a batch; XLA {xla}",
-        f"  memory of a replica: {sizes}, and the activations",
-        f"  the largest batches, {shapes} tokens, fit into memory:"
-        f" {seconds_per_step:.2f} s a step, so {time} without validation",
-    ]
-
-
-def counted(number, noun, plural=None):
-    """A number with its noun: `1 shape`, `2 shapes`."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
-
-
-def memory_of_replica(experiment, model, optimizer, num_slices):
-    """Bytes on a replica by purpose, activations excluded.
-
-    Each of the slices that a batch is divided into on a CPU has gradients of
-    its own.
-    """
-    weights = sum(bytes_of(v) for v in model.weights)
-    gradients = sum(bytes_of(v) for v in model.trainable_variables)
-    if experiment.training.ema_decay:
-        weights += gradients  # a moving average is as large
-    if experiment.training.accumulate_steps > 1:
-        gradients *= 2  # the sum so far, and a micro-batch's
-    gradients *= num_slices
-    return {
-        "weights": weights,
-        "gradients": gradients,
-        "optimizer": sum(bytes_of(v) for v in optimizer.variables),
-    }
-
-
-def largest_shapes(shapes):
+def largest_shapes(shapes: Sequence[Shape]) -> list[Shape]:
     """The shapes of a batch that can need the most memory, one or two.
 
     Projections need memory for each token, attention for each pair of tokens.
@@ -91,6 +26,113 @@ def largest_shapes(shapes):
     return list(dict.fromkeys([most_tokens, longest]))
 
 
-def bytes_of(variable):
-    """Bytes of a Keras variable of 4-byte numbers."""
-    return 4 * math.prod(variable.shape)
+def try_batches(task: Task, engine: Engine) -> float:
+    """Makes the steps that need the most memory, and undoes them.
+
+    If XLA compiles a program for each shape, it makes a step of each: the clock
+    of `train_minutes` then does not run while XLA compiles.
+
+    Returns the seconds of the slowest of these steps, without compilation.
+    Raises `CommandError` if the memory of a device is too small for one.
+    """
+    shapes = task.train_batches.shapes
+    tried = largest_shapes(shapes)
+    if engine.num_programs:
+        tried += [shape for shape in shapes if shape not in tried]
+    seconds = []
+    for rows, length in tried:
+        try:
+            seconds.append(engine.try_batch((rows, length)))
+        except OutOfMemoryError as error:
+            raise CommandError(
+                f"the largest batch, {rows} x {length} tokens, does not fit"
+                f" into memory: {_advice(task, engine, rows, length)} ({error})"
+            ) from error
+    return max(seconds)
+
+
+def _advice(task: Task, engine: Engine, rows: int, length: int) -> str:
+    """Options with which a batch fits that did not, as text.
+
+    A part of its rows needs as much memory as a micro-batch of them.
+    """
+    multiple, config = task.rows_multiple, task.training
+    parts = 2
+    while rows // parts >= multiple:
+        fitting = rows // parts // multiple * multiple
+        try:
+            engine.try_batch((fitting, length))
+        except OutOfMemoryError:
+            parts *= 2
+            continue
+        return (
+            f"--accumulate_steps={parts * config.accumulate_steps} fits"
+            " (the same updates, in more micro-batches), and so does"
+            f" --batch_tokens={fitting * length} (smaller batches)"
+        )
+    advice = "a smaller --max_length may fit"
+    if config.remat == "none":
+        advice = "--remat=layers may fit"
+    return f"not even one row on each device fits; {advice}"
+
+
+def budget_lines(
+    task: Task, engine: Engine, seconds_per_step: float
+) -> list[str]:
+    """The budget of a training, as lines.
+
+    A step with one of the largest batches takes that many seconds.
+    """
+    batches, config = task.train_batches, task.training
+    steps = batches.steps_per_epoch
+    source, target = (n / steps for n in batches.tokens_per_epoch)
+    shapes = " and ".join(
+        f"{rows} x {length}" for rows, length in largest_shapes(batches.shapes)
+    )
+    epochs = config.train_steps / steps
+    memory = memory_of_replica(task, engine)
+    sizes = ", ".join(f"{k} {n / MIB:,.0f} MiB" for k, n in memory.items())
+    seconds = seconds_per_step * config.train_steps
+    time = f"about {span(seconds)} for {config.train_steps:,} steps"
+    if 0 < config.train_minutes * 60 < seconds:
+        affordable = config.train_minutes * 60 / seconds_per_step
+        time = f"about {affordable:,.0f} in {span(config.train_minutes * 60)}"
+    xla = "is not used"
+    if engine.num_programs:
+        xla = f"compiles {counted(engine.num_programs, 'program')}"
+    return [
+        f"budget: {engine.model.count_params():,} parameters;"
+        f" {config.train_steps:,} steps are {epochs:.1f} epochs of {steps:,}",
+        f"  a step: {source:,.0f} source and {target:,.0f} target tokens on"
+        f" average, on {counted(task.devices.num_replicas, 'replica')} in"
+        f" {counted(config.accumulate_steps, 'micro-batch', 'micro-batches')}"
+        " each",
+        f"  {counted(len(batches.shapes), 'shape')} of a batch; XLA {xla}",
+        f"  memory of a replica: {sizes}, and the activations",
+        f"  the largest batches, {shapes} tokens, fit into memory:"
+        f" {seconds_per_step:.2f} s a step, so {time} without validation",
+    ]
+
+
+def memory_of_replica(task: Task, engine: Engine) -> dict[str, int]:
+    """Bytes on a replica by purpose, activations excluded.
+
+    Each of the slices that a batch is divided into on a CPU has gradients of
+    its own.
+    """
+    weights = bytes_of(engine.model.weights)
+    gradients = bytes_of(engine.model.trainable_variables)
+    if task.training.ema_decay:
+        weights += gradients  # a moving average is as large
+    if task.training.accumulate_steps > 1:
+        gradients *= 2  # the sum so far, and a micro-batch's
+    return {
+        "weights": weights,
+        "gradients": gradients * engine.num_slices,
+        "optimizer": bytes_of(engine.optimizer.variables),
+    }
+
+
+def bytes_of(variables: Sequence[keras.Variable]) -> int:
+    """Bytes of Keras variables of 4-byte numbers."""
+    return sum(4 * math.prod(variable.shape) for variable in variables)

@@ -21,11 +21,16 @@ class BuiltIn:
             split and the training split, in this order.
         train_size: Examples of the training split.
         option: The option that says how many of them are read.
+        max_vocab_size: Size of the largest vocabulary that all of them, and
+            the symbols of their targets, can make.
+        recipe: The recipe that trains on it.
     """
 
     file: str
     train_size: int
     option: str
+    max_vocab_size: int
+    recipe: str
 
     def read(self, split: str, size: int) -> list[str]:
         """The first examples of a split, each a line without its end.
@@ -57,5 +62,7 @@ class BuiltIn:
             return [line.removesuffix("\n") for line in wanted]
 
 
-PHRASEBOOK = BuiltIn("phrasebook.tsv.xz", 60_000, "phrasebook_pairs")
-TREEBANK = BuiltIn("treebank.mrg.xz", 20_000, "treebank_trees")
+PHRASEBOOK = BuiltIn(
+    "phrasebook.tsv.xz", 60_000, "phrasebook_pairs", 6469, "quickstart"
+)
+TREEBANK = BuiltIn("treebank.mrg.xz", 20_000, "treebank_trees", 2195, "parse")

@@ -30,12 +30,7 @@ class Cluster:
 def find_cluster(strategy: str) -> Cluster | None:
     """The `Cluster` to train in; None if this process trains alone.
 
-    Args:
-        strategy: A name in `STRATEGIES`.
-
-    Raises:
-        ValueError: As `read_cluster`, or the strategy needs a cluster and there
-            is none.
+    Raises ValueError if the strategy needs a cluster and there is none.
     """
     if strategy not in ("auto", "multi_worker"):
         return None
@@ -48,11 +43,7 @@ def find_cluster(strategy: str) -> Cluster | None:
 
 
 def read_cluster() -> Cluster | None:
-    """The `Cluster` in TF_CONFIG; None if it names no workers.
-
-    Raises:
-        ValueError: TF_CONFIG has another form.
-    """
+    """The `Cluster` in TF_CONFIG; None if it names no workers."""
     try:
         config = json.loads(os.environ.get("TF_CONFIG", "{}"))
         jobs = config.get("cluster", {})

@@ -309,6 +309,21 @@ class Configuration:
                 f" Received: r_drop={self.training.r_drop:g}, no dropout"
             )
 
+    def check_vocabulary(self) -> None:
+        """Refuses new vocabularies that a built-in corpus is too small for."""
+        corpus = self.data.built_in
+        if corpus is None or self.training.init_from:
+            return
+        limit = corpus.max_vocab_size + len(self.data.vocabulary_symbols)
+        for field, path in self.data.given_tokenizers.items():
+            size = getattr(self.model, field)
+            if not path and size > limit:
+                raise ValueError(
+                    f"{field} must be at most {limit} with the built-in corpus,"
+                    f" which is small; --recipe={corpus.recipe} is made for it."
+                    f" Received: {field}={size}"
+                )
+
     def _check_guided_alignment(self):
         """The options of guided alignment fit data, engine and search."""
         paths = self.training.guided_alignment

@@ -14,7 +14,7 @@ from keras_transformer.data.mixture import parse_mixture
 from keras_transformer.data.modifiers import MODIFIERS, parse_modifiers
 from keras_transformer.data.shards import TOKENIZER
 from keras_transformer.fields import GIVEN, check_values, hp
-from trainers.run.built_in import PHRASEBOOK
+from trainers.run.built_in import PHRASEBOOK, BuiltIn
 
 IMPORTED = "imported"  # the data set of a model from another system
 OF_FILES = {"dataset": ("files", "prepared")}
@@ -231,6 +231,11 @@ class DataConfig(LengthConfig):
         """The target language of each tag; of a single language, of ""."""
         languages = {tag: language for language, tag in self.tags.items()}
         return languages or {"": self.target_language}
+
+    @property
+    def built_in(self) -> BuiltIn | None:
+        """The corpus of the package that is read, if it is one."""
+        return PHRASEBOOK if self.dataset == "phrasebook" else None
 
     def into(self, language: str) -> "DataConfig":
         """The data of one target language, without tags.

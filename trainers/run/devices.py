@@ -17,29 +17,15 @@ ENGINES = {
 def open_devices(
     training: TrainingConfig, device: str | None = None
 ) -> Devices:
-    """The `Devices` of a recipe.
-
-    Args:
-        training: The recipe.
-        device: Kind of device that must compute, or None.
-
-    Raises:
-        ValueError: There are no such devices, or no such workers.
-    """
+    """The `Devices` of a recipe, which must be of the wanted kind, if any."""
     return _engine().open_devices(training, device)
 
 
 def count_searches(device: str | None = None) -> int:
     """How many batches of sentences are best translated at the same time.
 
-    Args:
-        device: Kind of device that must compute, or None.
-
-    Returns:
-        The CPU cores of this process; 1 with an accelerator.
-
-    Raises:
-        ValueError: There is no such device.
+    The CPU cores of this process; 1 with an accelerator. If a kind of device
+    is wanted, it must compute.
     """
     return _engine().count_searches(device)
 

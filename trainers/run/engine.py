@@ -13,27 +13,35 @@ a replica computes slices of its rows, each on a thread.
 import abc
 import contextlib
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+import keras
 import numpy as np
 
+from keras_transformer.backend import Tensor
 from keras_transformer.checkpoints import Groups
 from keras_transformer.commands.flags import RunError
+from keras_transformer.data.batches import Batches, Shape
+from keras_transformer.model import Transformer
+from keras_transformer.training.token_losses import GuidedHead
+from trainers.run.config import TrainingConfig
+from trainers.run.data_config import DataConfig
 
 # The order of the totals of steps.
 TOTALS = ("loss", "nll", "target_tokens", "source_tokens")
 
+# Inputs and labels on the devices; with `steps_per_call`, of several batches.
+Batch: typing.TypeAlias = tuple[dict[str, Tensor], Tensor]
+# Function of inputs and labels; see `Engine.make_loss_sums`.
+LossSums: typing.TypeAlias = Callable[
+    [dict[str, np.ndarray], np.ndarray], np.ndarray
+]
+
 
 def check_device(device: str | None, kind: str, description: str) -> None:
-    """Checks that the device that computes is of the wanted kind.
+    """Raises ValueError if another kind of device computes than the wanted one.
 
-    Args:
-        device: The wanted kind, "gpu", "tpu" or "cpu", or None.
-        kind: The kind that computes.
-        description: `Devices.description`.
-
-    Raises:
-        ValueError: It is of another kind.
+    Kinds are "gpu", "tpu" and "cpu"; None wants any.
     """
     if device not in (None, kind):
         raise ValueError(
@@ -59,7 +67,7 @@ class Steps(typing.NamedTuple):
     """
 
     num_steps: int
-    totals: typing.Any
+    totals: Tensor
 
 
 class Workers(abc.ABC):
@@ -77,14 +85,7 @@ class Workers(abc.ABC):
 
     @abc.abstractmethod
     def all_reduce_sum(self, values: list[float]) -> list[float]:
-        """Adds up numbers over the workers; all of them must call it.
-
-        Args:
-            values: List of floats, of the same length on every worker.
-
-        Returns:
-            List of floats, the same on each worker.
-        """
+        """Sums of numbers over the workers; all of them must call it."""
 
     def any_of(self, flags: list[bool]) -> list[bool]:
         """Which flags any worker has raised; all of them must call it."""
@@ -94,6 +95,15 @@ class Workers(abc.ABC):
     def barrier(self) -> None:
         """Returns when every worker has called it."""
         self.all_reduce_sum([0.0])
+
+    @contextlib.contextmanager
+    def chief_first(self) -> Iterator[None]:
+        """The other workers enter the body when the chief has left it."""
+        if not self.is_chief:
+            self.barrier()
+        yield
+        if self.is_chief:
+            self.barrier()
 
     def part(self) -> None:
         """Disconnects from the other workers; every worker calls it."""
@@ -109,10 +119,9 @@ class Workers(abc.ABC):
 
     @abc.abstractmethod
     def watch(self) -> contextlib.AbstractContextManager[None]:
-        """Turns the network's errors about a lost worker into one line.
+        """Replaces the network's errors about a lost worker.
 
-        Raises:
-            LostWorkerError: In place of these errors.
+        In its body they become a `LostWorkerError`, which has one line.
         """
 
 
@@ -123,7 +132,6 @@ class Devices(typing.Protocol):
         num_replicas: Replicas of the model, over all workers.
         num_searches: Batches of sentences that this worker best translates at
             the same time.
-        workers: The `Workers`.
         description: The devices in one line, or why a GPU cannot be used.
         num_gpus: GPUs of this worker.
         precision: The fastest precision that trains as well as float32.
@@ -132,58 +140,87 @@ class Devices(typing.Protocol):
 
     num_replicas: int
     num_searches: int
-    workers: Workers
     description: str
     num_gpus: int
     precision: str
     framework: str
 
-    def make_engine(self, experiment: typing.Any) -> "Engine":
-        """An `Engine` that trains the model of an `Experiment`."""
+    @property
+    def workers(self) -> Workers: ...
+
+    def make_engine(self, task: "Task") -> "Engine":
+        """An `Engine` that trains the model of a task on these devices."""
+
+
+class Task(typing.Protocol):
+    """What an engine trains: an `Experiment`, as far as engines know it.
+
+    Attributes:
+        devices: Those to train on.
+        train_batches: Batches of the training pairs.
+    """
+
+    devices: Devices
+    train_batches: Batches
+
+    @property
+    def data(self) -> DataConfig: ...
+
+    @property
+    def training(self) -> TrainingConfig: ...
+
+    @property
+    def rows_multiple(self) -> int:
+        """Micro-batches of a training batch, over all replicas."""
+
+    @property
+    def schedule(self) -> keras.optimizers.schedules.LearningRateSchedule:
+        """The learning rate, made when the engine uses it first."""
+
+    def make_model(self) -> Transformer:
+        """A new model, its weights initialized from the seed."""
+
+    def make_optimizer(
+        self, model: Transformer
+    ) -> keras.optimizers.Optimizer: ...
+
+    def guided_head(self, model: Transformer) -> GuidedHead | None:
+        """The head of a model that learns to align, or None."""
 
 
 class Engine(typing.Protocol):
     """A model and its optimizer on devices.
 
     Attributes:
-        model: The `Transformer` that is trained.
+        model: The model that is trained.
         can_validate: Whether `model` itself may be validated; if not, a copy.
-        optimizer: Its Keras optimizer.
         num_slices: Slices of its rows that a replica computes at the same time.
         num_programs: Programs that XLA compiles for the batches; 0 without XLA.
     """
 
-    model: typing.Any
+    model: Transformer
     can_validate: bool
-    optimizer: typing.Any
+    optimizer: keras.optimizers.Optimizer
     num_slices: int
     num_programs: int
 
-    def try_batch(self, shape: tuple[int, int]) -> float:
-        """Makes a step with a full batch and undoes it.
+    def try_batch(self, shape: Shape) -> float:
+        """Makes a step with a full batch of a shape, and undoes it.
 
-        Args:
-            shape: Rows and tokens of a row.
-
-        Returns:
-            Seconds of such a step, without compilation.
-
-        Raises:
-            OutOfMemoryError: The batch does not fit.
+        Returns the seconds of such a step, without compilation. Raises
+        `OutOfMemoryError` if the batch does not fit.
         """
 
     def batches(
         self, start: int, start_epoch: int, end_step: int
-    ) -> Iterator[typing.Any]:
+    ) -> Iterator[Batch]:
         """The batches of this worker on its devices, for `make_steps`.
 
-        Args:
-            start: First batch, counted from the beginning of `start_epoch`.
-            start_epoch: The epoch, counted from 0.
-            end_step: Batch to stop before, counted in the same way.
+        The first one, and the one to stop before, are counted from the
+        beginning of `start_epoch`; epochs from 0.
         """
 
-    def make_steps(self, batch: typing.Any) -> Steps:
+    def make_steps(self, batch: Batch) -> Steps:
         """Updates the weights by an element of `batches`; does not wait."""
 
     def begin(self) -> None:
@@ -200,14 +237,11 @@ class Engine(typing.Protocol):
     def synchronize(self) -> None:
         """Brings `variables` up to date; every worker calls it."""
 
-    def make_loss_sums(
-        self, model: typing.Any
-    ) -> typing.Callable[..., np.ndarray]:
+    def make_loss_sums(self, model: Transformer) -> LossSums:
         """A function that measures a model on a batch, without dropout.
 
-        Returns:
-            Function of inputs and labels; it returns the sums of the smoothed
-            loss, of the loss and of the tokens, float64 `[3]`.
+        It returns the sums of the smoothed loss, of the loss and of the tokens,
+        float64 `[3]`.
         """
 
     def first_not_finite(self) -> str | None:

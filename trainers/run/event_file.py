@@ -32,13 +32,6 @@ class EventFile:
     TensorBoard (event_processing/plugin_event_accumulator.py) drops them at an
     event that says that a session has started at a step, unless it is the first
     such event; two such events are written.
-
-    Args:
-        logs: The directory.
-        step: Updates made so far.
-
-    Raises:
-        OSError: The file cannot be written.
     """
 
     def __init__(self, logs: str | os.PathLike, step: int):
@@ -62,8 +55,8 @@ class EventFile:
     def close(self) -> None:
         self._records.close()
 
-    def _write(self, **event):
-        event = Event(wall_time=time.time(), **event)
+    def _write(self, **fields: typing.Any) -> None:
+        event = Event(wall_time=time.time(), **fields)
         self._records.write(event.SerializeToString())
 
 

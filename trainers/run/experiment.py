@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import platform
+import typing
 
 import keras
 
@@ -20,8 +21,7 @@ from keras_transformer.training.token_losses import GuidedHead
 from keras_transformer.translation.inference import shortened_outputs
 from keras_transformer.translator import Translator
 from keras_transformer.workdir import WorkDirectory
-from trainers.run.budget import counted
-from trainers.run.config import Configuration
+from trainers.run.config import Configuration, TrainingConfig
 from trainers.run.corpora import (
     SPLITS,
     encode_valid_corpus,
@@ -31,9 +31,11 @@ from trainers.run.corpora import (
     open_train_corpus,
     read_split,
 )
+from trainers.run.data_config import DataConfig
 from trainers.run.engine import Devices
 from trainers.run.freezing import freeze
 from trainers.run.optimization import make_optimizer, make_schedule
+from trainers.run.progress import Log, counted
 
 
 @dataclasses.dataclass
@@ -41,38 +43,32 @@ class Experiment:
     """A configuration with its vocabulary, its pairs and its batches.
 
     Attributes:
-        configuration: The `Configuration`.
-        tokenizer: The `Tokenizer`; without `share_vocabulary`, a
-            `TokenizerPair`.
-        train_batches: `Batches` of the training pairs.
-        valid_batches: `Batches` of the validation pairs; None without any.
-        valid_pairs: Validation pairs, a list of (source, target); may be empty.
-        test_pairs: The same for the test.
-        devices: The `Devices` to train on.
-        metric: The metric of validation and test.
+        tokenizer: A pair of them without `share_vocabulary`.
+        valid_batches: None without validation pairs.
+        valid_pairs, test_pairs: (source, target); may be empty.
+        metric: That of validation and test.
     """
 
+    workdir: WorkDirectory
     configuration: Configuration
+    devices: Devices
+    metric: DirectionalMetric
     tokenizer: Tokenizer | TokenizerPair
     train_batches: Batches
     valid_batches: Batches | None
-    valid_pairs: list
-    test_pairs: list
-    devices: Devices
-    metric: DirectionalMetric
+    valid_pairs: list[tuple[str, str]]
+    test_pairs: list[tuple[str, str]]
 
     @property
-    def data(self):
-        """The `DataConfig`."""
+    def data(self) -> DataConfig:
         return self.configuration.data
 
     @property
-    def training(self):
-        """The `TrainingConfig`."""
+    def training(self) -> TrainingConfig:
         return self.configuration.training
 
     @property
-    def rows_multiple(self):
+    def rows_multiple(self) -> int:
         """Micro-batches of a training batch, over all replicas."""
         return count_micro_batches(self.training, self.devices)
 
@@ -93,7 +89,7 @@ class Experiment:
             "test data": f"{len(self.test_pairs):,} pairs",
         }
 
-    def make_model(self):
+    def make_model(self) -> Transformer:
         """A new model, its weights initialized from the seed."""
         keras.utils.set_random_seed(self.training.seed)
         model = Transformer(
@@ -103,15 +99,15 @@ class Experiment:
         return model
 
     @functools.cached_property
-    def schedule(self):
+    def schedule(self) -> keras.optimizers.schedules.LearningRateSchedule:
         """The learning rate, made when the engine uses it first."""
         return make_schedule(self.configuration.model, self.training)
 
-    def make_optimizer(self, model):
+    def make_optimizer(self, model: Transformer) -> keras.optimizers.Optimizer:
         """A new optimizer of a built model."""
         return make_optimizer(self.schedule, self.training, model)
 
-    def guided_head(self, model):
+    def guided_head(self, model: Transformer) -> GuidedHead | None:
         """The head of a model that learns to align, or None."""
         if not self.training.guided_alignment:
             return None
@@ -123,7 +119,9 @@ class Experiment:
             self.training.guided_alignment_weight,
         )
 
-    def make_translator(self, model, **decoding):
+    def make_translator(
+        self, model: Transformer, **decoding: typing.Any
+    ) -> Translator:
         """A `Translator` with the model; `decoding` replaces fields."""
         return Translator(
             self.tokenizer,
@@ -134,7 +132,7 @@ class Experiment:
         )
 
 
-def count_micro_batches(training, devices):
+def count_micro_batches(training: TrainingConfig, devices: Devices) -> int:
     """Micro-batches of a batch, over all replicas."""
     return devices.num_replicas * training.accumulate_steps
 
@@ -143,35 +141,27 @@ def count_micro_batches(training, devices):
 # begins.
 
 
-def open_experiment(workdir, configuration, devices, make_metric, keep, log):
+def open_experiment(
+    workdir: WorkDirectory,
+    configuration: Configuration,
+    devices: Devices,
+    metric: DirectionalMetric,
+    log: Log,
+    keep: bool,
+) -> Experiment:
     """Reads the data and readies a work directory, new or begun.
 
-    Args:
-        workdir: The `WorkDirectory`.
-        configuration: The `Configuration`.
-        devices: The `Devices`.
-        make_metric: Function of the `Configuration` that returns the
-            `DirectionalMetric`.
-        keep: Whether to train in the work directory, which locks it and writes
-            configuration and vocabulary.
-        log: Function that shows a line.
-
-    Returns:
-        The `Experiment`.
-
-    Raises:
-        ValueError: The data or the configuration cannot be used, or the work
-            directory was made with another configuration.
-        FileNotFoundError: A file of sentence pairs is missing.
+    To `keep` the run locks the work directory, and writes configuration and
+    vocabulary.
     """
     # The lock comes first: reading takes long, and no other process may write
     # the vocabulary or weights meanwhile.
     with workdir.claimed() if keep else contextlib.nullcontext():
         check_same(workdir, configuration)
         experiment = read_experiment(
-            workdir, configuration, devices, make_metric, log
+            workdir, configuration, devices, metric, log
         )
-        check_start(workdir, experiment)
+        check_start(experiment)
         if configuration.training.freeze:
             experiment.make_model()  # refuses names that no weight has
         if keep:
@@ -180,25 +170,25 @@ def open_experiment(workdir, configuration, devices, make_metric, keep, log):
     return experiment
 
 
-def check_start(workdir, experiment):
-    """Checks the checkpoint that a new run begins with, if there is one.
-
-    Raises:
-        ValueError: There is no such checkpoint, or it is corrupt, or it has the
-            weights of another model.
-    """
+def check_start(experiment: Experiment) -> None:
+    """Checks the checkpoint that a new run begins with, if it names one."""
     training = experiment.training
-    if training.init_from and not workdir.latest.prefixes():
+    if training.init_from and not experiment.workdir.latest.prefixes():
         parent = WorkDirectory(training.init_from)
         prefix = parent.choose_checkpoint(training.init_checkpoint)
         weights = named_weights(experiment.make_model())
         check_weights(weights, prefix, parent.config_path)
 
 
-def read_experiment(workdir, configuration, devices, make_metric, log):
-    """The `Experiment` of a configuration; see `open_experiment`."""
+def read_experiment(
+    workdir: WorkDirectory,
+    configuration: Configuration,
+    devices: Devices,
+    metric: DirectionalMetric,
+    log: Log,
+) -> Experiment:
+    """The `Experiment` of a configuration; writes nothing."""
     data, training = configuration.data, configuration.training
-    metric = make_metric(configuration)
     train, valid, test = (read_split(data, name) for name in SPLITS)
     valid, test = list(valid), list(test)
     if training.patience and not valid:
@@ -237,7 +227,7 @@ def read_experiment(workdir, configuration, devices, make_metric, log):
         log(f"mixture: {mixture}")
     if links:
         log(f"guided alignment: {links}")
-    counts = valid_batches.corpus.counts if valid else "no pairs"
+    counts = valid_batches.corpus.counts if valid_batches else "no pairs"
     log(f"validation: {counts}; test: {len(test):,} pairs")
     shortened = shortened_outputs(
         configuration.model, configuration.decoding, data.max_length
@@ -245,19 +235,25 @@ def read_experiment(workdir, configuration, devices, make_metric, log):
     if shortened:
         log(shortened)
     return Experiment(
+        workdir,
         configuration,
+        devices,
+        metric,
         tokenizer,
         train_batches,
         valid_batches,
         valid,
         test,
-        devices,
-        metric,
     )
 
 
-def make_valid_batches(pairs, tokenizer, data, batch_tokens):
-    """`Batches` of validation pairs, a pair longer than a batch included."""
+def make_valid_batches(
+    pairs: list[tuple[str, str]],
+    tokenizer: Tokenizer | TokenizerPair,
+    data: DataConfig,
+    batch_tokens: int,
+) -> Batches:
+    """Batches of validation pairs, a pair longer than a batch included."""
     corpus = encode_valid_corpus(data, pairs, tokenizer)
     return make_batches(
         corpus,
@@ -266,14 +262,11 @@ def make_valid_batches(pairs, tokenizer, data, batch_tokens):
     )
 
 
-def check_same(workdir, configuration):
-    """Compares the configuration with the work directory's, if any.
+def check_same(workdir: WorkDirectory, configuration: Configuration) -> None:
+    """Refuses another configuration than the work directory's, if any.
 
-    Before there are weights, only the data of the vocabulary may not change.
-
-    Raises:
-        ValueError: A field differs that is not `changeable`, or there are
-            checkpoints without a configuration.
+    Fields that are `changeable` may differ. Before there are weights, only the
+    data of the vocabulary may not.
     """
     begun = workdir.latest.prefixes()
     if not workdir.config_path.exists():

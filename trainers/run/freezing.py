@@ -12,16 +12,10 @@ TABLES = ("embeddings", "table")  # their names, of tokens and of positions
 
 
 def freeze(model: keras.Model, names: Sequence[str]) -> None:
-    """Makes weights of a model untrainable, before its optimizer is built.
+    """Makes the weights that `find_frozen` finds in a model untrainable.
 
-    They get no gradient, and the optimizer keeps nothing for them.
-
-    Args:
-        model: The built model.
-        names: As in `find_frozen`.
-
-    Raises:
-        ValueError: As `find_frozen`.
+    They get no gradient, and an optimizer that is built afterwards keeps
+    nothing for them.
     """
     weights = {weight_name(weight): weight for weight in model.weights}
     for name in find_frozen(weights, names):
@@ -29,20 +23,13 @@ def freeze(model: keras.Model, names: Sequence[str]) -> None:
 
 
 def find_frozen(weights: Iterable[str], names: Sequence[str]) -> list[str]:
-    """The weights that some names mean.
+    """The weights that some names mean, in the order of `weights`.
 
-    Args:
-        weights: Names of weights, as checkpoints have them:
-            `encoder.layer_0.feed_forward.inner.kernel`.
-        names: `embeddings`, or beginnings of names, whole words between dots:
-            `encoder`, `encoder.layer_0`, `decoder.*.cross_attention`, where
-            `*` stands for anything within a word.
-
-    Returns:
-        Names, in the order of `weights`.
-
-    Raises:
-        ValueError: A name means no weight, or no weight is left to train.
+    A name is `embeddings`, or the beginning of a name that checkpoints have,
+    such as `encoder.layer_0.feed_forward.inner.kernel`, in whole words between
+    dots: `encoder`, `encoder.layer_0`, `decoder.*.cross_attention`, where `*`
+    stands for anything within a word. Every name must mean a weight, and a
+    weight must be left to train.
 
     >>> find_frozen(["embedding.table", "encoder.layer_0.b", "decoder.b"],
     ...             ["embeddings", "encoder.layer_*"])
@@ -68,7 +55,7 @@ def find_frozen(weights: Iterable[str], names: Sequence[str]) -> list[str]:
     return [weight for weight in weights if weight in frozen]
 
 
-def _means(name, weight):
+def _means(name: str, weight: str) -> bool:
     """Whether a name of the flag means a weight."""
     words = weight.split(".")
     if name == EMBEDDINGS:  # not their norms, nor the bias of the logits

@@ -5,7 +5,8 @@ import concurrent.futures
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Iterator
+import typing
+from collections.abc import Iterable, Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -13,27 +14,35 @@ import keras
 import numpy as np
 from jax.experimental import multihost_utils
 
-from keras_transformer.checkpoints import weight_name
+from keras_transformer.backend import Tensor
+from keras_transformer.checkpoints import Groups, weight_name
 from keras_transformer.commands.flags import how_to_install
+from keras_transformer.data.batches import Shape
 from keras_transformer.machine import count_cores, find_gpus
+from keras_transformer.model import Transformer
 from keras_transformer.training.jax_step import AXIS, JaxStep, State, place
 from keras_transformer.training.rematerialization import REMATERIALIZE
 from keras_transformer.training.token_losses import TokenLosses
 from keras_transformer.vocabulary import PAD
-from trainers.run.budget import counted
-from trainers.run.engine import OutOfMemoryError, Steps, check_device
+from trainers.run.config import TrainingConfig
+from trainers.run.engine import (
+    Batch,
+    Devices,
+    LossSums,
+    OutOfMemoryError,
+    Steps,
+    Task,
+    check_device,
+)
 from trainers.run.jax_workers import Workers, connect
+from trainers.run.progress import counted
 
 PREFETCH = 4  # batches that are on the devices before they are needed
+Item = typing.TypeVar("Item")
 
 
-def open_devices(training, device):
-    """The `Devices` of a recipe, which must be of the wanted kind.
-
-    Raises:
-        ValueError: An option has no effect under JAX, or there are no such
-            devices or workers.
-    """
+def open_devices(training: TrainingConfig, device: str | None) -> Devices:
+    """As `devices.open_devices`."""
     _check_options(training)
     connect(training.strategy)
     devices = JaxDevices(training)
@@ -41,18 +50,14 @@ def open_devices(training, device):
     return devices
 
 
-def count_searches(device=None):
+def count_searches(device: str | None = None) -> int:
     """As `devices.count_searches`."""
     check_device(device, jax.default_backend(), describe(jax.devices()))
     return count_cores() if jax.default_backend() == "cpu" else 1
 
 
-def _check_options(training):
-    """Refuses what only TensorFlow's engine has.
-
-    Raises:
-        ValueError: There is such an option.
-    """
+def _check_options(training: TrainingConfig) -> None:
+    """Refuses what only TensorFlow's engine has."""
     if training.precision == "mixed_float16":
         raise ValueError(
             "precision=mixed_float16 needs --backend=tensorflow, which scales"
@@ -71,18 +76,11 @@ def _check_options(training):
 
 
 class JaxDevices:
-    """The `Devices` of JAX: all of them, of all hosts, or the first.
-
-    Args:
-        training: The `TrainingConfig`.
-
-    Raises:
-        ValueError: There is no TPU where the strategy needs one.
-    """
+    """The `Devices` of JAX: all of them, of all hosts, or the first."""
 
     framework = f"JAX {jax.__version__}"
 
-    def __init__(self, training):
+    def __init__(self, training: TrainingConfig):
         platform = jax.default_backend()
         if training.strategy == "tpu" and platform != "tpu":
             raise ValueError(
@@ -103,11 +101,11 @@ class JaxDevices:
         )
         self.precision = "mixed_bfloat16" if fast else "float32"
 
-    def make_engine(self, experiment):
-        return JaxEngine(experiment, self.mesh, self.workers)
+    def make_engine(self, task: Task) -> "JaxEngine":
+        return JaxEngine(task, self.mesh, self.workers)
 
 
-def describe(devices):
+def describe(devices: Sequence[jax.Device]) -> str:
     """The devices that compute, or the GPU that cannot, as one line."""
     version = f"JAX {jax.__version__}"
     platform = devices[0].platform
@@ -147,25 +145,20 @@ class JaxEngine:
 
     The state of the training is a `State` on the devices, not in the variables
     of Keras: these stay on the host, and only name the arrays.
-
-    Args:
-        experiment: The `Experiment`.
-        mesh: The mesh.
-        workers: The `Workers`.
     """
 
     can_validate = False  # its weights are in the state
     num_slices = 1
 
-    def __init__(self, experiment, mesh, workers):
-        config = experiment.training
-        self._experiment = experiment
+    def __init__(self, task: Task, mesh: jax.sharding.Mesh, workers: Workers):
+        config = task.training
+        self._task = task
         self._config = config
         self._workers = workers
         with _on_host():
-            self.model = experiment.make_model()
+            self.model = task.make_model()
             REMATERIALIZE[config.remat](self.model)
-            self.optimizer = experiment.make_optimizer(self.model)
+            self.optimizer = task.make_optimizer(self.model)
             self._step = JaxStep(
                 self.model,
                 self.optimizer,
@@ -177,29 +170,29 @@ class JaxEngine:
                 config.ema_decay,
                 config.shard_parameters,
                 self._clock,
-                experiment.guided_head(self.model),
+                task.guided_head(self.model),
             )
         self._state = self._step.place(
             jax.tree.map(lambda v: np.asarray(v.value), self._step.variables)
         )
-        self._gathered = None
+        self._gathered: State | None = None
         self._elapsed = 0.0
         self._are_compiled = False
-        self.num_programs = len(experiment.train_batches.shapes)
+        self.num_programs = len(task.train_batches.shapes)
         if config.steps_per_call > 1:
             self.num_programs *= 2  # of steps_per_call steps, and of one
 
     @property
-    def _clock(self):
+    def _clock(self) -> keras.Variable | None:
         """The variable of a schedule with a clock, or None."""
-        return getattr(self._experiment.schedule, "elapsed", None)
+        return getattr(self._task.schedule, "elapsed", None)
 
     # Steps
 
-    def begin(self):
+    def begin(self) -> None:
         pass  # each device derives its own seeds in the step
 
-    def try_batch(self, shape):
+    def try_batch(self, shape: Shape) -> float:
         self._compile_all()
         before = self._on_this_host()
         batch = self._full_batch(shape)
@@ -216,7 +209,7 @@ class JaxEngine:
         finally:
             self._state = self._step.place(before)
 
-    def _compile_all(self):
+    def _compile_all(self) -> None:
         """Compiles the step for every shape of a batch, once.
 
         Several hosts compile one program after the other, in the same order:
@@ -228,29 +221,29 @@ class JaxEngine:
         self._step.compile(self._state, self._full_batches(), num_threads)
         self._are_compiled = True
 
-    def _full_batches(self):
+    def _full_batches(self) -> Iterator[Batch]:
         """A batch of every shape; and as many as one call has, if several."""
-        for shape in self._experiment.train_batches.shapes:
+        for shape in self._task.train_batches.shapes:
             yield self._full_batch(shape)
             if self._config.steps_per_call > 1:
                 yield self._full_batch(shape, self._config.steps_per_call)
 
-    def _full_batch(self, shape, num_steps=None):
+    def _full_batch(self, shape: Shape, num_steps: int | None = None) -> Batch:
         """This host's rows of a batch that has no room left.
 
-        Args:
-            shape: Rows and tokens of a row.
-            num_steps: Batches for one call, or None: one without that axis.
+        With `num_steps`, of so many batches for one call, along another axis.
         """
-        rows = self._experiment.train_batches.largest_rows(
+        rows = self._task.train_batches.largest_rows(
             shape, self._workers.index, self._workers.size
         )
         if num_steps is not None:
             rows = jax.tree.map(lambda x: np.stack([x] * num_steps), rows)
         return self._step.place_rows(*rows)
 
-    def batches(self, start, start_epoch, end_step):
-        arrays = self._experiment.train_batches.arrays(
+    def batches(
+        self, start: int, start_epoch: int, end_step: int
+    ) -> Iterator[Batch]:
+        arrays = self._task.train_batches.arrays(
             start,
             start_epoch=start_epoch,
             end_step=end_step,
@@ -260,7 +253,7 @@ class JaxEngine:
         placed = (self._step.place_rows(*batch) for batch in arrays)
         return in_background(placed, PREFETCH)
 
-    def make_steps(self, batch):
+    def make_steps(self, batch: Batch) -> Steps:
         labels = batch[1]
         num_steps = labels.shape[0] if labels.ndim == 3 else 1
         totals = self._make_step(batch)
@@ -268,15 +261,15 @@ class JaxEngine:
             totals = jnp.zeros_like(totals)
         return Steps(num_steps, totals)
 
-    def _make_step(self, batch):
+    def _make_step(self, batch: Batch) -> jax.Array:
         """Updates the state; returns the totals on the device."""
-        state, self._state, self._gathered = self._state, None, None
-        self._state, totals = self._step(state, *batch, self._elapsed)
+        self._gathered = None
+        self._state, totals = self._step(self._state, *batch, self._elapsed)
         return totals
 
     # State
 
-    def variables(self):
+    def variables(self) -> Groups:
         variables = self._step.variables
         views = State(
             *(
@@ -285,14 +278,16 @@ class JaxEngine:
             )
         )
 
-        def by_name(variables, views):
+        def by_name(
+            variables: list[keras.Variable], views: list[_View]
+        ) -> dict[str, _View]:
             names = map(weight_name, variables)
             return dict(zip(names, views, strict=True))
 
         weights = by_name(
             variables.trained + variables.frozen, views.trained + views.frozen
         )
-        groups = {
+        groups: Groups = {
             "weights": weights,
             "optimizer": views.optimizer,
             "seeds": views.seeds,
@@ -302,31 +297,35 @@ class JaxEngine:
             weights.update(by_name(variables.trained, views.averages))
         return groups
 
-    def synchronize(self):
+    def synchronize(self) -> None:
         """Collects arrays that are divided among hosts on each of them."""
         if self._config.shard_parameters and self._workers.size > 1:
             self._gathered = self._on_this_host()
 
-    def _on_this_host(self):
+    def _on_this_host(self) -> State:
         """The state in NumPy, every array complete; every worker calls it."""
         return jax.tree.map(complete, self._state)
 
-    def read(self, field, index):
+    def read(self, field: str, index: int) -> np.ndarray:
         """An array of the state, in NumPy."""
         return np.array(getattr(self._gathered or self._state, field)[index])
 
-    def write(self, field, index, value):
+    def write(self, field: str, index: int, value: np.ndarray) -> None:
         """Replaces an array of the state."""
         sharding = getattr(self._step.shardings, field)[index]
         getattr(self._state, field)[index] = place(value, sharding)
         self._gathered = None
 
-    def make_loss_sums(self, model):
+    def make_loss_sums(self, model: Transformer) -> LossSums:
         token_losses = TokenLosses(model, self._config.label_smoothing)
         variables = model.variables
 
         @jax.jit
-        def loss_sums(values, inputs, labels):
+        def loss_sums(
+            values: list[jax.Array],
+            inputs: dict[str, jax.Array],
+            labels: jax.Array,
+        ) -> jax.Array:
             with keras.StatelessScope(zip(variables, values, strict=True)):
                 losses, nll = token_losses(inputs, labels, training=False)
             real = labels != PAD
@@ -334,13 +333,15 @@ class JaxEngine:
                 [jnp.sum(jnp.where(real, x, 0.0)) for x in (losses, nll, 1.0)]
             )
 
-        def of_batch(inputs, labels):
+        def of_batch(
+            inputs: dict[str, np.ndarray], labels: np.ndarray
+        ) -> np.ndarray:
             values = [variable.value for variable in variables]
             return np.asarray(loss_sums(values, inputs, labels), np.float64)
 
         return of_batch
 
-    def first_not_finite(self):
+    def first_not_finite(self) -> str | None:
         names = {
             "trained": [v.path for v in self._step.variables.trained],
             "optimizer": [v.path for v in self._step.variables.optimizer],
@@ -351,7 +352,7 @@ class JaxEngine:
                 return paths[int(finite.argmin())]
         return None
 
-    def learning_rate(self):
+    def learning_rate(self) -> float:
         variables = self._step.variables.optimizer
         index = next(
             index
@@ -361,9 +362,9 @@ class JaxEngine:
         step = self.read("optimizer", index) - 1
         if self._clock is not None:
             self._clock.assign(self._elapsed)
-        return float(self._experiment.schedule(step))
+        return float(self._task.schedule(step))
 
-    def set_elapsed(self, share):
+    def set_elapsed(self, share: float) -> None:
         self._elapsed = share
 
 
@@ -377,25 +378,25 @@ def complete(array: jax.Array) -> np.ndarray:
 class _View:
     """An array of an engine's state, as `Engine.variables` has it."""
 
-    def __init__(self, engine, field, index):
+    def __init__(self, engine: JaxEngine, field: str, index: int):
         self._engine, self._place = engine, (field, index)
         variable = getattr(engine._step.variables, field)[index]
         self.shape, self.dtype = tuple(variable.shape), variable.dtype
 
-    def numpy(self):
+    def numpy(self) -> np.ndarray:
         return self._engine.read(*self._place)
 
-    def assign(self, value):
+    def assign(self, value: Tensor) -> None:
         self._engine.write(*self._place, np.asarray(value, self.dtype))
 
 
 @jax.jit
-def _are_finite(arrays):
+def _are_finite(arrays: list[jax.Array]) -> jax.Array:
     """bool for each array: whether all of its numbers are finite."""
     return jnp.stack([jnp.isfinite(array).all() for array in arrays])
 
 
-def _on_host():
+def _on_host() -> contextlib.AbstractContextManager[object]:
     """A context whose arrays are in the memory of the host."""
     try:
         cpu = jax.local_devices(backend="cpu")[0]
@@ -404,21 +405,22 @@ def _on_host():
     return jax.default_device(cpu)
 
 
-def in_background(items: Iterable, size: int) -> Iterator:
-    """Yields items that a thread makes in advance.
+def in_background(items: Iterable[Item], size: int) -> Iterator[Item]:
+    """Yields items that a thread makes in advance; at most `size` wait.
 
-    Args:
-        items: An iterable; what it raises is raised here.
-        size: Maximum number of items that wait.
+    What the iterable raises is raised here.
     """
-    iterator, end = iter(items), object()
+    iterator = iter(items)
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         waiting = collections.deque(
-            pool.submit(next, iterator, end) for _ in range(size)
+            pool.submit(next, iterator) for _ in range(size)
         )
         try:
-            while (item := waiting.popleft().result()) is not end:
-                waiting.append(pool.submit(next, iterator, end))
+            while True:
+                item = waiting.popleft().result()
+                waiting.append(pool.submit(next, iterator))
                 yield item
+        except StopIteration:
+            return
         finally:
             pool.shutdown(cancel_futures=True)

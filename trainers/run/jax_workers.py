@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import sys
+from collections.abc import Iterator
 
 import jax
 import numpy as np
@@ -25,13 +26,6 @@ def connect(strategy: str) -> None:
     """Connects this process with the other workers, if there are any.
 
     Call it before anything makes JAX look at its devices.
-
-    Args:
-        strategy: A name in `STRATEGIES`.
-
-    Raises:
-        ValueError: TF_CONFIG does not describe workers, or they cannot be
-            reached.
     """
     if (
         strategy not in ("auto", "multi_worker")
@@ -85,7 +79,7 @@ class Workers(engine.Workers):
             jax.distributed.shutdown()
 
     @contextlib.contextmanager
-    def watch(self):
+    def watch(self) -> Iterator[None]:
         try:
             yield
         except jax.errors.JaxRuntimeError as error:
@@ -96,7 +90,7 @@ class Workers(engine.Workers):
             raise self.lost_another(_first_line(error)) from error
 
 
-def _exit_at_once():
+def _exit_at_once() -> None:
     """Ends this process, which would wait for the lost worker, then abort."""
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
@@ -105,5 +99,5 @@ def _exit_at_once():
     os._exit(1)
 
 
-def _first_line(error):
+def _first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0][:200]

@@ -9,14 +9,17 @@ import dataclasses
 import math
 import signal
 import time
+import types
+from collections.abc import Iterator
 
 import numpy as np
 from absl import logging
 
-from keras_transformer.commands.flags import CommandError, RunError
-from trainers.run.budget import largest_shapes
+from keras_transformer.backend import Tensor
+from keras_transformer.commands.flags import RunError
 from trainers.run.checkpoints import TrainingCheckpoint, last_good
-from trainers.run.engine import TOTALS, OutOfMemoryError
+from trainers.run.engine import TOTALS, Batch, Engine, Workers
+from trainers.run.experiment import Experiment
 from trainers.run.progress import (
     Clock,
     Progress,
@@ -25,35 +28,31 @@ from trainers.run.progress import (
     step_line,
     validation_line,
 )
-from trainers.run.validation import Validator
+from trainers.run.validation import Validation, Validator
 
 MEETING_STEPS = 10  # updates after which workers ask each other whether to end
 
 
 class TokenTotals:
-    """Totals over the tokens of steps, in float64.
+    """Totals over the tokens of steps, in float64, of all workers.
 
     The host syncs only when they are read.
-
-    Args:
-        workers: The `Workers`, whose totals are added up.
     """
 
-    def __init__(self, workers):
+    def __init__(self, workers: Workers):
         self._workers = workers
-        self._calls = []  # (last step, float32 [4]) of calls since `take`
+        # (last step, float32 [4]) of the calls since `take`.
+        self._calls: list[tuple[int, Tensor]] = []
 
-    def add(self, step, totals):
+    def add(self, step: int, totals: Tensor) -> None:
         """Adds the totals of a call that ended with a step, float32 `[4]`."""
         self._calls.append((step, totals))
 
     def take(self) -> dict[str, float]:
         """The totals of all workers by name; they begin again at zero."""
-        local = np.sum(
-            [np.asarray(totals) for _, totals in self._calls], 0, np.float64
-        )
+        local = np.stack([totals for _, totals in self._calls])
         self._calls = []
-        totals = self._workers.all_reduce_sum(local.tolist())
+        totals = self._workers.all_reduce_sum(local.sum(0, np.float64).tolist())
         return dict(zip(TOTALS, totals, strict=True))
 
     def first_not_finite(self) -> int | None:
@@ -73,10 +72,10 @@ class StopSignals:
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-    def __init__(self):
-        self.received = None
+    def __init__(self) -> None:
+        self.received: int | None = None
 
-    def __enter__(self):
+    def __enter__(self) -> "StopSignals":
         self._before = {
             number: signal.signal(number, self._note)
             for number in self.SIGNALS
@@ -84,13 +83,13 @@ class StopSignals:
         }
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def _note(self, number, _):
+    def _note(self, number: int, _: types.FrameType | None) -> None:
         self.received = number
-        signal.signal(number, self._before[number])
+        signal.signal(number, self._before[signal.Signals(number)])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,33 +108,40 @@ class Ending:
 class Trainer:
     """One training, from its current step to its end.
 
-    Args:
-        experiment: The `Experiment`.
-        workdir: Its `WorkDirectory`, with the configuration written.
-        engine: The `Engine` of the experiment.
-        workers: The `Workers` of the experiment's devices.
+    The work directory has the configuration already.
+
+    Attributes:
+        initial_prefix: Checkpoint whose weights the run began with, if any.
+        validator: None without validation pairs, and on other workers than the
+            chief.
+        saved_step: Step of the newest checkpoint.
     """
 
-    def __init__(self, experiment, workdir, engine, workers):
+    def __init__(self, experiment: Experiment, engine: Engine):
         self.experiment = experiment
         self.config = experiment.training
-        self.workdir = workdir
-        self.workers = workers
-        self.progress = Progress()
+        self.workdir = experiment.workdir
+        self.workers = experiment.devices.workers
         self.engine = engine
-        self.totals = TokenTotals(workers)
+        self.progress = Progress()
+        self.totals = TokenTotals(self.workers)
         self.checkpoint = TrainingCheckpoint(
-            workdir, engine, self.progress, self.config.keep_checkpoints
+            self.workdir, engine, self.progress, self.config.keep_checkpoints
         )
-        self.initial_prefix = None  # of weights that were trained before
-        self.validator = None  # workers but the chief have none
-        if experiment.valid_pairs and workers.is_chief:
+        self.initial_prefix: str | None = None
+        self.validator: Validator | None = None
+        if experiment.valid_batches and self.workers.is_chief:
             model = engine.model
             if self.config.ema_decay or not engine.can_validate:
                 model = experiment.make_model()
             self.validator = Validator(
-                model, experiment, engine.make_loss_sums(model)
+                model,
+                experiment,
+                experiment.valid_batches,
+                engine.make_loss_sums(model),
             )
+
+    # Before the first step
 
     def restore(self) -> str | None:
         """Restores the newest intact checkpoint; returns its path, or None."""
@@ -156,7 +162,33 @@ class Trainer:
         self._compare_metric()
         return prefix
 
-    def _compare_metric(self):
+    def _find_data_position(self) -> None:
+        """Sets the data position; another batch order begins a new epoch."""
+        progress, batches = self.progress, self.experiment.train_batches
+        if progress.step and progress.epoch_step == progress.epoch_steps:
+            progress.epoch += 1
+            progress.epoch_start = progress.data_step
+        elif progress.epoch_step and progress.order_id != batches.order_id:
+            self._skip_epoch()
+        progress.order_id = batches.order_id
+        progress.epoch_steps = batches.steps_of(progress.epoch)
+
+    def _skip_epoch(self) -> None:
+        """Begins the next epoch; the chief says how much is skipped."""
+        progress = self.progress
+        skipped = 1 - progress.epoch_step / progress.epoch_steps
+        progress.epoch += 1
+        progress.epoch_start = progress.data_step
+        if self.workers.is_chief:
+            logging.warning(
+                "the batches differ from the last session's: %.0f%% of epoch"
+                " %d are skipped, and epoch %d begins",
+                100 * skipped,
+                progress.epoch,
+                progress.epoch + 1,
+            )
+
+    def _compare_metric(self) -> None:
         """Forgets the best score of another metric."""
         progress, label = self.progress, self.experiment.metric.label
         if progress.best_label not in ("", label):
@@ -172,144 +204,61 @@ class Trainer:
             progress.stale_validations = 0
         progress.best_label = label
 
-    def _find_data_position(self):
-        """Sets the data position; another batch order begins a new epoch."""
-        progress, batches = self.progress, self.experiment.train_batches
-        if progress.step and progress.epoch_step == progress.epoch_steps:
-            progress.epoch += 1
-            progress.epoch_start = progress.data_step
-        elif progress.epoch_step and progress.order_id != batches.order_id:
-            self._skip_epoch()
-        progress.order_id = batches.order_id
-        progress.epoch_steps = batches.steps_of(progress.epoch)
-
-    def _skip_epoch(self):
-        """Begins the next epoch; the chief says how much is skipped."""
-        progress = self.progress
-        skipped = 1 - progress.epoch_step / progress.epoch_steps
-        progress.epoch += 1
-        progress.epoch_start = progress.data_step
-        if self.workers.is_chief:
-            logging.warning(
-                "the batches differ from the last session's: %.0f%% of epoch"
-                " %d are skipped, and epoch %d begins",
-                100 * skipped,
-                progress.epoch,
-                progress.epoch + 1,
-            )
-
-    def try_batches(self) -> float:
-        """Makes the steps that need the most memory, and undoes them.
-
-        If XLA compiles a program for each shape, it makes a step of each: the
-        clock of `train_minutes` then does not run while XLA compiles.
-
-        Returns:
-            Seconds of the slowest of these steps, without compilation.
-
-        Raises:
-            CommandError: The memory of a device is too small for one.
-        """
-        shapes = self.experiment.train_batches.shapes
-        tried = largest_shapes(shapes)
-        if self.engine.num_programs:
-            tried += [shape for shape in shapes if shape not in tried]
-        return max(map(self._try_batch, tried))
-
-    def _try_batch(self, shape):
-        """Seconds of a step with a full batch of that shape."""
-        try:
-            return self.engine.try_batch(shape)
-        except OutOfMemoryError as error:
-            rows, length = shape
-            raise CommandError(
-                f"the largest batch, {rows} x {length} tokens, does not fit"
-                f" into memory: {self._advice(shape)} ({error})"
-            ) from error
-
-    def _advice(self, shape):
-        """Options with which a batch fits that did not, as text.
-
-        A part of its rows needs as much memory as a micro-batch of them.
-        """
-        (rows, length), config = shape, self.config
-        multiple = self.experiment.rows_multiple
-        parts = 2
-        while rows // parts >= multiple:
-            fitting = rows // parts // multiple * multiple
-            try:
-                self.engine.try_batch((fitting, length))
-            except OutOfMemoryError:
-                parts *= 2
-                continue
-            return (
-                f"--accumulate_steps={parts * config.accumulate_steps} fits"
-                " (the same updates, in more micro-batches), and so does"
-                f" --batch_tokens={fitting * length} (smaller batches)"
-            )
-        advice = "a smaller --max_length may fit"
-        if config.remat == "none":
-            advice = "--remat=layers may fit"
-        return f"not even one row on each device fits; {advice}"
+    # The training
 
     def run(self) -> Ending:
-        """Trains to the end, or until a signal.
+        """Trains to the end, or until a signal; saves, and tells why it ends.
 
-        Returns:
-            The `Ending`.
-
-        Raises:
-            RunError: Training has diverged, or a checkpoint cannot be written.
-            LostWorkerError: Another worker is gone.
+        A training that has diverged, or lost a worker, or cannot write a
+        checkpoint raises `RunError`.
         """
+        progress = self.progress
         self.reporter = Reporter(
             self.workdir.logs,
-            self.progress.step,
+            progress.step,
             self.config.train_steps,
             self.workers.is_chief,
         )
-        self.reporter.describe(self.progress.step, self.experiment.facts())
-        self.clock = Clock(self.progress)
-        self.saved_step = self.progress.step
-        self.logged_step = self.progress.step
-        self.logged_seconds = self.progress.train_seconds
+        self.reporter.describe(progress.step, self.experiment.facts())
+        self.clock = Clock(progress)
+        self.saved_step = self.logged_step = progress.step
+        self.logged_seconds = progress.train_seconds
         with (
             contextlib.closing(self.reporter),
             StopSignals() as signals,
             self.workers.watch(),
         ):
-            ending = self._find_ending(signals)
-            if ending is None:
-                for batch in self._batches():
-                    before = self.progress.step
-                    self._step(batch)
-                    self._after_step(before)
-                    ending = self._find_ending(signals, before)
-                    if ending:
-                        break
+            ending = self._make_steps(signals)
             self._save()
             self.workers.part()
-            self.reporter.log(f"{ending.reason} | step {self.progress.step}")
+            self.reporter.log(f"{ending.reason} | step {progress.step}")
         return ending
 
-    # The stages of a step
+    def _make_steps(self, signals: StopSignals) -> Ending:
+        """Makes steps until training ends."""
+        ending, batches = self._find_ending(signals), self._batches()
+        while ending is None:
+            before = self.progress.step
+            self._step(next(batches))
+            self._after_step(before)
+            ending = self._find_ending(signals, before)
+        return ending
 
-    def _batches(self):
+    def _batches(self) -> Iterator[Batch]:
         """Batches from the data position to the end of training."""
         progress = self.progress
         start = progress.epoch_step
         end = start + self.config.train_steps - progress.step
+        yield from self.engine.batches(start, progress.epoch, end)
 
-        return self.engine.batches(start, progress.epoch, end)
-
-    def _step(self, batch):
+    def _step(self, batch: Batch) -> None:
         """Makes the steps of an element of the data."""
         num_steps, totals = self.engine.make_steps(batch)
         self._advance(num_steps)
         self.totals.add(self.progress.step, totals)
         self.reporter.advance(self.progress.step)
 
-    def _advance(self, num_steps):
+    def _advance(self, num_steps: int) -> None:
         """Counts steps, and the batches and epochs that they used."""
         progress, batches = self.progress, self.experiment.train_batches
         progress.step += num_steps
@@ -321,7 +270,7 @@ class Trainer:
             if text := batches.describe(progress.epoch):
                 self.reporter.log(f"epoch {progress.epoch + 1}: {text}")
 
-    def _after_step(self, before):
+    def _after_step(self, before: int) -> None:
         """Whatever became due since step `before`."""
         if self._is_due(self.config.log_steps, before):
             self._log_steps()
@@ -332,48 +281,61 @@ class Trainer:
         if self._is_due(self.config.checkpoint_steps, before):
             self._save()
 
-    def _is_due(self, every, before):
+    def _is_due(self, every: int, before: int) -> bool:
         """Whether a multiple of `every`, or the end, has been reached."""
         step = self.progress.step
         at_end = step == self.config.train_steps
         return at_end or step // every > before // every
 
-    def _find_ending(self, signals, before=None):
-        """The `Ending` after the steps since `before`; None to continue.
+    # The end
 
-        Workers end at the same step: they ask each other now and then, and the
-        chief's clock and score count.
+    def _find_ending(
+        self, signals: StopSignals, before: int | None = None
+    ) -> Ending | None:
+        """Why training ends after the steps since `before`; None to continue.
+
+        Workers end at the same step: they ask each other now and then.
         """
         self.clock.tick()
-        progress, config = self.progress, self.config
-        if progress.step >= config.train_steps:
+        step = self.progress.step
+        if step >= self.config.train_steps:
             return Ending("finished all steps")
         if self.workers.size > 1 and before is not None:
-            if progress.step // MEETING_STEPS == before // MEETING_STEPS:
+            if step // MEETING_STEPS == before // MEETING_STEPS:
                 return None
         self._tell_time()
-        is_chief = self.workers.is_chief
-        is_over = 0 < config.train_minutes * 60 <= progress.wall_seconds
-        is_stale = 0 < config.patience <= progress.stale_validations
-        is_over, is_stale, *stopped = self.workers.any_of(
-            [
-                is_over and is_chief,
-                is_stale and is_chief,
-                *(signals.received == s for s in StopSignals.SIGNALS),
-            ]
-        )
-        for number, received in zip(StopSignals.SIGNALS, stopped, strict=True):
-            if received:
-                return Ending(f"stopped by {number.name}", number.name)
-        if is_over:
-            limit = f"{config.train_minutes:g} minutes"
-            return Ending(f"time limit of {limit} reached")
-        if is_stale:
-            label = self.experiment.metric.label
-            return Ending(f"no better {label} in {config.patience} validations")
+        endings = self._endings(signals)
+        are_due = self.workers.any_of(list(endings.values()))
+        for ending, is_due in zip(endings, are_due, strict=True):
+            if is_due:
+                return ending
         return None
 
-    def _tell_time(self):
+    def _endings(self, signals: StopSignals) -> dict[Ending, bool]:
+        """The endings before the last step, and whether this worker sees them.
+
+        The chief's clock and score count.
+        """
+        config, progress = self.config, self.progress
+        is_chief, minutes = self.workers.is_chief, config.train_minutes
+        endings = {
+            Ending(f"stopped by {number.name}", number.name): (
+                signals.received == number
+            )
+            for number in StopSignals.SIGNALS
+        }
+        over = Ending(f"time limit of {minutes:g} minutes reached")
+        endings[over] = is_chief and 0 < minutes * 60 <= progress.wall_seconds
+        stale = Ending(
+            f"no better {self.experiment.metric.label} in {config.patience}"
+            " validations"
+        )
+        endings[stale] = (
+            is_chief and 0 < config.patience <= progress.stale_validations
+        )
+        return endings
+
+    def _tell_time(self) -> None:
         """Tells a schedule with a clock which share of the time is over.
 
         All workers must know the same: it is the chief's.
@@ -386,7 +348,9 @@ class Trainer:
             )
             self.engine.set_elapsed(share)
 
-    def _log_steps(self):
+    # Reports, validations and checkpoints
+
+    def _log_steps(self) -> None:
         """Reports the steps since the last report; waits for them to end."""
         bad_step = self.totals.first_not_finite()
         totals = self.totals.take()
@@ -410,7 +374,7 @@ class Trainer:
         self.logged_step = progress.step
         self.logged_seconds = progress.train_seconds
 
-    def _seconds_left(self, seconds_per_step):
+    def _seconds_left(self, seconds_per_step: float) -> float:
         """Seconds to the last step, or to the end of `train_minutes`."""
         progress, config = self.progress, self.config
         left = (config.train_steps - progress.step) * seconds_per_step
@@ -419,32 +383,23 @@ class Trainer:
             left = min(left, max(limit, 0.0))
         return left
 
-    # Validation and checkpoints
-
-    def _validate(self):
+    def _validate(self) -> None:
         """Measures, reports, and keeps the best; the chief does."""
         self._check_finite()
         self.engine.synchronize()
-        if not self.validator:
+        if self.validator is None:
             return
         started = time.monotonic()
         with self.clock.pause():
-            if self.validator.model is not self.engine.model:
-                self.checkpoint.copy_weights(self.validator.model)
-            try:
-                result = self.validator.run()
-            except FloatingPointError as error:  # the translator's
-                what = "the output of the model"
-                raise self._diverged(what, None) from error
-        if not math.isfinite(result.loss):
-            raise self._diverged("the validation loss", None)
+            result = self._measure(self.validator)
         progress = self.progress
         metric, score = self.experiment.metric, result.scores.mean
         is_best = score > progress.best_score
-        progress.best_score = max(progress.best_score, score)
-        progress.stale_validations += 1
         if is_best:
+            progress.best_score = score
             progress.stale_validations = 0
+        else:
+            progress.stale_validations += 1
         values = {
             "loss": result.loss,
             "perplexity": perplexity(result.nll),
@@ -464,7 +419,19 @@ class Trainer:
             with self.clock.pause():
                 self.checkpoint.save_best()
 
-    def _save(self):
+    def _measure(self, validator: Validator) -> Validation:
+        """The results of the weights as a checkpoint would have them."""
+        if validator.model is not self.engine.model:
+            self.checkpoint.copy_weights(validator.model)
+        try:
+            result = validator.run()
+        except FloatingPointError as error:  # the translator's
+            raise self._diverged("the output of the model") from error
+        if not math.isfinite(result.loss):
+            raise self._diverged("the validation loss")
+        return result
+
+    def _save(self) -> None:
         """Writes a checkpoint, unless this step has one; the chief does."""
         if self.saved_step == self.progress.step:
             return
@@ -475,24 +442,19 @@ class Trainer:
                 self.checkpoint.save()
         self.saved_step = self.progress.step
 
-    def _check_finite(self):
+    def _check_finite(self) -> None:
         """Ends a training that has diverged before anything of it is saved.
 
         Every worker calls it at the same step, and finds the same.
-
-        Raises:
-            RunError: A weight, or a value of the optimizer, is not finite.
         """
         name = self.engine.first_not_finite()
         if name is not None:
             raise self._diverged(name, self.totals.first_not_finite())
 
-    def _diverged(self, what, bad_step):
-        """The error of a training that has diverged.
+    def _diverged(self, what: str, bad_step: int | None = None) -> RunError:
+        """The error of a training with a value that is not finite.
 
-        Args:
-            what: Name of the value that is not finite.
-            bad_step: The first step whose loss is not finite, or None.
+        `bad_step` is the first step whose loss is not finite, if known.
         """
         step = self.progress.step
         since = ""

@@ -51,12 +51,9 @@ def make_optimizer(
     training: TrainingConfig,
     model: keras.Model,
 ) -> keras.optimizers.Optimizer:
-    """A new optimizer; with a loss scale if half precision needs one.
+    """A new optimizer of a built model.
 
-    Args:
-        schedule: The result of `make_schedule`.
-        training: The recipe.
-        model: The model to be trained, built.
+    It scales the loss if half precision needs that.
     """
     optimizer = scheduled_adam(
         schedule, training.adam_beta_2, training.weight_decay or None

@@ -3,8 +3,10 @@
 import contextlib
 import dataclasses
 import math
+import os
 import sys
 import time
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 from absl import logging
@@ -15,6 +17,8 @@ from tqdm import tqdm
 from keras_transformer.checkpoints import Checkpoint
 from keras_transformer.commands.flags import discard_output, print_at_once
 from trainers.run.event_file import EventFile
+
+Log = Callable[[str], None]  # shows a line
 
 
 @dataclasses.dataclass
@@ -50,7 +54,7 @@ class Progress:
     best_label: str = ""
 
     @property
-    def epoch_step(self):
+    def epoch_step(self) -> int:
         """Batches used of that epoch."""
         return self.data_step - self.epoch_start
 
@@ -81,11 +85,11 @@ class Progress:
 class Clock:
     """Adds this session's seconds to a `Progress`."""
 
-    def __init__(self, progress):
+    def __init__(self, progress: Progress):
         self.progress = progress
         self._last = time.monotonic()
 
-    def tick(self, training=True):
+    def tick(self, training: bool = True) -> None:
         """Adds the time since the last tick, of training or of other work."""
         now = time.monotonic()
         self.progress.wall_seconds += now - self._last
@@ -94,7 +98,7 @@ class Clock:
         self._last = now
 
     @contextlib.contextmanager
-    def pause(self):
+    def pause(self) -> Iterator[None]:
         """Counts the time of its body as other work than training."""
         self.tick()
         try:
@@ -106,16 +110,15 @@ class Clock:
 class Reporter:
     """Reports the progress: a bar on a terminal, lines, and TensorBoard.
 
-    Args:
-        logs: Directory of TensorBoard's files.
-        step: Updates so far. Later records of an earlier session are purged.
-        total_steps: Updates when training ends.
-        is_chief: Whether this worker reports; the others are silent.
+    It begins after `step` updates, in TensorBoard's directory `logs`, where
+    later records of an earlier session are purged. Only the chief reports.
     """
 
-    def __init__(self, logs, step, total_steps, is_chief):
+    def __init__(
+        self, logs: os.PathLike, step: int, total_steps: int, is_chief: bool
+    ):
         self._is_chief = is_chief
-        self._events = None
+        self._events: EventFile | None = None
         if is_chief:
             with self._never_fatal():
                 self._events = EventFile(logs, step)
@@ -123,7 +126,7 @@ class Reporter:
         if is_chief and sys.stderr.isatty():
             self._bar = tqdm(total=total_steps, unit="step", dynamic_ncols=True)
 
-    def log(self, line):
+    def log(self, line: str) -> None:
         """Prints one line, above the bar if there is one."""
         if not self._is_chief:
             return
@@ -134,21 +137,25 @@ class Reporter:
                 self._bar.clear()
             log(line)
 
-    def advance(self, step):
+    def advance(self, step: int) -> None:
         """Moves the bar."""
         if self._bar is not None:
             with self._without_terminal():
                 self._bar.update(step - self._bar.n)
 
-    def record(self, step, prefix, values):
+    def record(
+        self, step: int, prefix: str, values: Mapping[str, float]
+    ) -> None:
         """Writes numbers for TensorBoard: `prefix/name`, at a step."""
         self._write(step, scalar_pb, prefix, values)
 
-    def describe(self, step, facts):
+    def describe(self, step: int, facts: Mapping[str, str]) -> None:
         """Writes texts for TensorBoard: `run/name`, at a step."""
         self._write(step, text_pb, "run", facts)
 
-    def _write(self, step, summary_of, prefix, values):
+    def _write(
+        self, step: int, summary_of: Callable, prefix: str, values: Mapping
+    ) -> None:
         """Writes a record of each value, if the file can be written."""
         if self._events is None:
             return
@@ -156,7 +163,7 @@ class Reporter:
             for name, value in values.items():
                 self._events.add(step, summary_of(f"{prefix}/{name}", value))
 
-    def close(self):
+    def close(self) -> None:
         if self._bar is not None:
             with self._without_terminal():
                 self._bar.close()
@@ -165,16 +172,17 @@ class Reporter:
                 self._events.close()
 
     @contextlib.contextmanager
-    def _without_terminal(self):
+    def _without_terminal(self) -> Iterator[None]:
         """Continues without the bar once its terminal is gone."""
         try:
             yield
         except OSError:
-            self._bar.disable = True
+            if self._bar is not None:
+                self._bar.disable = True
             self._bar = None
 
     @contextlib.contextmanager
-    def _never_fatal(self):
+    def _never_fatal(self) -> Iterator[None]:
         """Continues without TensorBoard's file if it cannot be written."""
         try:
             yield
@@ -189,7 +197,7 @@ class Reporter:
             )
 
 
-def log(line):
+def log(line: str) -> None:
     """Prints a line at once; training outlives a closed standard output."""
     try:
         print_at_once(line)
@@ -202,14 +210,10 @@ def log(line):
         )
 
 
-def step_line(progress, values, seconds_left):
-    """The report of the steps since the last report.
-
-    Args:
-        progress: The `Progress`.
-        values: Means by name, as `Reporter.record` takes them.
-        seconds_left: Seconds to the end of training.
-    """
+def step_line(
+    progress: Progress, values: Mapping[str, float], seconds_left: float
+) -> str:
+    """The report of the steps since the last report, with their means."""
     epochs = progress.epoch + progress.epoch_step / progress.epoch_steps
     return (
         f"step {progress.step}"
@@ -223,15 +227,16 @@ def step_line(progress, values, seconds_left):
     )
 
 
-def validation_line(progress, values, score, is_best, seconds):
-    """The report of a validation.
+def validation_line(
+    progress: Progress,
+    values: Mapping[str, float],
+    score: str,
+    is_best: bool,
+    seconds: float,
+) -> str:
+    """The report of a validation, and of the seconds that it took.
 
-    Args:
-        progress: The `Progress`.
-        values: Its results by name, as `Reporter.record` takes them.
-        score: The metric's name and its value.
-        is_best: Whether no earlier one had a better score.
-        seconds: Seconds that it took.
+    `score` is the metric's name and its value.
     """
     return (
         f"validation at step {progress.step}"
@@ -244,12 +249,17 @@ def validation_line(progress, values, score, is_best, seconds):
     )
 
 
-def perplexity(nll):
+def perplexity(nll: float) -> float:
     """exp of nats per token; infinite rather than an overflow."""
     return math.exp(nll) if nll < 700 else math.inf
 
 
-def span(seconds):
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """A number with its noun: `1 shape`, `2 shapes`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def span(seconds: float) -> str:
     """A time as people read it: `3 h 20 min`, `12 min`, `45 s`."""
     seconds = int(seconds)
     if seconds < 120:

@@ -12,13 +12,14 @@ from keras_transformer.commands import flags
 from keras_transformer.commands.flags import CommandError
 from keras_transformer.files import write_atomically
 from keras_transformer.workdir import WorkDirectory
-from trainers.run.budget import budget_lines, memory_of_replica
+from trainers.run.budget import budget_lines, try_batches
 from trainers.run.checkpoints import average
 from trainers.run.config import Configuration, TrainingConfig
 from trainers.run.devices import open_devices
+from trainers.run.engine import Devices
 from trainers.run.experiment import open_experiment
 from trainers.run.loop import Trainer
-from trainers.run.progress import log
+from trainers.run.progress import Log, log
 from trainers.run.validation import show_result
 
 MakeMetric = Callable[[Configuration], metrics.DirectionalMetric]
@@ -40,18 +41,13 @@ def run(
     device: str | None = None,
     make_metric: MakeMetric = make_translation_metric,
 ) -> None:
-    """Trains to the end, or until a signal; a dry run ends before its steps.
+    """Trains to the end, or until a signal, in the work directory of a path.
 
-    Args:
-        configuration: The `Configuration`.
-        path: Path of the work directory.
-        dry_run: Whether to write nothing, and to train nothing.
-        device: Kind of device that must compute, or None.
-        make_metric: Makes the `DirectionalMetric` of validation and test.
+    A dry run writes nothing, and ends before its steps. `device` is the kind
+    that must compute, or None; the metric is that of validation and test.
 
-    Raises:
-        CommandError: The flags, the data or the work directory are wrong.
-        RunError: Training has diverged, or lost a worker, or cannot save.
+    Bad flags, data or work directories raise `CommandError`; a training that
+    has diverged, or lost a worker, or cannot save raises `RunError`.
     """
     trainer = open_trainer(
         configuration, path, not dry_run, device, make_metric
@@ -59,7 +55,8 @@ def run(
     if dry_run:
         return
     ending = trainer.run()
-    saved = trainer.workdir.latest.prefixes()
+    workdir = trainer.experiment.workdir
+    saved = workdir.latest.prefixes()
     if not trainer.workers.is_chief:
         return
     if ending.signal and saved:
@@ -72,12 +69,10 @@ def run(
             f" train_minutes={configuration.training.train_minutes:g}"
         )
     else:
-        averaged, _ = average(
-            trainer.workdir, configuration.training.average_last
-        )
+        averaged, _ = average(workdir, configuration.training.average_last)
         plural = "s" * (len(averaged) > 1)
         log(f"averaged {len(averaged)} checkpoint{plural}")
-        show_result(trainer.experiment, trainer.workdir, log)
+        show_result(trainer.experiment, log)
 
 
 def open_trainer(
@@ -87,46 +82,42 @@ def open_trainer(
     device: str | None = None,
     make_metric: MakeMetric = make_translation_metric,
 ) -> Trainer:
-    """A `Trainer` in the state of the work directory.
+    """A `Trainer` in the state of the work directory; `keep` writes there.
 
     All errors in the data or the work directory are found here, and the largest
     batch is tried.
-
-    Args:
-        configuration: The `Configuration`.
-        path: Path of the work directory.
-        keep, make_metric: As in `open_experiment`.
-        device: As in `run`.
-
-    Raises:
-        CommandError: Something is wrong with them.
     """
     workdir = WorkDirectory(path)
     with flags.user_errors():
         devices = open_devices(configuration.training, device)
-        workers = devices.workers
         configuration, told = with_precision(configuration, workdir, devices)
-    if workers.is_chief:
-        log(devices.description)
-        for line in told:
-            log(line)
+    workers = devices.workers
+    keep = keep and workers.is_chief
+    tell: Log = log if workers.is_chief else lambda line: None
+    for line in (devices.description, *told):
+        tell(line)
     with flags.user_errors(), workers.watch():
-        experiment = open_in_turn(
-            workdir, configuration, devices, make_metric, keep
-        )
-        engine = devices.make_engine(experiment)
-        trainer = Trainer(experiment, workdir, engine, workers)
+        metric = make_metric(configuration)
+        with workers.chief_first():  # the others find what it has written
+            experiment = open_experiment(
+                workdir, configuration, devices, metric, tell, keep
+            )
+        trainer = Trainer(experiment, devices.make_engine(experiment))
         restored = trainer.restore()
-        seconds_per_step = trainer.try_batches()
-        engine.begin()
-        if workers.is_chief and keep:
+        seconds_per_step = try_batches(experiment, trainer.engine)
+        trainer.engine.begin()
+        if keep:
             write_flags(workdir, configuration)
-    if workers.is_chief:
-        log_start(trainer, seconds_per_step, restored)
+    for line in budget_lines(experiment, trainer.engine, seconds_per_step):
+        tell(line)
+    for line in start_lines(trainer, restored):
+        tell(line)
     return trainer
 
 
-def with_precision(configuration, workdir, devices):
+def with_precision(
+    configuration: Configuration, workdir: WorkDirectory, devices: Devices
+) -> tuple[Configuration, list[str]]:
     """The configuration with a precision; log lines if a default was chosen.
 
     Without one, a run keeps the precision that it began with; a new run has the
@@ -144,22 +135,7 @@ def with_precision(configuration, workdir, devices):
     return dataclasses.replace(configuration, training=training), told
 
 
-def open_in_turn(workdir, configuration, devices, make_metric, keep):
-    """The `Experiment`: the chief opens it first, for the others to find."""
-    arguments = workdir, configuration, devices, make_metric
-    if devices.workers.is_chief:
-        experiment = open_experiment(*arguments, keep, log)
-    devices.workers.barrier()
-    if not devices.workers.is_chief:
-        experiment = open_experiment(*arguments, keep=False, log=_silent)
-    return experiment
-
-
-def _silent(line):
-    """Logs nothing: the chief has logged it."""
-
-
-def write_flags(workdir, configuration):
+def write_flags(workdir: WorkDirectory, configuration: Configuration) -> None:
     """Writes the configuration as a flag file."""
     lines = []
     for section in configuration.sections().values():
@@ -167,32 +143,23 @@ def write_flags(workdir, configuration):
     write_atomically(workdir.flags_path, "\n".join(lines) + "\n")
 
 
-def log_start(trainer, seconds_per_step, restored):
-    """Logs the budget, and where the training resumes, if it does."""
-    experiment, engine = trainer.experiment, trainer.engine
-    model = engine.model
-    for line in budget_lines(
-        experiment,
-        model.count_params(),
-        memory_of_replica(
-            experiment,
-            model,
-            engine.optimizer,
-            engine.num_slices,
-        ),
-        engine.num_programs,
-        seconds_per_step,
-    ):
-        log(line)
-    if experiment.training.freeze:
+def start_lines(trainer: Trainer, restored: str | None) -> list[str]:
+    """What is not trained, and where training begins, as lines.
+
+    `restored` is the path of the checkpoint that the run resumes from.
+    """
+    frozen, model = trainer.config.freeze, trainer.engine.model
+    lines = []
+    if frozen:
         trained = sum(
             math.prod(weight.shape) for weight in model.trainable_variables
         )
-        log(
-            f"frozen: {', '.join(experiment.training.freeze)};"
-            f" {trained:,} of {model.count_params():,} parameters are trained"
+        lines.append(
+            f"frozen: {', '.join(frozen)}; {trained:,} of"
+            f" {model.count_params():,} parameters are trained"
         )
     if trainer.initial_prefix:
-        log(f"initial weights: {trainer.initial_prefix}")
+        lines.append(f"initial weights: {trainer.initial_prefix}")
     if restored:
-        log(f"resuming at step {trainer.progress.step}: {restored}")
+        lines.append(f"resuming at step {trainer.progress.step}: {restored}")
+    return lines

@@ -15,6 +15,7 @@ import os
 import re
 import sys
 import typing
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
@@ -23,25 +24,22 @@ from keras_transformer.commands.flags import how_to_install
 from keras_transformer.fields import unhandled
 from keras_transformer.machine import count_cores, find_gpus
 from trainers.run import engine
-from trainers.run.budget import counted
-from trainers.run.cluster import find_cluster, read_cluster
+from trainers.run.cluster import Cluster, find_cluster, read_cluster
+from trainers.run.progress import counted
 
 # Beginnings of lines in which TensorFlow locates an error in the graph.
 TRACE = ("Graph execution error", "Detected at", "File ", "<", "[[")
+
+# Function of some replicas, and of the number of all, that returns their rows.
+MakeDataset: typing.TypeAlias = Callable[[Sequence[int], int], tf.data.Dataset]
 
 
 def make_strategy(name: str) -> tf.distribute.Strategy:
     """The `tf.distribute.Strategy` of a name in `STRATEGIES`.
 
-    Several workers connect here: make the strategy before anything else makes
-    TensorFlow look at its devices.
-
-    Args:
-        name: The strategy; "auto" is multi_worker where TF_CONFIG names other
-            workers, else mirrored where there are several GPUs.
-
-    Raises:
-        ValueError: TF_CONFIG does not describe workers, or it is "tpu".
+    "auto" is multi_worker where TF_CONFIG names other workers, else mirrored
+    where there are several GPUs. Several workers connect here: make the
+    strategy before anything else makes TensorFlow look at its devices.
     """
     if name == "tpu":
         raise ValueError(
@@ -105,16 +103,9 @@ def count_slices(
 ) -> int:
     """Slices of a replica's rows that are computed at the same time.
 
-    Args:
-        strategy: The strategy.
-        num_workers: Number of its workers.
-        cpu_threads: Threads of this process for all its replicas; None for one
-            for each core.
-        num_tokens: Tokens on each side that a replica computes at once.
-        jit_compile: Whether XLA compiles the step.
-
-    Returns:
-        1 on another device than a CPU.
+    There is one on another device than a CPU. `cpu_threads` are shared by the
+    replicas of this process, None means one for each core; `num_tokens`, on
+    each side, are what a replica computes at once.
     """
     if tf.config.list_logical_devices("GPU"):
         return 1
@@ -126,11 +117,7 @@ def count_slices(
 def searches_of(strategy: tf.distribute.Strategy) -> int:
     """How many batches of sentences are best translated at the same time.
 
-    Args:
-        strategy: The model's strategy.
-
-    Returns:
-        The CPU cores of this process; 1 with a GPU, or with several replicas.
+    The CPU cores of this process; 1 with a GPU, or with several replicas.
     """
     has_replicas = strategy.num_replicas_in_sync > 1
     if has_replicas or tf.config.get_visible_devices("GPU"):
@@ -150,7 +137,9 @@ def has_bfloat16(gpu: typing.Any) -> bool:
     return details.get("compute_capability", (0, 0)) >= (8, 0)
 
 
-def _make_workers_strategy(cluster):
+def _make_workers_strategy(
+    cluster: Cluster,
+) -> tf.distribute.MultiWorkerMirroredStrategy:
     """The strategy of several workers; waits for all of them."""
     print(
         f"{cluster.task}: waiting for the other workers",
@@ -166,23 +155,19 @@ def _make_workers_strategy(cluster):
         ) from error
 
 
-def distribute(strategy, make_dataset):
+def distribute(
+    strategy: tf.distribute.Strategy, make_dataset: MakeDataset
+) -> tf.data.Dataset | tf.distribute.DistributedDataset:
     """A data set that gives every replica its rows of each batch.
 
-    Args:
-        strategy: The strategy.
-        make_dataset: Function of `(replicas, num_replicas)`; returns a
-            `tf.data.Dataset` with the rows of these replicas in the first
-            batch, then in the second, and so on.
-
-    Returns:
-        The data set of this worker, for `strategy.run`.
+    It is that of this worker, for `strategy.run`. `make_dataset` has the rows
+    of the replicas in the first batch, then in the second, and so on.
     """
     num_replicas = strategy.num_replicas_in_sync
     if num_replicas == 1:
         return make_dataset((0,), 1)
 
-    def of_worker(context):
+    def of_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
         local = num_replicas // context.num_input_pipelines
         first = local * context.input_pipeline_id
         return make_dataset(range(first, first + local), num_replicas)
@@ -191,11 +176,7 @@ def distribute(strategy, make_dataset):
 
 
 class Workers(engine.Workers):
-    """The `engine.Workers` of a strategy.
-
-    Args:
-        strategy: The strategy.
-    """
+    """The `engine.Workers` of a strategy."""
 
     LOST = (
         tf.errors.AbortedError,
@@ -205,11 +186,13 @@ class Workers(engine.Workers):
         tf.errors.UnavailableError,
     )
 
-    def __init__(self, strategy):
+    def __init__(self, strategy: tf.distribute.Strategy):
         self._strategy = strategy
         self.size, index = 1, 0
+        cluster = None
         if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
             cluster = read_cluster()
+        if cluster:
             self.size, index = len(cluster.hosts), cluster.index
         self.is_chief = index == 0
         self.name = f"worker {index} of {self.size}"
@@ -220,7 +203,7 @@ class Workers(engine.Workers):
         local = self._strategy.num_replicas_in_sync // self.size
         zeros = [0.0] * len(values)
 
-        def of_replica(context):
+        def of_replica(context: tf.distribute.ReplicaContext) -> tf.Tensor:
             is_first = context.replica_id_in_sync_group % local == 0
             return tf.constant(values if is_first else zeros, tf.float64)
 
@@ -233,7 +216,7 @@ class Workers(engine.Workers):
         return total.numpy().tolist()
 
     @contextlib.contextmanager
-    def watch(self):
+    def watch(self) -> Iterator[None]:
         try:
             yield
         except self.LOST as error:
@@ -242,7 +225,7 @@ class Workers(engine.Workers):
             raise self.lost_another(_reason(error)) from error
 
 
-def _reason(error):
+def _reason(error: tf.errors.OpError) -> str:
     """The message of a network error, without the graph's trace."""
     for line in str(error.message).splitlines():
         line = " ".join(re.sub(r"\{\{.*?\}\}", "", line).split())

@@ -3,11 +3,14 @@
 import contextlib
 import functools
 import time
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
 from keras_transformer import vocabulary
-from keras_transformer.checkpoints import named_weights, weight_name
+from keras_transformer.checkpoints import Groups, named_weights, weight_name
+from keras_transformer.data.batches import Shape
+from keras_transformer.model import Transformer
 from keras_transformer.training.gradients import add_losses, slice_sizes
 from keras_transformer.training.loss import token_weights
 from keras_transformer.training.moving_average import MovingAverage
@@ -19,13 +22,19 @@ from keras_transformer.training.step import (
     spread_seeds,
 )
 from keras_transformer.training.token_losses import TokenLosses
+from trainers.run.config import TrainingConfig
 from trainers.run.engine import (
     TOTALS,
+    Batch,
+    Devices,
+    LossSums,
     OutOfMemoryError,
     Steps,
+    Task,
     check_device,
 )
 from trainers.run.strategies import (
+    MakeDataset,
     Workers,
     count_slices,
     device_line,
@@ -37,13 +46,8 @@ from trainers.run.strategies import (
 )
 
 
-def open_devices(training, device):
-    """The `Devices` of a recipe, which must be of the wanted kind.
-
-    Raises:
-        ValueError: An option has no effect under TensorFlow, or as
-            `make_strategy`.
-    """
+def open_devices(training: TrainingConfig, device: str | None) -> Devices:
+    """As `devices.open_devices`."""
     if training.shard_parameters:
         raise ValueError(
             "shard_parameters needs --backend=jax. Received:"
@@ -52,7 +56,7 @@ def open_devices(training, device):
     return TensorFlowDevices(training.strategy, device)
 
 
-def count_searches(device):
+def count_searches(device: str | None) -> int:
     """As `devices.count_searches`."""
     hide_gpus(device)
     kind = "gpu" if tf.config.get_visible_devices("GPU") else "cpu"
@@ -62,19 +66,11 @@ def count_searches(device):
 
 
 class TensorFlowDevices:
-    """The `Devices` of a `tf.distribute.Strategy`.
-
-    Args:
-        name: As in `make_strategy`.
-        device: Kind of device that must compute, or None.
-
-    Raises:
-        ValueError: As `make_strategy`, or there is no such device.
-    """
+    """The `Devices` of the strategy that `make_strategy` makes of a name."""
 
     framework = f"TensorFlow {tf.__version__}"
 
-    def __init__(self, name, device=None):
+    def __init__(self, name: str, device: str | None = None):
         hide_gpus(device)
         self._strategy = make_strategy(name)
         self.num_replicas = self._strategy.num_replicas_in_sync
@@ -88,8 +84,8 @@ class TensorFlowDevices:
         if gpus and all(map(has_bfloat16, gpus)):
             self.precision = "mixed_bfloat16"
 
-    def make_engine(self, experiment):
-        return TensorFlowEngine(experiment, self._strategy, self.workers.size)
+    def make_engine(self, task: Task) -> "TensorFlowEngine":
+        return TensorFlowEngine(task, self._strategy, self.workers.size)
 
 
 class TensorFlowEngine:
@@ -97,18 +93,15 @@ class TensorFlowEngine:
 
     Totals of steps stay on the devices until the loop reads them: the host does
     not wait between steps.
-
-    Args:
-        experiment: The `Experiment`.
-        strategy: The strategy.
-        num_workers: Number of its workers.
     """
 
     can_validate = True
 
-    def __init__(self, experiment, strategy, num_workers):
-        config = experiment.training
-        self._experiment = experiment
+    def __init__(
+        self, task: Task, strategy: tf.distribute.Strategy, num_workers: int
+    ):
+        config = task.training
+        self._task = task
         self._config = config
         self._strategy = strategy
         jit_compile = resolve_jit_compile(
@@ -118,13 +111,13 @@ class TensorFlowEngine:
             self._strategy,
             num_workers,
             config.cpu_threads,
-            experiment.data.batch_tokens // experiment.rows_multiple,
+            task.data.batch_tokens // task.rows_multiple,
             jit_compile,
         )
         with self._strategy.scope():
-            self.model = experiment.make_model()
+            self.model = task.make_model()
             REMATERIALIZE[config.remat](self.model)
-            self.optimizer = experiment.make_optimizer(self.model)
+            self.optimizer = task.make_optimizer(self.model)
             self._moving_average = None
             if config.ema_decay:
                 self._moving_average = MovingAverage(
@@ -140,10 +133,10 @@ class TensorFlowEngine:
                 r_drop=config.r_drop,
                 moving_average=self._moving_average,
                 num_slices=self.num_slices,
-                guided_head=experiment.guided_head(self.model),
+                guided_head=task.guided_head(self.model),
             )
         self.num_programs = self._count_programs(jit_compile)
-        batches = experiment.train_batches
+        batches = task.train_batches
         self._compiled_step = self._compiled(
             self._one_step,
             functools.partial(batches.largest_batch, batches.shapes[0]),
@@ -155,20 +148,22 @@ class TensorFlowEngine:
             ),
         )
 
-    def _count_programs(self, jit_compile):
+    def _count_programs(self, jit_compile: bool) -> int:
         """Programs that XLA compiles for the shapes of the batches."""
         if not jit_compile:
             return 0
         programs = {
             (size, length)
-            for rows, length in self._experiment.train_batches.shapes
+            for rows, length in self._task.train_batches.shapes
             for size in slice_sizes(
-                rows // self._experiment.rows_multiple, self.num_slices
+                rows // self._task.rows_multiple, self.num_slices
             )
         }
         return len(programs)
 
-    def _compiled(self, steps, make_dataset):
+    def _compiled(
+        self, steps: Callable[[Batch], tf.Tensor], make_dataset: MakeDataset
+    ) -> Callable[[Batch], tf.Tensor]:
         """Steps as one graph for all shapes."""
         dataset = distribute(self._strategy, make_dataset)
         return tf.function(
@@ -177,12 +172,12 @@ class TensorFlowEngine:
 
     # Before the first step
 
-    def begin(self):
+    def begin(self) -> None:
         with self._strategy.scope():
             spread_seeds(self.model)
 
-    def try_batch(self, shape):
-        batches = self._experiment.train_batches
+    def try_batch(self, shape: Shape) -> float:
+        batches = self._task.train_batches
         (batch,) = distribute(
             self._strategy, functools.partial(batches.largest_batch, shape)
         )
@@ -197,7 +192,7 @@ class TensorFlowEngine:
             raise OutOfMemoryError(reason) from error
 
     @contextlib.contextmanager
-    def _taking_back(self):
+    def _taking_back(self) -> Iterator[None]:
         """Undoes the steps that its body makes."""
         variables = [v.value for v in self.model.variables]
         variables += [v.value for v in self.optimizer.variables]
@@ -210,9 +205,13 @@ class TensorFlowEngine:
 
     # Steps
 
-    def batches(self, start, start_epoch, end_step):
-        def make_dataset(replicas, num_replicas):
-            return self._experiment.train_batches.dataset(
+    def batches(
+        self, start: int, start_epoch: int, end_step: int
+    ) -> Iterator[Batch]:
+        def make_dataset(
+            replicas: Sequence[int], num_replicas: int
+        ) -> tf.data.Dataset:
+            return self._task.train_batches.dataset(
                 start,
                 start_epoch=start_epoch,
                 end_step=end_step,
@@ -222,30 +221,34 @@ class TensorFlowEngine:
 
         return iter(distribute(self._strategy, make_dataset))
 
-    def make_steps(self, batch):
+    def make_steps(self, batch: Batch) -> Steps:
         if self._config.steps_per_call == 1:
             return Steps(1, self._compiled_step(batch))
         _, labels = batch
         local_labels = self._strategy.experimental_local_results(labels)
         return Steps(local_labels[0].shape[0], self._compiled_steps(batch))
 
-    def _one_step(self, batch):
+    def _one_step(self, batch: Batch) -> tf.Tensor:
         """A step; returns its totals on this worker."""
         return self._sum_over_replicas(
             self._strategy.run(self._in_replica, args=batch)
         )
 
-    def _several_steps(self, batches):
+    def _several_steps(self, batches: Batch) -> tf.Tensor:
         """The steps of batches of one shape, stacked: a loop on the devices."""
         inputs, labels = batches
         local_labels = self._strategy.experimental_local_results(labels)
         num_steps = tf.shape(local_labels[0])[0]
 
-        def in_replica(index, inputs, labels):
+        def in_replica(
+            index: tf.Tensor, inputs: dict[str, tf.Tensor], labels: tf.Tensor
+        ) -> tf.Tensor:
             batch = tf.nest.map_structure(lambda x: x[index], (inputs, labels))
             return self._in_replica(*batch)
 
-        def step(index, totals):
+        def step(
+            index: tf.Tensor, totals: tf.Tensor
+        ) -> tuple[tf.Tensor, tf.Tensor]:
             of_step = self._strategy.run(in_replica, (index, inputs, labels))
             return index + 1, totals + self._sum_over_replicas(of_step)
 
@@ -257,7 +260,9 @@ class TensorFlowEngine:
         )
         return totals
 
-    def _in_replica(self, inputs, labels):
+    def _in_replica(
+        self, inputs: dict[str, tf.Tensor], labels: tf.Tensor
+    ) -> tf.Tensor:
         """A replica's step; returns its `TOTALS`."""
         sums = self._train_step(inputs, labels)
         source_tokens = tf.math.count_nonzero(
@@ -265,15 +270,15 @@ class TensorFlowEngine:
         )
         return tf.stack([*sums, tf.cast(source_tokens, tf.float32)])
 
-    def _sum_over_replicas(self, values):
+    def _sum_over_replicas(self, values: tf.Tensor) -> tf.Tensor:
         """The sum over this worker's replicas."""
         return tf.add_n(self._strategy.experimental_local_results(values))
 
     # State
 
-    def variables(self):
+    def variables(self) -> Groups:
         weights = named_weights(self.model)
-        groups = {
+        groups: Groups = {
             "weights": weights,
             "optimizer": list(self.optimizer.variables),
             "seeds": seed_variables(self.model),
@@ -285,13 +290,13 @@ class TensorFlowEngine:
             weights.update(zip(names, averages, strict=True))
         return groups
 
-    def synchronize(self):
+    def synchronize(self) -> None:
         pass  # the updates are made in the variables
 
-    def make_loss_sums(self, model):
+    def make_loss_sums(self, model: Transformer) -> LossSums:
         return make_loss_sums(model, self._config.label_smoothing)
 
-    def first_not_finite(self):
+    def first_not_finite(self) -> str | None:
         variables = [
             variable
             for variable in self.model.weights + self.optimizer.variables
@@ -303,25 +308,25 @@ class TensorFlowEngine:
         ).numpy()
         return None if finite.all() else variables[int(finite.argmin())].path
 
-    def learning_rate(self):
+    def learning_rate(self) -> float:
         optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
         step = optimizer.iterations.value.numpy() - 1
-        return float(self._experiment.schedule(step))
+        return float(self._task.schedule(step))
 
-    def set_elapsed(self, share):
-        elapsed = getattr(self._experiment.schedule, "elapsed", None)
+    def set_elapsed(self, share: float) -> None:
+        elapsed = getattr(self._task.schedule, "elapsed", None)
         if elapsed is not None:
             elapsed.assign(share)
 
 
-def make_loss_sums(model, label_smoothing):
+def make_loss_sums(model: Transformer, label_smoothing: float) -> LossSums:
     """`Engine.make_loss_sums`, for a model outside the engine, too."""
     token_losses = TokenLosses(model, label_smoothing)
 
     @tf.function(reduce_retracing=True, autograph=False)
-    def loss_sums(inputs, labels):
-        losses = token_losses(inputs, labels, training=False)
-        sums = add_losses(*losses, token_weights(labels))
+    def loss_sums(inputs: dict[str, tf.Tensor], labels: tf.Tensor) -> tf.Tensor:
+        losses, nll = token_losses(inputs, labels, training=False)
+        sums = add_losses(losses, nll, token_weights(labels))
         return tf.cast(tf.stack(sums), tf.float64)
 
     return lambda inputs, labels: loss_sums(inputs, labels).numpy()

@@ -2,10 +2,17 @@
 
 import dataclasses
 
+import numpy as np
+
+from keras_transformer.data.batches import Batches
 from keras_transformer.data.languages import with_tag
 from keras_transformer.metrics import Scores
+from keras_transformer.model import Transformer
 from keras_transformer.translator import Translator
 from trainers import phrasebook
+from trainers.run.engine import LossSums
+from trainers.run.experiment import Experiment
+from trainers.run.progress import Log
 
 SAMPLES = 3  # translations shown when training ends
 
@@ -16,7 +23,7 @@ class Validation:
 
     Attributes:
         loss, nll: Smoothed and plain cross entropy, means over tokens.
-        scores: `Scores` of the metric.
+        scores: Of the metric, for each direction.
     """
 
     loss: float
@@ -25,19 +32,21 @@ class Validation:
 
 
 class Validator:
-    """Measures a model on the validation pairs.
+    """Measures a model on the validation pairs of an experiment.
 
-    Args:
-        model: The model; its weights at the time of `run` are measured.
-        experiment: The `Experiment`, whose validation pairs and metric are
-            used.
-        loss_sums: `Engine.make_loss_sums` of the model.
+    The weights at the time of `run` count. `loss_sums` is of that model.
     """
 
-    def __init__(self, model, experiment, loss_sums):
+    def __init__(
+        self,
+        model: Transformer,
+        experiment: Experiment,
+        batches: Batches,
+        loss_sums: LossSums,
+    ):
         self.model = model
         self.metric = experiment.metric
-        self.batches = experiment.valid_batches
+        self.batches = batches
         self.pairs = pairs_to_translate(experiment)
         self.loss_sums = loss_sums
         self.translator = experiment.make_translator(
@@ -46,11 +55,11 @@ class Validator:
             sampling=False,
         )
 
-    def run(self):
-        """The `Validation` of the model's weights as they are now."""
+    def run(self) -> Validation:
+        """The results of the model's weights as they are now."""
         batches = self.batches.arrays(epochs=1)
-        sums = sum(self.loss_sums(*batch) for batch in batches)
-        loss, nll, tokens = sums.tolist()
+        sums = [self.loss_sums(*batch) for batch in batches]
+        loss, nll, tokens = sum(sums, np.zeros(3)).tolist()
         outputs = self.translator.translate([s for s, _ in self.pairs])
         return Validation(
             loss / tokens,
@@ -59,7 +68,7 @@ class Validator:
         )
 
 
-def pairs_to_translate(experiment):
+def pairs_to_translate(experiment: Experiment) -> list[tuple[str, str]]:
     """The first validation pairs of each direction that are translated."""
     limit = experiment.training.valid_sentences
     return [
@@ -69,20 +78,17 @@ def pairs_to_translate(experiment):
     ]
 
 
-def show_result(experiment, workdir, log):
+def show_result(experiment: Experiment, log: Log) -> None:
     """Translates the test pairs, or the validation pairs; shows the score.
 
-    Args:
-        experiment: The `Experiment`.
-        workdir: Its `WorkDirectory`, with averaged weights.
-        log: Function that shows a line.
+    The work directory has averaged weights.
     """
     name, pairs = "test", experiment.test_pairs
     if not pairs:
         name, pairs = "validation", pairs_to_translate(experiment)
     if not pairs:
         return
-    translator = Translator.load(workdir.path, checkpoint="averaged")
+    translator = Translator.load(experiment.workdir.path, checkpoint="averaged")
     outputs = translator.translate([source for source, _ in pairs])
     samples = zip(pairs[:SAMPLES], outputs, strict=False)
     for (source, reference), output in samples:

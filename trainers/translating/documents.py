@@ -10,8 +10,8 @@ from keras_transformer import documents
 from keras_transformer.commands import flags
 from keras_transformer.files import write_atomically
 from keras_transformer.workdir import WorkDirectory
-from trainers.run.budget import counted
 from trainers.run.options import WorkdirOptions
+from trainers.run.progress import counted
 from trainers.translating.lines import CHUNK, load_translator
 
 
